@@ -72,6 +72,20 @@ pub struct ConnectRequest {
     pub queues: Queues,
 }
 
+/// What [`Engine::close`] does with a connection.
+fn close(parts: &mut Parts<'_>, connection: &mut Connection, now: Instant, private_data: &[u8]) {
+    match connection.phase() {
+        Phase::Requested => parts.reject_request(connection, private_data),
+        Phase::Connecting => parts.end(connection, Closed::Here, Vec::new()),
+        Phase::Accepted | Phase::Established => {
+            connection.close_mut().attach(private_data);
+            let close = (CloseReason::Application, OperationNumber(0));
+            parts.begin_close(now, connection, close, Closed::Here);
+        }
+        Phase::Closing | Phase::Drained | Phase::Gone => {}
+    }
+}
+
 /// Connections that the lists of connections have room for from the start.
 const LISTED_AHEAD: u32 = 64;
 
@@ -200,17 +214,15 @@ impl Engine {
         handle: ConnectionHandle,
         private_data: &[u8],
     ) -> Result<(), Unknown> {
-        let close = |parts: &mut Parts<'_>, connection: &mut Connection| match connection.phase() {
-            Phase::Requested => parts.reject_request(connection, private_data),
-            Phase::Connecting => parts.end(connection, Closed::Here, Vec::new()),
-            Phase::Accepted | Phase::Established => {
-                connection.close_mut().attach(private_data);
-                let close = (CloseReason::Application, OperationNumber(0));
-                parts.begin_close(now, connection, close, Closed::Here);
-            }
-            Phase::Closing | Phase::Drained | Phase::Gone => {}
+        let close = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            close(parts, connection, now, private_data);
         };
         self.with_handle(handle, close).ok_or(Unknown)
+    }
+
+    /// Closes all connections, as [`Engine::close`] does.
+    pub fn close_all(&mut self, now: Instant) {
+        self.with_each(|parts, connection| close(parts, connection, now, &[]));
     }
 
     /// Accepts an operation for sending. Call [`Engine::poll_transmit`] afterwards.

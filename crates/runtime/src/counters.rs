@@ -18,6 +18,8 @@ pub struct RuntimeCounters {
     pub protocol_ns: u64,
     /// Operations handed to another thread because it was inside the engine.
     pub handed_over: u64,
+    /// Pieces of work taken from sources.
+    pub pulled: u64,
     /// Operations handed over that had to wait for room in a queue.
     pub held_back: u64,
     /// Operations handed over that turned out to be impossible, and were completed as failed.

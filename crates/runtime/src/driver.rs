@@ -15,11 +15,13 @@ use wire_edge::Moved;
 
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
-use crate::doors::{DoorError, Doors, group_address};
+use crate::doors::{DOOR_KEYS, DoorError, Doors, group_address};
+use crate::fork::Inherited;
 use crate::hooks::Hooks;
 use crate::park::Waiters;
 use crate::runtime::Doorbell;
-use crate::sleep::{Sleeper, Watched};
+use crate::sleep::{FDS_PER_LINK, Sleeper, Watched};
+use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
 use crate::submission::{HeldBack, Posting, Submissions};
 
 /// Something to be done inside the engine: the control path.
@@ -31,12 +33,14 @@ pub(crate) struct Host {
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) status: Arc<StatusTable>,
     pub(crate) submissions: Submissions,
+    pub(crate) doorbells: Doorbells<dyn WorkSource>,
     pub(crate) commands: Mutex<Vec<Command>>,
     /// `commands` is not empty.
     pub(crate) has_commands: AtomicBool,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) waiters: Waiters,
     pub(crate) sleeper: Sleeper,
+    pub(crate) inherited: Inherited,
     /// When the engine wants its next turn at the latest, in nanoseconds.
     pub(crate) turn_due: AtomicU64,
     /// When the thread that sleeps on the links wakes up by itself; 0 if none sleeps.
@@ -47,6 +51,8 @@ pub(crate) struct Host {
     pub(crate) is_unfinished: AtomicBool,
     /// When the application last made progress itself, in nanoseconds.
     pub(crate) polled_at: AtomicU64,
+    /// When it last looked for something, and did not only post.
+    pub(crate) looked_at: AtomicU64,
     /// When a turn last did something, in nanoseconds.
     pub(crate) worked_at: AtomicU64,
     /// There is news of a connection that threads which are blocked have not been told.
@@ -165,6 +171,8 @@ pub(crate) struct Driver {
     pub(crate) doors: Doors,
     /// When a link over shared memory last brought a frame.
     memory_brought_at: Instant,
+    /// When descriptors that are no links were last asked for.
+    auxiliary_at: Instant,
     /// A bit for each link that had no room for frames when the engine last sent.
     full: u16,
     /// Frames came since acknowledgements were last hastened.
@@ -172,6 +180,7 @@ pub(crate) struct Driver {
     /// The latest turn left the engine's list of connections to serve for the next one.
     has_put_off: bool,
     held: HeldBack,
+    sources: Sources,
     /// On its way from the engine to the host.
     fired: Vec<Arc<CompletionQueue>>,
     clock: TurnClock,
@@ -186,10 +195,12 @@ impl Driver {
             links_end: 0,
             doors: Doors::default(),
             memory_brought_at: Instant(0),
+            auxiliary_at: Instant(0),
             full: 0,
             may_owe: false,
             has_put_off: false,
             held: HeldBack::new(submissions.capacity()),
+            sources: Sources::default(),
             fired: Vec::new(),
             clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
@@ -205,23 +216,28 @@ impl Driver {
         let now = self.clock.now(&host.clock);
         if caller == Caller::Application {
             host.polled_at.store(now.0, Ordering::Relaxed);
+            host.looked_at.store(now.0, Ordering::Relaxed);
             self.counters.polls += 1;
         }
         let memory = TurnAccess::new(&host.memory);
         let mut worked = self.take_work(host, now, &memory);
         let (received, mut more) = self.receive(host, caller, now, &memory);
         worked |= received;
-        if self.doors.are_due(now, caller == Caller::Watch) {
-            let (came, more_waits) = self.doors.receive(&mut self.engine, now, memory.begun());
-            worked |= came;
-            more |= more_waits;
-        }
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
             worked = true;
         }
+        if host.sleeper.auxiliary.is_in_use() {
+            let ready = self.poll_auxiliary(host, caller, now, &memory);
+            worked |= ready;
+            more |= ready;
+        }
         // What the hooks do goes out with this turn.
         let has_news = worked && self.tell_news(host, now, &memory);
+        if self.sources.are_due(worked) || !host.doorbells.is_empty() {
+            worked |= self.pull_sources(host, now, &memory, worked);
+            more |= self.sources.has_more();
+        }
         self.may_owe |= received;
         let is_parting = host.is_parting.load(Ordering::Relaxed)
             && host.is_parting.swap(false, Ordering::Relaxed);
@@ -283,6 +299,46 @@ impl Driver {
         Ok(more)
     }
 
+    /// Takes work from a source, and sends it. Returns whether there is more to do at once.
+    pub(crate) fn ring(&mut self, host: &Host, source: &Arc<dyn WorkSource>) -> bool {
+        let memory = TurnAccess::new(&host.memory);
+        let now = self.clock.now(&host.clock);
+        host.polled_at.store(now.0, Ordering::Relaxed);
+        let pulled = self.sources.pull(source, &mut self.engine, memory.begun(), now);
+        self.counters.pulled += u64::from(pulled);
+        self.has_put_off = false;
+        let mut more = self.transmit(host, now, &memory) || self.sources.has_more();
+        more |= self.tell_news(host, now, &memory) && self.engine.has_work();
+        drop(memory);
+        self.finish(host, now, true);
+        more
+    }
+
+    /// Takes work from sources that were rung, and from those that wait if something has happened since.
+    /// Returns whether there was any.
+    #[cold]
+    fn pull_sources(
+        &mut self,
+        host: &Host,
+        now: Instant,
+        memory: &TurnAccess<'_>,
+        has_happened: bool,
+    ) -> bool {
+        let Self { sources, engine, counters, .. } = self;
+        let mut pulled = 0;
+        // First come first served: those that wait were rung before.
+        if sources.are_due(has_happened) {
+            pulled += sources.pull_again(engine, memory.begun(), now);
+        }
+        // At most one filling: threads that keep ringing must not keep this one here.
+        for _ in 0..DOORBELLS {
+            let Some(source) = host.doorbells.take(|source| source.bell()) else { break };
+            pulled += sources.pull(&source, engine, memory.begun(), now);
+        }
+        counters.pulled += u64::from(pulled);
+        pulled > 0
+    }
+
     /// Puts a link to use under a free identifier.
     pub(crate) fn attach(
         &mut self,
@@ -316,11 +372,12 @@ impl Driver {
         let Some(slot) = self.links.get_mut(index).filter(|slot| slot.is_some()) else {
             return false;
         };
-        *slot = None;
+        let attached = slot.take();
         self.engine.detach_link(link);
         self.watch(host, index);
-        self.doors.on_detached(link);
-        self.watch_doors(host);
+        self.doors.on_detached(&host.sleeper.auxiliary, link);
+        // Its sockets close when nobody looks at them any more.
+        drop(attached);
         true
     }
 
@@ -335,7 +392,7 @@ impl Driver {
         let attached = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
         let local = attached.and_then(|attached| attached.driver.caps().local.to_socket());
         let local = local.ok_or(DoorError::NotUdp(link.0))?.ip();
-        self.doors.join(link, local, group)?;
+        self.doors.join(&host.sleeper.auxiliary, link, local, group)?;
         let joined = self.engine.join_datagram_group(port, group_address(group));
         self.trim_doors(host);
         Ok(joined?)
@@ -371,28 +428,20 @@ impl Driver {
         address: SocketAddr,
         moved: Vec<(u32, Moved)>,
     ) -> Result<SocketAddr, DoorError> {
-        let opened = self.doors.open(address, moved);
-        self.watch_doors(host);
+        let opened = self.doors.open(&host.sleeper.auxiliary, address, moved);
+        // Who sleeps may not know yet that there are any.
+        host.call_watch();
         opened
     }
 
     /// Closes a door where services are asked for; false if there is none.
     pub(crate) fn close_door(&mut self, host: &Host, address: SocketAddr) -> bool {
-        let was_open = self.doors.close(address);
-        self.watch_doors(host);
-        was_open
+        self.doors.close(&host.sleeper.auxiliary, address)
     }
 
-    /// Closes doors of groups that nobody is in, and tells the sleeper of the others.
+    /// Closes doors of groups that nobody is in.
     fn trim_doors(&mut self, host: &Host) {
-        self.doors.trim(&mut self.engine);
-        self.watch_doors(host);
-    }
-
-    /// Tells the sleeper of the doors there are.
-    #[cold]
-    pub(crate) fn watch_doors(&self, host: &Host) {
-        host.sleeper.watch_doors(self.doors.fds());
+        self.doors.trim(&host.sleeper.auxiliary, &mut self.engine);
         host.call_watch();
     }
 
@@ -508,6 +557,28 @@ impl Driver {
             self.watch_again(host, rewatch);
         }
         (came, more)
+    }
+
+    /// Tells the hooks of descriptors that are no links; whether any was ready. An application that polls
+    /// does not ask in every turn.
+    #[cold]
+    fn poll_auxiliary(
+        &mut self,
+        host: &Host,
+        caller: Caller,
+        now: Instant,
+        memory: &TurnAccess<'_>,
+    ) -> bool {
+        if caller == Caller::Application && now.since_ns(self.auxiliary_at) < ASK_SILENT_NS {
+            return false;
+        }
+        self.auxiliary_at = now;
+        let Self { engine, doors, .. } = self;
+        let ready = host.sleeper.auxiliary.poll(|key, ready| match key {
+            DOOR_KEYS.. => doors.receive(engine, memory.begun(), now, key),
+            _ => host.hooks.on_descriptor(engine, memory.begun(), now, key, ready),
+        });
+        ready > 0
     }
 
     /// Tells the links that a thread is about to sleep; false if there is something to do instead.
@@ -632,13 +703,12 @@ impl Driver {
     fn watch(&self, host: &Host, index: usize) {
         let watched =
             self.links.get(index).and_then(Option::as_ref).filter(|link| !link.has_failed);
-        host.sleeper.watch(
-            index,
-            watched.map(|link| Watched {
-                fds: link.driver.wait_fds().map(|fd| fd.map(|fd| fd.as_raw_fd())),
-                is_full: self.full >> index & 1 != 0,
-            }),
-        );
+        let fds = watched.map(|link| link.driver.wait_fds().map(|fd| fd.map(|fd| fd.as_raw_fd())));
+        let is_full = self.full >> index & 1 != 0;
+        host.sleeper.watch(index, fds.map(|fds| Watched { fds, is_full }));
+        for (position, fd) in fds.unwrap_or_default().into_iter().enumerate() {
+            host.inherited.set(index * FDS_PER_LINK + position, fd);
+        }
         host.call_watch();
     }
 }
@@ -697,7 +767,8 @@ pub enum AttachError {
 /// Shared memory counts as busy for this long after it brought a frame: some round trips.
 const MEMORY_BUSY_NS: u64 = 20_000;
 
-/// How often a silent link is asked while shared memory is busy: 0.4 µs for a look are 2 % then.
+/// How often a silent link is asked while shared memory is busy, and descriptors that are no links: 0.4 µs
+/// for a look are 2 % then.
 const ASK_SILENT_NS: u64 = 20_000;
 
 /// How often an application that polls asks a link for its news, which are rare: after a system call the

@@ -7,6 +7,8 @@ use engine::{Engine, Event};
 use mem::MemoryAccess;
 use semantics::CompletionQueue;
 
+use crate::auxiliary::Readiness;
+
 /// Called by whichever thread makes turns.
 ///
 /// A function of an [`Event`] is enough for who only takes note.
@@ -15,6 +17,19 @@ pub trait Hooks: Send + Sync {
     /// so that what it does goes out at once: it may accept a connection although the application only
     /// polls. It must be quick, and must not call the runtime.
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event);
+
+    /// A descriptor that is [watched](crate::Runtime::watch_descriptor) under this key is ready. It is called inside
+    /// the engine as [`Hooks::on_event`] is, and again and again for as long as it is so.
+    fn on_descriptor(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        key: u64,
+        ready: Readiness,
+    ) {
+        let _ = (engine, memory, now, key, ready);
+    }
 
     /// These queues were armed, and have got what they were armed for. It is called when the calling
     /// thread has left the engine.

@@ -10,26 +10,32 @@
 //!   one sleeps on the links itself, so that a wakeup is one switch of threads and not two.
 //!
 //! On the data path nothing is allocated and no lock is waited for: a thread that finds another one
-//! inside the engine puts its operation into a lock-free ring and goes on.
+//! inside the engine puts its operation into a lock-free ring and goes on. Who has send queues of his own
+//! makes each a [`WorkSource`] and [rings](Runtime::ring): work is taken from it as there is room, and none
+//! is ever refused.
 #![expect(
     clippy::disallowed_methods,
     reason = "this crate is where time comes from and where threads wait"
 )]
 
 mod aside;
+mod auxiliary;
 mod cell;
 mod clock;
 mod counters;
 mod doors;
 mod driver;
+mod exit;
 mod fork;
 mod hooks;
 mod park;
 mod progress_thread;
 mod runtime;
 mod sleep;
+mod source;
 mod submission;
 
+pub use auxiliary::Readiness;
 pub use cell::{Drive, Inside, ProgressCell};
 pub use counters::RuntimeCounters;
 pub use doors::DoorError;
@@ -38,4 +44,5 @@ pub use fork::Forked;
 pub use hooks::Hooks;
 pub use park::{Interest, Polling};
 pub use runtime::{Doorbell, Runtime, RuntimeConfig, StartError, SubmitError};
+pub use source::{Bell, Posted, Rest, WorkSource};
 pub use submission::Posting;

@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -17,16 +18,19 @@ use thiserror::Error;
 use wire_edge::{Moved, PeerAddr};
 
 use crate::aside::QUIET_NS;
+use crate::auxiliary::Readiness;
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
-use crate::doors::DoorError;
+use crate::doors::{DOOR_KEYS, DoorError};
 use crate::driver::{AttachError, Caller, Driver, Host};
-use crate::fork::{Forked, HomeProcess};
+use crate::exit;
+use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::sleep::{Sleeper, entropy};
+use crate::source::{DOORBELLS, Doorbells, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
 
 /// What a runtime is made for.
@@ -156,11 +160,13 @@ impl Runtime {
                 memory: Arc::new(MemoryTable::new(config.regions, config.region_seed)),
                 status,
                 submissions,
+                doorbells: Doorbells::new(DOORBELLS),
                 commands: Mutex::new(Vec::new()),
                 has_commands: AtomicBool::new(false),
                 hooks,
                 waiters: Waiters::new(),
                 sleeper: Sleeper::new().map_err(StartError::Descriptor)?,
+                inherited: Inherited::claim(),
                 turn_due: AtomicU64::new(u64::MAX),
                 armed_until: AtomicU64::new(0),
                 is_parting: AtomicBool::new(false),
@@ -169,6 +175,7 @@ impl Runtime {
                 fired: Mutex::new(Vec::new()),
                 has_fired: AtomicBool::new(false),
                 polled_at: AtomicU64::new(0),
+                looked_at: AtomicU64::new(0),
                 worked_at: AtomicU64::new(0),
             },
             home,
@@ -185,6 +192,7 @@ impl Runtime {
         if config.progress_thread {
             runtime.start_thread()?;
         }
+        exit::remember(&runtime.shared);
         Ok(runtime)
     }
 
@@ -239,18 +247,42 @@ impl Runtime {
         };
         let host = &shared.host;
         let result = inside.with(|driver| driver.post(host, connection, &posting, doorbell));
-        if result != Ok(true) {
-            match inside.leave() {
-                Ok(()) => {
-                    host.wake_others(true);
-                    host.tell_fired();
-                    return Ok(result.map(|_more| ())?);
-                }
-                Err(again) => inside = again,
-            }
-        }
-        shared.take_turns(inside, Caller::Application, true);
+        shared.leave(inside, result == Ok(true));
         Ok(result.map(|_more| ())?)
+    }
+
+    /// Has work taken from a source, to which it was added before: now, or by whoever is inside the engine
+    /// before he leaves. It is put off until the next poll, by which more may have been added, if the
+    /// application polls and earlier work of the source is under way; so
+    /// [`Runtime::ring_put_off`] belongs to each poll that does not [drive](Runtime::drive).
+    #[inline]
+    pub fn ring(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
+        let shared = &*self.shared;
+        shared.home.check()?;
+        let (host, bell) = (&shared.host, source.bell());
+        let make_room = || {
+            let _checked_above = self.drive();
+        };
+        if bell.puts_off(source.is_idle(), || shared.ns_since(&host.looked_at)) {
+            bell.put_off();
+            host.doorbells.put(source, bell, make_room);
+        } else if let Some(mut inside) = shared.cell.try_enter() {
+            let more = inside.with(|driver| driver.ring(host, source));
+            shared.leave(inside, more);
+        } else {
+            host.doorbells.put(source, bell, make_room);
+            self.drive()?;
+        }
+        Ok(())
+    }
+
+    /// Has work taken from the sources whose rings were put off, if there are any.
+    #[inline]
+    pub fn ring_put_off(&self) -> Result<(), Forked> {
+        if !self.shared.host.doorbells.is_empty() {
+            self.drive()?;
+        }
+        Ok(())
     }
 
     #[cold]
@@ -417,6 +449,47 @@ impl Runtime {
         self.shared.command(move |driver, _host, _now, _memory| driver.link_statistics(link))
     }
 
+    /// Has the hooks told, under `key`, when a descriptor that is no link is ready, or for something else than
+    /// before. It must be [unwatched](Runtime::unwatch_descriptor) before it is closed. Keys from 2^63 on are the runtime's
+    /// own.
+    pub fn watch_descriptor(
+        &self,
+        fd: BorrowedFd<'_>,
+        key: u64,
+        ready: Readiness,
+    ) -> io::Result<()> {
+        // A child would change the parent's set.
+        self.check_process().map_err(io::Error::other)?;
+        if key >= DOOR_KEYS {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.shared.host.sleeper.auxiliary.watch(fd, key, ready)?;
+        // Who sleeps may not know yet that there are any.
+        self.shared.host.call_watch();
+        Ok(())
+    }
+
+    /// Has the hooks told no more of a descriptor; false if they were not. They may hear of it still in a turn
+    /// that has begun.
+    pub fn unwatch_descriptor(&self, fd: BorrowedFd<'_>) -> bool {
+        self.check_process().is_ok() && self.shared.host.sleeper.auxiliary.unwatch(fd)
+    }
+
+    /// The application is about to wait for something of which the runtime knows nothing, such as a
+    /// descriptor: the progress thread serves the links from now on, although it polled a moment ago.
+    pub fn leave_links(&self) -> Result<(), Forked> {
+        self.check_process()?;
+        self.shared.host.polled_at.store(0, Ordering::Relaxed);
+        self.shared.host.looked_at.store(0, Ordering::Relaxed);
+        self.shared.unpark_progress_thread();
+        Ok(())
+    }
+
+    /// Whether the endpoint works: no thread has panicked inside the engine.
+    pub fn is_sound(&self) -> bool {
+        !self.shared.cell.is_poisoned()
+    }
+
     /// What the runtime has counted.
     pub fn counters(&self) -> Result<RuntimeCounters, Forked> {
         let mut counters = self.shared.command(|driver, _host, _now, _memory| driver.counters)?;
@@ -449,6 +522,9 @@ impl Drop for Runtime {
     /// In a forked child the thread does not exist, and nothing is done.
     fn drop(&mut self) {
         self.stop();
+        if self.shared.home.check().is_ok() {
+            exit::dismiss(&self.shared);
+        }
     }
 }
 
@@ -469,10 +545,71 @@ pub(crate) struct Shared {
 impl Shared {
     /// For how long the application has not made progress itself.
     pub(crate) fn polled_ns_ago(&self) -> u64 {
-        match self.host.polled_at.load(Ordering::Relaxed) {
+        self.ns_since(&self.host.polled_at)
+    }
+
+    /// How long it is since then; 0 stands for never.
+    fn ns_since(&self, time: &AtomicU64) -> u64 {
+        match time.load(Ordering::Relaxed) {
             0 => u64::MAX,
-            polled_at => self.host.clock.now().since_ns(Instant(polled_at)),
+            time => self.host.clock.now().since_ns(Instant(time)),
         }
+    }
+
+    /// Closes the connections of these endpoints, and waits until their peers have heard of it and of all
+    /// that was delivered: for [`PARTING`] at most, as the process is about to end.
+    pub(crate) fn part(endpoints: &[Arc<Self>]) {
+        let is_ours = |endpoint: &&Arc<Self>| endpoint.home.check().is_ok();
+        let mut parting: Vec<&Arc<Self>> = endpoints.iter().filter(is_ours).collect();
+        let began = std::time::Instant::now();
+        for endpoint in &parting {
+            let host = &endpoint.host;
+            lock(&host.commands).push(Box::new(|driver, _host, now, _memory| {
+                driver.engine.close_all(now);
+                driver.hasten();
+            }));
+            host.has_commands.store(true, Ordering::Release);
+        }
+        loop {
+            parting.retain(|endpoint| endpoint.is_parting());
+            let Some(endpoint) = parting.first() else { return };
+            if began.elapsed() >= PARTING {
+                return;
+            }
+            endpoint.host.sleeper.sleep(Some(PARTING_LOOK_NS));
+        }
+    }
+
+    /// Makes progress; whether a peer has yet to hear that a connection is closed.
+    fn is_parting(&self) -> bool {
+        if self.cell.is_poisoned() {
+            return false;
+        }
+        let Some(inside) = self.cell.enter_or_announce() else { return true };
+        let mut is_closing = true;
+        inside.drive(ROUNDS_INLINE, |driver| {
+            let more = driver.turn(&self.host, Caller::Watch).more;
+            is_closing = driver.engine.is_closing();
+            more
+        });
+        is_closing
+    }
+
+    /// Leaves after something was posted, unless there is `more` to do.
+    #[inline]
+    fn leave(&self, inside: Inside<'_, Driver>, more: bool) {
+        let mut inside = inside;
+        if !more {
+            match inside.leave() {
+                Ok(()) => {
+                    self.host.wake_others(true);
+                    self.host.tell_fired();
+                    return;
+                }
+                Err(again) => inside = again,
+            }
+        }
+        self.take_turns(inside, Caller::Application, true);
     }
 
     /// Whether a thread that has nothing else to do looks on for work rather than sleep: for as long as
@@ -690,6 +827,13 @@ const ROUNDS_INLINE: u32 = 8;
 
 /// Turns of one drive of a thread with nothing else to do, before it looks whether it should stop.
 const ROUNDS_MAX: u32 = 64;
+
+/// How long the end of a process may wait for peers: some round trips over any network, and no more than
+/// its user notices.
+const PARTING: Duration = Duration::from_millis(100);
+
+/// How often it looks whether they have heard, at least.
+const PARTING_LOOK_NS: u64 = 1_000_000;
 
 /// Times a waiting thread lets others have the processor before it blocks.
 const YIELDS: u32 = 4;

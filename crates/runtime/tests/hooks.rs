@@ -1,14 +1,18 @@
 //! What hooks may do, and when they are called.
 
+use std::io::{Read, Write};
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use delivery::Instant;
 use engine::{ConnectRequest, ConnectionHandle, Engine, Event};
 use link::{UdpConfig, UdpLink};
 use mem::{Buffer, MemoryAccess, ProtectionDomain, Rights};
-use runtime::{Doorbell, Hooks, Runtime, RuntimeConfig};
+use runtime::{Doorbell, Hooks, Readiness, Runtime, RuntimeConfig};
 use semantics::{CompletionQueue, Operation, OperationFlags, Request, Source};
 use work::Arm;
 
@@ -91,6 +95,55 @@ fn queues_that_fired_are_told_of_once_and_outside_of_the_engine() {
     assert!(matches!(&**fired, [one] if Arc::ptr_eq(one, &queue)), "{fired:?}");
 }
 
+/// Reads what comes, and passes it on.
+struct Reading {
+    stream: UnixStream,
+    read: Mutex<Sender<(u64, u8)>>,
+}
+
+impl Hooks for Reading {
+    fn on_event(&self, _: &mut Engine, _: &MemoryAccess<'_>, _: Instant, _: Event) {}
+
+    fn on_descriptor(
+        &self,
+        _: &mut Engine,
+        _: &MemoryAccess<'_>,
+        _: Instant,
+        key: u64,
+        ready: Readiness,
+    ) {
+        assert_eq!(ready, Readiness::READABLE);
+        let mut byte = [0];
+        (&self.stream).read_exact(&mut byte).expect("it is ready");
+        self.read.lock().expect("nobody panics").send((key, byte[0])).expect("it is awaited");
+    }
+}
+
+#[test]
+fn descriptors_that_are_no_links_are_told_of_by_whoever_serves_the_links() {
+    for progress_thread in [true, false] {
+        let (ours, theirs) = UnixStream::pair().expect("two sockets");
+        let (read, awaited) = channel();
+        let watched = ours.try_clone().expect("a descriptor");
+        let hooks = Reading { stream: ours, read: Mutex::new(read) };
+        let runtime = start_with(Box::new(hooks), progress_thread);
+        let watching = runtime.watch_descriptor(watched.as_fd(), 7, Readiness::READABLE);
+        watching.expect("it is watched");
+        for byte in 0..100 {
+            (&theirs).write_all(&[byte]).expect("there is room");
+            let come = || {
+                if progress_thread {
+                    return Some(awaited.recv().expect("it is there"));
+                }
+                runtime.drive().expect("not forked");
+                awaited.try_recv().ok()
+            };
+            assert_eq!(std::iter::repeat_with(come).flatten().next(), Some((7, byte)));
+        }
+        assert!(runtime.unwatch_descriptor(watched.as_fd()));
+    }
+}
+
 /// A runtime that accepts every connection, and how many it has.
 fn accepting() -> (Runtime, Arc<AtomicU32>) {
     let (domain, accepted) = (Arc::new(OnceLock::new()), Arc::new(AtomicU32::new(0)));
@@ -124,9 +177,13 @@ fn connect(client: &Runtime, server: &Runtime, queue: &Arc<CompletionQueue>) -> 
 }
 
 fn start(hooks: Box<dyn Hooks>) -> Runtime {
+    start_with(hooks, false)
+}
+
+fn start_with(hooks: Box<dyn Hooks>, progress_thread: bool) -> Runtime {
     let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
-    config.progress_thread = false;
+    config.progress_thread = progress_thread;
     let links = vec![Box::new(udp.expect("a socket on loopback")) as _];
     Runtime::start(config, links, hooks).expect("it starts")
 }

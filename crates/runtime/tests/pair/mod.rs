@@ -39,6 +39,15 @@ impl Side {
         Self { runtime, events, queue: Arc::new(CompletionQueue::new(256)), domain }
     }
 
+    /// Accepts a request, with completions going to the queue of this side.
+    pub(crate) fn accept(&self, connection: ConnectionHandle) {
+        let (domain, queue) = (self.domain, Arc::clone(&self.queue));
+        let accepted = self
+            .runtime
+            .control(move |engine, _, now| engine.accept(now, connection, domain, queue, b""));
+        accepted.expect("not forked").expect("it is accepted");
+    }
+
     pub(crate) fn next_event(&self) -> Option<Event> {
         let mut events = self.events.lock().expect("nobody panics");
         if events.is_empty() { None } else { Some(events.remove(0)) }
@@ -68,16 +77,11 @@ pub(crate) fn connect_with(
     server.runtime.control(|engine, _, _| engine.listen(0)).expect("not forked");
     let connected = client.runtime.control(move |engine, _, now| engine.connect(now, request));
     let handle = connected.expect("not forked").expect("it is asked for");
-    let domain = server.domain;
     loop {
         client.runtime.drive().expect("not forked");
         server.runtime.drive().expect("not forked");
         if let Some(Event::Requested { connection, .. }) = server.next_event() {
-            let queue = Arc::clone(&server.queue);
-            let accepted = server
-                .runtime
-                .control(move |engine, _, now| engine.accept(now, connection, domain, queue, b""));
-            accepted.expect("not forked").expect("it is accepted");
+            server.accept(connection);
         }
         if let Some(Event::Established { .. }) = client.next_event() {
             return handle;

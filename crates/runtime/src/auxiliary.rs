@@ -1,0 +1,209 @@
+//! Descriptors that are no links: sockets at which strangers knock, streams of another protocol.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::fork::{Inherited, SOCKETS};
+
+/// What a descriptor is, or is to be, ready for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Readiness {
+    /// Reading brings something: bytes, a connection, an end or an error.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+}
+
+impl Readiness {
+    /// For reading only.
+    pub const READABLE: Self = Self { readable: true, writable: false };
+
+    const fn events(self) -> u32 {
+        let readable = if self.readable { libc::EPOLLIN } else { 0 };
+        let writable = if self.writable { libc::EPOLLOUT } else { 0 };
+        (readable | writable) as u32
+    }
+
+    fn of_events(events: u32) -> Self {
+        let any = |wanted: i32| events & wanted as u32 != 0;
+        Self {
+            readable: any(libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLERR),
+            writable: any(libc::EPOLLOUT | libc::EPOLLERR),
+        }
+    }
+}
+
+/// The set of them. There may be any number, so it is one descriptor itself.
+#[derive(Debug, Default)]
+pub(crate) struct Auxiliary {
+    /// Made when first of use.
+    set: OnceLock<OwnedFd>,
+    watched: AtomicUsize,
+    /// A forked child is not to keep them.
+    inherited: Mutex<Places>,
+}
+
+/// Descriptors, and where a forked child finds them.
+#[derive(Debug, Default)]
+struct Places {
+    taken: Vec<Option<RawFd>>,
+    blocks: Vec<Inherited>,
+}
+
+impl Places {
+    fn add(&mut self, fd: RawFd) {
+        let free = self.taken.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.taken.len());
+        if free.is_none() {
+            self.taken.push(None);
+        }
+        if self.blocks.len() * SOCKETS <= place {
+            self.blocks.push(Inherited::claim());
+        }
+        self.set(place, Some(fd));
+    }
+
+    fn remove(&mut self, fd: RawFd) {
+        if let Some(place) = self.taken.iter().position(|&taken| taken == Some(fd)) {
+            self.set(place, None);
+        }
+    }
+
+    fn set(&mut self, place: usize, fd: Option<RawFd>) {
+        if let Some(taken) = self.taken.get_mut(place) {
+            *taken = fd;
+        }
+        if let Some(block) = self.blocks.get(place / SOCKETS) {
+            block.set(place % SOCKETS, fd);
+        }
+    }
+}
+
+impl Auxiliary {
+    /// Has `ready` for this descriptor told under `key`; a descriptor that is watched already gets both anew.
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
+        let set = self.set()?;
+        let mut wanted = libc::epoll_event { events: ready.events(), u64: key };
+        let mut change = |how| {
+            // SAFETY: `wanted` is read during the call.
+            match unsafe { libc::epoll_ctl(set, how, fd.as_raw_fd(), &raw mut wanted) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        match change(libc::EPOLL_CTL_ADD) {
+            Ok(()) => {
+                self.watched.fetch_add(1, Ordering::Relaxed);
+                self.places().add(fd.as_raw_fd());
+                Ok(())
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => change(libc::EPOLL_CTL_MOD),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Undoes [`Auxiliary::watch`]; false if the descriptor was not watched.
+    pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) -> bool {
+        let Some(set) = self.fd() else { return false };
+        let (how, none) = (libc::EPOLL_CTL_DEL, std::ptr::null_mut());
+        // SAFETY: nothing is passed.
+        let is_undone = unsafe { libc::epoll_ctl(set, how, fd.as_raw_fd(), none) } == 0;
+        if is_undone {
+            self.watched.fetch_sub(1, Ordering::Relaxed);
+            self.places().remove(fd.as_raw_fd());
+        }
+        is_undone
+    }
+
+    /// Whether any is watched.
+    #[inline]
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.watched.load(Ordering::Relaxed) != 0
+    }
+
+    /// Readable while any of them is ready.
+    pub(crate) fn fd(&self) -> Option<RawFd> {
+        self.set.get().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Passes those that are ready to `on_ready`, some of them at most; how many.
+    pub(crate) fn poll(&self, mut on_ready: impl FnMut(u64, Readiness)) -> usize {
+        let Some(set) = self.fd() else { return 0 };
+        let mut ready = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX as usize];
+        // SAFETY: `ready` has room for that many.
+        let count = unsafe { libc::epoll_wait(set, ready.as_mut_ptr(), READY_MAX, 0) };
+        let count = usize::try_from(count).unwrap_or(0);
+        for event in ready.iter().take(count) {
+            on_ready(event.u64, Readiness::of_events(event.events));
+        }
+        count
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.inherited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self) -> io::Result<RawFd> {
+        if let Some(fd) = self.fd() {
+            return Ok(fd);
+        }
+        // SAFETY: no memory is passed.
+        let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
+        let made = unsafe { OwnedFd::from_raw_fd(made) };
+        Ok(self.set.get_or_init(|| made).as_raw_fd())
+    }
+}
+
+/// Descriptors told of in one turn; the others come in the next.
+const READY_MAX: i32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn ready(set: &Auxiliary) -> Vec<(u64, Readiness)> {
+        let mut ready = Vec::new();
+        set.poll(|key, readiness| ready.push((key, readiness)));
+        ready
+    }
+
+    #[test]
+    fn what_is_ready_is_told_with_its_key_for_as_long_as_it_is() {
+        let set = Auxiliary::default();
+        let (mut ours, mut theirs) = UnixStream::pair().expect("two sockets");
+        set.watch(ours.as_fd(), 7, Readiness::READABLE).expect("it is watched");
+        assert_eq!(ready(&set), []);
+        theirs.write_all(b"x").expect("there is room");
+        assert_eq!(ready(&set), [(7, Readiness::READABLE)]);
+        assert_eq!(ready(&set), [(7, Readiness::READABLE)]);
+        ours.read_exact(&mut [0]).expect("a byte");
+        assert_eq!(ready(&set), []);
+        let both = Readiness { readable: true, writable: true };
+        set.watch(ours.as_fd(), 8, both).expect("it is watched");
+        assert_eq!(ready(&set), [(8, Readiness { readable: false, writable: true })]);
+        drop(theirs);
+        assert_eq!(ready(&set), [(8, both)]);
+        assert!(set.unwatch(ours.as_fd()));
+        assert!(!set.unwatch(ours.as_fd()));
+        assert_eq!(ready(&set), []);
+        assert!(!set.is_in_use());
+    }
+
+    #[test]
+    fn what_cannot_be_waited_for_is_refused() {
+        let file = std::fs::File::open("/proc/self/exe").expect("this program");
+        let set = Auxiliary::default();
+        assert!(set.watch(file.as_fd(), 1, Readiness::READABLE).is_err());
+        assert!(!set.is_in_use());
+    }
+}

@@ -1,0 +1,365 @@
+//! Work that waits with the application until the engine takes it, and the bells that tell of it.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[cfg(not(loom))]
+use crossbeam_queue::ArrayQueue;
+use delivery::Instant;
+use engine::Engine;
+use mem::MemoryAccess;
+
+#[cfg(loom)]
+use self::locked::ArrayQueue;
+
+/// Where work of an application waits until the engine has room for it: the send queue of a queue pair, say.
+///
+/// Whoever adds to it [rings](crate::Runtime::ring), and work is then taken from it inside the engine, by
+/// whichever thread is there. It has its own limits, so that ringing is never refused, and one of which the
+/// engine takes nothing holds up no other.
+///
+/// It may be dropped inside the engine, so its end must not call the runtime either.
+pub trait WorkSource: Send + Sync {
+    /// Its bell: each source has one, and no two the same.
+    fn bell(&self) -> &Bell;
+
+    /// Nothing that was taken from it is under way any more.
+    fn is_idle(&self) -> bool;
+
+    /// Posts the oldest of its work, `limit` pieces at most. Called inside the engine, so it must not call the
+    /// runtime.
+    fn post(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        limit: u32,
+    ) -> Posted;
+}
+
+/// What was taken from a source.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Posted {
+    /// Pieces of work.
+    pub count: u32,
+    /// What is left.
+    pub rest: Rest,
+}
+
+/// What is left in a source.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Rest {
+    /// Nothing, or nothing that is to be posted before the next ring.
+    Nothing,
+    /// Work for which the engine has no room. It is asked for again whenever something has happened in
+    /// the engine; who makes room in another way, as by polling a queue of promised places, rings.
+    Blocked,
+    /// More than the limit.
+    More,
+}
+
+/// The bell of a [`WorkSource`].
+#[derive(Debug, Default)]
+pub struct Bell {
+    /// The source is among the [`Doorbells`], or whoever has set this is about to put it there.
+    is_rung: AtomicBool,
+    /// How often it was put there for later since work was last taken.
+    put_off: AtomicU32,
+    /// Whether the source is in [`Sources::waiting`]. Changed inside the engine only.
+    is_waiting: AtomicBool,
+}
+
+impl Bell {
+    /// One that was never rung.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether ringing may wait for the next poll: a poll sends what was put off by then in one go. Where
+    /// nothing is under way, or nobody polls, it is sent at once.
+    pub(crate) fn puts_off(&self, is_idle: bool, polled_ns_ago: impl FnOnce() -> u64) -> bool {
+        let put_off = self.put_off.load(Ordering::Relaxed);
+        !is_idle && put_off + 1 < RUNG_AT_ONCE && polled_ns_ago() < POLLS_NS
+    }
+
+    pub(crate) fn put_off(&self) {
+        self.put_off.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Sources that were rung while another thread was inside the engine, or for later: each once.
+#[derive(Debug)]
+pub(crate) struct Doorbells<S: ?Sized> {
+    ring: ArrayQueue<Arc<S>>,
+}
+
+impl<S: ?Sized> Doorbells<S> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { ring: ArrayQueue::new(capacity) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Puts a source here unless it is. While there is no room, it calls `full`, in which somebody should
+    /// [take](Doorbells::take) some.
+    pub(crate) fn put(&self, source: &Arc<S>, bell: &Bell, mut full: impl FnMut()) {
+        // Whoever finds it set leaves it to the one who did, and his work is seen by who takes the source.
+        if bell.is_rung.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut source = Arc::clone(source);
+        while let Err(back) = self.ring.push(source) {
+            source = back;
+            full();
+        }
+    }
+
+    /// Takes a source out: whatever was added to it before it was rung is seen now, and whoever rings it from
+    /// now on puts it here again.
+    pub(crate) fn take(&self, bell: impl FnOnce(&S) -> &Bell) -> Option<Arc<S>> {
+        let source = self.ring.pop()?;
+        let bell = bell(&source);
+        bell.is_rung.swap(false, Ordering::AcqRel);
+        Some(source)
+    }
+}
+
+/// Sources of which something is left, in the order in which they are asked.
+#[derive(Default)]
+pub(crate) struct Sources {
+    waiting: VecDeque<Arc<dyn WorkSource>>,
+    /// Some of them had more than could be taken at a time.
+    has_more: bool,
+}
+
+impl Sources {
+    /// Whether asking again may bring something, now that something has happened in the engine, or not.
+    pub(crate) fn are_due(&self, has_happened: bool) -> bool {
+        !self.waiting.is_empty() && (has_happened || self.has_more)
+    }
+
+    /// Whether there is more to take in the next turn.
+    pub(crate) const fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Takes work from one. Returns how much.
+    pub(crate) fn pull(
+        &mut self,
+        source: &Arc<dyn WorkSource>,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+    ) -> u32 {
+        let bell = source.bell();
+        bell.put_off.store(0, Ordering::Relaxed);
+        let Posted { count, rest } = source.post(engine, memory, now, PULLED_MAX);
+        self.has_more |= rest == Rest::More;
+        if rest != Rest::Nothing && !bell.is_waiting.swap(true, Ordering::Relaxed) {
+            self.waiting.push_back(Arc::clone(source));
+        }
+        count
+    }
+
+    /// Takes work from all that wait, once. Returns how much.
+    pub(crate) fn pull_again(
+        &mut self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+    ) -> u32 {
+        self.has_more = false;
+        let mut count = 0;
+        for _ in 0..self.waiting.len() {
+            let Some(source) = self.waiting.pop_front() else { break };
+            source.bell().is_waiting.store(false, Ordering::Relaxed);
+            count += self.pull(&source, engine, memory, now);
+        }
+        count
+    }
+}
+
+impl fmt::Debug for dyn WorkSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkSource").field("bell", self.bell()).finish_non_exhaustive()
+    }
+}
+
+/// How often a source is rung until work leaves that could wait for the next poll: as many small pieces as a
+/// system call takes along.
+const RUNG_AT_ONCE: u32 = 16;
+
+/// An application polls if it did less than this ago.
+const POLLS_NS: u64 = 50_000;
+
+/// Pieces of work taken from a source before others have their turn.
+const PULLED_MAX: u32 = 256;
+
+/// Sources among the doorbells at a time. One more waits until some are taken, which who is inside the
+/// engine does in each turn.
+pub(crate) const DOORBELLS: usize = 1024;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_with_nothing_under_way_rings_at_once() {
+        let bell = Bell::new();
+        assert!(!bell.puts_off(true, || 0));
+        assert!(bell.puts_off(false, || 0));
+    }
+
+    #[test]
+    fn an_application_that_does_not_poll_has_its_work_sent_at_once() {
+        let bell = Bell::new();
+        assert!(bell.puts_off(false, || 49_999));
+        assert!(!bell.puts_off(false, || 50_000));
+    }
+
+    #[test]
+    fn the_sixteenth_piece_of_work_rings() {
+        let bell = Bell::new();
+        let put_off = std::iter::from_fn(|| bell.puts_off(false, || 0).then(|| bell.put_off()));
+        assert_eq!(put_off.count(), 15);
+        bell.put_off.store(0, Ordering::Relaxed);
+        assert!(bell.puts_off(false, || 0), "work was taken");
+    }
+
+    #[test]
+    fn a_source_is_among_the_doorbells_once() {
+        let (bells, bell) = (Doorbells::new(4), Arc::new(Bell::new()));
+        for _ in 0..10 {
+            bells.put(&bell, &bell, || panic!("there is room"));
+        }
+        assert!(bells.take(|bell| bell).is_some());
+        assert!(bells.is_empty());
+        bells.put(&bell, &bell, || panic!("there is room"));
+        assert!(!bells.is_empty(), "it was rung again");
+    }
+
+    #[test]
+    fn a_source_that_finds_no_room_is_put_when_another_is_taken() {
+        let bells = Doorbells::new(1);
+        let sources = [(); 2].map(|()| Arc::new(Bell::new()));
+        bells.put(&sources[0], &sources[0], || panic!("there is room"));
+        let mut taken = Vec::new();
+        bells.put(&sources[1], &sources[1], || taken.extend(bells.take(|bell| bell)));
+        taken.extend(bells.take(|bell| bell));
+        assert!(taken.iter().zip(&sources).all(|(one, other)| Arc::ptr_eq(one, other)));
+        assert_eq!(taken.len(), 2);
+    }
+}
+
+/// Every interleaving of two threads that add work and ring. To run it:
+///
+/// ```sh
+/// ./x loom
+/// ```
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    use super::*;
+    use crate::cell::ProgressCell;
+
+    struct Work {
+        bell: Bell,
+        waiting: AtomicUsize,
+    }
+
+    struct Shared {
+        cell: ProgressCell<usize>,
+        bells: Doorbells<Work>,
+        source: Arc<Work>,
+    }
+
+    impl Shared {
+        /// As [`crate::Runtime::ring`] does it.
+        fn add_and_ring(&self) {
+            let source = &self.source;
+            source.waiting.fetch_add(1, Ordering::Relaxed);
+            if let Some(mut inside) = self.cell.try_enter() {
+                inside.with(|done| *done += source.waiting.swap(0, Ordering::Relaxed));
+                inside.drive(8, |done| self.turn(done));
+            } else {
+                self.bells.put(source, &source.bell, || unreachable!("there is room"));
+                self.cell.drive(8, |done| self.turn(done));
+            }
+        }
+
+        fn turn(&self, done: &mut usize) -> bool {
+            while let Some(source) = self.bells.take(|source| &source.bell) {
+                *done += source.waiting.swap(0, Ordering::Relaxed);
+            }
+            false
+        }
+    }
+
+    #[test]
+    fn no_work_is_left_in_a_source_that_was_rung() {
+        loom::model(|| {
+            let work = Work { bell: Bell::new(), waiting: AtomicUsize::new(0) };
+            let shared = Arc::new(Shared {
+                cell: ProgressCell::new(0),
+                bells: Doorbells::new(1),
+                source: Arc::new(work),
+            });
+            let other = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                other.add_and_ring();
+                other.add_and_ring();
+            });
+            shared.add_and_ring();
+            thread.join().expect("no panic");
+            let mut inside = shared.cell.try_enter().expect("everybody has left");
+            assert_eq!(inside.with(|done| *done), 3, "left behind");
+            inside.abandon();
+        });
+    }
+}
+
+#[cfg(loom)]
+mod locked {
+    use loom::sync::Mutex;
+    use std::collections::VecDeque;
+
+    /// The ring with a lock: loom does not see into the other.
+    #[derive(Debug)]
+    pub(super) struct ArrayQueue<T> {
+        content: Mutex<VecDeque<T>>,
+        capacity: usize,
+    }
+
+    impl<T> ArrayQueue<T> {
+        pub(super) fn new(capacity: usize) -> Self {
+            Self { content: Mutex::new(VecDeque::new()), capacity }
+        }
+
+        pub(super) fn is_empty(&self) -> bool {
+            self.content.lock().expect("no panic").is_empty()
+        }
+
+        pub(super) fn push(&self, item: T) -> Result<(), T> {
+            let mut content = self.content.lock().expect("no panic");
+            if content.len() == self.capacity {
+                return Err(item);
+            }
+            content.push_back(item);
+            Ok(())
+        }
+
+        pub(super) fn pop(&self) -> Option<T> {
+            self.content.lock().expect("no panic").pop_front()
+        }
+    }
+}

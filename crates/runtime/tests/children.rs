@@ -1,0 +1,182 @@
+//! What a forked child does with endpoints, and what the end of a process tells peers.
+
+mod pair;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use engine::{Closed, ConnectRequest, Event};
+use mem::{Buffer, Rights};
+use pair::{Side, connect};
+use runtime::{Doorbell, Readiness, Runtime};
+use semantics::{Operation, OperationFlags, Request, Source};
+
+/// Writes to an endpoint of the child's own from another; whether that succeeds.
+fn serves_itself() -> bool {
+    let (client, server) = (Side::new(true), Side::new(true));
+    let connection = connect(&client, &server);
+    let buffer = Buffer::new(64);
+    let region =
+        server.runtime.memory().register(server.domain, buffer.clone(), Rights::REMOTE_WRITE);
+    let region = region.expect("it is registered");
+    let write = Operation {
+        request: Request::Write {
+            source: Source::Inline([5; 64]),
+            key: region.key,
+            address: region.start,
+        },
+        length: 8,
+        flags: OperationFlags { signalled: true, ..OperationFlags::default() },
+        immediate: None,
+        context: 0,
+        status: None,
+    };
+    let posted = client.runtime.post(connection, &client.queue, &write, Doorbell::Ring);
+    posted.expect("it is posted");
+    loop {
+        client.runtime.drive().expect("not forked");
+        if let Some(done) = client.queue.poll() {
+            return done.result.is_ok() && buffer.load_u8(7) == 5;
+        }
+    }
+}
+
+/// Whether what a child does is true; a child that hangs is ended.
+fn in_child(work: impl FnOnce() -> bool) -> libc::pid_t {
+    // SAFETY: the allocator works in a child, and the child ends without the parent's exit handlers.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: sets a timer of the process.
+            unsafe { libc::alarm(60) };
+            let is_true = work();
+            // SAFETY: as above.
+            unsafe { libc::_exit(i32::from(!is_true)) }
+        }
+        child => {
+            assert!(child > 0, "no process could be made");
+            child
+        }
+    }
+}
+
+/// A child of another test would have what this one has not finished.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn status_of(child: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: `status` is written to.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
+#[test]
+fn a_child_opens_endpoints_of_its_own_whatever_the_parents_threads_are_at() {
+    let _alone = alone();
+    let is_over = AtomicBool::new(false);
+    let side = Side::new(true);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                side.runtime.control(|_, _, _| ()).expect("not forked");
+            }
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                drop(Side::new(false));
+            }
+        });
+        for _ in 0..10 {
+            assert_eq!(status_of(in_child(serves_itself)), 0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
+    let _alone = alone();
+    let side = Side::new(false);
+    // Others than links, too.
+    let others: Vec<_> = (0..100)
+        .map(|key| {
+            let other = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
+            let watching = side.runtime.watch_descriptor(other.as_fd(), key, Readiness::READABLE);
+            watching.expect("it is watched");
+            other
+        })
+        .collect();
+    let mut addresses = vec![address_of(&side.runtime)];
+    addresses.extend(others.iter().map(|other| other.local_addr().expect("it is bound")));
+    let (ours, theirs) = UnixStream::pair().expect("two sockets");
+    let child = in_child(|| {
+        // It runs, and does so until the parent has looked.
+        (&theirs).write_all(b"x").is_ok() && (&theirs).read_exact(&mut [0]).is_ok()
+    });
+    (&ours).read_exact(&mut [0]).expect("the child runs");
+    for other in &others {
+        assert!(side.runtime.unwatch_descriptor(other.as_fd()));
+    }
+    drop((side, others));
+    let again: Result<Vec<_>, _> = addresses.iter().map(UdpSocket::bind).collect();
+    (&ours).write_all(b"x").expect("the child runs still");
+    assert_eq!(status_of(child), 0);
+    again.expect("the address is free when the endpoint is gone");
+}
+
+#[test]
+fn the_end_of_a_process_is_told_to_its_peers() {
+    let _alone = alone();
+    let server = Side::new(false);
+    let (_, peer) = server.runtime.link_addresses().expect("not forked")[0];
+    server.runtime.control(|engine, _, _| engine.listen(0)).expect("not forked");
+    let child = in_child(|| {
+        let client = Side::new(true);
+        let (link, _) = client.runtime.link_addresses().expect("not forked")[0];
+        let request = ConnectRequest {
+            paths: vec![(link, peer)],
+            service: 0,
+            private_data: Vec::new(),
+            domain: client.domain,
+            queues: client.queue.clone().into(),
+        };
+        let handle = client.runtime.control(move |engine, _, now| engine.connect(now, request));
+        let handle = handle.expect("not forked").expect("it is asked for");
+        let is_established = move |engine: &mut engine::Engine, _: &mem::MemoryAccess<'_>, _| {
+            engine.info(handle).is_some_and(|info| info.established)
+        };
+        while !client.runtime.control(is_established).expect("not forked") {}
+        // SAFETY: ends the process with the handlers of this library, which drops nothing.
+        unsafe { libc::exit(0) }
+    });
+    let mut status = 0;
+    let mut closed = None;
+    let look = |closed: &mut Option<Closed>| {
+        server.runtime.drive().expect("not forked");
+        match server.next_event() {
+            Some(Event::Requested { connection, .. }) => server.accept(connection),
+            Some(Event::Closed { reason, .. }) => *closed = Some(reason),
+            _ => {}
+        }
+    };
+    // SAFETY: `status` is written to.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        look(&mut closed);
+    }
+    assert_eq!(status, 0);
+    // What it said is here by now.
+    (0..100).for_each(|_| look(&mut closed));
+    assert_eq!(closed, Some(Closed::ByPeer));
+}
+
+fn address_of(runtime: &Runtime) -> SocketAddr {
+    let (_, address) = runtime.link_addresses().expect("not forked")[0];
+    address.to_socket().expect("a UDP link")
+}

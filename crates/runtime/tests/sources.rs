@@ -1,0 +1,231 @@
+//! Work that waits in sources of the application.
+
+mod pair;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+
+use delivery::Instant;
+use engine::{ConnectionHandle, Engine};
+use mem::{Buffer, MemoryAccess, Rights};
+use pair::{Side, connect_with};
+use runtime::{Bell, Posted, Rest, RuntimeConfig, WorkSource};
+use semantics::{CompletionQueue, Operation, OperationFlags, PostError, Request, Source};
+
+/// As many as the operations that each is to post of 10 000 between them.
+const CONNECTIONS: u32 = 16;
+const EACH: u64 = 625;
+
+/// Operations of a connection, each with its number.
+struct Queue {
+    bell: Bell,
+    connection: ConnectionHandle,
+    completions: Arc<CompletionQueue>,
+    waiting: Mutex<VecDeque<Operation>>,
+    under_way: AtomicU32,
+}
+
+impl WorkSource for Queue {
+    fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    fn is_idle(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) == 0
+    }
+
+    fn post(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        _now: Instant,
+        limit: u32,
+    ) -> Posted {
+        let mut waiting = self.waiting.lock().expect("nobody panics");
+        let (mut count, mut rest) = (0, Rest::Nothing);
+        while let Some(operation) = waiting.front() {
+            if count == limit {
+                rest = Rest::More;
+                break;
+            }
+            match engine.post(memory, self.connection, operation) {
+                Ok(_) => {}
+                Err(PostError::CompletionQueueFull(_) | PostError::NoOperationLeft(_)) => {
+                    rest = Rest::Blocked;
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            waiting.pop_front();
+            count += 1;
+        }
+        self.under_way.fetch_add(count, Ordering::Relaxed);
+        Posted { count, rest }
+    }
+}
+
+impl Queue {
+    fn add(&self, operation: Operation) {
+        self.waiting.lock().expect("nobody panics").push_back(operation);
+    }
+
+    /// Takes a completion, if there is one; which operation it is of.
+    fn poll(&self) -> Option<u64> {
+        let done = self.completions.poll()?;
+        done.result.expect("the operation succeeds");
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        Some(done.context)
+    }
+}
+
+/// Both sides, sources at the client, and what each posts.
+struct Setting {
+    client: Side,
+    server: Side,
+    sources: Vec<Arc<Queue>>,
+    write: Operation,
+}
+
+impl Setting {
+    /// The first connection has room for one completion. All connections share room for fewer operations
+    /// than are posted.
+    fn new() -> Self {
+        let mut config = RuntimeConfig::from_entropy().expect("entropy");
+        config.progress_thread = false;
+        config.engine.pools.operations = 100;
+        let (client, server) = (Side::with(config), Side::new(false));
+        let region =
+            server.runtime.memory().register(server.domain, Buffer::new(64), Rights::REMOTE_WRITE);
+        let region = region.expect("it is registered");
+        let source = |index| {
+            let places = if index == 0 { 1 } else { EACH as usize };
+            let completions = Arc::new(CompletionQueue::new(places));
+            Arc::new(Queue {
+                bell: Bell::new(),
+                connection: connect_with(&client, &server, &completions),
+                completions,
+                waiting: Mutex::new(VecDeque::new()),
+                under_way: AtomicU32::new(0),
+            })
+        };
+        let sources = (0..CONNECTIONS).map(source).collect();
+        let write = Operation {
+            request: Request::Write {
+                source: Source::Inline([5; 64]),
+                key: region.key,
+                address: region.start,
+            },
+            length: 8,
+            flags: OperationFlags { signalled: true, ..OperationFlags::default() },
+            immediate: None,
+            context: 0,
+            status: None,
+        };
+        Self { client, server, sources, write }
+    }
+
+    /// Adds an operation to a source and rings it.
+    fn post(&self, source: &Arc<Queue>, context: u64) {
+        source.add(Operation { context, ..self.write });
+        let source: Arc<dyn WorkSource> = Arc::clone(source) as _;
+        self.client.runtime.ring(&source).expect("not forked");
+    }
+
+    fn drive(&self) {
+        self.client.runtime.drive().expect("not forked");
+        self.server.runtime.drive().expect("not forked");
+    }
+
+    /// Polls all sources but the first until everything of them is complete, in order.
+    fn complete_others(&self) {
+        let mut done = vec![0; self.sources.len()];
+        while done.iter().skip(1).any(|&done| done < EACH) {
+            self.drive();
+            for (source, done) in self.sources.iter().zip(&mut done).skip(1) {
+                while let Some(context) = source.poll() {
+                    assert_eq!(context, *done);
+                    *done += 1;
+                }
+            }
+        }
+    }
+
+    /// Polls the first source, too, of which nothing was polled yet.
+    fn complete_first(&self) {
+        let first = &self.sources[0];
+        assert_eq!(first.waiting.lock().expect("nobody panics").len() as u64, EACH - 1);
+        for expected in 0..EACH {
+            let context = loop {
+                self.drive();
+                if let Some(context) = first.poll() {
+                    break context;
+                }
+            };
+            assert_eq!(context, expected);
+            let first: Arc<dyn WorkSource> = Arc::clone(first) as _;
+            self.client.runtime.ring(&first).expect("not forked");
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_posts_to_sixteen_connections_are_not_held_up_by_one_that_is_blocked() {
+    let setting = Setting::new();
+    thread::scope(|scope| {
+        for sources in setting.sources.chunks(4) {
+            let setting = &setting;
+            scope.spawn(move || {
+                for context in 0..EACH {
+                    for source in sources {
+                        setting.post(source, context);
+                    }
+                }
+            });
+        }
+        setting.complete_others();
+    });
+    setting.complete_first();
+}
+
+#[test]
+fn ten_thousand_posts_while_another_thread_is_inside_the_engine_are_all_performed() {
+    let setting = Setting::new();
+    let (entered, done) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let inside = (Arc::clone(&entered), Arc::clone(&done));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let occupied = setting.client.runtime.control(move |_, _, _| {
+                inside.0.wait();
+                inside.1.wait();
+            });
+            occupied.expect("not forked");
+        });
+        entered.wait();
+        for context in 0..EACH {
+            for source in &setting.sources {
+                setting.post(source, context);
+            }
+        }
+        done.wait();
+    });
+    setting.complete_others();
+    setting.complete_first();
+}
+
+#[test]
+fn what_was_put_off_goes_with_the_next_poll() {
+    let setting = Setting::new();
+    let source = &setting.sources[1];
+    // It is never idle, so that rings may be put off.
+    source.under_way.fetch_add(1, Ordering::Relaxed);
+    for context in 0..10 {
+        setting.drive();
+        setting.post(source, context);
+    }
+    setting.client.runtime.ring_put_off().expect("not forked");
+    assert!(source.waiting.lock().expect("nobody panics").is_empty());
+    let counters = setting.client.runtime.counters().expect("not forked");
+    assert_eq!(counters.pulled, 10);
+}
