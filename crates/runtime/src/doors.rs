@@ -1,7 +1,7 @@
 //! Doors: sockets beside the links, at which few datagrams come and which are looked at now and then.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, RawFd};
 
 use delivery::{Instant, LinkId, RxFrame};
 use engine::{DOOR_ANSWER_BYTES_MAX, DatagramError, Engine};
@@ -10,20 +10,20 @@ use mem::{MemoryAccess, Payload};
 use thiserror::Error;
 use wire_edge::{Moved, PeerAddr};
 
+use crate::auxiliary::{Auxiliary, Readiness};
 use crate::fork::Forked;
 
-/// The doors of an endpoint, at most [`DOORS_MAX`].
-///
-/// A look at one costs a system call, so a thread that polls looks every [`LOOK_NS`] only. Who goes to sleep on
-/// the links sleeps on the doors, too.
+/// The doors of an endpoint, at most [`DOORS_MAX`]. Each is watched under a key of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Doors {
     open: Vec<Door>,
-    looked_at: Instant,
+    /// Doors opened so far.
+    opened: u64,
 }
 
 #[derive(Debug)]
 struct Door {
+    key: u64,
     socket: DoorSocket,
     purpose: Purpose,
 }
@@ -49,6 +49,9 @@ pub enum DoorError {
     /// The system refused it.
     #[error(transparent)]
     Socket(#[from] UdpError),
+    /// It cannot be waited for.
+    #[error("cannot watch the socket of a door")]
+    Watch(#[source] io::Error),
     /// The engine refused it.
     #[error(transparent)]
     Port(#[from] DatagramError),
@@ -61,6 +64,7 @@ impl Doors {
     /// Opens a door for a group, unless there is one.
     pub(crate) fn join(
         &mut self,
+        watched: &Auxiliary,
         link: LinkId,
         local: IpAddr,
         group: IpAddr,
@@ -70,100 +74,102 @@ impl Doors {
         if self.open.iter().any(is_same) {
             return Ok(());
         }
-        self.check_room()?;
-        let (socket, purpose) = (DoorSocket::join(group, local)?, Purpose::Group(link, address));
-        self.open.push(Door { socket, purpose });
-        Ok(())
+        let open = || DoorSocket::join(group, local);
+        self.add(watched, open, |_| Purpose::Group(link, address)).map(|_| ())
     }
 
     /// Opens a door where services are asked for, and says at which address: a port 0 takes a free one.
     pub(crate) fn open(
         &mut self,
+        watched: &Auxiliary,
         address: SocketAddr,
         moved: Vec<(u32, Moved)>,
     ) -> Result<SocketAddr, DoorError> {
-        self.check_room()?;
-        let socket = DoorSocket::bind(address)?;
-        let local = socket.local();
-        self.open.push(Door { socket, purpose: Purpose::Moved(local, engine::Door::new(moved)) });
+        let open = || DoorSocket::bind(address);
+        self.add(watched, open, |local| Purpose::Moved(local, engine::Door::new(moved)))
+    }
+
+    fn add(
+        &mut self,
+        watched: &Auxiliary,
+        open: impl FnOnce() -> Result<DoorSocket, UdpError>,
+        purpose: impl FnOnce(SocketAddr) -> Purpose,
+    ) -> Result<SocketAddr, DoorError> {
+        if self.open.len() >= DOORS_MAX {
+            return Err(DoorError::NoneLeft);
+        }
+        let socket = open()?;
+        let (key, local) = (DOOR_KEYS + self.opened, socket.local());
+        let ready = Readiness::READABLE;
+        watched.watch(socket.as_fd(), key, ready).map_err(DoorError::Watch)?;
+        self.opened += 1;
+        self.open.push(Door { key, socket, purpose: purpose(local) });
         Ok(local)
     }
 
     /// Closes the door at an address; false if there is none.
-    pub(crate) fn close(&mut self, address: SocketAddr) -> bool {
+    pub(crate) fn close(&mut self, watched: &Auxiliary, address: SocketAddr) -> bool {
         let before = self.open.len();
-        self.open.retain(|door| !matches!(door.purpose, Purpose::Moved(at, _) if at == address));
+        self.retain(watched, |purpose| !matches!(purpose, Purpose::Moved(at, _) if *at == address));
         self.open.len() < before
     }
 
-    fn check_room(&self) -> Result<(), DoorError> {
-        if self.open.len() < DOORS_MAX { Ok(()) } else { Err(DoorError::NoneLeft) }
-    }
-
     /// Closes the doors of groups that nobody is in.
-    pub(crate) fn trim(&mut self, engine: &mut Engine) {
-        self.open.retain(|door| match door.purpose {
-            Purpose::Group(_, group) => engine.has_datagram_group(group),
+    pub(crate) fn trim(&mut self, watched: &Auxiliary, engine: &mut Engine) {
+        self.retain(watched, |purpose| match purpose {
+            Purpose::Group(_, group) => engine.has_datagram_group(*group),
             Purpose::Moved(..) => true,
         });
     }
 
     /// Closes the doors that depend on a link.
-    pub(crate) fn on_detached(&mut self, link: LinkId) {
-        self.open.retain(|door| !matches!(door.purpose, Purpose::Group(by, _) if by == link));
+    pub(crate) fn on_detached(&mut self, watched: &Auxiliary, link: LinkId) {
+        self.retain(watched, |purpose| !matches!(purpose, Purpose::Group(by, _) if *by == link));
     }
 
-    /// What to watch.
-    pub(crate) fn fds(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.open.iter().map(|door| door.socket.as_fd().as_raw_fd())
+    fn retain(&mut self, watched: &Auxiliary, mut stays: impl FnMut(&Purpose) -> bool) {
+        self.open.retain(|door| {
+            let stays = stays(&door.purpose);
+            if !stays {
+                watched.unwatch(door.socket.as_fd());
+            }
+            stays
+        });
     }
 
-    /// Whether it is time for a look.
-    #[inline]
-    pub(crate) fn are_due(&self, now: Instant, is_watch: bool) -> bool {
-        !self.open.is_empty() && (is_watch || now.since_ns(self.looked_at) >= LOOK_NS)
-    }
-
-    /// Hands what waits to the engine. Whether anything came, and whether more waits.
-    #[cold]
+    /// Something waits at the door of this key.
     pub(crate) fn receive(
         &mut self,
         engine: &mut Engine,
-        now: Instant,
         memory: &MemoryAccess<'_>,
-    ) -> (bool, bool) {
-        self.looked_at = now;
-        let (mut came, mut more) = (false, false);
-        for Door { socket, purpose } in &mut self.open {
-            let mut left = BURST;
-            while left > 0
-                && let Some((bytes, from)) = socket.receive()
-            {
-                left -= 1;
-                match purpose {
-                    Purpose::Group(_, group) => {
-                        let frame = RxFrame {
-                            bytes,
-                            outside: Payload::EMPTY,
-                            received_at: now,
-                            congestion_experienced: false,
-                            from: PeerAddr::from(from),
-                        };
-                        engine.handle_group_frame(memory, *group, frame);
-                    }
-                    Purpose::Moved(_, door) => {
-                        let mut out = [0; DOOR_ANSWER_BYTES_MAX];
-                        let len = door.answer(now, PeerAddr::from(from), bytes, &mut out);
-                        if let Some(answer) = len.and_then(|len| out.get(..len)) {
-                            socket.answer(answer, from);
-                        }
+        now: Instant,
+        key: u64,
+    ) {
+        let Some(door) = self.open.iter_mut().find(|door| door.key == key) else { return };
+        let Door { socket, purpose, .. } = door;
+        // What is left is told of again.
+        for _ in 0..BURST {
+            let Some((bytes, from)) = socket.receive() else { return };
+            match purpose {
+                Purpose::Group(_, group) => {
+                    let frame = RxFrame {
+                        bytes,
+                        outside: Payload::EMPTY,
+                        received_at: now,
+                        congestion_experienced: false,
+                        from: PeerAddr::from(from),
+                    };
+                    engine.handle_group_frame(memory, *group, frame);
+                }
+                Purpose::Moved(_, door) => {
+                    let mut out = [0; DOOR_ANSWER_BYTES_MAX];
+                    let len = door.answer(now, PeerAddr::from(from), bytes, &mut out);
+                    if let Some(answer) = len.and_then(|len| out.get(..len)) {
+                        socket.answer(answer, from);
                     }
                 }
             }
-            came |= left < BURST;
-            more |= left == 0;
         }
-        (came, more)
     }
 }
 
@@ -172,12 +178,11 @@ pub(crate) fn group_address(group: IpAddr) -> PeerAddr {
     PeerAddr::from(SocketAddr::new(group, GROUP_PORT))
 }
 
-/// Doors of an endpoint: each is one more descriptor to sleep on.
-pub(crate) const DOORS_MAX: usize = 64;
+/// Doors of an endpoint, each with a buffer of 64 KiB: 4 MiB.
+const DOORS_MAX: usize = 64;
 
-/// How often a thread that polls looks at the doors: 64 looks of 0.4 µs are a quarter of the time then, those of one
-/// door less than a hundredth.
-const LOOK_NS: u64 = 100_000;
+/// Keys from here on are those of doors.
+pub(crate) const DOOR_KEYS: u64 = 1 << 63;
 
 /// Datagrams taken from a door before links have their turn.
 const BURST: usize = 64;

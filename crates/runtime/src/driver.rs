@@ -15,7 +15,7 @@ use wire_edge::Moved;
 
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
-use crate::doors::{DoorError, Doors, group_address};
+use crate::doors::{DOOR_KEYS, DoorError, Doors, group_address};
 use crate::fork::Inherited;
 use crate::hooks::Hooks;
 use crate::park::Waiters;
@@ -223,11 +223,6 @@ impl Driver {
         let mut worked = self.take_work(host, now, &memory);
         let (received, mut more) = self.receive(host, caller, now, &memory);
         worked |= received;
-        if self.doors.are_due(now, caller == Caller::Watch) {
-            let (came, more_waits) = self.doors.receive(&mut self.engine, now, memory.begun());
-            worked |= came;
-            more |= more_waits;
-        }
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
             worked = true;
@@ -380,10 +375,9 @@ impl Driver {
         let attached = slot.take();
         self.engine.detach_link(link);
         self.watch(host, index);
+        self.doors.on_detached(&host.sleeper.auxiliary, link);
         // Its sockets close when nobody looks at them any more.
         drop(attached);
-        self.doors.on_detached(link);
-        self.watch_doors(host);
         true
     }
 
@@ -398,7 +392,7 @@ impl Driver {
         let attached = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
         let local = attached.and_then(|attached| attached.driver.caps().local.to_socket());
         let local = local.ok_or(DoorError::NotUdp(link.0))?.ip();
-        self.doors.join(link, local, group)?;
+        self.doors.join(&host.sleeper.auxiliary, link, local, group)?;
         let joined = self.engine.join_datagram_group(port, group_address(group));
         self.trim_doors(host);
         Ok(joined?)
@@ -434,28 +428,20 @@ impl Driver {
         address: SocketAddr,
         moved: Vec<(u32, Moved)>,
     ) -> Result<SocketAddr, DoorError> {
-        let opened = self.doors.open(address, moved);
-        self.watch_doors(host);
+        let opened = self.doors.open(&host.sleeper.auxiliary, address, moved);
+        // Who sleeps may not know yet that there are any.
+        host.call_watch();
         opened
     }
 
     /// Closes a door where services are asked for; false if there is none.
     pub(crate) fn close_door(&mut self, host: &Host, address: SocketAddr) -> bool {
-        let was_open = self.doors.close(address);
-        self.watch_doors(host);
-        was_open
+        self.doors.close(&host.sleeper.auxiliary, address)
     }
 
-    /// Closes doors of groups that nobody is in, and tells the sleeper of the others.
+    /// Closes doors of groups that nobody is in.
     fn trim_doors(&mut self, host: &Host) {
-        self.doors.trim(&mut self.engine);
-        self.watch_doors(host);
-    }
-
-    /// Tells the sleeper of the doors there are.
-    #[cold]
-    pub(crate) fn watch_doors(&self, host: &Host) {
-        host.sleeper.watch_doors(self.doors.fds());
+        self.doors.trim(&host.sleeper.auxiliary, &mut self.engine);
         host.call_watch();
     }
 
@@ -587,9 +573,10 @@ impl Driver {
             return false;
         }
         self.auxiliary_at = now;
-        let engine = &mut self.engine;
-        let ready = host.sleeper.auxiliary.poll(|key, ready| {
-            host.hooks.on_descriptor(engine, memory.begun(), now, key, ready);
+        let Self { engine, doors, .. } = self;
+        let ready = host.sleeper.auxiliary.poll(|key, ready| match key {
+            DOOR_KEYS.. => doors.receive(engine, memory.begun(), now, key),
+            _ => host.hooks.on_descriptor(engine, memory.begun(), now, key, ready),
         });
         ready > 0
     }

@@ -22,7 +22,7 @@ use crate::auxiliary::Readiness;
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
-use crate::doors::DoorError;
+use crate::doors::{DOOR_KEYS, DoorError};
 use crate::driver::{AttachError, Caller, Driver, Host};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
@@ -450,7 +450,8 @@ impl Runtime {
     }
 
     /// Has the hooks told, under `key`, when a descriptor that is no link is ready, or for something else than
-    /// before. It must be [unwatched](Runtime::unwatch_descriptor) before it is closed.
+    /// before. It must be [unwatched](Runtime::unwatch_descriptor) before it is closed. Keys from 2^63 on are the runtime's
+    /// own.
     pub fn watch_descriptor(
         &self,
         fd: BorrowedFd<'_>,
@@ -459,6 +460,9 @@ impl Runtime {
     ) -> io::Result<()> {
         // A child would change the parent's set.
         self.check_process().map_err(io::Error::other)?;
+        if key >= DOOR_KEYS {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         self.shared.host.sleeper.auxiliary.watch(fd, key, ready)?;
         // Who sleeps may not know yet that there are any.
         self.shared.host.call_watch();

@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use delivery::LINKS_MAX;
 
 use crate::auxiliary::Auxiliary;
-use crate::doors::DOORS_MAX;
 
 /// What a thread can sleep on: the descriptors of all links, a set of others, and one to be called by.
 ///
@@ -20,8 +19,6 @@ pub(crate) struct Sleeper {
     /// An eventfd.
     call: OwnedFd,
     links: Mutex<[Option<Watched>; LINKS_MAX]>,
-    /// Descriptors that only bring frames; none of them is full.
-    doors: Mutex<Vec<RawFd>>,
     /// Descriptors that are no links.
     pub(crate) auxiliary: Auxiliary,
 }
@@ -45,8 +42,7 @@ impl Sleeper {
         }
         // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
         let call = unsafe { OwnedFd::from_raw_fd(call) };
-        let (doors, auxiliary) = (Mutex::default(), Auxiliary::default());
-        Ok(Self { call, links: Mutex::new([None; LINKS_MAX]), doors, auxiliary })
+        Ok(Self { call, links: Mutex::new([None; LINKS_MAX]), auxiliary: Auxiliary::default() })
     }
 
     /// Sets what to watch of the link with this index.
@@ -55,13 +51,6 @@ impl Sleeper {
         if let Some(link) = links.get_mut(index) {
             *link = watched;
         }
-    }
-
-    /// Sets which doors to watch, of which there are at most [`DOORS_MAX`].
-    pub(crate) fn watch_doors(&self, doors: impl Iterator<Item = RawFd>) {
-        let mut watched = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-        watched.clear();
-        watched.extend(doors);
     }
 
     /// Wakes the sleeping thread, or else the next one that goes to sleep.
@@ -74,12 +63,11 @@ impl Sleeper {
     /// Sleeps until a link has frames (or room again), somebody calls, a signal handler has run, or
     /// `limit_ns` nanoseconds have passed (`None`: no limit).
     pub(crate) fn sleep(&self, limit_ns: Option<u64>) {
-        let mut fds = [libc::pollfd { fd: -1, events: 0, revents: 0 };
-            LINKS_MAX * FDS_PER_LINK + DOORS_MAX + 2];
+        let mut fds =
+            [libc::pollfd { fd: -1, events: 0, revents: 0 }; LINKS_MAX * FDS_PER_LINK + 2];
         let mut limit_ns = limit_ns;
         let links = *self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first two are the one to be called by, and the set of others.
-        let mut count = 2;
+        let mut count = 0;
         for link in links.iter().flatten() {
             if link.fds.iter().all(Option::is_none) {
                 limit_ns = Some(limit_ns.unwrap_or(u64::MAX).min(UNWATCHED_LINK_NS));
@@ -94,13 +82,7 @@ impl Sleeper {
                 }
             }
         }
-        for &fd in self.doors.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let Some(slot) = fds.get_mut(count) else { break };
-            count += 1;
-            slot.fd = fd;
-            slot.events = libc::POLLIN;
-        }
-        let [call, others, ..] = &mut fds;
+        let [.., others, call] = &mut fds;
         call.fd = self.call.as_raw_fd();
         call.events = libc::POLLIN;
         others.fd = self.auxiliary.fd().unwrap_or(-1);
@@ -110,10 +92,12 @@ impl Sleeper {
             tv_nsec: (ns % 1_000_000_000).cast_signed(),
         });
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: `fds` is an array of at least that many entries, and the limit is null or lives until
-        // the end of the call.
-        unsafe { libc::ppoll(fds.as_mut_ptr(), count as libc::nfds_t, limit, std::ptr::null()) };
-        let [call, ..] = &fds;
+        // SAFETY: `fds` is an array of that many entries, a negative descriptor is skipped, and the
+        // limit is null or lives until the end of the call.
+        unsafe {
+            libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, std::ptr::null())
+        };
+        let [.., call] = &fds;
         if call.revents != 0 {
             self.answer();
         }
@@ -167,17 +151,6 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
         let sleeper = Sleeper::new().expect("an eventfd");
         sleeper.watch(3, Some(Watched { fds: [None, Some(socket.as_raw_fd())], is_full: false }));
-        let address = socket.local_addr().expect("it is bound");
-        socket.send_to(b"x", address).expect("loopback takes a datagram");
-        sleeper.sleep(None);
-    }
-
-    #[test]
-    fn a_readable_door_ends_the_sleep() {
-        use std::net::UdpSocket;
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
-        let sleeper = Sleeper::new().expect("an eventfd");
-        sleeper.watch_doors([socket.as_raw_fd()].into_iter());
         let address = socket.local_addr().expect("it is bound");
         socket.send_to(b"x", address).expect("loopback takes a datagram");
         sleeper.sleep(None);
