@@ -339,6 +339,13 @@ impl Engine {
         !(is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0)
     }
 
+    /// The next completion queue for whose completions an application waits: wake it, or signal its
+    /// descriptor, after the turn.
+    #[inline]
+    pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
+        self.pools.take_fired()
+    }
+
     /// What is known of a connection.
     pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
         self.connections.look(handle, Self::info_of)
@@ -355,14 +362,6 @@ impl Engine {
     /// Counters of the endpoint as a whole; those of links are in [`Engine::info`].
     pub const fn counters(&self) -> &EndpointCounters {
         &self.counters
-    }
-
-    /// Appends the completion queues that were armed and have got what they were armed for.
-    #[inline]
-    pub fn take_fired(&mut self, into: &mut Vec<Arc<CompletionQueue>>) {
-        while let Some(queue) = self.pools.take_fired() {
-            into.push(queue);
-        }
     }
 
     /// How many shared records are in use.
