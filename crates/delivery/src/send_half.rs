@@ -257,6 +257,27 @@ impl<T: Copy> SendHalf<T> {
         Some(record.content)
     }
 
+    /// Returns contents in flight, oldest first, that the receiver has said not to have taken: that is no sign of
+    /// congestion. Their packets are forgotten, and late acknowledgements of them say nothing.
+    pub fn retire(
+        &mut self,
+        pool: &mut SentPool<T>,
+        is_refused: &mut impl FnMut(&T) -> bool,
+        back: &mut impl FnMut(T),
+    ) {
+        let mut next = self.packets.oldest();
+        while let Some(slot) = next {
+            next = self.packets.after(slot);
+            let record = self.packets.record(slot);
+            if record.kind == Kind::Data && is_refused(&record.content) {
+                let record = self.packets.remove(slot);
+                self.in_flight_bytes -= u32::from(record.bytes);
+                back(record.content);
+            }
+        }
+        self.packets.release_if_empty(pool);
+    }
+
     /// Returns all contents in flight, oldest first, for other links. Numbers go on.
     pub fn drain(&mut self, pool: &mut SentPool<T>, back: &mut impl FnMut(T)) {
         while let Some(slot) = self.packets.oldest() {

@@ -59,6 +59,17 @@ impl AckBytes {
         *len = encode_acks(delivered, credit, &blocks[..used], bytes);
     }
 
+    //= protocol.md: close.7
+    /// Tells what was delivered of a connection that is over, and acknowledges no packet.
+    pub(crate) fn fill_last(&mut self, connection: &Connection) {
+        if self.blocks.is_empty() {
+            self.allocate();
+        }
+        let Some(bytes) = self.bytes.first_chunk_mut() else { return };
+        let (delivered, credit) = (connection.inbound().delivered(), connection.told().credit());
+        self.len = encode_acks(delivered, credit, &[], bytes);
+    }
+
     /// Bytes of the section, 0 for none.
     #[inline]
     pub(crate) const fn len(&self) -> usize {

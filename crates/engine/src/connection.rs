@@ -3,7 +3,7 @@
 use delivery::{Instant, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
 use semantics::{Inbound, InboundLimits, Outbound, Owner, PeerLimits, Queues};
-use wire_edge::{CloseReason, LinkIndex, MessageNumber, OperationNumber, PeerAddr};
+use wire_edge::{CloseReason, Features, LinkIndex, MessageNumber, OperationNumber, PeerAddr};
 
 use crate::ack_duty::{AckDuty, Moment};
 use crate::asks::Asks;
@@ -14,6 +14,7 @@ use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
 use crate::liveness::Liveness;
 use crate::names::Names;
+use crate::not_ready::Patience;
 use crate::pairs::Pairs;
 use crate::path::Path;
 use crate::pending::PING;
@@ -21,6 +22,7 @@ use crate::phase::Phase;
 use crate::request_order::RequestOrder;
 use crate::retry::Retry;
 use crate::spreading::Spreading;
+use crate::terms::OwnTerms;
 use crate::told::Told;
 
 /// One connection of an endpoint: parts, each of which keeps its own state, and the steps from phase to
@@ -48,6 +50,8 @@ pub(crate) struct Connection {
     retry: Retry,
     /// What Close says, once it is sent.
     close: CloseNotice,
+    /// What it has of its own; nothing if it lives under the terms of the endpoint.
+    terms: Option<Box<OwnTerms>>,
 }
 
 /// Calls a macro with the parts of a connection, but for its links, that are written down when it rests: one
@@ -96,13 +100,19 @@ impl Connection {
             spreading: Spreading::default(),
             asks: Asks::default(),
             outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, nobodys_queue),
-            inbound: config.inbound(handle, ProtectionDomain::NONE, nobodys_queue),
+            inbound: config.inbound(
+                handle,
+                config.inbound_limits(),
+                ProtectionDomain::NONE,
+                nobodys_queue,
+            ),
             queues: nobodys_queue.clone(),
             requests: RequestOrder::new(first),
             told: Told::new(first),
             liveness: Liveness::new(config.silence_budget_ns),
             retry: Retry::NONE,
             close: CloseNotice::default(),
+            terms: None,
         })
     }
 
@@ -176,8 +186,12 @@ impl Connection {
         granted: PeerLimits,
         domain: ProtectionDomain,
         queues: Queues,
+        terms: Option<Box<OwnTerms>>,
     ) {
-        self.inbound = config.inbound(self.handle, domain, &queues);
+        self.terms = terms;
+        self.liveness.set_budget(self.silence_ns(config));
+        let limits = self.limits(config);
+        self.inbound = config.inbound(self.handle, limits, domain, &queues);
         self.outbound = config.outbound(self.handle, granted, &queues);
         self.queues = queues;
     }
@@ -190,9 +204,10 @@ impl Connection {
         attempt: Attempt,
         domain: ProtectionDomain,
         queues: Queues,
+        terms: Option<Box<OwnTerms>>,
     ) {
         assert!(self.phase == Phase::Connecting, "whoever is asked does not ask");
-        self.begin_operations(config, NOTHING_GRANTED, domain, queues);
+        self.begin_operations(config, NOTHING_GRANTED, domain, queues, terms);
         self.liveness.on_waiting(now);
         self.attempt = Some(Box::new(attempt));
         self.retry.begin(now);
@@ -205,20 +220,18 @@ impl Connection {
     }
 
     /// The application accepts the request of the peer at this address.
-    #[expect(clippy::too_many_arguments, reason = "all of it is what the application decides")]
     pub(crate) fn accept(
         &mut self,
         now: Instant,
         config: &EngineConfig,
         peer: PeerAddr,
-        granted: PeerLimits,
-        domain: ProtectionDomain,
-        queues: Queues,
+        (granted, domain, queues): (PeerLimits, ProtectionDomain, Queues),
+        terms: Option<Box<OwnTerms>>,
         private_data: &[u8],
     ) {
         self.phase = self.phase.on_accepted();
         self.unconfirmed_at = Some(peer);
-        self.begin_operations(config, granted, domain, queues);
+        self.begin_operations(config, granted, domain, queues, terms);
         if let Some(attempt) = self.attempt_mut() {
             attempt.on_accepted(now, private_data);
         }
@@ -227,10 +240,14 @@ impl Connection {
     }
 
     /// Both ends have the connection. The attempt is over.
-    pub(crate) fn establish(&mut self, now: Instant, keep_alive_ns: u64) -> Option<Box<Attempt>> {
+    pub(crate) fn establish(
+        &mut self,
+        now: Instant,
+        config: &EngineConfig,
+    ) -> Option<Box<Attempt>> {
         self.phase = self.phase.on_established();
         self.retry.end();
-        self.liveness.begin(now, keep_alive_ns);
+        self.liveness.begin(now, self.keep_alive_ns(config));
         self.attempt.take()
     }
 
@@ -252,6 +269,80 @@ impl Connection {
     /// It is over.
     pub(crate) const fn end(&mut self) {
         self.phase = Phase::Gone;
+    }
+}
+
+/// What it has of its own.
+impl Connection {
+    /// What the peer may do here.
+    pub(crate) fn limits(&self, config: &EngineConfig) -> InboundLimits {
+        self.terms.as_ref().map_or_else(|| config.inbound_limits(), |terms| terms.limits())
+    }
+
+    /// How long the peer may be silent while something is awaited.
+    pub(crate) fn silence_ns(&self, config: &EngineConfig) -> u64 {
+        self.terms.as_ref().map_or(config.silence_budget_ns, |terms| terms.silence_ns())
+    }
+
+    /// After how much silence the peer is asked.
+    pub(crate) fn keep_alive_ns(&self, config: &EngineConfig) -> u64 {
+        self.terms.as_ref().map_or(config.keep_alive_ns, |terms| terms.keep_alive_ns())
+    }
+
+    //= protocol.md: feature.1
+    /// What this end offers.
+    pub(crate) fn features(&self) -> Features {
+        match &self.terms {
+            Some(terms) if terms.wants_queue_pair() => Features::QUEUE_PAIR,
+            _ => Features::NONE,
+        }
+    }
+
+    /// The peer says what it offers: what both do holds.
+    pub(crate) fn on_peer_wants(&mut self, features: Features) {
+        let wants = features.contains(Features::QUEUE_PAIR);
+        let Some(terms) = self.terms.as_mut().filter(|_| wants) else { return };
+        if terms.on_peer_wants() {
+            self.inbound.be_queue_pair();
+            self.outbound.be_queue_pair();
+            if let Some(shared) = terms.take_shared_receives() {
+                self.inbound.share_receives(shared);
+                self.told.tell_now();
+            }
+        }
+    }
+
+    /// Refuses what the peer asks for later, when it has all answers; false if it is no queue pair, which does not
+    /// wait.
+    pub(crate) fn refuse_later(&mut self, close: (CloseReason, OperationNumber)) -> bool {
+        match &mut self.terms {
+            Some(terms) if terms.is_queue_pair() => {
+                terms.set_refused(close);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the peer has asked for what it may not have, and answers are still under way.
+    #[inline]
+    pub(crate) fn has_refused(&self) -> bool {
+        self.terms.as_ref().is_some_and(|terms| terms.has_refused())
+    }
+
+    /// What it is that the peer may not have, and why.
+    pub(crate) fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
+        self.terms.as_mut()?.take_refused()
+    }
+
+    /// How long it waits for receives of the peer, if it is a queue pair.
+    pub(crate) fn patience_mut(&mut self) -> Option<&mut Patience> {
+        self.terms.as_mut().filter(|terms| terms.is_queue_pair()).map(|terms| terms.patience_mut())
+    }
+
+    /// Whether it is a queue pair.
+    pub(crate) fn is_queue_pair(&self) -> bool {
+        self.terms.as_ref().is_some_and(|terms| terms.is_queue_pair())
     }
 }
 
@@ -290,6 +381,7 @@ impl Connection {
                     inbound: _,
                     queues: _,
                     close: _,
+                    terms: _,
                 } = self;
                 paths.pack(&mut to);
                 $($written.pack(&mut to);)*
@@ -323,6 +415,7 @@ impl Connection {
                     inbound,
                     queues,
                     close: CloseNotice::default(),
+                    terms: None,
                 }
             };
         }
@@ -342,9 +435,20 @@ impl Connection {
         self.inbound = inbound;
     }
 
+    /// What it has of its own, which goes where it goes.
+    pub(crate) const fn take_terms(&mut self) -> Option<Box<OwnTerms>> {
+        self.terms.take()
+    }
+
+    /// See [`Connection::take_terms`].
+    pub(crate) fn set_terms(&mut self, terms: Option<Box<OwnTerms>>) {
+        self.terms = terms;
+    }
+
     /// Lets go of everything but memory.
     pub(crate) fn clear(&mut self, queues: &Queues, limits: InboundLimits) {
         self.paths.clear();
+        self.terms = None;
         self.pairs = Pairs::default();
         self.spreading = Spreading::default();
         self.inbound = Inbound::new(Owner::default(), ProtectionDomain::NONE, limits, queues);
@@ -453,6 +557,21 @@ impl Connection {
             || self.paths.iter().any(|path| path.is_urgent(now))
     }
 
+    /// Says something of the connection as a whole.
+    #[cold]
+    pub(crate) fn say_on_nearest(&mut self, message: u16) {
+        let nearest = self.nearest_path();
+        if let Some(path) = self.paths.get_mut(nearest) {
+            path.say(message);
+        }
+    }
+
+    /// Whether a completion was lost for want of room.
+    #[inline]
+    pub(crate) const fn is_overrun(&self) -> bool {
+        self.outbound.is_overrun() || self.inbound.is_overrun()
+    }
+
     /// Whether operations may be posted.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Established)
@@ -464,10 +583,10 @@ impl EngineConfig {
     pub(crate) fn inbound(
         &self,
         handle: ConnectionHandle,
+        limits: InboundLimits,
         domain: ProtectionDomain,
         queues: &Queues,
     ) -> Inbound {
-        let limits = self.inbound_limits();
         let mut inbound = Inbound::new(handle.owner(), domain, limits, queues);
         let first = self.numbers_from;
         inbound.begin_at(OperationNumber(first), MessageNumber(first));

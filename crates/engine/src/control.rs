@@ -2,7 +2,7 @@
 //! connection. What this end has to say is noted here; `tell.rs` sends it.
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
-use semantics::{OperationError, error_of_close};
+use semantics::OperationError;
 use wire_edge::{CloseReason, Control, LinkIndex, LinkStatus, OperationNumber, PeerAddr};
 
 use crate::connection::Connection;
@@ -133,7 +133,7 @@ impl Parts<'_> {
             return;
         }
         match *message {
-            Control::Padding | Control::NotReady(_) | Control::Ready => {}
+            Control::Padding => {}
             Control::Address(address) => connection.learn_address(address),
             Control::Ping => {
                 let has_several = connection.paths().len() > 1;
@@ -141,6 +141,8 @@ impl Parts<'_> {
             }
             Control::Links(links) => self.on_links(now, connection, links),
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
+            Control::NotReady(message) => self.on_not_ready(now, connection, message),
+            Control::Ready => self.on_ready(connection),
             Control::PathChallenge(nonce) => {
                 if let Some(path) = connection.path_mut(index) {
                     path.answer(nonce);
@@ -322,6 +324,36 @@ impl Parts<'_> {
         });
     }
 
+    //= protocol.md: overrun.1, queue-pair.3, fault.3
+    /// Ends a queue pair that cannot go on: a completion was lost, an operation has failed on this side, or the
+    /// peer has all answers to what it asked before it asked for what it may not have.
+    #[inline]
+    pub(crate) fn end_if_over(&mut self, now: Instant, connection: &mut Connection) {
+        if connection.is_overrun() || connection.outbound().is_faulty() || connection.has_refused()
+        {
+            self.end_over(now, connection);
+        }
+    }
+
+    #[cold]
+    fn end_over(&mut self, now: Instant, connection: &mut Connection) {
+        if !connection.is_open() {
+            return;
+        }
+        let nothing = OperationNumber(0);
+        if connection.is_overrun() {
+            let close = (CloseReason::ResourceLimit, nothing);
+            self.begin_close(now, connection, close, Closed::Overrun);
+        } else if connection.outbound().is_faulty() {
+            let close = (CloseReason::Application, nothing);
+            self.begin_close(now, connection, close, Closed::OperationFailed);
+        } else if connection.outbound().answering() == 0
+            && let Some((reason, operation)) = connection.take_refused()
+        {
+            self.refuse_access(now, connection, reason, operation);
+        }
+    }
+
     /// Ends a connection without a word to the peer.
     pub(crate) fn end(
         &mut self,
@@ -366,7 +398,7 @@ impl Parts<'_> {
             return;
         }
         let peaceful = matches!(reason, CloseReason::Application | CloseReason::Finished);
-        let fault = (!peaceful).then(|| (operation, error_of_close(reason)));
+        let fault = (!peaceful).then(|| (operation, connection.outbound().error_of_close(reason)));
         let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
         self.flush(connection, closed.operation_error(), fault);
         self.counters.closed_by_peer += 1;

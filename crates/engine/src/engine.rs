@@ -7,7 +7,8 @@ use mem::{MemoryAccess, ProtectionDomain};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
-    Carried, CompletionQueue, Operation, PoolUse, Pools, PostError, Queues, Receive, StatusTable,
+    Carried, CompletionQueue, Inbound, Operation, OperationError, Outbound, PieceList, PoolUse,
+    Pools, PostError, Queues, Receive, SharedReceives, StatusTable,
 };
 use wire_edge::{CloseReason, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr};
 
@@ -29,6 +30,7 @@ use crate::refusals::Report;
 use crate::replies::Replies;
 use crate::scratch::Scratch;
 use crate::table::ConnectionTable;
+use crate::terms::{OwnTerms, Terms};
 
 /// Protocol state of one endpoint: every connection, every link.
 ///
@@ -70,6 +72,8 @@ pub struct ConnectRequest {
     pub domain: ProtectionDomain,
     /// Where completions go.
     pub queues: Queues,
+    /// What this connection has of its own.
+    pub terms: Terms,
 }
 
 /// What [`Engine::close`] does with a connection.
@@ -187,6 +191,7 @@ impl Engine {
         if request.paths.is_empty() {
             return Err(ConnectError::NoPath);
         }
+        request.terms.check()?;
         for (link, _) in &request.paths {
             if !self.links.is_attached(*link) {
                 return Err(ConnectError::UnknownLink(link.0));
@@ -197,9 +202,10 @@ impl Engine {
             .fresh_connection(Phase::Connecting)
             .ok_or(ConnectError::NoConnectionLeft(limit))?;
         let handle = connection.handle();
-        let ConnectRequest { paths, service, private_data, domain, queues } = request;
+        let ConnectRequest { paths, service, private_data, domain, queues, terms } = request;
+        let terms = OwnTerms::new(&self.config, &terms);
         let attempt = Attempt::new(now, service, paths, private_data);
-        connection.begin_attempt(now, &self.config, attempt, domain, queues);
+        connection.begin_attempt(now, &self.config, attempt, domain, queues, terms);
         self.counters.handshakes_started += 1;
         self.adopt(connection);
         Ok(handle)
@@ -233,9 +239,40 @@ impl Engine {
         handle: ConnectionHandle,
         operation: &Operation,
     ) -> Result<OperationNumber, PostError> {
+        self.post_by(handle, |outbound, pools| outbound.post(memory, pools, operation))
+    }
+
+    /// As [`Engine::post`], of bytes in several pieces.
+    pub fn post_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        operation: &Operation,
+        list: PieceList<'_>,
+    ) -> Result<OperationNumber, PostError> {
+        self.post_by(handle, |outbound, pools| outbound.post_list(memory, pools, operation, list))
+    }
+
+    /// Posts work of a queue pair that failed before it got here: it completes so in its turn, and the connection
+    /// ends.
+    pub fn post_failed(
+        &mut self,
+        handle: ConnectionHandle,
+        operation: &Operation,
+        error: OperationError,
+    ) -> Result<(), PostError> {
+        self.post_by(handle, |outbound, pools| outbound.post_failed(pools, operation, error))
+    }
+
+    #[inline]
+    fn post_by<R>(
+        &mut self,
+        handle: ConnectionHandle,
+        post: impl FnOnce(&mut Outbound, &mut Pools) -> Result<R, PostError>,
+    ) -> Result<R, PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let result = if connection.is_open() {
-            connection.outbound_mut().post(memory, &mut self.pools, operation)
+            post(connection.outbound_mut(), &mut self.pools)
         } else {
             Err(PostError::NotConnected)
         };
@@ -252,11 +289,33 @@ impl Engine {
         handle: ConnectionHandle,
         receive: Receive,
     ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
+    }
+
+    /// As [`Engine::post_receive`], of a buffer in several pieces.
+    pub fn post_receive_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, pools| {
+            inbound.post_receive_list(memory, pools, list, context)
+        })
+    }
+
+    #[inline]
+    fn post_receive_by(
+        &mut self,
+        handle: ConnectionHandle,
+        post: impl FnOnce(&mut Inbound, &mut Pools) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
         let mut connection = self.connections.take_handle(handle).ok_or(PostError::NotConnected)?;
         let open =
             !matches!(connection.phase(), Phase::Closing | Phase::Drained | Phase::Requested);
         let result = if open {
-            connection.inbound_mut().post_receive(memory, receive)
+            post(connection.inbound_mut(), &mut self.pools)
         } else {
             Err(PostError::NotConnected)
         };
@@ -324,7 +383,10 @@ impl Engine {
 
     /// Whether [`Engine::poll_transmit`] has something to look at.
     pub fn has_work(&self) -> bool {
-        self.agenda.has_work() || !self.replies.is_empty() || self.has_datagrams()
+        self.agenda.has_work()
+            || !self.replies.is_empty()
+            || self.pools.has_refilled()
+            || self.has_datagrams()
     }
 
     /// Whether [`Engine::poll_transmit`] has something to send now. If not, the call may be put off
@@ -350,6 +412,35 @@ impl Engine {
         self.datagrams.as_ref().is_some_and(|datagrams| !datagrams.is_empty())
     }
 
+    //= protocol.md: shared.3
+    /// Receives were posted that connections [wait](SharedReceives::post) for: they go on.
+    pub fn on_receives_posted(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        receives: &SharedReceives,
+    ) {
+        while let Some(owner) = receives.next_ready() {
+            let handle = ConnectionHandle { index: owner.index(), generation: owner.life() };
+            self.with_handle(handle, |parts, connection| {
+                parts.on_receive_there(now, memory, connection);
+            });
+        }
+    }
+
+    /// The next shared queue of which fewer receives are left than [somebody](SharedReceives::arm_limit) wanted to
+    /// hear of.
+    pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
+        self.pools.take_below_limit()
+    }
+
+    /// The next completion queue for whose completions an application waits: wake it, or signal its
+    /// descriptor, after the turn.
+    #[inline]
+    pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
+        self.pools.take_fired()
+    }
+
     /// What is known of a connection.
     pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
         self.connections.look(handle, Self::info_of)
@@ -358,6 +449,7 @@ impl Engine {
     fn info_of(connection: &Connection) -> ConnectionInfo {
         ConnectionInfo {
             established: connection.is_open(),
+            queue_pair: connection.is_queue_pair(),
             outstanding: connection.outbound().outstanding(),
             paths: connection.paths().iter().map(Path::info).collect(),
         }
@@ -366,14 +458,6 @@ impl Engine {
     /// Counters of the endpoint as a whole; those of links are in [`Engine::info`].
     pub const fn counters(&self) -> &EndpointCounters {
         &self.counters
-    }
-
-    /// Appends the completion queues that were armed and have got what they were armed for.
-    #[inline]
-    pub fn take_fired(&mut self, into: &mut Vec<Arc<CompletionQueue>>) {
-        while let Some(queue) = self.pools.take_fired() {
-            into.push(queue);
-        }
     }
 
     /// How many shared records are in use.

@@ -1,7 +1,7 @@
 //! Events: what the engine tells the application of connections, besides completions; why a connection
 //! ended; and the errors of calls.
 
-use delivery::{LinkCounters, LinkId, LinkState};
+use delivery::{LinkCounters, LinkId, LinkState, SettingError};
 use semantics::{OperationError, Owner};
 use thiserror::Error;
 use wire_edge::{CloseReason, PeerAddr, RejectReason};
@@ -127,6 +127,15 @@ pub enum Closed {
     /// The peer restarted and knows nothing of the connection.
     #[error("the peer restarted; connect again")]
     PeerRestarted,
+    /// An operation of this queue pair failed on this side: its completion tells why.
+    #[error("an operation of this side failed, as its completion tells")]
+    OperationFailed,
+    /// A completion queue of the connection, which promises no places, had no room for a completion.
+    #[error(
+        "a completion of the connection was lost, as its completion queue was full; make it larger, or poll it \
+         before more work is posted than it has room for"
+    )]
+    Overrun,
 }
 
 impl Closed {
@@ -140,7 +149,9 @@ impl Closed {
             Self::PeerRefused(_) | Self::Rejected(_) | Self::Version { .. } => {
                 OperationError::EndedByPeer
             }
-            Self::Here | Self::LocalMemory => OperationError::Flushed,
+            Self::Here | Self::LocalMemory | Self::OperationFailed | Self::Overrun => {
+                OperationError::Flushed
+            }
         }
     }
 }
@@ -158,6 +169,9 @@ pub enum ConnectError {
     /// More private data than a frame takes.
     #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
+    /// Nothing works under these terms.
+    #[error(transparent)]
+    Terms(#[from] SettingError),
     /// All connections are in use.
     #[error("all {0} connections of the endpoint are in use; close some or raise the limit")]
     NoConnectionLeft(u32),
@@ -173,6 +187,9 @@ pub enum AcceptError {
     /// More private data than a frame takes.
     #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
+    /// Nothing works under these terms. The request still waits.
+    #[error(transparent)]
+    Terms(#[from] SettingError),
 }
 
 /// The connection does not exist (any more).
@@ -212,6 +229,8 @@ pub struct PathInfo {
 pub struct ConnectionInfo {
     /// Whether operations may be posted.
     pub established: bool,
+    /// Whether it is a queue pair: both ends want that.
+    pub queue_pair: bool,
     /// Operations posted and not complete.
     pub outstanding: u32,
     /// Its links.

@@ -6,6 +6,7 @@
 
 use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
+use wire_edge::Flags;
 
 use crate::connection::Connection;
 use crate::new_frame::{Emit, Emitted, NewFrame, Sent};
@@ -15,6 +16,7 @@ use crate::purpose::Purpose;
 
 impl Parts<'_> {
     /// Makes a batch of one frame on the link at `position` and hands it over; false if the link is full.
+    /// With the flag ACK it takes the acknowledgements that were written.
     pub(crate) fn send_alone(
         &mut self,
         now: Instant,
@@ -25,7 +27,7 @@ impl Parts<'_> {
     ) -> bool {
         let names = connection.names().of_peer();
         let path = &mut connection.paths_mut()[position];
-        let has_acks = frame.purpose == Purpose::Acknowledge;
+        let has_acks = frame.flags.contains(Flags::ACK);
         if !has_acks {
             self.scratch.drop_acks();
         }
@@ -63,7 +65,7 @@ impl Parts<'_> {
     /// The driver has taken only the first frames of the batch: the others were never sent. Returns what
     /// the first of these carried.
     #[cold]
-    fn take_back(
+    pub(crate) fn take_back(
         &mut self,
         connection: &mut Connection,
         position: usize,

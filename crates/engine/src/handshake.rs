@@ -21,6 +21,7 @@ use crate::path::Path;
 use crate::pending::PING;
 use crate::phase::Phase;
 use crate::reception::{Admission, CONFIRM_NS};
+use crate::terms::{OwnTerms, Terms};
 
 impl Engine {
     /// Accepts a request: its peer may reach the regions of `domain`, completions go to `queues`.
@@ -33,6 +34,21 @@ impl Engine {
         queues: impl Into<Queues>,
         private_data: &[u8],
     ) -> Result<(), AcceptError> {
+        let terms = Terms::default();
+        self.accept_under(now, handle, domain, queues, &terms, private_data)
+    }
+
+    /// As [`Engine::accept`], under terms of the connection's own.
+    pub fn accept_under(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        domain: ProtectionDomain,
+        queues: impl Into<Queues>,
+        terms: &Terms,
+        private_data: &[u8],
+    ) -> Result<(), AcceptError> {
+        terms.check()?;
         if private_data.len() > PRIVATE_BYTES_MAX {
             return Err(AcceptError::PrivateData(private_data.len()));
         }
@@ -46,8 +62,10 @@ impl Engine {
             return Err(AcceptError::Gone);
         };
         parts.reception.on_accepted(peer);
-        let granted = granted(&parameters);
-        connection.accept(now, parts.config, peer, granted, domain, queues.into(), private_data);
+        let terms = OwnTerms::new(parts.config, terms);
+        let operations = (granted(&parameters), domain, queues.into());
+        connection.accept(now, parts.config, peer, operations, terms, private_data);
+        connection.on_peer_wants(parameters.features);
         let state = PathState::validated(now);
         parts.open_path(now, &mut connection, LinkIndex(0), (link, peer), Life::Settled, state);
         parts.peers.learn(connection.names().of_peer(), handle.index);
@@ -438,7 +456,8 @@ impl Parts<'_> {
     ) {
         connection.names_mut().on_accepted(source, parameters);
         connection.outbound_mut().set_peer_limits(granted(parameters));
-        let attempt = connection.establish(now, self.config.keep_alive_ns);
+        connection.on_peer_wants(parameters.features);
+        let attempt = connection.establish(now, self.config);
         self.counters.handshakes_completed += 1;
         self.peers.learn(connection.names().of_peer(), connection.handle().index);
         let state = PathState::validated(now);
@@ -512,15 +531,16 @@ impl Parts<'_> {
 
     fn parameters(&mut self, connection: &Connection, service: u32) -> Parameters {
         let links = || self.links.iter().map(|(_, caps)| caps);
+        let limits = connection.limits(self.config);
         Parameters {
             incarnation: self.incarnation,
-            features: Features::NONE,
+            features: connection.features(),
             epoch: connection.names().epoch(),
             links_max: u16::from(self.config.links_max.clamp(1, LinkIndex::MAX + 1)),
             frame_bytes_max: links().map(|caps| caps.frame_bytes_max).max().unwrap_or(1472),
-            read_depth: self.config.read_depth.min(READ_DEPTH_MAX),
+            read_depth: limits.read_depth.min(READ_DEPTH_MAX),
             operation_window: self.config.operation_window.clamp(1, OPERATION_WINDOW_MAX),
-            order_pool_bytes: self.config.order_pool_bytes,
+            order_pool_bytes: limits.order_pool_bytes,
             receive_buffer_bytes: links()
                 .map(|caps| caps.receive_buffer_bytes)
                 .min()

@@ -26,7 +26,8 @@ impl Parts<'_> {
         // Of a link that does not work the peer may know nothing, however often it is heard on others.
         let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
         let is_doubtful = connection.paths().iter().any(is_doubtful);
-        if !connection.liveness_mut().poll_question(now, self.config.keep_alive_ns, is_doubtful) {
+        let keep_alive_ns = connection.keep_alive_ns(self.config);
+        if !connection.liveness_mut().poll_question(now, keep_alive_ns, is_doubtful) {
             return;
         }
         for path in connection.paths_mut().iter_mut().filter(|path| path.may_carry_data()) {

@@ -32,6 +32,11 @@ impl Liveness {
         }
     }
 
+    /// The peer may be silent for so long.
+    pub(crate) fn set_budget(&mut self, silence_budget_ns: u64) {
+        self.silence = SilenceBudget::new(silence_budget_ns);
+    }
+
     /// There is a connection: from now on the peer is asked when it is silent.
     pub(crate) fn begin(&mut self, now: Instant, keep_alive_ns: u64) {
         self.silence.on_progress(now, false);

@@ -83,6 +83,7 @@ pub(crate) fn append_body<'a>(
             out.extend_from_slice(pools.inline_payload(&fragment.carried));
             Ok(())
         }
+        FragmentPayload::Pieces => pools.gather(memory, &fragment.carried, out),
         FragmentPayload::Region(region, offset, len) => {
             out.resize(at + len as usize, 0);
             memory.copy_out(region, offset, &mut out[at..])

@@ -15,7 +15,7 @@ use crate::heard::Heard;
 use crate::life::Life;
 use crate::pending::{LostControl, PING, Pending};
 use crate::purpose::Purpose;
-use crate::refusals::Refusals;
+use crate::refusals::{QUESTION_NS, Refusals};
 use crate::returned::Returned;
 use crate::sending::Sending;
 
@@ -627,6 +627,20 @@ impl Path {
         lost
     }
 
+    /// Gives out what is in flight that the peer has refused, without a word on the link.
+    pub(crate) fn take_refused(
+        &mut self,
+        pool: &mut SentPool<Carried>,
+        is_refused: &mut impl FnMut(&Carried) -> bool,
+        operations: &mut impl FnMut(Carried),
+    ) {
+        let again = &mut self.counters.retransmissions;
+        self.sending.retire(pool, is_refused, &mut |carried| {
+            *again += 1;
+            operations(carried);
+        });
+    }
+
     /// Lets go of what is in flight: nobody wants it any more.
     pub(crate) fn let_go(&mut self, pool: &mut SentPool<Carried>) {
         self.sending.drain(pool, &mut |_| {});
@@ -707,7 +721,9 @@ impl Path {
     pub(crate) const fn on_refused(&mut self, refusal: Refusal) {
         match refusal {
             Refusal::Window => self.counters.dropped_outside_window += 1,
-            Refusal::Pool | Refusal::Ranges => self.counters.dropped_no_room += 1,
+            Refusal::Pool | Refusal::Ranges | Refusal::Early | Refusal::NotReady(_) => {
+                self.counters.dropped_no_room += 1;
+            }
         }
     }
 
@@ -802,6 +818,17 @@ impl Path {
         let has_failed = self.refusals.on_refused(now, packet.unwrap_or(newest));
         self.ask_who_refuses(now);
         has_failed
+    }
+
+    /// Another connection has found out that nobody listens there. Whether that is so, and news: who was
+    /// heard while it asked is there.
+    pub(crate) fn on_nobody_found(&mut self, now: Instant) -> bool {
+        let is_heard = self.heard_at.after_ns(2 * QUESTION_NS) > now;
+        let is_news = !is_heard && !self.refusals.have_failed();
+        if is_news {
+            self.refusals.fail();
+        }
+        is_news
     }
 
     /// Asks whether there is somebody at the peer's address, if it is time after a refusal.

@@ -12,6 +12,12 @@ pub(crate) const CLOSE_ACK: u16 = 4;
 /// Asks for an acknowledgement and tells which links this end has; see [`PING`].
 pub(crate) const LINKS: u16 = 8;
 
+/// A message lacks a receive here, and which; see [`PING`].
+pub(crate) const NOT_READY: u16 = 16;
+
+/// It has one; see [`PING`].
+pub(crate) const READY: u16 = 32;
+
 /// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
 /// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half

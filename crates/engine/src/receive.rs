@@ -2,7 +2,10 @@
 
 use delivery::{Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::{MemoryAccess, Payload};
-use semantics::{AccessFault, Answer, LocalFault, OperationError, Refusal, Surroundings, Verdict};
+use semantics::{
+    AccessFault, Answer, Inbound, LocalFault, OperationError, Outbound, Pools, Refusal,
+    Surroundings, Verdict,
+};
 use wire_edge::{
     AckSection, CloseReason, Control, Flags, Frame, Header, Kind, LinkIndex, LinkStatus,
     OperationNumber, PeerAddr, control_messages,
@@ -15,6 +18,7 @@ use crate::life::Life;
 use crate::link_set::RETIRED_NS;
 use crate::parts::Parts;
 use crate::path::{Packet, Path};
+use crate::pending::{NOT_READY, READY};
 use crate::phase::Phase;
 
 impl Engine {
@@ -48,6 +52,7 @@ impl Engine {
         let Some(mut connection) = connections.take(index) else { return };
         if connection.names().epoch() == epoch {
             parts.receive(now, memory, link, &frame, &mut connection);
+            parts.end_if_over(now, &mut connection);
         } else {
             // Whoever guesses is not told that there is a connection.
             parts.counters.wrong_epoch += 1;
@@ -234,7 +239,7 @@ impl Parts<'_> {
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
         self.forget_unconfirmed(connection);
-        connection.establish(now, self.config.keep_alive_ns);
+        connection.establish(now, self.config);
         self.counters.handshakes_completed += 1;
         self.news
             .tell(Event::Established { connection: connection.handle(), private_data: Vec::new() });
@@ -367,6 +372,10 @@ impl Parts<'_> {
         if !connection.is_open() {
             return true;
         }
+        if connection.has_refused() {
+            connection.paths_mut()[position].on_refused(Refusal::Early);
+            return false;
+        }
         let (inbound, outbound) = connection.operations();
         let mut around = Surroundings { memory, pools: self.pools, outbound };
         let verdict = inbound.handle(&mut around, decoded.prefix.flags, &decoded.header, payload);
@@ -384,6 +393,9 @@ impl Parts<'_> {
             }
             Verdict::Refused(refusal) => {
                 path.on_refused(refusal);
+                if matches!(refusal, Refusal::NotReady(_)) {
+                    connection.say_on_nearest(NOT_READY);
+                }
                 false
             }
             Verdict::Violation { reason, operation } => {
@@ -440,10 +452,40 @@ impl Parts<'_> {
         memory: &MemoryAccess<'_>,
         connection: &mut Connection,
     ) {
+        self.go_on(now, connection, |inbound, outbound, pools| {
+            inbound.resume(&mut Surroundings { memory, pools, outbound })
+        });
+    }
+
+    //= protocol.md: shared.3
+    /// There is a receive for the message that lacks one.
+    pub(crate) fn on_receive_there(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+    ) {
+        self.go_on(now, connection, |inbound, outbound, pools| {
+            inbound.on_ready(&mut Surroundings { memory, pools, outbound })
+        });
+        if connection.is_open() {
+            connection.say_on_nearest(READY);
+        }
+        self.end_if_over(now, connection);
+    }
+
+    fn go_on(
+        &mut self,
+        now: Instant,
+        connection: &mut Connection,
+        deliver: impl FnOnce(&mut Inbound, &mut Outbound, &mut Pools) -> Verdict,
+    ) {
+        if connection.has_refused() {
+            return;
+        }
         let (inbound, outbound) = connection.operations();
         let before = inbound.delivered();
-        let mut around = Surroundings { memory, pools: self.pools, outbound };
-        if let Verdict::Violation { reason, operation } = inbound.resume(&mut around) {
+        if let Verdict::Violation { reason, operation } = deliver(inbound, outbound, self.pools) {
             self.refuse_access(now, connection, reason, operation);
         } else {
             let has_delivered = connection.inbound().delivered() != before;
@@ -452,24 +494,38 @@ impl Parts<'_> {
         }
     }
 
-    /// Remembers a connection whose deliveries wait for the application to poll.
+    //= protocol.md: shared.4
+    /// Remembers a connection whose deliveries wait for the application to poll; for a receive they wait until
+    /// one is there.
     #[inline]
     fn note_stall(&mut self, connection: &mut Connection) {
-        if connection.inbound().is_stalled() {
+        if !connection.inbound().is_stalled() {
+            return;
+        }
+        if connection.inbound().lacks_receive().is_some() {
+            connection.say_on_nearest(NOT_READY);
+        } else {
             self.agenda.mark_stalled(connection.handle().index);
         }
     }
 
-    //= protocol.md: violation.1
-    /// Closes a connection whose peer asked for what it may not have.
+    //= protocol.md: violation.1, fault.3
+    /// Closes a connection whose peer asked for what it may not have: a queue pair when the peer has the answers to
+    /// what it asked before.
     #[cold]
-    fn refuse_access(
+    pub(crate) fn refuse_access(
         &mut self,
         now: Instant,
         connection: &mut Connection,
         reason: CloseReason,
         operation: OperationNumber,
     ) {
+        if reason != CloseReason::ProtocolViolation
+            && connection.outbound().answering() > 0
+            && connection.refuse_later((reason, operation))
+        {
+            return;
+        }
         self.counters.violations += 1;
         let closed = match reason {
             CloseReason::LocalMemoryGone => Closed::LocalMemory,
@@ -490,7 +546,7 @@ impl Parts<'_> {
         self.refuse_access(now, connection, CloseReason::ProtocolViolation, operation);
     }
 
-    //= protocol.md: answer.9, violation.6
+    //= protocol.md: answer.9, violation.6, queue-pair.3
     /// Closes a connection because local memory is gone: the operation learns so whose it is, or the peer
     /// of which of its reads it is, as if it had asked for memory that is not there.
     #[cold]
@@ -501,6 +557,11 @@ impl Parts<'_> {
         fault: LocalFault,
     ) {
         let close = match fault {
+            LocalFault::Operation(operation) if connection.is_queue_pair() => {
+                let error = OperationError::LocalAccess;
+                connection.outbound_mut().fail(self.pools, operation, error);
+                return self.end_if_over(now, connection);
+            }
             LocalFault::Operation(operation) => {
                 let fault = (operation, OperationError::LocalAccess);
                 let rest = Closed::LocalMemory.operation_error();

@@ -49,6 +49,11 @@ impl Refusals {
         false
     }
 
+    /// Nobody listens there, as another connection has found out.
+    pub(crate) const fn fail(&mut self) {
+        *self = Self { count: QUESTIONS + 1, ..Self::NONE };
+    }
+
     /// Whether to ask now with the packet of this number.
     pub(crate) fn poll_question(&mut self, now: Instant, next: PacketNumber) -> bool {
         if now < self.ask_at {
@@ -73,4 +78,4 @@ impl Refusals {
 /// Questions after which nobody is there, if each was refused.
 const QUESTIONS: u8 = 3;
 /// Pause before the second and the third question, in nanoseconds: a live peer has answered one by then.
-const QUESTION_NS: u64 = 20_000_000;
+pub(crate) const QUESTION_NS: u64 = 20_000_000;

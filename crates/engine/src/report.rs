@@ -31,22 +31,50 @@ impl Engine {
         match evidence {
             Evidence::Quoted(head) => match self.sender_of(link, peer, &head) {
                 Some((index, packet)) => {
-                    self.with_index(index, |parts, connection| {
-                        parts.on_proven(now, connection, (link, peer), report, packet);
+                    let is_dead = self.with_index(index, |parts, connection| {
+                        parts.on_proven(now, connection, (link, peer), report, packet)
                     });
+                    if is_dead == Some(true) {
+                        self.on_address_dead(now, (link, peer));
+                    }
                 }
                 None => self.parts().counters.reports_ignored += 1,
             },
             Evidence::Hearsay if !self.parts().reception.may_heed_hearsay(now) => {
                 self.parts().counters.rate_limited += 1;
             }
-            Evidence::Hearsay => self.each_at(link, peer, |_, connection| {
+            Evidence::Hearsay => self.each_at((link, peer), Which::Awake, |_, connection| {
                 on_hearsay(connection, (link, peer), report);
             }),
-            Evidence::Local => self.each_at(link, peer, |parts, connection| {
-                parts.on_proven(now, connection, (link, peer), report, None);
-            }),
+            Evidence::Local => {
+                // An idle connection has no other way to learn that its peer has hung up.
+                let which = if report == Report::Refused { Which::All } else { Which::Awake };
+                let mut is_dead = false;
+                self.each_at((link, peer), which, |parts, connection| {
+                    is_dead |= parts.on_proven(now, connection, (link, peer), report, None);
+                });
+                if is_dead {
+                    self.on_address_dead(now, (link, peer));
+                }
+            }
         }
+    }
+
+    //= protocol.md: report.6
+    /// A connection has found out that nobody listens at an address. Networks report a few refusals a
+    /// second at most: the others do not ask, too.
+    #[cold]
+    fn on_address_dead(&mut self, now: Instant, place: (LinkId, PeerAddr)) {
+        self.each_at(place, Which::All, |parts, connection| {
+            let is_it = |path: &&mut Path| path.pair() == place;
+            if connection.phase() == Phase::Established
+                && let Some(path) = connection.paths_mut().iter_mut().find(is_it)
+                && path.on_nobody_found(now)
+            {
+                let index = path.index();
+                parts.on_nobody_there(now, connection, index);
+            }
+        });
     }
 
     //= protocol.md: report.1
@@ -73,19 +101,22 @@ impl Engine {
         is_sent.then_some((index, Some(prefix.packet)))
     }
 
-    /// Works on each connection that has, or tries, a link to this address, but for those that rest.
+    /// Works on each connection that has, or tries, a link to this address.
     fn each_at(
         &mut self,
-        link: LinkId,
-        peer: PeerAddr,
+        place: (LinkId, PeerAddr),
+        which: Which,
         mut work: impl FnMut(&mut Parts<'_>, &mut Connection),
     ) {
+        let is_there = |connection: &Connection| {
+            connection.attempt().is_some_and(|attempt| attempt.asks_at(place))
+                || connection.paths().iter().any(|path| path.pair() == place)
+        };
         for index in self.connections().indices() {
-            let is_there = self.connections().at(index).is_some_and(|connection| {
-                let place = (link, peer);
-                connection.attempt().is_some_and(|attempt| attempt.asks_at(place))
-                    || connection.paths().iter().any(|path| path.pair() == place)
-            });
+            let is_there = match which {
+                Which::Awake => self.connections().at(index).is_some_and(is_there),
+                Which::All => self.connections().look_at(index, is_there) == Some(true),
+            };
             if is_there {
                 self.with_index(index, &mut work);
             }
@@ -93,9 +124,18 @@ impl Engine {
     }
 }
 
+/// Which connections are looked at.
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    All,
+    /// Those that do not rest.
+    Awake,
+}
+
 impl Parts<'_> {
     //= protocol.md: report.3
     /// Acts on a report with proof, which is about the packet with this number, or about the newest.
+    /// Whether an established connection has just found out that nobody listens there.
     fn on_proven(
         &mut self,
         now: Instant,
@@ -103,7 +143,7 @@ impl Parts<'_> {
         place: (LinkId, PeerAddr),
         report: Report,
         packet: Option<u32>,
-    ) {
+    ) -> bool {
         match (connection.phase(), report) {
             (Phase::Connecting, Report::Refused) => self.on_refused(connection, place.0, place.1),
             (Phase::Accepted, Report::Refused) => {
@@ -112,19 +152,23 @@ impl Parts<'_> {
             }
             (Phase::Accepted | Phase::Established, _) => {
                 let is_it = |path: &&mut Path| path.pair() == place;
-                let Some(path) = connection.paths_mut().iter_mut().find(is_it) else { return };
+                let Some(path) = connection.paths_mut().iter_mut().find(is_it) else {
+                    return false;
+                };
                 match report {
                     Report::TooBig(limit) => path.on_too_big(limit, true),
                     Report::Refused => {
                         let index = path.index();
                         if path.on_nobody_listens(now, packet) {
                             self.on_nobody_there(now, connection, index);
+                            return true;
                         }
                     }
                 }
             }
             _ => {}
         }
+        false
     }
 
     //= protocol.md: report.4

@@ -7,25 +7,37 @@
 //! so that connections which come and go allocate nothing but the packed form, and that when they fall
 //! asleep.
 
+use std::sync::Arc;
+
 use delivery::Instant;
 use mem::ProtectionDomain;
-use semantics::{Inbound, InboundAtRest, InboundLimits, OutboundAtRest, Queues};
+use semantics::{CompletionQueue, Inbound, InboundAtRest, InboundLimits, OutboundAtRest, Queues};
 
 use crate::connection::Connection;
 use crate::event::ConnectionHandle;
 use crate::link_set::LinkSet;
 use crate::path::Path;
+use crate::terms::OwnTerms;
 
 /// A connection on which nothing happens.
 #[derive(Debug)]
 pub(crate) struct Resting {
-    queues: Queues,
+    queue: Arc<CompletionQueue>,
+    /// What ordinary connections have not.
+    rare: Option<Box<Rare>>,
     inbound: InboundAtRest,
     outbound: OutboundAtRest,
     /// As [`Liveness::ask_at`](crate::liveness::Liveness::ask_at).
     pub(crate) keep_alive_at: Instant,
     /// Everything else, packed.
     bytes: Box<[u8]>,
+}
+
+/// What few connections have: terms of their own, or not one queue whose places are promised.
+#[derive(Debug)]
+struct Rare {
+    terms: Option<Box<OwnTerms>>,
+    queues: Queues,
 }
 
 impl Connection {
@@ -43,7 +55,10 @@ impl Connection {
         let (queues, keep_alive_at) = (self.queues(), self.liveness().ask_at());
         let (inbound, outbound) = self.operations();
         let (inbound, outbound) = (inbound.rest(), outbound.rest());
-        let resting = Resting { queues, inbound, outbound, keep_alive_at, bytes };
+        let (queue, terms) = (Arc::clone(&queues.send), self.take_terms());
+        let is_usual = queues.promises && Arc::ptr_eq(&queues.send, &queues.receive);
+        let rare = (terms.is_some() || !is_usual).then(|| Box::new(Rare { terms, queues }));
+        let resting = Resting { queue, rare, inbound, outbound, keep_alive_at, bytes };
         debug_assert_eq!(
             resting.read(self.handle(), limits, LinkSet::default()).pack(),
             resting.bytes
@@ -61,22 +76,47 @@ impl Resting {
         limits: InboundLimits,
         paths: LinkSet,
     ) -> Connection {
-        let queues = self.queues.clone();
-        let inbound = Inbound::new(handle.owner(), ProtectionDomain::NONE, limits, &queues);
-        let outbound = self.outbound.wake(handle.owner(), &queues);
-        let operations = (inbound, outbound, queues);
-        Connection::unpack(&self.bytes, handle, paths, operations, self.keep_alive_at)
+        let queues = self.queues();
+        let mut connection = self.read_usual(handle, limits, paths, queues);
+        connection.set_terms(self.rare.as_ref().and_then(|rare| rare.terms.clone()));
+        connection
     }
 
     /// The connection as it was, its links in `paths`, which is empty.
     pub(crate) fn wake(
-        self,
+        mut self,
         handle: ConnectionHandle,
         limits: InboundLimits,
         paths: LinkSet,
     ) -> Connection {
-        let mut connection = self.read(handle, limits, paths);
-        connection.wake_inbound(self.inbound.wake(handle.owner(), limits, &self.queues));
+        let queues = self.queues();
+        let terms = self.rare.take().and_then(|rare| rare.terms);
+        let limits = terms.as_ref().map_or(limits, |terms| terms.limits());
+        let mut connection = self.read_usual(handle, limits, paths, queues.clone());
+        connection.set_terms(terms);
+        connection.wake_inbound(self.inbound.wake(handle.owner(), limits, &queues));
         connection
+    }
+
+    /// Where its completions go.
+    fn queues(&self) -> Queues {
+        match &self.rare {
+            Some(rare) => rare.queues.clone(),
+            None => Arc::clone(&self.queue).into(),
+        }
+    }
+
+    /// The connection, but for its receives and for terms of its own.
+    fn read_usual(
+        &self,
+        handle: ConnectionHandle,
+        limits: InboundLimits,
+        paths: LinkSet,
+        queues: Queues,
+    ) -> Connection {
+        let inbound = Inbound::new(handle.owner(), ProtectionDomain::NONE, limits, &queues);
+        let outbound = self.outbound.wake(handle.owner(), &queues);
+        let operations = (inbound, outbound, queues);
+        Connection::unpack(&self.bytes, handle, paths, operations, self.keep_alive_at)
     }
 }

@@ -94,6 +94,11 @@ impl Scratch {
         self.acks.fill(now, connection, limit);
     }
 
+    /// Writes what was delivered of a connection that is over: the next frame carries it.
+    pub(crate) fn write_last_acks(&mut self, connection: &Connection) {
+        self.acks.fill_last(connection);
+    }
+
     /// Bytes of acknowledgements that the next frame carries.
     #[inline]
     pub(crate) const fn acks_len(&self) -> usize {

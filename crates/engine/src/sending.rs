@@ -234,6 +234,16 @@ impl Sending {
         Some((carried, is_large))
     }
 
+    /// See [`SendHalf::retire`].
+    pub(crate) fn retire(
+        &mut self,
+        pool: &mut SentPool<Carried>,
+        is_refused: &mut impl FnMut(&Carried) -> bool,
+        back: &mut impl FnMut(Carried),
+    ) {
+        self.half.retire(pool, is_refused, back);
+    }
+
     /// Gives out all that was in flight, oldest first, for other links. Numbers go on.
     pub(crate) fn drain(&mut self, pool: &mut SentPool<Carried>, back: &mut impl FnMut(Carried)) {
         self.half.drain(pool, back);

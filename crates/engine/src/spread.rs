@@ -122,9 +122,21 @@ impl Parts<'_> {
         match self.fill(now, memory, connection, &mut spread) {
             Ok(()) => self.emit_shares(now, connection, spread, emit),
             Err(fault) => {
+                self.take_back_shares(connection, spread);
                 self.local_memory_gone(now, connection, fault);
                 Sent::Failed
             }
+        }
+    }
+
+    /// Nothing of what was cut is sent.
+    #[cold]
+    fn take_back_shares(&mut self, connection: &mut Connection, mut spread: Spread) {
+        while let Some(position) = spread.first_share() {
+            let share = core::mem::take(&mut spread.shares[position]);
+            self.scratch.exchange(position);
+            self.take_back(connection, position, share.acks, 0);
+            self.scratch.exchange(position);
         }
     }
 

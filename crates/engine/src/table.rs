@@ -191,12 +191,17 @@ impl ConnectionTable {
         handle: ConnectionHandle,
         look: impl FnOnce(&Connection) -> R,
     ) -> Option<R> {
-        let slot = self.slots.get(handle.index as usize)?;
+        if self.has(handle) { self.look_at(handle.index, look) } else { None }
+    }
+
+    /// As [`ConnectionTable::look`], by index.
+    pub(crate) fn look_at<R>(&self, index: u32, look: impl FnOnce(&Connection) -> R) -> Option<R> {
+        let slot = self.slots.get(index as usize)?;
         match &slot.content {
-            _ if slot.generation != handle.generation => None,
             Content::Nothing => None,
             Content::Awake(connection) => Some(look(connection)),
             Content::Resting(resting) => {
+                let handle = ConnectionHandle { index, generation: slot.generation };
                 Some(look(&resting.read(handle, self.limits, LinkSet::default())))
             }
         }

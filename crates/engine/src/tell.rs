@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::new_frame::{Body, CONTROL_BODY_MIN, Emit, NewFrame, pad};
 use crate::parts::Parts;
 use crate::path::Path;
-use crate::pending::{CLOSE, CLOSE_ACK, LINKS, PING, Pending};
+use crate::pending::{CLOSE, CLOSE_ACK, LINKS, NOT_READY, PING, Pending, READY};
 use crate::phase::Phase;
 use crate::purpose::Purpose;
 
@@ -68,7 +68,7 @@ impl Parts<'_> {
         sent
     }
 
-    //= protocol.md: ack.10
+    //= protocol.md: ack.10, close.7
     /// Sends a control frame with what is pending on the link at `position`; false if the link is full.
     fn send_control_on(
         &mut self,
@@ -96,10 +96,15 @@ impl Parts<'_> {
         // it asks.
         let is_repeated = carried.slot != 0 && connection.phase() == Phase::Established;
         let is_urgent = control & (PING | LINKS | CLOSE) != 0;
+        let urgent = if is_urgent { Flags::ACK_NOW } else { Flags::NONE };
+        let last = if control & CLOSE != 0 { Flags::ACK } else { Flags::NONE };
+        if control & CLOSE != 0 {
+            self.scratch.write_last_acks(connection);
+        }
         let frame = NewFrame {
             purpose: if is_repeated { Purpose::Tell } else { Purpose::Ask },
             header: &Header::Control,
-            flags: if is_urgent { Flags::ACK_NOW } else { Flags::NONE },
+            flags: urgent.with(last),
             body: Body::Bytes(&body),
             carried,
         };
@@ -161,6 +166,15 @@ fn gather_messages(
     }
     if control & CLOSE != 0 {
         add(body, connection.close().control());
+    }
+    if control & READY != 0 {
+        add(body, Control::Ready);
+    }
+    // Of one that lacks a receive by now, even if another has got one.
+    if control & NOT_READY != 0
+        && let Some(message) = connection.inbound().lacks_receive()
+    {
+        add(body, Control::NotReady(message));
     }
     if control & CLOSE_ACK != 0 {
         add(body, Control::CloseAck);

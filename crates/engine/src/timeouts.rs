@@ -86,6 +86,9 @@ impl Parts<'_> {
                 deadline = deadline.min(path.deadline(now));
             }
             deadline = deadline.min(connection.opens_at(now));
+            if connection.is_queue_pair() {
+                deadline = deadline.min(self.receive_awaited_until(now, connection));
+            }
             let rests_at = now.after_ns(self.config.rest_ns);
             if deadline > rests_at && self.may_rest(connection) {
                 deadline = rests_at;
@@ -140,7 +143,7 @@ impl Parts<'_> {
         }
         if connection.liveness().is_exhausted(now) {
             let peer = connection.paths().first().map_or_else(Default::default, Path::peer);
-            let silence_ms = self.config.silence_budget_ns / 1_000_000;
+            let silence_ms = connection.silence_ns(self.config) / 1_000_000;
             self.counters.unreachable += 1;
             self.end(connection, Closed::Unreachable { peer, silence_ms }, Vec::new());
             return;
@@ -162,6 +165,7 @@ impl Parts<'_> {
                 path.say(PING);
             }
         }
+        self.wait_for_receive(now, connection);
     }
 
     //= protocol.md: challenge.2, join.10

@@ -68,6 +68,11 @@ impl Told {
         self.delivered != inbound.delivered() || self.credit != inbound.credit()
     }
 
+    /// The credit last told.
+    pub(crate) const fn credit(&self) -> MessageNumber {
+        self.credit
+    }
+
     /// Whether the peer may be waiting for a receive: what it knows of is used up by half. Until then it
     /// hears of new receives with other acknowledgements.
     pub(crate) fn lacks_credit(&self, inbound: &Inbound) -> bool {

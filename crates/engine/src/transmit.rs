@@ -45,6 +45,9 @@ impl Engine {
         emit: &mut dyn FnMut(LinkId, &TxBatch) -> Emitted,
     ) -> bool {
         self.begin_turn(now);
+        while let Some(receives) = self.parts().pools.take_refilled() {
+            self.on_receives_posted(now, memory, &receives);
+        }
         self.resume_stalled(now, memory);
         let (connections, mut parts) = self.lend();
         let mut more = false;
@@ -116,6 +119,7 @@ impl Engine {
             self.with_index(index, |parts, connection| {
                 if connection.is_open() && connection.inbound().is_stalled() {
                     parts.resume(now, memory, connection);
+                    parts.end_if_over(now, connection);
                 }
             });
         }
@@ -134,6 +138,8 @@ impl Parts<'_> {
             let is_waiting = connection.awaits_peer();
             connection.liveness_mut().on_progress(now, is_waiting);
         }
+        // What was posted may have been complete at once.
+        self.end_if_over(now, connection);
         match connection.phase() {
             Phase::Connecting | Phase::Accepted => {
                 // Many connections may be set up at once; what they say is not dropped for that.
@@ -199,6 +205,8 @@ impl Parts<'_> {
             };
             match sent {
                 Sent::All => {}
+                // Earlier operations of a queue pair go on.
+                Sent::Failed if connection.is_open() => {}
                 Sent::Nothing if self.any_full(connection) => return Served::Blocked,
                 Sent::Nothing | Sent::Failed => return Served::Done,
                 Sent::Blocked => return Served::Blocked,
@@ -264,6 +272,7 @@ impl Parts<'_> {
             }
         }
         if let Some(fault) = fault {
+            self.take_back(connection, position, had_acks, 0);
             self.local_memory_gone(now, connection, fault);
             return Sent::Failed;
         }

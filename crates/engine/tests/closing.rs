@@ -4,10 +4,11 @@ mod pair;
 
 use std::collections::HashMap;
 
+use delivery::Instant;
 use engine::{Closed, EngineConfig, Event};
 use pair::{LinkPlan, Pair};
 use semantics::{CompletionKind, OperationError, Request};
-use wire_edge::{CloseReason, Control, Header, control_messages, decode};
+use wire_edge::{CloseReason, Control, Flags, Header, control_messages, decode};
 
 /// Whether a frame carries such a message.
 fn carries(bytes: &[u8], wanted: impl Fn(&Control<'_>) -> bool) -> bool {
@@ -86,6 +87,84 @@ fn what_is_outstanding_when_a_connection_closes_completes_once() {
             assert!(told);
         }
     }
+}
+
+/// The first host sends `messages` to the second, which closes in the moment in which it has the last; each
+/// frame is lost with a probability of `lost` in a hundred. What the sends end as.
+fn sends_to_a_peer_that_closes_at_once(
+    pair: &mut Pair,
+    seed: u64,
+    lost: u64,
+    messages: u64,
+) -> Vec<Result<(), OperationError>> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    pair.filter = Box::new(move |_, _| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) % 100 >= lost
+    });
+    for context in 0..messages {
+        pair.receive(1, 3_000_000, 5000, context);
+    }
+    pair.run_for(seed % 7 * 10_000);
+    let source = pair.source(0, 0);
+    for context in 0..messages {
+        pair.post(0, Request::Send { source }, 1 + (context as u32 * 977) % 4000, context);
+    }
+    let mut received = 0;
+    let until = pair.now.after_ns(20_000_000_000);
+    while received < messages && pair.step(until) {
+        received += pair.done(1).iter().filter(|done| done.result.is_ok()).count() as u64;
+    }
+    assert_eq!(received, messages, "seed {seed}");
+    close(pair, 1);
+    pair.run_for(20_000_000_000);
+    pair.done(0).iter().map(|done| done.result).collect()
+}
+
+//= protocol.md: close.4, close.7
+#[test]
+fn who_gets_the_last_message_and_closes_at_once_does_not_fail_it() {
+    for seed in 0..1000 {
+        let links = 1 + (seed % 3) as u8;
+        let mut pair = Pair::new(links);
+        for host in &mut pair.hosts {
+            host.terms.queue_pair = seed % 2 == 0;
+        }
+        pair.establish();
+        let messages = 1 + seed % 9;
+        let ended = sends_to_a_peer_that_closes_at_once(&mut pair, seed, 5, messages);
+        assert_eq!(ended, vec![Ok(()); messages as usize], "seed {seed}");
+        assert_gone(&pair);
+    }
+}
+
+//= protocol.md: close.7
+#[test]
+fn a_close_that_does_not_tell_what_was_delivered_is_a_close_all_the_same() {
+    let mut pair = Pair::connected(1);
+    let source = pair.source(0, 0);
+    pair.receive(1, 3_000_000, 5000, 0);
+    pair.run_for(1_000_000);
+    pair.post(0, Request::Send { source }, 8, 0);
+    pair.turn(0);
+    pair.filter = Box::new(|_, flight| {
+        if flight.to == 0 && carries(&flight.bytes, |m| matches!(m, Control::Close { .. })) {
+            // The section is what follows the common header.
+            flight.bytes[1] &= !Flags::ACK.bits();
+            flight.bytes.drain(12..24);
+        }
+        true
+    });
+    while pair.done(1).is_empty() {
+        pair.step(Instant::NEVER);
+    }
+    close(&mut pair, 1);
+    pair.run_for(3_000_000_000);
+    let ended: Vec<_> = pair.done(0).iter().map(|done| done.result).collect();
+    assert_eq!(ended, [Err(OperationError::ClosedByPeer)]);
+    assert_gone(&pair);
 }
 
 //= protocol.md: close.2, close.3

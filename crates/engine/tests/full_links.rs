@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use delivery::{Instant, LinkId, LinkState, RxFrame, TxBatch};
-use engine::{ConnectRequest, ConnectionHandle, Emitted, EngineConfig, Event};
+use engine::{ConnectRequest, ConnectionHandle, Emitted, EngineConfig, Event, Terms};
 use mem::Payload;
 use pair::{Host, LinkPlan, Pair, address, caps, share_memory};
 use semantics::{Operation, OperationFlags, Request, Source};
@@ -167,6 +167,7 @@ impl Star {
             private_data: Vec::new(),
             domain: host.domain,
             queues: Arc::clone(&host.queue).into(),
+            terms: Terms::default(),
         };
         host.engine.connect(self.now, request).unwrap()
     }

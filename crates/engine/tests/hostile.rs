@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use delivery::{LinkId, LinkState};
-use engine::{ConnectRequest, ConnectionHandle, EngineConfig, Event};
+use engine::{ConnectRequest, ConnectionHandle, EngineConfig, Event, Terms};
 use pair::{Flight, LinkPlan, Pair, address};
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, Addresses, CONTROL_BYTES_MAX, ConnectionId, Control, Epoch,
@@ -237,6 +237,7 @@ fn connect(pair: &mut Pair) {
         private_data: Vec::new(),
         domain: pair.hosts[0].domain,
         queues: Arc::clone(&pair.hosts[0].queue).into(),
+        terms: Terms::default(),
     };
     pair.hosts[0].engine.connect(pair.now, request).unwrap();
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use delivery::{Instant, LinkEvent, LinkId, LinkState};
-use engine::{Closed, ConnectRequest, EngineConfig};
+use engine::{Closed, ConnectRequest, EngineConfig, Terms};
 use pair::{Flight, Host, Pair, address};
 use wire_edge::{
     CONTROL_BYTES_MAX, CloseReason, ConnectionId, Control, Flags, Frame, HANDSHAKE_BYTES_MAX,
@@ -129,8 +129,8 @@ fn a_reason_that_is_not_known_ends_a_connection_as_an_error() {
         let mut pair = Pair::connected(1);
         pair.filter = Box::new(move |_, flight| {
             if holds(&flight.bytes, |message| matches!(message, Control::Close { .. })) {
-                // Behind the common header, the type and the length.
-                flight.bytes[14..16].copy_from_slice(&u16::to_le_bytes(code));
+                // Behind the common header, the ack section, the type and the length.
+                flight.bytes[26..28].copy_from_slice(&u16::to_le_bytes(code));
             }
             true
         });
@@ -330,6 +330,7 @@ fn hellos_go_to_each_address_in_turn() {
         private_data: Vec::new(),
         domain: pair.hosts[0].domain,
         queues: Arc::clone(&pair.hosts[0].queue).into(),
+        terms: Terms::default(),
     };
     pair.hosts[0].engine.connect(pair.now, request).unwrap();
     pair.run_for(1_000_000_000);

@@ -80,6 +80,87 @@ fn a_peer_that_was_killed_is_noticed_within_a_second() {
     }
 }
 
+/// Connections of the first host to the second, at rest.
+fn resting(connections: usize) -> Pair {
+    let mut pair = Pair::connected(1);
+    for _ in 1..connections {
+        pair.connect();
+    }
+    pair.run_for(2 * SECOND_NS);
+    assert!(pair.hosts.iter().all(|host| host.engine.is_idle()));
+    assert_eq!(pair.hosts[0].established(), connections);
+    pair
+}
+
+//= protocol.md: report.4
+#[test]
+fn who_shares_memory_notices_at_once_that_the_peer_was_killed_however_idle_the_connection_is() {
+    pair::share_memory();
+    let mut pair = resting(3);
+    let heads = kill(&mut pair);
+    // The driver says that the peer has hung up, and from then on that nobody is there.
+    refuse(&mut pair, 0, Evidence::Local);
+    let until = pair.now.after_ns(SECOND_NS);
+    loop {
+        let goes_on = pair.step(until);
+        let refused = core::mem::take(&mut *heads.borrow_mut());
+        if refused.is_empty() && !goes_on {
+            break;
+        }
+        for _ in refused {
+            refuse(&mut pair, 0, Evidence::Local);
+        }
+    }
+    assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0)); 3]);
+    assert_eq!(pair.hosts[0].engine.connection_count(), 0);
+}
+
+//= protocol.md: report.6
+#[test]
+fn what_one_connection_finds_out_of_an_address_holds_for_all_others() {
+    let mut pair = resting(3);
+    let heads = kill(&mut pair);
+    // The network answers no more than a few frames: one connection uses them up.
+    pair.write(0, 0, 8, 1);
+    refuse_for(&mut pair, &heads, SECOND_NS);
+    assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0)); 3]);
+    assert_eq!(pair.hosts[0].engine.connection_count(), 0);
+}
+
+//= protocol.md: report.6
+#[test]
+fn what_one_connection_finds_out_does_not_end_another_that_lives() {
+    let mut pair = resting(1);
+    let refused = pair.hosts[0].connection;
+    let lives = pair.connect();
+    pair.run_for(2 * SECOND_NS);
+    // To the peer, frames of the first connection are lost; the network says that nobody listens.
+    let heads = Heads::default();
+    let noted = Rc::clone(&heads);
+    let first = pair.hosts[0].engine.info(refused.unwrap()).map(|info| info.paths[0].counters);
+    let mut names: Option<[u8; 4]> = None;
+    assert!(first.is_some());
+    pair.filter = Box::new(move |_, flight| {
+        let name: [u8; 4] = flight.bytes[4..8].try_into().unwrap();
+        let is_first = flight.to == 1 && *names.get_or_insert(name) == name;
+        if is_first {
+            noted.borrow_mut().push((0, Evidence::quoted(&flight.bytes)));
+        }
+        !is_first
+    });
+    pair.hosts[0].connection = refused;
+    pair.write(0, 0, 8, 1);
+    pair.turn(0);
+    pair.hosts[0].connection = Some(lives);
+    for context in 0..200 {
+        pair.write(0, 0, 8, 1000 + context);
+        refuse_for(&mut pair, &heads, 5_000_000);
+    }
+    assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0))]);
+    assert_eq!(pair.done(0).iter().filter(|done| done.result.is_ok()).count(), 200);
+    assert_eq!(pair.hosts[0].engine.connection_count(), 1);
+}
+
 //= protocol.md: report.4
 #[test]
 fn a_link_whose_address_is_refused_is_given_up_and_comes_back() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use delivery::{LinkId, SettingError};
-use engine::ConnectRequest;
+use engine::{ConnectRequest, Terms};
 use links::{IntoPeers, PeerSpec, rank_pairs};
 use mem::{ProtectionDomain, RegisterError};
 use runtime::Interest;
@@ -37,6 +37,8 @@ pub struct ConnectOptions {
     pub completions: usize,
     /// Regions the peer may reach; those of the endpoint's own domain by default.
     pub domain: Option<ProtectionDomain>,
+    /// What the connection has of its own: patience, depth of reads, receives; those of the endpoint by default.
+    pub terms: Terms,
 }
 
 impl Default for ConnectOptions {
@@ -48,6 +50,7 @@ impl Default for ConnectOptions {
             queue: None,
             completions: 256,
             domain: None,
+            terms: Terms::default(),
         }
     }
 }
@@ -85,6 +88,12 @@ impl ConnectOptions {
     /// Sets the regions the peer may reach.
     pub fn domain(mut self, domain: ProtectionDomain) -> Self {
         self.domain = Some(domain);
+        self
+    }
+
+    /// Sets what the connection has of its own.
+    pub fn terms(mut self, terms: Terms) -> Self {
+        self.terms = terms;
         self
     }
 
@@ -141,6 +150,7 @@ impl Endpoint {
             private_data: options.private_data,
             domain,
             queues: Arc::clone(&queue).into(),
+            terms: options.terms,
         };
         let news = Arc::clone(&self.inner.news);
         let (handle, fate) = self.inner.runtime.control(move |engine, _memory, now| {

@@ -72,7 +72,7 @@ pub use delivery::{
     AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,
     SchedulingPolicy, SettingError,
 };
-pub use engine::{Closed, ConnectionInfo, EngineConfig, PathInfo};
+pub use engine::{Closed, ConnectionInfo, EngineConfig, Grants, PathInfo, Terms};
 pub use link::{
     Capture, CaptureClock, Delay, Fault, FaultConfig, Link, LinkStatistics, PacketConfig,
     PacketError, PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError,

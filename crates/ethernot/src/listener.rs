@@ -104,9 +104,9 @@ impl ConnectionRequest {
         let queue = options.take_queue(&inner, AcceptError::ForeignQueue)?;
         let completions = Arc::clone(&queue);
         let news = Arc::clone(&inner.news);
-        let private_data = options.private_data;
+        let (private_data, terms) = (options.private_data, options.terms);
         let fate = inner.runtime.control(move |engine, _memory, now| {
-            engine.accept(now, handle, domain, completions, &private_data)?;
+            engine.accept_under(now, handle, domain, completions, &terms, &private_data)?;
             Ok::<_, engine::AcceptError>(news.follow(handle))
         })??;
         self.connection = None;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ethernot::{
     Buffer, Closed, ConnectOptions, Endpoint, EndpointBuilder, EngineConfig, OperationError,
-    OperationFailure, OperationOptions, RemoteRegion, Rights,
+    OperationFailure, OperationOptions, RemoteRegion, Rights, Terms,
 };
 use nix::sys::signal::Signal;
 
@@ -44,6 +44,26 @@ fn operations_and_receives_learn_that_their_peer_was_killed() {
     let ended = std::iter::from_fn(|| connection.queue().poll());
     let ended: Vec<_> = ended.map(|done| (done.context, done.result)).collect();
     assert!(ended.contains(&(7, Err(unreachable))), "{ended:?}");
+}
+
+#[test]
+fn an_idle_queue_pair_ends_when_its_peer_is_killed() {
+    if copy::told().is_some() {
+        serve_until_killed();
+    }
+    let name = "an_idle_queue_pair_ends_when_its_peer_is_killed";
+    let (server, address) = copy::start(name, "serve");
+    let endpoint = patient().build().expect("an endpoint");
+    let terms = Terms { queue_pair: true, ..Terms::default() };
+    let options = ConnectOptions::new().limit(LIMIT).terms(terms);
+    let connection = endpoint.connect_with(address, options).expect("the copy accepts");
+    // Both ends have compared their links, and nothing is said any more but by keep-alives.
+    let none = connection.wait_completion(Some(Duration::from_millis(3_500)));
+    assert!(none.expect("not forked").is_none());
+    copy::end(server, Signal::SIGKILL);
+    // Before an ordinary connection would ask whether the peer is there.
+    let closed = connection.wait_closed(Some(LIMIT)).expect("not forked");
+    assert!(matches!(closed, Some((Closed::Refused(_), _))), "{closed:?}");
 }
 
 fn serve_until_killed() -> ! {

@@ -6,7 +6,7 @@ mod pair;
 
 use std::time::Duration;
 
-use ethernot::{ConnectOptions, Endpoint, EndpointBuilder, OperationOptions, Rights};
+use ethernot::{Closed, ConnectOptions, Endpoint, EndpointBuilder, OperationOptions, Rights};
 use nix::sys::signal::Signal;
 use pair::{EVERYTHING, LIMIT, Pair, loopback};
 
@@ -111,6 +111,35 @@ fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
     drop(connection);
 }
 
+#[test]
+fn an_idle_connection_over_memory_ends_when_its_peer_is_killed() {
+    if copy::told().is_some() {
+        serve_until_killed();
+    }
+    let name = "an_idle_connection_over_memory_ends_when_its_peer_is_killed";
+    let (server, address) = copy::start(name, "serve");
+    let endpoint = sharing().build().expect("an endpoint");
+    let options = ConnectOptions::new().service(7).limit(LIMIT);
+    let connections: Vec<_> = (0..3)
+        .map(|_| endpoint.connect_with(&*address, options.clone()).expect("the copy accepts"))
+        .collect();
+    let mut looks = 0;
+    while frames_over_memory(&endpoint) == 0 {
+        connections[0].wait_completion(Some(Duration::from_millis(1))).expect("not forked");
+        looks += 1;
+        assert!(looks < 20_000, "no frame has come over shared memory");
+    }
+    // They have compared their links and come to rest: nothing is said before the next keep-alive.
+    let none = connections[0].wait_completion(Some(Duration::from_millis(3_500)));
+    assert!(none.expect("not forked").is_none());
+    copy::end(server, Signal::SIGKILL);
+    // Sooner than the connections would ask whether the peer is there.
+    for connection in connections {
+        let closed = connection.wait_closed(Some(LIMIT)).expect("not forked");
+        assert!(matches!(closed, Some((Closed::Refused(_), _))), "{closed:?}");
+    }
+}
+
 /// Whether this process maps memory that a link shares.
 fn maps_shared_memory() -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("this process has maps");
@@ -121,9 +150,10 @@ fn serve_until_killed() -> ! {
     let endpoint = sharing().build().expect("an endpoint");
     let listener = endpoint.listen(7).expect("the service is free");
     copy::say(&endpoint.local_addresses().expect("not forked")[0].to_string());
-    let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
-    let connection = request.accept(&[]).expect("the peer is there");
+    let mut connections = Vec::new();
     loop {
-        connection.wait_completion(Some(LIMIT)).expect("not forked");
+        if let Some(request) = listener.accept(Some(LIMIT)).expect("not forked") {
+            connections.push(request.accept(&[]).expect("the peer is there"));
+        }
     }
 }

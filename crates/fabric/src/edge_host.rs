@@ -7,7 +7,7 @@ use delivery::{
     AckPolicy, CongestionAlgorithm, Instant, LinkCaps, LinkEvent, LinkId, LinkState, RxFrame,
     SchedulingPolicy, TxBatch,
 };
-use engine::{AcceptError, Closed, ConnectRequest, Emitted, Engine, EngineConfig, Event};
+use engine::{AcceptError, Closed, ConnectRequest, Emitted, Engine, EngineConfig, Event, Terms};
 use mem::{
     Buffer, MemoryTable, PayloadSlice, ProtectionDomain, RegionId, RegisterError, Rights,
     TableLimits,
@@ -208,6 +208,7 @@ impl EdgeHost {
                 private_data: Vec::new(),
                 domain: self.domain(),
                 queues: self.queue().into(),
+                terms: Terms::default(),
             };
             let made = self.engine.connect(now, request);
             let closed = made.map(|handle| self.engine.close(now, handle, &[]));
@@ -348,6 +349,7 @@ impl HostEngine for EdgeHost {
             private_data: private_data.to_vec(),
             domain: self.domain(),
             queues: Arc::clone(&queue).into(),
+            terms: Terms::default(),
         };
         let handle = self.engine.connect(now, request).map_err(|_| Refusal::Invalid)?;
         Ok(ConnectionHandle(self.adopt(handle, queue, service)))
@@ -514,6 +516,9 @@ impl HostEngine for EdgeHost {
             semantics::CompletionKind::Send => CompletionKind::Send,
             semantics::CompletionKind::Receive => CompletionKind::Receive,
             semantics::CompletionKind::Notification => CompletionKind::Notification,
+            semantics::CompletionKind::BindWindow | semantics::CompletionKind::Invalidate => {
+                unreachable!("no action of a simulated host is about windows")
+            }
         };
         if !matches!(kind, CompletionKind::Receive | CompletionKind::Notification) {
             self.store_results(connection.0, found.context);

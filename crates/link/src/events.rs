@@ -34,6 +34,11 @@ impl Events {
         self.waiting.pop_front()
     }
 
+    /// Those that wait.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LinkEvent> {
+        self.waiting.iter()
+    }
+
     /// How many were dropped.
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped

@@ -150,10 +150,19 @@ impl ShmLink {
             Ok(()) => Some(self.channels.len() - 1),
             Err(error) => {
                 if error.kind() == io::ErrorKind::ConnectionRefused {
-                    self.events.push(LinkEvent::Refused(peer, Evidence::Local));
+                    self.refuse(peer);
                 }
                 None
             }
+        }
+    }
+
+    /// Nobody is at the address of a peer, which is said once to whoever asks next.
+    #[cold]
+    fn refuse(&mut self, peer: PeerAddr) {
+        let says_so = |event: &LinkEvent| matches!(event, LinkEvent::Refused(at, _) if *at == peer);
+        if !self.events.iter().any(says_so) {
+            self.events.push(LinkEvent::Refused(peer, Evidence::Local));
         }
     }
 
@@ -359,7 +368,7 @@ impl ShmLink {
             let channel = self.channels.swap_remove(position);
             let has_other = self.channels.iter().any(|c| c.peer == channel.peer && !c.is_over);
             if !has_other {
-                self.events.push(LinkEvent::Refused(channel.peer, Evidence::Local));
+                self.refuse(channel.peer);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::slot::{Slot, SlotState};
 use crate::table::{OpenedKey, WHOLE_ADDRESS_SPACE_KEY, own_rights};
 use crate::{
     AccessError, MemoryTable, Payload, PayloadSlice, ProtectionDomain, Region, RegionId, Rights,
-    copy, fault, probe,
+    Window, copy, fault, probe,
 };
 
 /// The right to look regions up and touch their memory, for one engine turn on one thread.
@@ -34,6 +34,11 @@ impl<'a> MemoryAccess<'a> {
     pub(crate) const fn new(table: &'a MemoryTable, phase: Phase) -> Self {
         let last_key = Cell::new(OpenedKey::NOTHING);
         Self { table, phase, last_key, on_this_thread: PhantomData }
+    }
+
+    /// The table whose regions are accessed: to bind and end windows during a turn.
+    pub const fn table(&self) -> &'a MemoryTable {
+        self.table
     }
 
     /// The region as it was registered.
@@ -144,6 +149,19 @@ impl<'a> MemoryAccess<'a> {
                 Err(AccessError::Bounds { address, len, start, limit })
             }
         }
+    }
+
+    /// Ends a window, as [`MemoryTable::invalidate`] does.
+    ///
+    /// # Errors
+    /// [`AccessError::InvalidKey`] if there is none that was bound for this very connection.
+    pub fn invalidate(
+        &self,
+        domain: ProtectionDomain,
+        connection: u64,
+        key: RemoteKey,
+    ) -> Result<Window, AccessError> {
+        self.table.invalidate(domain, connection, key)
     }
 
     /// Validates another range of the region that `known` lies in, for the same rights, without

@@ -181,8 +181,6 @@ pub(crate) struct Driver {
     has_put_off: bool,
     held: HeldBack,
     sources: Sources,
-    /// On its way from the engine to the host.
-    fired: Vec<Arc<CompletionQueue>>,
     clock: TurnClock,
     pub(crate) counters: RuntimeCounters,
 }
@@ -201,7 +199,6 @@ impl Driver {
             has_put_off: false,
             held: HeldBack::new(submissions.capacity()),
             sources: Sources::default(),
-            fired: Vec::new(),
             clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
         }
@@ -669,9 +666,8 @@ impl Driver {
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
         host.turn_due.store(due.0, Ordering::Relaxed);
         if worked {
-            self.engine.take_fired(&mut self.fired);
-            if !self.fired.is_empty() {
-                self.pass_on_fired(host);
+            if let Some(queue) = self.engine.take_fired() {
+                self.pass_on_fired(host, queue);
             }
             host.worked_at.store(now.0, Ordering::Relaxed);
             self.counters.turns_with_work += 1;
@@ -684,9 +680,10 @@ impl Driver {
     }
 
     #[cold]
-    fn pass_on_fired(&mut self, host: &Host) {
+    fn pass_on_fired(&mut self, host: &Host, first: Arc<CompletionQueue>) {
         let mut fired = host.fired.lock().unwrap_or_else(PoisonError::into_inner);
-        fired.append(&mut self.fired);
+        fired.push(first);
+        fired.extend(std::iter::from_fn(|| self.engine.take_fired()));
         host.has_fired.store(true, Ordering::Relaxed);
     }
 

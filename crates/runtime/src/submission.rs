@@ -9,7 +9,7 @@ use engine::{ConnectionHandle, Engine};
 use mem::MemoryAccess;
 use semantics::{
     Completion, CompletionKind, CompletionQueue, Operation, OperationError, PostError, Receive,
-    Request, StatusTable,
+    StatusTable,
 };
 
 use crate::counters::RuntimeCounters;
@@ -241,7 +241,7 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
             if let Some(slot) = operation.status {
                 status.fail(slot, error);
             }
-            (operation.context, kind_of(&operation.request), operation.length)
+            (operation.context, operation.request.completion_kind(), operation.length)
         }
         Posting::Receive(receive) => (receive.context, CompletionKind::Receive, 0),
     };
@@ -257,14 +257,4 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
     };
     // Without room the application has stopped polling; a handle still tells it.
     let _ = submission.queue.offer(&completion);
-}
-
-const fn kind_of(request: &Request) -> CompletionKind {
-    match request {
-        Request::Write { .. } => CompletionKind::Write,
-        Request::Read { .. } => CompletionKind::Read,
-        Request::FetchAdd { .. } => CompletionKind::FetchAdd,
-        Request::CompareSwap { .. } => CompletionKind::CompareSwap,
-        Request::Send { .. } => CompletionKind::Send,
-    }
 }

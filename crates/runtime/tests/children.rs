@@ -146,6 +146,7 @@ fn the_end_of_a_process_is_told_to_its_peers() {
             private_data: Vec::new(),
             domain: client.domain,
             queues: client.queue.clone().into(),
+            terms: engine::Terms::default(),
         };
         let handle = client.runtime.control(move |engine, _, now| engine.connect(now, request));
         let handle = handle.expect("not forked").expect("it is asked for");

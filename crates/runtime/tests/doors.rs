@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use engine::{ConnectRequest, Event};
+use engine::{ConnectRequest, Event, Terms};
 use link::{DoorSocket, Slots, UdpConfig, UdpError};
 use mem::{Buffer, Rights};
 use pair::Side;
@@ -98,6 +98,7 @@ fn the_other_process() {
         private_data: Vec::new(),
         domain: client.domain,
         queues: Arc::clone(&client.queue).into(),
+        terms: Terms::default(),
     };
     let handle = client.runtime.control(move |engine, _, now| engine.connect(now, request));
     let handle = handle.expect("not forked").expect("it is asked for");

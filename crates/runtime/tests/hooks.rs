@@ -164,6 +164,7 @@ fn connect(client: &Runtime, server: &Runtime, queue: &Arc<CompletionQueue>) -> 
         private_data: Vec::new(),
         domain: client.memory().allocate_domain(),
         queues: Arc::clone(queue).into(),
+        terms: engine::Terms::default(),
     };
     let asked = client.control(move |engine, _, now| engine.connect(now, request));
     let handle = asked.expect("not forked").expect("it is asked for");

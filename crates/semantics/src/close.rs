@@ -5,9 +5,12 @@ use wire_edge::CloseReason;
 
 use crate::{AccessFault, OperationError};
 
-/// What the operation at fault learns when the peer closes for `reason`.
-pub const fn error_of_close(reason: CloseReason) -> OperationError {
+/// What the operation at fault learns when the peer closes for `reason`. On a queue pair, a receive at fault has
+/// another name at its sender than at its owner.
+pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> OperationError {
     match reason {
+        CloseReason::MessageTooLong if queue_pair => OperationError::RemoteInvalidRequest,
+        CloseReason::LocalMemoryGone if queue_pair => OperationError::RemoteOperation,
         CloseReason::UnknownKey => OperationError::RemoteAccess(AccessFault::Key),
         CloseReason::OutOfRange => OperationError::RemoteAccess(AccessFault::Range),
         CloseReason::RightMissing => OperationError::RemoteAccess(AccessFault::Right),

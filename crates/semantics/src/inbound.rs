@@ -6,6 +6,7 @@ mod operation;
 mod placement;
 mod records;
 mod rest;
+mod sharing;
 mod yielding;
 
 use std::sync::Arc;
@@ -17,15 +18,18 @@ use crate::close::close_reason_of;
 use crate::outbound::Outbound;
 use crate::outlet::Outlet;
 use crate::pools::Pools;
-use crate::receive_queue::ReceiveQueue;
+use crate::receive_queue::{Destination, Posted, ReceiveQueue};
 use crate::slab::NIL;
-use crate::{Completion, CompletionKind, OperationError, Owner, PostError, Queues, Receive};
+use crate::{
+    Completion, CompletionKind, OperationError, Owner, Piece, PieceList, PostError, Queues, Receive,
+};
 
 use deliver::{Stop, Told};
 pub(crate) use operation::InOperation;
 use operation::{InKind, Part};
 use placement::Tail;
 pub use rest::InboundAtRest;
+use sharing::Share;
 use yielding::Place;
 #[cfg(test)]
 pub(crate) use yielding::STEPS;
@@ -70,6 +74,10 @@ pub enum Refusal {
     Pool,
     /// It would open one hole too many.
     Ranges,
+    /// There is no receive for this message now, on a connection that shares them: tell the peer.
+    NotReady(MessageNumber),
+    /// It may not go where it is to go, on a queue pair: who sent it learns when earlier operations are delivered.
+    Early,
 }
 
 /// Everything a fragment may need besides the state of its own connection.
@@ -107,10 +115,14 @@ pub struct Inbound {
     next_message: MessageNumber,
     /// Delivery waits for room in the completion queue or for an answer to be finished.
     stalled: bool,
+    /// Both ends want the rules of queue pairs.
+    queue_pair: bool,
     /// The region last written to.
     known: Option<(RemoteKey, Target)>,
     outlet: Outlet,
     receives: Option<Box<ReceiveQueue>>,
+    /// Where the receives come from, if not from the application for this connection alone.
+    share: Option<Box<Share>>,
     /// The message whose receive has ended the connection, and what that receive learns.
     failed: Option<(MessageNumber, OperationError)>,
 }
@@ -137,9 +149,11 @@ impl Inbound {
             limits,
             next_message: MessageNumber(0),
             stalled: false,
+            queue_pair: false,
             known: None,
             outlet: Outlet::new(Arc::clone(&queues.receive), queues.promises),
             receives: None,
+            share: None,
             failed: None,
         }
     }
@@ -150,7 +164,12 @@ impl Inbound {
         self.next_message = message;
     }
 
-    //= protocol.md: operation.4, operation.5
+    /// Follows the rules of queue pairs from now on, as both ends agreed. Before any operation.
+    pub const fn be_queue_pair(&mut self) {
+        self.queue_pair = true;
+    }
+
+    //= protocol.md: operation.4, operation.5, invalidate.3
     /// Handles one operation fragment of the peer. Costs a key lookup and a copy when fragments come
     /// in order, and never allocates.
     ///
@@ -172,7 +191,11 @@ impl Inbound {
                 (operation, offset, InKind::Write { key, base }, immediate)
             }
             Header::Send { operation, offset, message, immediate } => {
-                (operation, offset, InKind::Send { message }, immediate)
+                (operation, offset, InKind::Send { message, ends_key: false }, immediate)
+            }
+            Header::SendInvalidate { operation, offset, message, key } if self.queue_pair => {
+                let kind = InKind::Send { message, ends_key: true };
+                (operation, offset, kind, key.map(|key| key.0))
             }
             Header::ReadRequest { operation, length, key, address } => {
                 (operation, 0, InKind::Read { key, address, length }, None)
@@ -189,14 +212,13 @@ impl Inbound {
         if distance as u32 >= self.limits.operation_window {
             return Verdict::Refused(Refusal::Window);
         }
-        if let InKind::Send { message } = kind
-            && self.receives.as_ref().is_none_or(|receives| receives.get(message).is_none())
-        {
-            // Nobody sends a message before a receive is posted for it: credits say how many are.
-            return violation(CloseReason::ProtocolViolation, number);
-        }
         let whole = flags.contains(Flags::LAST) && offset == 0;
         let part = Part { number, flags, kind, offset, immediate, payload };
+        if (immediate.is_some() || matches!(part.kind, InKind::Send { .. }))
+            && let Err(verdict) = self.see_to_receive(around.pools, &part)
+        {
+            return verdict;
+        }
         if distance == 0 && whole && !self.is_turn_open(around.pools) {
             return self.handle_whole(around, &part);
         }
@@ -214,26 +236,59 @@ impl Inbound {
     ///
     /// # Errors
     /// [`PostError::LocalAccess`] if the memory may not be written, [`PostError::ReceiveQueueFull`], and
-    /// [`PostError::CompletionQueueFull`] if there is no place for its completion.
+    /// [`PostError::CompletionQueueFull`] if there is no place for its completion;
+    /// [`PostError::ReceivesShared`].
     pub fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
         receive: Receive,
     ) -> Result<(), PostError> {
-        let length = u64::from(receive.length);
-        if length > 0 {
-            memory.resolve_local(receive.region, receive.offset, length, Rights::LOCAL_WRITE)?;
-        }
-        let capacity = self.limits.receives;
+        self.check_own_receives()?;
+        let Receive { region, offset, length, .. } = receive;
+        check_sink(memory, &Piece { region, offset, length })?;
         self.outlet.promise()?;
-        let first = self.next_message;
-        let receives =
-            self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)));
-        if receives.push(receive) {
+        if self.receives().push(receive.into()) {
             return Ok(());
         }
         self.outlet.withdraw();
-        Err(PostError::ReceiveQueueFull(capacity))
+        Err(PostError::ReceiveQueueFull(self.limits.receives))
+    }
+
+    /// Posts pieces of memory, one after the other, for the next message without a receive.
+    ///
+    /// # Errors
+    /// As for [`Inbound::post_receive`], and [`PostError::NoListLeft`].
+    pub fn post_receive_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        self.check_own_receives()?;
+        for piece in list.pieces() {
+            check_sink(memory, piece)?;
+        }
+        if self.receives().is_full() {
+            return Err(PostError::ReceiveQueueFull(self.limits.receives));
+        }
+        self.outlet.promise()?;
+        let destination = match pools.lists.store(list) {
+            Ok(slot) => Destination::List(slot),
+            Err(error) => {
+                self.outlet.withdraw();
+                return Err(error);
+            }
+        };
+        let is_posted =
+            self.receives().push(Posted { context, length: list.length(), destination });
+        assert!(is_posted, "there was room for the receive above");
+        Ok(())
+    }
+
+    fn receives(&mut self) -> &mut ReceiveQueue {
+        let (capacity, first) = (self.limits.receives, self.next_message);
+        self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)))
     }
 
     /// Frees every record and completes every posted receive: the one that ended the connection with what
@@ -243,25 +298,32 @@ impl Inbound {
             self.close_head(pools);
         }
         self.stalled = false;
-        let Some(receives) = self.receives.as_mut() else { return };
+        if self.share.is_some() {
+            self.give_back(pools);
+        }
+        let Some(mut receives) = self.receives.take() else { return };
         for (message, receive) in receives.drain() {
             let error = match self.failed {
                 Some((failed, error)) if failed == message => error,
                 _ => others,
             };
-            let completion = Completion {
-                context: receive.context,
-                owner: self.owner,
-                kind: CompletionKind::Receive,
-                result: Err(error),
-                bytes: 0,
-                immediate: None,
-                solicited: false,
-                value: 0,
-            };
-            self.outlet.complete(&mut pools.fired, &completion);
+            self.complete_unused(pools, receive, error);
         }
-        self.receives = None;
+    }
+
+    fn complete_unused(&mut self, pools: &mut Pools, receive: Posted, error: OperationError) {
+        pools.forget(receive.destination);
+        let completion = Completion {
+            context: receive.context,
+            owner: self.owner,
+            kind: CompletionKind::Receive,
+            result: Err(error),
+            bytes: 0,
+            immediate: None,
+            solicited: false,
+            value: 0,
+        };
+        self.outlet.complete(&mut pools.fired, &completion);
     }
 
     /// Every operation of the peer before this number is delivered.
@@ -274,9 +336,12 @@ impl Inbound {
         self.next_message
     }
 
-    //= protocol.md: credit.1
+    //= protocol.md: credit.1, shared.1
     /// Message number up to which (exclusive) receives are posted.
     pub fn credit(&self) -> MessageNumber {
+        if self.share.is_some() {
+            return MessageNumber(self.next_message.0.wrapping_add(self.shared_window()));
+        }
         self.receives.as_ref().map_or(self.next_message, |receives| receives.credit())
     }
 
@@ -440,22 +505,25 @@ impl Inbound {
             let piece = payload.slice((low - start) as usize..(high - start) as usize);
             if result.is_ok() {
                 let tail = if high == end { tail } else { Tail::Any };
-                result = self.place(memory, &part.kind, low, piece, tail);
+                result = self.place(memory, &pools.lists, &part.kind, low, piece, tail);
             }
         });
         result
     }
 
-    //= protocol.md: answer.2
+    //= protocol.md: answer.2, fault.1, fault.2
     /// What a failed access means for the connection: of a message, the receive is at fault.
     #[cold]
     fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
+        if self.queue_pair && operation != self.expected {
+            return Verdict::Refused(Refusal::Early);
+        }
         let reason = match (kind, error) {
-            (InKind::Send { message }, AccessError::Bounds { .. }) => {
+            (InKind::Send { message, .. }, AccessError::Bounds { .. }) => {
                 self.failed = Some((message, OperationError::MessageTooLong));
                 CloseReason::MessageTooLong
             }
-            (InKind::Send { message }, AccessError::InvalidKey { .. }) => {
+            (InKind::Send { message, .. }, _) => {
                 self.failed = Some((message, OperationError::LocalAccess));
                 CloseReason::LocalMemoryGone
             }
@@ -468,6 +536,15 @@ impl Inbound {
 /// Ranges of operations that wait for their turn, beyond the first of each: twelve operations of as many as
 /// one may have. All are looked at for each frame that is placed while it has to yield.
 const EXTRA_RANGES_MAX: u32 = 2048;
+
+/// Whether a receive may have bytes there.
+fn check_sink(memory: &MemoryAccess<'_>, piece: &Piece) -> Result<(), AccessError> {
+    if piece.length > 0 {
+        let length = u64::from(piece.length);
+        memory.resolve_local(piece.region, piece.offset, length, Rights::LOCAL_WRITE)?;
+    }
+    Ok(())
+}
 
 const fn violation(reason: CloseReason, operation: OperationNumber) -> Verdict {
     Verdict::Violation { reason, operation }

@@ -11,28 +11,30 @@
 mod close;
 mod inbound;
 mod limits;
+mod lists;
 mod order_pool;
 mod outbound;
 mod outlet;
 mod pools;
 mod range_set;
 mod receive_queue;
+mod shared_receives;
 mod slab;
 #[cfg(test)]
 mod tests;
 
-pub use close::error_of_close;
 pub use inbound::{Inbound, InboundAtRest, InboundLimits, Refusal, Surroundings, Verdict};
-pub use limits::{OPERATION_WINDOW_DEFAULT, PoolLimits};
+pub use limits::{OPERATION_WINDOW_DEFAULT, PoolLimits, SHARED_RECEIVES_MAX};
 pub use outbound::{
     Answer, Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, OutboundAtRest,
     PeerLimits,
 };
 pub use pools::{PoolUse, Pools};
 pub use range_set::{Full, RangeSet};
+pub use shared_receives::SharedReceives;
 // What this crate is asked in, so that its users need not name the crate that all wires share.
 pub use work::{
-    AccessFault, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
+    AccessFault, Arm, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
     Owner, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
     Source, StatusTable,

@@ -7,6 +7,18 @@ pub const OPERATION_WINDOW_DEFAULT: u32 = 1024;
 /// Bytes of one block of the order pool: one Ethernet frame's payload; longer frames take several.
 pub(crate) const ORDER_BLOCK_BYTES: usize = 1536;
 
+/// Lists of pieces that operations and receives of an endpoint are made of at a time: those of 64 connections
+/// with 1024 receives each. 65 536 × 0.8 KB = 50 MiB, taken when they are used.
+pub(crate) const LISTS_MAX: u32 = 1 << 16;
+
+/// Messages beyond the last delivered one that a peer may send while receives are shared, whatever there is: 256 ×
+/// 4 KiB in flight are 10 Gb/s × 800 µs.
+pub(crate) const SHARED_WINDOW: u32 = 256;
+
+/// Receives that a shared queue can hold: 16 times the 65 536 that large programs ask for. 1 048 576 × 56 B = 56 MiB,
+/// taken when the queue is made.
+pub const SHARED_RECEIVES_MAX: usize = 1 << 20;
+
 /// How many of each kind of record an endpoint has, over all its connections. All are allocated when
 /// the endpoint is made. Of those that the behaviour of peers takes, a connection has no more than are left
 /// for others: one gets half, as many as its window of operations may need.

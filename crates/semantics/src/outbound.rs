@@ -4,22 +4,31 @@ mod answers;
 mod asking;
 mod complete;
 mod fragments;
+mod local;
 mod post;
+mod ready;
 mod rest;
 
 use std::sync::Arc;
 
 use mem::{MemoryAccess, Payload, RegionId};
-use wire_edge::{AtomicOpcode, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
+use wire_edge::{
+    AtomicOpcode, CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey,
+};
 
+use crate::close::error_of_close;
 use crate::outlet::Outlet;
 use crate::pools::Pools;
-use crate::slab::NIL;
-use crate::{Operation, OperationError, Owner, PostError, Queues, Sink, Source};
+use crate::slab::{NIL, Slab};
+use crate::{
+    CompletionKind, INLINE_BYTES_MAX, Operation, OperationError, Owner, PieceList, PostError,
+    Queues, Request, Sink,
+};
 
 pub(crate) use answers::Response;
 pub use asking::Answer;
 pub use fragments::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault};
+use local::LocalWork;
 pub use rest::OutboundAtRest;
 
 /// What the peer granted when the connection was made.
@@ -66,15 +75,22 @@ pub(crate) struct OutOperation {
 #[derive(Clone, Copy, Debug)]
 enum OutKind {
     Write {
-        source: Source,
+        source: Bytes,
+        /// The receive that it takes at the peer of a queue pair, if there is an immediate.
+        message: MessageNumber,
+        takes_receive: bool,
     },
     Send {
-        source: Source,
+        source: Bytes,
         message: MessageNumber,
+        /// The peer ends the key of the operation with it.
+        invalidates: bool,
     },
     Read {
         sink: RegionId,
         sink_offset: u64,
+        /// List of pieces that the bytes go to instead, or [`NIL`].
+        list: u32,
         /// Bytes that are here without a gap from the first one on.
         prefix: u32,
         /// Record of all that is here; [`NIL`] for as long as that is the prefix.
@@ -88,6 +104,20 @@ enum OutKind {
         sink: Option<Sink>,
         value: Option<u64>,
     },
+    /// Has no number of its own, but that of the next operation that the peer hears of.
+    Local { work: LocalWork, tells: CompletionKind },
+}
+
+/// Where the bytes of a write or send are.
+#[derive(Clone, Copy, Debug)]
+enum Bytes {
+    Region {
+        region: RegionId,
+        offset: u64,
+    },
+    Inline([u8; INLINE_BYTES_MAX]),
+    /// In the pieces of this list.
+    Pieces(u32),
 }
 
 /// A fragment that was lost, or taken back by a driver, and waits to be sent again.
@@ -95,6 +125,13 @@ enum OutKind {
 pub(crate) struct Retransmission {
     carried: Carried,
     next: u32,
+}
+
+/// A list of such fragments.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    head: u32,
+    tail: u32,
 }
 
 /// The sending half of the operations of one connection.
@@ -109,8 +146,7 @@ pub struct Outbound {
     head: u32,
     cursor: u32,
     tail: u32,
-    retransmit_head: u32,
-    retransmit_tail: u32,
+    again: Chain,
     answer_head: u32,
     /// Next answer with bytes not yet sent.
     answer_cursor: u32,
@@ -132,6 +168,16 @@ pub struct Outbound {
     /// Nothing more of the operation at the cursor may be sent before the peer says more.
     blocked: bool,
     answer_turn: bool,
+    /// Both ends want the rules of queue pairs.
+    queue_pair: bool,
+    /// The first operation that failed on this side. Nothing of it and of later ones is sent any more.
+    fault: Option<(OperationNumber, OperationError)>,
+    /// An operation that failed on this side is complete, as are all before it.
+    is_faulty: bool,
+    /// The first operation for which the peer has no receive now.
+    not_ready: Option<OperationNumber>,
+    /// What is to be sent again of it and of later ones, once the peer is ready.
+    held: Chain,
     backlog_bytes: u64,
     outlet: Outlet,
 }
@@ -144,8 +190,7 @@ impl Outbound {
             head: NIL,
             cursor: NIL,
             tail: NIL,
-            retransmit_head: NIL,
-            retransmit_tail: NIL,
+            again: Chain::EMPTY,
             answer_head: NIL,
             answer_cursor: NIL,
             answer_tail: NIL,
@@ -160,6 +205,11 @@ impl Outbound {
             outstanding: 0,
             blocked: false,
             answer_turn: false,
+            queue_pair: false,
+            fault: None,
+            is_faulty: false,
+            not_ready: None,
+            held: Chain::EMPTY,
             backlog_bytes: 0,
             outlet: Outlet::new(Arc::clone(&queues.send), queues.promises),
         }
@@ -168,7 +218,7 @@ impl Outbound {
     /// Sets what the peer granted, once the handshake tells.
     pub const fn set_peer_limits(&mut self, peer: PeerLimits) {
         self.peer = peer;
-        self.blocked = false;
+        self.unblock();
     }
 
     /// Begins with other numbers than 0, as the peer must, to see them wrap around.
@@ -178,12 +228,18 @@ impl Outbound {
         self.next_message = message;
     }
 
+    /// Follows the rules of queue pairs from now on, as both ends agreed. Before any operation.
+    pub const fn be_queue_pair(&mut self) {
+        self.queue_pair = true;
+    }
+
     //= protocol.md: operation.1
     /// Accepts an operation. Allocates nothing; its fragments come from
     /// [`Outbound::next_fragment`].
     ///
     /// # Errors
-    /// What [`Operation::check`] refuses; [`PostError::ReadsRefused`] if the peer serves no reads;
+    /// What [`Operation::check`] refuses; [`PostError::ReadsRefused`] if the peer serves no reads,
+    /// [`PostError::QueuePairOnly`] if it knows no such request;
     /// [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`] if there is no record or no place for
     /// its completion.
     pub fn post(
@@ -192,7 +248,61 @@ impl Outbound {
         pools: &mut Pools,
         operation: &Operation,
     ) -> Result<OperationNumber, PostError> {
-        self.check(memory, operation)?;
+        self.check(operation)?;
+        operation.check(memory)?;
+        let number = self.accept(pools, operation, NIL)?;
+        if matches!(operation.request, Request::BindWindow { .. } | Request::Invalidate { .. }) {
+            self.pass_local(memory, pools);
+        }
+        Ok(number)
+    }
+
+    /// [`Outbound::post`] of an operation whose bytes come from these pieces, or of a read go to them. It is as
+    /// long as the list, whatever the request says of length and place. What is no write, read or send has no use for a list.
+    ///
+    /// # Errors
+    /// As for [`Outbound::post`], and [`PostError::NoListLeft`].
+    pub fn post_list(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        pools: &mut Pools,
+        operation: &Operation,
+        list: PieceList<'_>,
+    ) -> Result<OperationNumber, PostError> {
+        let has_bytes = matches!(
+            operation.request,
+            Request::Write { .. }
+                | Request::Read { .. }
+                | Request::Send { .. }
+                | Request::SendInvalidate { .. }
+        );
+        if !has_bytes {
+            return self.post(memory, pools, operation);
+        }
+        self.check(operation)?;
+        operation.check_list(memory, list)?;
+        let operation = Operation { length: list.length(), ..*operation };
+        let slot = pools.lists.store(list)?;
+        self.accept(pools, &operation, slot).inspect_err(|_| pools.lists.remove(slot))
+    }
+
+    /// Puts an operation that can be performed behind the others; its bytes are in the pieces of `list`, if that is
+    /// not [`NIL`].
+    #[inline]
+    fn accept(
+        &mut self,
+        pools: &mut Pools,
+        operation: &Operation,
+        list: u32,
+    ) -> Result<OperationNumber, PostError> {
+        self.admit(pools, operation)?;
+        let record = self.record(operation, self.next_number, list);
+        Ok(self.append(pools, record))
+    }
+
+    /// Makes sure of a record and of a place for the completion.
+    #[inline]
+    fn admit(&self, pools: &Pools, operation: &Operation) -> Result<(), PostError> {
         if pools.operations.room() == 0 {
             return Err(PostError::NoOperationLeft(pools.operations.used()));
         }
@@ -201,13 +311,20 @@ impl Outbound {
         if has_place {
             self.outlet.promise()?;
         }
-        let number = self.next_number;
-        let record = self.record(operation, number);
+        Ok(())
+    }
+
+    /// Puts an operation that was admitted behind the others.
+    #[inline]
+    fn append(&mut self, pools: &mut Pools, record: OutOperation) -> OperationNumber {
+        let number = record.number;
+        if !record.is_local() {
+            self.next_number = number.next();
+        }
         let backlog_bytes = record.backlog_bytes();
         let Ok(slot) = pools.operations.insert(record) else {
-            unreachable!("room was checked above")
+            unreachable!("room was checked when it was admitted")
         };
-        self.next_number = number.next();
         if self.tail == NIL {
             self.head = slot;
         } else {
@@ -216,11 +333,11 @@ impl Outbound {
         self.tail = slot;
         if self.cursor == NIL {
             self.cursor = slot;
-            self.blocked = false;
+            self.unblock();
         }
         self.outstanding += 1;
         self.backlog_bytes += u64::from(backlog_bytes);
-        Ok(number)
+        number
     }
 
     //= protocol.md: credit.1, complete.2
@@ -237,7 +354,7 @@ impl Outbound {
     ) -> bool {
         if credit.since(self.peer.credit) > 0 {
             self.peer.credit = credit;
-            self.blocked = false;
+            self.unblock();
         }
         let advance = delivered.since(self.delivered);
         if advance <= 0 {
@@ -247,7 +364,10 @@ impl Outbound {
             return false;
         }
         self.delivered = delivered;
-        self.blocked = false;
+        if self.not_ready.is_some_and(|waiting| delivered.since(waiting) > 0) {
+            self.on_ready(pools);
+        }
+        self.unblock();
         self.complete_ready(pools);
         true
     }
@@ -256,7 +376,9 @@ impl Outbound {
     pub fn on_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         match carried.kind {
             CarriedKind::Request => {
-                let Some(operation) = own_operation(pools, self.owner.index(), &carried) else {
+                let connection = self.owner.index();
+                let Some(operation) = own_operation(&mut pools.operations, connection, &carried)
+                else {
                     return;
                 };
                 if !matches!(operation.kind, OutKind::Write { .. } | OutKind::Send { .. }) {
@@ -320,6 +442,13 @@ impl Outbound {
         slot.is_some_and(|slot| !pools.operations[slot].is_answered())
     }
 
+    //= protocol.md: close.4, queue-pair.6
+    /// What the operation at fault learns when the peer closes for `reason`: to be [flushed](Outbound::flush) with,
+    /// after [`Outbound::on_delivered`] has completed what the Close tells of.
+    pub const fn error_of_close(&self, reason: CloseReason) -> OperationError {
+        error_of_close(reason, self.queue_pair)
+    }
+
     /// Completes every operation: the one numbered `at_fault` with `fault`, the others with `others`.
     /// Frees every record.
     pub fn flush(
@@ -330,9 +459,9 @@ impl Outbound {
     ) {
         while self.head != NIL {
             let slot = self.head;
-            let number = pools.operations[slot].number;
+            let operation = &pools.operations[slot];
             let error = match at_fault {
-                Some((fault, error)) if fault == number => error,
+                Some((fault, error)) if fault == operation.number && !operation.is_local() => error,
                 _ => others,
             };
             self.head = pools.operations[slot].next;
@@ -340,23 +469,20 @@ impl Outbound {
         }
         self.cursor = NIL;
         self.tail = NIL;
-        while self.retransmit_head != NIL {
-            let node = pools.retransmissions.remove(self.retransmit_head);
-            self.retransmit_head = node.next;
-        }
-        self.retransmit_tail = NIL;
+        self.on_ready(pools);
+        while self.again.take_first(pools).is_some() {}
         self.flush_answers(pools);
         self.at_risk_bytes = 0;
         self.asked = 0;
         self.backlog_bytes = 0;
+        self.fault = None;
+        self.is_faulty = false;
         self.blocked = false;
     }
 
     /// Whether [`Outbound::next_fragment`] may have something.
     pub const fn wants_to_send(&self) -> bool {
-        self.retransmit_head != NIL
-            || self.answer_cursor != NIL
-            || (self.cursor != NIL && !self.blocked)
+        !self.again.is_empty() || self.answer_cursor != NIL || (self.cursor != NIL && !self.blocked)
     }
 
     /// Payload bytes not yet handed out, about.
@@ -367,6 +493,11 @@ impl Outbound {
     /// Whether a completion was lost for want of room: the connection cannot go on.
     pub const fn is_overrun(&self) -> bool {
         self.outlet.is_overrun()
+    }
+
+    /// The first operation that the peer is not known to have delivered.
+    pub const fn delivered(&self) -> OperationNumber {
+        self.delivered
     }
 
     /// Operations posted and not complete.
@@ -384,6 +515,17 @@ impl Outbound {
         self.outstanding > 0 || self.answering > 0
     }
 
+    /// What kept the operation at the cursor back may be over.
+    #[inline]
+    const fn unblock(&mut self) {
+        self.blocked = self.is_halted();
+    }
+
+    /// Whether nothing of the operation at the cursor may be sent, whatever the peer says of it.
+    const fn is_halted(&self) -> bool {
+        self.fault.is_some() || self.is_faulty || self.not_ready.is_some()
+    }
+
     /// Number of the first operation that was not wholly handed out.
     fn first_unsent(&self, pools: &Pools) -> OperationNumber {
         pools.operations.get(self.cursor).map_or(self.next_number, |operation| operation.number)
@@ -391,8 +533,11 @@ impl Outbound {
 
     fn is_wanted(&self, pools: &mut Pools, carried: &Carried) -> bool {
         match carried.kind {
-            CarriedKind::Request => own_operation(pools, self.owner.index(), carried)
-                .is_some_and(|operation| operation.number.since(self.delivered) >= 0),
+            CarriedKind::Request => {
+                own_operation(&mut pools.operations, self.owner.index(), carried)
+                    .is_some_and(|operation| operation.number.since(self.delivered) >= 0)
+                    && self.fault.is_none_or(|(fault, _)| carried.number.since(fault) < 0)
+            }
             CarriedKind::Answer => self.own_answer(pools, carried).is_some(),
             CarriedKind::Control | CarriedKind::Nothing => false,
         }
@@ -402,21 +547,58 @@ impl Outbound {
         self.backlog_bytes += u64::from(carried.length);
         let node = Retransmission { carried, next: NIL };
         let slot = pools.retransmissions.insert_growing(node);
-        if self.retransmit_head == NIL {
-            self.retransmit_head = slot;
-            self.retransmit_tail = slot;
+        let chain = if self.is_held(&carried) { &mut self.held } else { &mut self.again };
+        chain.add(pools, slot, end);
+    }
+}
+
+impl Chain {
+    const EMPTY: Self = Self { head: NIL, tail: NIL };
+
+    #[inline]
+    const fn is_empty(self) -> bool {
+        self.head == NIL
+    }
+
+    /// Adds a fragment that no list has.
+    fn add(&mut self, pools: &mut Pools, slot: u32, end: End) {
+        if self.head == NIL {
+            *self = Self { head: slot, tail: slot };
             return;
         }
         match end {
             End::Front => {
-                pools.retransmissions[slot].next = self.retransmit_head;
-                self.retransmit_head = slot;
+                pools.retransmissions[slot].next = self.head;
+                self.head = slot;
             }
             End::Back => {
-                pools.retransmissions[self.retransmit_tail].next = slot;
-                self.retransmit_tail = slot;
+                pools.retransmissions[self.tail].next = slot;
+                self.tail = slot;
             }
         }
+    }
+
+    /// Adds the fragments of another list.
+    fn append(&mut self, pools: &mut Pools, other: Self) {
+        if self.is_empty() {
+            *self = other;
+        } else if !other.is_empty() {
+            pools.retransmissions[self.tail].next = other.head;
+            self.tail = other.tail;
+        }
+    }
+
+    /// Takes the first fragment out and forgets it.
+    fn take_first(&mut self, pools: &mut Pools) -> Option<Carried> {
+        if self.head == NIL {
+            return None;
+        }
+        let node = pools.retransmissions.remove(self.head);
+        self.head = node.next;
+        if self.head == NIL {
+            self.tail = NIL;
+        }
+        Some(node.carried)
     }
 }
 
@@ -428,10 +610,10 @@ enum End {
 
 /// The operation a fragment belongs to, unless it is complete by now and its record used again.
 fn own_operation<'a>(
-    pools: &'a mut Pools,
+    operations: &'a mut Slab<OutOperation>,
     connection: u32,
     carried: &Carried,
 ) -> Option<&'a mut OutOperation> {
-    let operation = pools.operations.get_mut(carried.slot)?;
+    let operation = operations.get_mut(carried.slot)?;
     (operation.connection == connection && operation.number == carried.number).then_some(operation)
 }

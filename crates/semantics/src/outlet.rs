@@ -18,6 +18,10 @@ impl Outlet {
         Self { queue, promises, is_overrun: false }
     }
 
+    pub(crate) const fn promises(&self) -> bool {
+        self.promises
+    }
+
     pub(crate) const fn is_overrun(&self) -> bool {
         self.is_overrun
     }

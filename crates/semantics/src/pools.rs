@@ -7,11 +7,14 @@ use std::sync::Arc;
 use wire_edge::OperationNumber;
 use work::{Completion, CompletionQueue, Push, StatusTable};
 
+use crate::SharedReceives;
 use crate::inbound::InOperation;
 use crate::limits::PoolLimits;
+use crate::lists::Lists;
 use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
 use crate::range_set::RangeSet;
+use crate::receive_queue::Destination;
 use crate::slab::Slab;
 
 /// Records of operations, shared by the connections of an endpoint. An idle connection holds none of
@@ -26,11 +29,17 @@ pub struct Pools {
     pub(crate) reads: Slab<RangeSet>,
     pub(crate) retransmissions: Slab<Retransmission>,
     pub(crate) order: OrderPool,
+    /// Where the bytes of operations and receives made of pieces are.
+    pub(crate) lists: Lists,
     pub(crate) incoming_index: OperationIndex,
     pub(crate) reads_index: OperationIndex,
     pub(crate) status: Arc<StatusTable>,
     /// Queues that got a completion for which the application waits.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
+    /// Shared queues of receives of which fewer are left than somebody wanted to hear of.
+    pub(crate) below_limit: Vec<Arc<SharedReceives>>,
+    /// Shared queues that got receives back for which connections wait.
+    pub(crate) refilled: Vec<Arc<SharedReceives>>,
 }
 
 impl Pools {
@@ -44,10 +53,13 @@ impl Pools {
             reads: Slab::new(limits.reads),
             retransmissions: Slab::new(limits.retransmissions),
             order: OrderPool::new(limits.order_blocks),
+            lists: Lists::default(),
             incoming_index: OperationIndex::new(limits.incoming),
             reads_index: OperationIndex::new(limits.operations),
             status,
             fired: Vec::new(),
+            below_limit: Vec::new(),
+            refilled: Vec::new(),
         }
     }
 
@@ -62,10 +74,13 @@ impl Pools {
             reads: Slab::growing(limits.reads),
             retransmissions: Slab::growing(limits.retransmissions),
             order: OrderPool::growing(limits.order_blocks),
+            lists: Lists::default(),
             incoming_index: OperationIndex::new(0),
             reads_index: OperationIndex::new(0),
             status,
             fired: Vec::new(),
+            below_limit: Vec::new(),
+            refilled: Vec::new(),
         }
     }
 
@@ -88,6 +103,14 @@ impl Pools {
         }
     }
 
+    /// Gives up what a receive that is over had of these records.
+    #[inline]
+    pub(crate) fn forget(&mut self, destination: Destination) {
+        if let Destination::List(slot) = destination {
+            self.lists.remove(slot);
+        }
+    }
+
     /// A completion queue that was armed and got what it was armed for: wake who waits. To be asked for until
     /// there is none.
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
@@ -107,6 +130,24 @@ impl Pools {
         }
     }
 
+    /// A shared queue with fewer receives than its [limit](SharedReceives::arm_limit): tell who armed it. To be asked
+    /// for until there is none.
+    pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
+        self.below_limit.pop()
+    }
+
+    /// A shared queue that got receives back from a connection that has ended, while others wait for some: see
+    /// [`SharedReceives::next_ready`]. To be asked for until there is none.
+    pub fn take_refilled(&mut self) -> Option<Arc<SharedReceives>> {
+        self.refilled.pop()
+    }
+
+    /// Whether there is such a queue.
+    #[inline]
+    pub const fn has_refilled(&self) -> bool {
+        !self.refilled.is_empty()
+    }
+
     /// How many records are in use: 0 everywhere when no connection has anything under way.
     pub fn in_use(&self) -> PoolUse {
         PoolUse {
@@ -116,6 +157,7 @@ impl Pools {
             reads: self.reads.used(),
             retransmissions: self.retransmissions.used(),
             order_blocks: self.order.used(),
+            lists: self.lists.used(),
         }
     }
 }
@@ -135,6 +177,8 @@ pub struct PoolUse {
     pub retransmissions: u32,
     /// Blocks of the order pool.
     pub order_blocks: u32,
+    /// Lists of pieces.
+    pub lists: u32,
 }
 
 /// Finds the record of an operation by connection and number. Grows beyond its first size with the

@@ -2,14 +2,41 @@
 
 use std::collections::VecDeque;
 
+use mem::RegionId;
 use wire_edge::MessageNumber;
 
 use crate::Receive;
 
+/// A posted receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) context: u64,
+    /// Longest message.
+    pub(crate) length: u32,
+    pub(crate) destination: Destination,
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Destination {
+    Region {
+        region: RegionId,
+        offset: u64,
+    },
+    /// Into the pieces of the list in this slot of [`Pools::lists`](crate::Pools).
+    List(u32),
+}
+
+impl From<Receive> for Posted {
+    fn from(Receive { region, offset, length, context }: Receive) -> Self {
+        Self { context, length, destination: Destination::Region { region, offset } }
+    }
+}
+
 /// Posted receives of one connection. Allocated once, at the first posted receive.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
-    entries: VecDeque<Receive>,
+    entries: VecDeque<Posted>,
     capacity: usize,
     /// Message that will consume the front entry.
     first: MessageNumber,
@@ -22,23 +49,44 @@ impl ReceiveQueue {
         Self { entries: VecDeque::with_capacity(capacity), capacity, first }
     }
 
+    /// The same, but memory is taken when receives come.
+    pub(crate) const fn growing(capacity: u32, first: MessageNumber) -> Self {
+        Self { entries: VecDeque::new(), capacity: capacity as usize, first }
+    }
+
+    /// Appends a receive for which there is room.
+    pub(crate) fn add(&mut self, receive: Posted) {
+        let is_added = self.push(receive);
+        assert!(is_added, "a queue of receives holds more than it has room for");
+    }
+
     /// Appends a receive; false when the queue is full.
-    pub(crate) fn push(&mut self, receive: Receive) -> bool {
-        if self.entries.len() >= self.capacity {
+    pub(crate) fn push(&mut self, receive: Posted) -> bool {
+        if self.is_full() {
             return false;
         }
         self.entries.push_back(receive);
         true
     }
 
+    /// Receives that were not consumed.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing more can be posted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries.len() >= self.capacity
+    }
+
     /// The receive that `message` consumes, if it is posted and not consumed yet.
-    pub(crate) fn get(&self, message: MessageNumber) -> Option<&Receive> {
+    pub(crate) fn get(&self, message: MessageNumber) -> Option<&Posted> {
         let index = usize::try_from(message.since(self.first)).ok()?;
         self.entries.get(index)
     }
 
     /// Consumes the receive of `message`, which must be the oldest one.
-    pub(crate) fn pop(&mut self, message: MessageNumber) -> Option<Receive> {
+    pub(crate) fn pop(&mut self, message: MessageNumber) -> Option<Posted> {
         if message != self.first {
             return None;
         }
@@ -48,7 +96,9 @@ impl ReceiveQueue {
     }
 
     /// Takes all receives that were not consumed, each with the message that would have consumed it.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (MessageNumber, Receive)> + '_ {
+    pub(crate) fn drain(
+        &mut self,
+    ) -> impl DoubleEndedIterator<Item = (MessageNumber, Posted)> + '_ {
         let first = self.first.0;
         let numbered = self.entries.drain(..).enumerate();
         numbered

@@ -1,5 +1,7 @@
 //! What an application learns when something is finished.
 
+use wire_edge::RemoteKey;
+
 use crate::{CompletionStatus, OperationError};
 
 /// What an application learns when an operation, a receive or a notification is finished.
@@ -19,7 +21,8 @@ pub struct Completion {
     pub immediate: Option<u32>,
     /// The peer asked that a waiting application be woken.
     pub solicited: bool,
-    /// Atomics: what the memory held before. Notification: the address written to. Else 0.
+    /// Atomics: what the memory held before. Notification: the address written to. Receive: see
+    /// [`Completion::is_of_write`] and [`Completion::invalidated`]. Else 0.
     pub value: u64,
 }
 
@@ -30,6 +33,24 @@ impl Completion {
             Ok(()) => CompletionStatus::Success,
             Err(error) => error.status(self.kind),
         }
+    }
+
+    /// [`Completion::value`] of a receive that a write with an immediate consumed.
+    pub const OF_WRITE: u64 = 1 << 32;
+
+    /// The key of this side that the message ended.
+    pub const fn invalidated(&self) -> Option<RemoteKey> {
+        let is_key = 0 < self.value && self.value < Self::OF_WRITE;
+        if is_key && matches!(self.kind, CompletionKind::Receive) {
+            return Some(RemoteKey(self.value as u32));
+        }
+        None
+    }
+
+    /// Whether it is a receive that a write consumed: the bytes are where the write put them, and nothing is in
+    /// the memory of the receive.
+    pub const fn is_of_write(&self) -> bool {
+        matches!(self.kind, CompletionKind::Receive) && self.value == Self::OF_WRITE
     }
 }
 
@@ -42,6 +63,11 @@ impl Owner {
     /// The `life`-th connection at place `index`.
     pub const fn new(index: u32, life: u32) -> Self {
         Self((life as u64) << 32 | index as u64)
+    }
+
+    /// Both in one number, which no other connection of the endpoint ever has.
+    pub const fn bits(self) -> u64 {
+        self.0
     }
 
     /// Index of the connection at its endpoint.
@@ -68,14 +94,18 @@ pub enum CompletionKind {
     CompareSwap,
     /// A send: the peer's receive is complete.
     Send,
-    /// A posted receive: a message is in it.
+    /// A posted receive: a message is in it, or a write of a queue pair has consumed it.
     Receive,
     /// The peer wrote here and asked that we be told (`MultiEdge`'s notification).
     Notification,
+    /// A memory window of this side was bound.
+    BindWindow,
+    /// A memory window of this side was ended.
+    Invalidate,
 }
 
 impl CompletionKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Write,
         Self::Read,
         Self::FetchAdd,
@@ -83,6 +113,8 @@ impl CompletionKind {
         Self::Send,
         Self::Receive,
         Self::Notification,
+        Self::BindWindow,
+        Self::Invalidate,
     ];
 }
 
@@ -144,13 +176,34 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!((first.index(), second.index()), (7, 7));
         assert_eq!((first.life(), second.life()), (1, 2));
+        assert_ne!(first.bits(), second.bits());
+    }
+
+    #[test]
+    fn a_receive_tells_which_key_it_ended_or_that_a_write_consumed_it() {
+        let receive = |value| Completion {
+            context: 0,
+            owner: Owner::default(),
+            kind: CompletionKind::Receive,
+            result: Ok(()),
+            bytes: 0,
+            immediate: None,
+            solicited: false,
+            value,
+        };
+        let told = |found: Completion| (found.invalidated(), found.is_of_write());
+        assert_eq!(told(receive(0)), (None, false));
+        assert_eq!(told(receive(0xffff_ffff)), (Some(RemoteKey(0xffff_ffff)), false));
+        assert_eq!(told(receive(Completion::OF_WRITE)), (None, true));
+        let atomic = Completion { kind: CompletionKind::FetchAdd, ..receive(7) };
+        assert_eq!(told(atomic), (None, false));
     }
 
     proptest! {
         #[test]
         fn words_give_the_completion_back(
             (context, owner, value) in any::<(u64, u64, u64)>(),
-            kind in 0..7_usize,
+            kind in 0..9_usize,
             code in 0..19_u8,
             (bytes, immediate, solicited) in any::<(u32, Option<u32>, bool)>(),
         ) {

@@ -42,9 +42,18 @@ pub enum PostError {
     /// The endpoint's operations are all in use; wait for completions.
     #[error("all {0} operations of the endpoint are in flight; wait for completions")]
     NoOperationLeft(u32),
+    /// The lists of pieces of the endpoint are all in use; wait for completions.
+    #[error("all {0} lists of pieces of the endpoint are in use; wait for completions")]
+    NoListLeft(u32),
     /// The receive queue of the connection is full.
     #[error("all {0} receives of the connection are posted")]
     ReceiveQueueFull(u32),
+    /// Only the peer of a queue pair knows what to do with it.
+    #[error("only queue pairs have this kind of work, and the connection is none")]
+    QueuePairOnly,
+    /// The connection takes its receives from a queue that it shares with others.
+    #[error("the connection takes its receives from a shared queue; post them there")]
+    ReceivesShared,
     /// The peer serves no reads and atomics.
     #[error("the peer serves no reads and atomics on this connection (its read depth is 0)")]
     ReadsRefused,

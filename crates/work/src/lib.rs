@@ -21,5 +21,5 @@ pub use completion_status::CompletionStatus;
 pub use error::{AccessFault, OperationError, PostError};
 pub use limits::{COMPLETIONS_MAX, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, PIECES_MAX};
 pub use operation::{Operation, OperationFlags, Ordering, Receive, Request, Sink, Source};
-pub use pieces::{Cut, Piece, PieceList, PieceListError};
+pub use pieces::{Cut, Piece, PieceList, PieceListError, StoredPieces};
 pub use status::{OperationStatus, StatusTable};

@@ -1,10 +1,10 @@
 //! What an application asks for.
 
-use mem::{MemoryAccess, RegionId, Rights};
+use mem::{MemoryAccess, ProtectionDomain, RegionId, Rights, Window};
 use wire_edge::RemoteKey;
 
-use crate::PostError;
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
+use crate::{CompletionKind, Piece, PieceList, PostError};
 
 /// One operation, as posted.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +32,7 @@ impl Operation {
     /// [`PostError::Misaligned`] or [`PostError::LocalAccess`].
     pub fn check(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
         let length = self.length;
-        if length > OPERATION_BYTES_MAX {
-            return Err(PostError::TooLong(u64::from(length)));
-        }
+        self.check_peer()?;
         let check_source = |source: &Source| match *source {
             Source::Inline(_) if length as usize > INLINE_BYTES_MAX => {
                 Err(PostError::InlineTooLong(length))
@@ -46,31 +44,70 @@ impl Operation {
                 Ok(())
             }
         };
-        let check_remote = |address: u64, length: u32| {
-            let ends = address.checked_add(u64::from(length)).is_some();
-            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
-        };
         match self.request {
-            Request::Write { ref source, address, .. } => {
-                check_remote(address, length)?;
-                check_source(source)
-            }
-            Request::Send { ref source } => check_source(source),
-            Request::Read { sink, sink_offset, address, .. } => {
-                check_remote(address, length)?;
+            Request::Write { ref source, .. }
+            | Request::Send { ref source }
+            | Request::SendInvalidate { ref source, .. } => check_source(source),
+            Request::Read { sink, sink_offset, .. } => {
                 if length > 0 {
                     let length = u64::from(length);
                     memory.resolve_local(sink, sink_offset, length, Rights::LOCAL_WRITE)?;
                 }
                 Ok(())
             }
-            Request::FetchAdd { address, sink, .. }
-            | Request::CompareSwap { address, sink, .. } => {
-                if !address.is_multiple_of(8) {
-                    return Err(PostError::Misaligned(address));
-                }
+            Request::FetchAdd { sink, .. } | Request::CompareSwap { sink, .. } => {
                 if let Some(Sink { region, offset }) = sink {
                     memory.resolve_local(region, offset, 8, Rights::LOCAL_WRITE)?;
+                }
+                Ok(())
+            }
+            Request::BindWindow { .. } | Request::Invalidate { .. } => Ok(()),
+        }
+    }
+
+    /// [`Operation::check`] of one whose bytes come from these pieces, or of a read go to them: what the request
+    /// says of that is not looked at. Of writes, reads and sends.
+    ///
+    /// # Errors
+    /// As for [`Operation::check`].
+    pub fn check_list(
+        &self,
+        memory: &MemoryAccess<'_>,
+        list: PieceList<'_>,
+    ) -> Result<(), PostError> {
+        Self { length: list.length(), ..*self }.check_peer()?;
+        for piece in list.cut(0, list.length()) {
+            let Piece { region, offset, length } = piece;
+            if matches!(self.request, Request::Read { .. }) {
+                memory.resolve_local(region, offset, length.into(), Rights::LOCAL_WRITE)?;
+            } else {
+                memory.source(region, offset, length)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is asked of the peer is within what an operation can be.
+    fn check_peer(&self) -> Result<(), PostError> {
+        let length = self.length;
+        let check_remote = |address: u64, length: u32| {
+            let ends = address.checked_add(u64::from(length)).is_some();
+            if ends { Ok(()) } else { Err(PostError::RemoteRange { address, length }) }
+        };
+        if length > OPERATION_BYTES_MAX {
+            return Err(PostError::TooLong(u64::from(length)));
+        }
+        match self.request {
+            Request::Send { .. }
+            | Request::SendInvalidate { .. }
+            | Request::BindWindow { .. }
+            | Request::Invalidate { .. } => Ok(()),
+            Request::Write { address, .. } | Request::Read { address, .. } => {
+                check_remote(address, length)
+            }
+            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
+                if !address.is_multiple_of(8) {
+                    return Err(PostError::Misaligned(address));
                 }
                 check_remote(address, 8)
             }
@@ -130,6 +167,47 @@ pub enum Request {
         /// Where the bytes are.
         source: Source,
     },
+    /// Sends a message as [`Request::Send`] does, and ends a key of the peer with it: when the peer learns of the
+    /// message, nobody reaches memory under that key. Of queue pairs only, and without an immediate.
+    SendInvalidate {
+        /// Where the bytes are.
+        source: Source,
+        /// Key of one of the peer's memory windows.
+        key: RemoteKey,
+    },
+    /// Binds a memory window of this side, in its turn: operations posted before have begun, and none posted after
+    /// it. The peer learns nothing of it. Of queue pairs only.
+    BindWindow {
+        /// A key that ends before, as the window had it until now.
+        replaced: Option<RemoteKey>,
+        /// Its key from now on.
+        key: RemoteKey,
+        /// What it opens; nothing if the window shall be bound to nothing.
+        window: Option<Window>,
+    },
+    /// Ends the key of a memory window of this side that was bound for this connection, in its turn as
+    /// [`Request::BindWindow`]. Of queue pairs only.
+    Invalidate {
+        /// The domain of the connection.
+        domain: ProtectionDomain,
+        /// The key.
+        key: RemoteKey,
+    },
+}
+
+impl Request {
+    /// What its completion is of.
+    pub const fn completion_kind(&self) -> CompletionKind {
+        match self {
+            Self::Write { .. } => CompletionKind::Write,
+            Self::Read { .. } => CompletionKind::Read,
+            Self::FetchAdd { .. } => CompletionKind::FetchAdd,
+            Self::CompareSwap { .. } => CompletionKind::CompareSwap,
+            Self::Send { .. } | Self::SendInvalidate { .. } => CompletionKind::Send,
+            Self::BindWindow { .. } => CompletionKind::BindWindow,
+            Self::Invalidate { .. } => CompletionKind::Invalidate,
+        }
+    }
 }
 
 /// Where the result of an atomic goes: 8 bytes of a region, in the byte order of this processor.

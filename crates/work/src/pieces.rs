@@ -16,6 +16,11 @@ pub struct Piece {
     pub length: u32,
 }
 
+impl Piece {
+    /// No bytes of no region.
+    pub const NOTHING: Self = Self { region: RegionId::NONE, offset: 0, length: 0 };
+}
+
 /// Pieces one after the other, which together are the bytes of an operation or a receive.
 ///
 /// Not more than [`PIECES_MAX`], and together not more bytes than an operation has.
@@ -78,6 +83,36 @@ impl<'a> PieceList<'a> {
     pub fn cut(&self, offset: u32, length: u32) -> Cut<'a> {
         let inside = self.length.saturating_sub(offset);
         Cut { pieces: self.pieces, skip: offset, left: length.min(inside) }
+    }
+}
+
+/// A list that is kept: as many bytes as the longest has.
+#[derive(Clone, Debug)]
+pub struct StoredPieces {
+    pieces: [Piece; PIECES_MAX],
+    count: usize,
+    length: u32,
+}
+
+impl StoredPieces {
+    /// A list of nothing.
+    pub const EMPTY: Self = Self { pieces: [Piece::NOTHING; PIECES_MAX], count: 0, length: 0 };
+
+    /// Keeps this list instead.
+    #[inline]
+    pub fn store(&mut self, list: PieceList<'_>) {
+        self.count = list.pieces.len().min(PIECES_MAX);
+        self.length = list.length;
+        for (kept, piece) in self.pieces.iter_mut().zip(list.pieces) {
+            *kept = *piece;
+        }
+    }
+
+    /// The list that was stored last.
+    #[inline]
+    pub fn list(&self) -> PieceList<'_> {
+        let pieces = self.pieces.get(..self.count).unwrap_or_default();
+        PieceList { pieces, length: self.length }
     }
 }
 
@@ -166,6 +201,18 @@ mod tests {
     fn a_list_of_nothing_is_empty() {
         let nothing = PieceList::new(&[]).expect("a list");
         assert_eq!((nothing.length(), nothing.cut(0, 5).count()), (0, 0));
+    }
+
+    #[test]
+    fn a_stored_list_is_the_last_one_and_nothing_of_those_before() {
+        let (long, short) = (pieces(&[3, 0, 9, 1]), pieces(&[7]));
+        let mut stored = StoredPieces::EMPTY;
+        assert_eq!(stored.list(), PieceList::new(&[]).expect("a list"));
+        for pieces in [&long, &short] {
+            let list = PieceList::new(pieces).expect("a list");
+            stored.store(list);
+            assert_eq!(stored.list(), list);
+        }
     }
 
     proptest! {

@@ -181,6 +181,25 @@ fn a_retired_packet_returns_its_content_once_and_still_gives_a_round_trip_time()
     assert!(!f.reported().contains(&(Fate::Acked, 1)));
 }
 
+#[test]
+fn what_the_receiver_refused_is_neither_in_flight_nor_lost() {
+    let mut f = Fixture::new();
+    f.send(4);
+    let window = f.half.window();
+    let mut back = Vec::new();
+    f.half.retire(&mut f.pool, &mut |content| content[0] % 2 == 1, &mut |content| {
+        back.push(content[0]);
+    });
+    assert_eq!(back, [1, 3]);
+    f.send(4);
+    // Those beside it and behind it arrive.
+    let summary = f.ack(7, 8, 0);
+    assert_eq!((summary.newly_lost, summary.spurious), (0, 0));
+    assert_eq!(f.half.in_flight_bytes(), 0);
+    assert!(f.half.window() >= window);
+    assert!(f.reported().iter().all(|(fate, _)| *fate == Fate::Acked));
+}
+
 //= protocol.md: size.3
 #[test]
 fn a_lost_mtu_probe_is_not_congestion() {

@@ -12,11 +12,13 @@ use std::sync::Arc;
 
 use delivery::{Instant, LinkCaps, LinkId, RxFrame, TxBatch};
 use engine::{Closed, Event};
-use engine::{ConnectRequest, ConnectionHandle, ConnectionInfo, Emitted, Engine, EngineConfig};
+use engine::{
+    ConnectRequest, ConnectionHandle, ConnectionInfo, Emitted, Engine, EngineConfig, Terms,
+};
 use mem::{Buffer, MemoryTable, Payload, ProtectionDomain, Region, Rights, TableLimits};
 use semantics::{
-    Completion, CompletionQueue, Operation, OperationFlags, PoolUse, PostError, Receive, Request,
-    Source, StatusTable,
+    Completion, CompletionQueue, Operation, OperationFlags, PoolUse, PostError, Queues, Receive,
+    Request, Source, StatusTable,
 };
 use wire_edge::{PeerAddr, RemoteKey};
 
@@ -58,6 +60,8 @@ pub(crate) struct Host {
     pub(crate) accepts: bool,
     /// The host does nothing.
     pub(crate) paused: bool,
+    /// Under which it connects and accepts.
+    pub(crate) terms: Terms,
 }
 
 /// One direction of a link.
@@ -161,7 +165,17 @@ impl Host {
             more: false,
             accepts: true,
             paused: false,
+            terms: Terms::default(),
         }
+    }
+
+    /// Where its completions go.
+    fn queues(&self) -> Queues {
+        let queue = || Arc::clone(&self.queue);
+        if self.terms.queue_pair {
+            return Queues::of_queue_pair(queue(), queue());
+        }
+        queue().into()
     }
 
     /// News that a connection is over.
@@ -264,7 +278,8 @@ impl Pair {
             service: 0,
             private_data: b"hello".to_vec(),
             domain: self.hosts[0].domain,
-            queues: Arc::clone(&self.hosts[0].queue).into(),
+            queues: self.hosts[0].queues(),
+            terms: self.hosts[0].terms.clone(),
         };
         let handle = self.hosts[0].engine.connect(self.now, request).unwrap();
         self.hosts[0].connection = Some(handle);
@@ -371,8 +386,9 @@ impl Pair {
     }
 
     pub(crate) fn accept(&mut self, host: usize, connection: ConnectionHandle) {
-        let Host { engine, domain, queue, .. } = &mut self.hosts[host];
-        engine.accept(self.now, connection, *domain, Arc::clone(queue), b"yes").unwrap();
+        let queues = self.hosts[host].queues();
+        let Host { engine, domain, terms, .. } = &mut self.hosts[host];
+        engine.accept_under(self.now, connection, *domain, queues, terms, b"yes").unwrap();
         self.hosts[host].connection = Some(connection);
     }
 
@@ -463,6 +479,21 @@ impl Pair {
     pub(crate) fn post(&mut self, host: usize, request: Request, length: u32, context: u64) {
         let flags = OperationFlags { signalled: true, ..OperationFlags::default() };
         self.try_post(host, request, length, context, flags).unwrap();
+    }
+
+    /// Posts a request with an immediate, if one is given.
+    pub(crate) fn post_with(
+        &mut self,
+        host: usize,
+        request: Request,
+        length: u32,
+        context: u64,
+        immediate: Option<u32>,
+    ) {
+        let flags = OperationFlags { signalled: true, ..OperationFlags::default() };
+        let operation = Operation { request, length, flags, immediate, context, status: None };
+        let Host { engine, memory, connection, .. } = &mut self.hosts[host];
+        engine.post(&memory.access(), connection.unwrap(), &operation).unwrap();
     }
 
     /// Posts a write of bytes to the same place in the other memory.

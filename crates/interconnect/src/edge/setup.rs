@@ -1,7 +1,7 @@
 //! Connections: made when they are needed, or before a run begins.
 
 use delivery::{Instant, LinkId, LinkState};
-use engine::{ConnectRequest, ConnectionHandle};
+use engine::{ConnectRequest, ConnectionHandle, Terms};
 use std::sync::Arc;
 
 use super::super::simulation::{Context, Fabric};
@@ -37,6 +37,7 @@ impl EdgeFabric {
             private_data: pair.to_le_bytes().to_vec(),
             domain: host.domain,
             queues: Arc::clone(&self.queue).into(),
+            terms: Terms::default(),
         };
         match host.engine.connect(instant(self.base_ns, now_ps), request) {
             Ok(handle) => {

@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use engine::{ConnectRequest, ConnectionHandle, Event};
+use engine::{ConnectRequest, ConnectionHandle, Event, Terms};
 use link::{Link, UdpConfig, UdpLink};
 use mem::ProtectionDomain;
 use runtime::{Runtime, RuntimeConfig};
@@ -73,6 +73,7 @@ pub(crate) fn connect_with(
         private_data: Vec::new(),
         domain: client.domain,
         queues: Arc::clone(queue).into(),
+        terms: Terms::default(),
     };
     server.runtime.control(|engine, _, _| engine.listen(0)).expect("not forked");
     let connected = client.runtime.control(move |engine, _, now| engine.connect(now, request));

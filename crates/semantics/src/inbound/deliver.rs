@@ -1,11 +1,12 @@
 //! Delivery: an operation of the peer whose bytes are all here happens, in the order of numbers.
 
-use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber};
+use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber, RemoteKey};
 
-use mem::{AccessError, Rights};
+use mem::{AccessError, MemoryAccess, Rights};
 
 use super::operation::InKind;
 use super::{Inbound, Surroundings, Verdict, violation};
+use crate::close::close_reason_of;
 use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Completion, CompletionKind};
@@ -102,6 +103,11 @@ impl Inbound {
                 if told.immediate.is_none() {
                     return Ok(());
                 }
+                if self.queue_pair {
+                    let message = self.next_message;
+                    let value = Completion::OF_WRITE;
+                    return self.consume(around.pools, message, told, length, value);
+                }
                 let notification = Completion {
                     context: 0,
                     owner: self.owner,
@@ -118,7 +124,14 @@ impl Inbound {
                     Err(Stop::Stalled)
                 }
             }
-            InKind::Send { message } => self.deliver_message(around.pools, message, told, length),
+            InKind::Send { message, ends_key: false } => {
+                self.consume(around.pools, message, told, length, 0)
+            }
+            InKind::Send { message, ends_key: true } => {
+                let key = self.end_key(around.memory, told.immediate)?;
+                let told = Told { immediate: None, ..told };
+                self.consume(around.pools, message, told, length, u64::from(key.0))
+            }
             InKind::Read { key, address, length } => {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
@@ -128,13 +141,8 @@ impl Inbound {
                     return Ok(());
                 }
                 let wanted = u64::from(length);
-                let target = around.memory.resolve(
-                    self.domain,
-                    key,
-                    address,
-                    wanted,
-                    Rights::REMOTE_READ,
-                )?;
+                let target =
+                    self.reach(around.memory, key, address, wanted, Rights::REMOTE_READ)?;
                 around.outbound.answer_read(around.pools, self.expected, target, length);
                 Ok(())
             }
@@ -142,8 +150,7 @@ impl Inbound {
                 if !self.may_answer(around) {
                     return Err(Stop::Stalled);
                 }
-                let target =
-                    around.memory.resolve(self.domain, key, address, 8, Rights::REMOTE_ATOMIC)?;
+                let target = self.reach(around.memory, key, address, 8, Rights::REMOTE_ATOMIC)?;
                 let value = match opcode {
                     AtomicOpcode::FetchAdd => around.memory.fetch_add(&target, operand)?,
                     AtomicOpcode::CompareSwap => {
@@ -156,16 +163,32 @@ impl Inbound {
         }
     }
 
-    //= protocol.md: message.1
-    fn deliver_message(
+    //= protocol.md: invalidate.1, invalidate.2
+    /// Ends the window that a message in turn names.
+    #[cold]
+    fn end_key(&self, memory: &MemoryAccess<'_>, key: Option<u32>) -> Result<RemoteKey, Stop> {
+        let key = RemoteKey(key.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?);
+        match memory.invalidate(self.domain, self.owner.bits(), key) {
+            Ok(_) => Ok(key),
+            Err(error) => Err(Stop::Peer(close_reason_of(error))),
+        }
+    }
+
+    //= protocol.md: message.1, consume.1, consume.2, shared.4
+    /// Completes the receive of `message`.
+    fn consume(
         &mut self,
         pools: &mut Pools,
         message: MessageNumber,
         told: Told,
         length: u32,
+        value: u64,
     ) -> Result<(), Stop> {
-        let receive = self.receives.as_mut().and_then(|receives| receives.pop(message));
-        let receive = receive.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?;
+        let receive = match self.receives.as_mut().and_then(|receives| receives.pop(message)) {
+            Some(receive) => receive,
+            None => self.receive_in_turn(pools, message)?,
+        };
+        pools.forget(receive.destination);
         self.next_message = message.next();
         let completion = Completion {
             context: receive.context,
@@ -175,7 +198,7 @@ impl Inbound {
             bytes: length,
             immediate: told.immediate,
             solicited: told.is_solicited(),
-            value: 0,
+            value,
         };
         self.outlet.complete(&mut pools.fired, &completion);
         Ok(())

@@ -31,10 +31,27 @@ pub(crate) struct InOperation {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum InKind {
-    Write { key: RemoteKey, base: u64 },
-    Send { message: MessageNumber },
-    Read { key: RemoteKey, address: u64, length: u32 },
-    Atomic { opcode: AtomicOpcode, key: RemoteKey, address: u64, operand: u64, compare: u64 },
+    Write {
+        key: RemoteKey,
+        base: u64,
+    },
+    /// With `ends_key` the immediate is a key that ends.
+    Send {
+        message: MessageNumber,
+        ends_key: bool,
+    },
+    Read {
+        key: RemoteKey,
+        address: u64,
+        length: u32,
+    },
+    Atomic {
+        opcode: AtomicOpcode,
+        key: RemoteKey,
+        address: u64,
+        operand: u64,
+        compare: u64,
+    },
 }
 
 /// One fragment of a request.

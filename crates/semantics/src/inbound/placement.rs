@@ -1,13 +1,16 @@
 //! Placement: to which memory bytes of a fragment go, and which must be held in the order pool.
 
-use mem::{AccessError, MemoryAccess, Payload, Rights, Target};
+use mem::{AccessError, MemoryAccess, Payload, RegionId, Rights, Target};
 use wire_edge::{Flags, MessageNumber, RemoteKey};
 
 use super::Inbound;
 use super::operation::{InKind, InOperation};
 use super::yielding::Place;
+use crate::PieceList;
+use crate::lists::Lists;
 use crate::order_pool::OrderPool;
 use crate::pools::Pools;
+use crate::receive_queue::{Destination, Posted};
 use crate::slab::NIL;
 
 /// Whether the last bytes must become visible after all others.
@@ -38,7 +41,7 @@ impl Inbound {
                 let place = Place { key, base, offset };
                 self.place_around(memory, pools, None, later, place, bytes, tail)
             }
-            _ => self.place(memory, kind, offset, bytes, tail),
+            _ => self.place(memory, &pools.lists, kind, offset, bytes, tail),
         }
     }
 
@@ -162,6 +165,7 @@ impl Inbound {
     pub(super) fn place(
         &self,
         memory: &MemoryAccess<'_>,
+        lists: &Lists,
         kind: &InKind,
         offset: u32,
         bytes: Payload<'_>,
@@ -184,7 +188,17 @@ impl Inbound {
                     _ => self.resolve(memory, key, address, len)?,
                 }
             }
-            InKind::Send { message } => self.sink(memory, message, offset, len)?,
+            InKind::Send { message, .. } => {
+                let receive = self.receive_of(message, offset, len)?;
+                match receive.destination {
+                    Destination::Region { region, offset: start } => {
+                        sink(memory, region, start.saturating_add(u64::from(offset)), len)?
+                    }
+                    Destination::List(slot) => {
+                        return place_in_pieces(memory, lists.get(slot), offset, bytes, tail);
+                    }
+                }
+            }
             InKind::Read { .. } | InKind::Atomic { .. } => return Ok(()),
         };
         match tail {
@@ -193,13 +207,16 @@ impl Inbound {
         }
     }
 
-    /// Remembers the region under `key`, so that the next fragments need no look-up.
+    //= protocol.md: window.2
+    /// Remembers the region under `key`, so that the next fragments need no look-up. Windows are not
+    /// remembered: they may end at any time while their region goes on.
     #[cold]
     pub(super) fn know(&mut self, memory: &MemoryAccess<'_>, key: RemoteKey, address: u64) {
-        self.known = self.resolve(memory, key, address, 0).ok().map(|target| (key, target));
+        let region = memory.resolve(self.domain, key, address, 0, Rights::REMOTE_WRITE);
+        self.known = region.ok().map(|target| (key, target));
     }
 
-    /// Looks `key` up, and names the cause if that fails.
+    /// Looks `key` up for a write, and names the cause if that fails.
     #[inline(never)]
     fn resolve(
         &self,
@@ -208,34 +225,77 @@ impl Inbound {
         address: u64,
         len: u64,
     ) -> Result<Target, AccessError> {
-        memory.resolve(self.domain, key, address, len, Rights::REMOTE_WRITE)
+        self.reach(memory, key, address, len, Rights::REMOTE_WRITE)
+    }
+
+    //= protocol.md: window.1
+    /// What the peer reaches under `key`, in a region or a window.
+    #[inline]
+    pub(super) fn reach(
+        &self,
+        memory: &MemoryAccess<'_>,
+        key: RemoteKey,
+        address: u64,
+        len: u64,
+        want: Rights,
+    ) -> Result<Target, AccessError> {
+        memory.resolve_for(self.domain, self.owner.bits(), key, address, len, want)
     }
 
     //= protocol.md: message.1, credit.3, violation.5
-    /// Where bytes of a message go.
-    fn sink(
+    /// The receive that bytes of a message go to, if it is long enough.
+    fn receive_of(
         &self,
-        memory: &MemoryAccess<'_>,
         message: MessageNumber,
         offset: u32,
         len: u64,
-    ) -> Result<Target, AccessError> {
+    ) -> Result<&Posted, AccessError> {
         let receive = self.receives.as_ref().and_then(|receives| receives.get(message));
         let receive = receive.ok_or(AccessError::InvalidKey { name: u64::from(message.0) })?;
-        let end = u64::from(offset) + len;
-        if end > u64::from(receive.length) {
-            return Err(AccessError::Bounds {
-                address: receive.offset,
-                len: end,
-                start: receive.offset,
-                limit: u64::from(receive.length),
-            });
+        let (end, limit) = (u64::from(offset) + len, u64::from(receive.length));
+        if end > limit {
+            return Err(AccessError::Bounds { address: 0, len: end, start: 0, limit });
         }
-        memory.resolve_local(
-            receive.region,
-            receive.offset + u64::from(offset),
-            len,
-            Rights::LOCAL_WRITE,
-        )
+        Ok(receive)
     }
+}
+
+//= protocol.md: violation.6
+/// Memory of a receive; that it cannot be written to is never the fault of the message's length.
+#[inline]
+fn sink(
+    memory: &MemoryAccess<'_>,
+    region: RegionId,
+    offset: u64,
+    len: u64,
+) -> Result<Target, AccessError> {
+    let target = memory.resolve_local(region, offset, len, Rights::LOCAL_WRITE);
+    target.map_err(|error| match error {
+        AccessError::Bounds { address, .. } => AccessError::Unmapped { address },
+        other => other,
+    })
+}
+
+/// Places bytes in pieces of memory, from `offset` bytes behind the start of all together: one after the other,
+/// so that the last of an ordered tail become visible after all others.
+#[inline(never)]
+fn place_in_pieces(
+    memory: &MemoryAccess<'_>,
+    list: PieceList<'_>,
+    offset: u32,
+    bytes: Payload<'_>,
+    tail: Tail,
+) -> Result<(), AccessError> {
+    let mut done = 0;
+    for piece in list.cut(offset, bytes.len() as u32) {
+        let target = sink(memory, piece.region, piece.offset, u64::from(piece.length))?;
+        let end = done + piece.length as usize;
+        let part = bytes.slice(done..end);
+        match tail {
+            Tail::Ordered if end == bytes.len() => memory.place_tail(&target, 0, part)?,
+            _ => memory.place(&target, 0, part)?,
+        }
+        done = end;
+    }
+    Ok(())
 }

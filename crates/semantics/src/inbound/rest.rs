@@ -3,6 +3,7 @@
 use mem::ProtectionDomain;
 use wire_edge::{MessageNumber, OperationNumber};
 
+use super::sharing::Share;
 use super::{Inbound, InboundLimits};
 use crate::receive_queue::ReceiveQueue;
 use crate::slab::NIL;
@@ -14,7 +15,16 @@ pub struct InboundAtRest {
     domain: ProtectionDomain,
     expected: OperationNumber,
     next_message: MessageNumber,
+    /// Nothing, if it has no receives and is no queue pair.
+    rare: Option<Box<Rare>>,
+}
+
+/// What most connections have not.
+#[derive(Debug, Default)]
+struct Rare {
+    queue_pair: bool,
     receives: Option<Box<ReceiveQueue>>,
+    share: Option<Box<Share>>,
 }
 
 impl Inbound {
@@ -30,11 +40,16 @@ impl Inbound {
     /// If it is not [at rest](Inbound::is_at_rest).
     pub fn rest(&mut self) -> InboundAtRest {
         assert!(self.is_at_rest(), "operations of the peer are open");
+        let (queue_pair, share) = (self.queue_pair, self.share.take());
+        // Memory for what is taken of a shared queue comes back with the next message.
+        let receives =
+            self.receives.take().filter(|receives| share.is_none() || receives.len() > 0);
+        let is_rare = queue_pair || receives.is_some();
         InboundAtRest {
             domain: self.domain,
             expected: self.expected,
             next_message: self.next_message,
-            receives: self.receives.take(),
+            rare: is_rare.then(|| Box::new(Rare { queue_pair, receives, share })),
         }
     }
 }
@@ -43,7 +58,9 @@ impl InboundAtRest {
     /// The half as it was; all but what was kept is as in [`Inbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {
-        let Self { domain, expected, next_message, receives } = self;
-        Inbound { expected, next_message, receives, ..Inbound::new(owner, domain, limits, queues) }
+        let Self { domain, expected, next_message, rare } = self;
+        let Rare { queue_pair, receives, share } = rare.map(|rare| *rare).unwrap_or_default();
+        let new = Inbound::new(owner, domain, limits, queues);
+        Inbound { expected, next_message, queue_pair, receives, share, ..new }
     }
 }

@@ -53,7 +53,7 @@ impl Inbound {
                 let piece = bytes.slice(begin + low as usize..begin + high as usize);
                 let is_end = begin + high as usize == bytes.len();
                 let tail = if is_end { tail } else { Tail::Any };
-                self.place(memory, &kind, offset + low, piece, tail)
+                self.place(memory, &pools.lists, &kind, offset + low, piece, tail)
             };
             let mut is_free = own.is_none_or(|own| !own.intersects(offset, offset + length));
             if is_free {
@@ -135,7 +135,7 @@ impl Inbound {
             return Some(i128::from(base));
         }
         let locate = |key, address| {
-            let target = memory.resolve(self.domain, key, address, 1, Rights::REMOTE_WRITE).ok()?;
+            let target = self.reach(memory, key, address, 1, Rights::REMOTE_WRITE).ok()?;
             memory.memory_address(&target).ok()
         };
         let own_at = (*located.get_or_init(|| locate(key, from)))?;

@@ -1,13 +1,14 @@
 //! Reads and atomics of this side: what becomes of the peer's answers.
 
-use mem::{MemoryAccess, Payload, Rights};
+use mem::{AccessError, MemoryAccess, Payload, RegionId, Rights};
 use wire_edge::OperationNumber;
+use work::Cut;
 
 use super::{LocalFault, OutKind, Outbound};
-use crate::Sink;
 use crate::pools::Pools;
 use crate::range_set::RangeSet;
 use crate::slab::{NIL, Slab};
+use crate::{Piece, Sink};
 
 /// What became of an answer of the peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,7 +41,8 @@ impl Outbound {
         let operation = &mut pools.operations[slot];
         let length = operation.length;
         let end = offset + payload.len() as u32;
-        let OutKind::Read { sink, sink_offset, prefix, ranges, arrived } = &mut operation.kind
+        let OutKind::Read { sink, sink_offset, list, prefix, ranges, arrived } =
+            &mut operation.kind
         else {
             return Ok(Answer::Violation);
         };
@@ -53,14 +55,16 @@ impl Outbound {
         if offset > *prefix && *ranges == NIL && !open_ranges(&mut pools.reads, *prefix, ranges) {
             return Ok(Answer::NoRoom);
         }
-        let (sink, sink_offset) = (*sink, *sink_offset);
+        let (sink, sink_offset, list) = (*sink, *sink_offset, *list);
+        let lists = &pools.lists;
         let place = |from: u32, to: u32| {
             let bytes = payload.slice((from - offset) as usize..(to - offset) as usize);
-            let (at, len) = (sink_offset + u64::from(from), bytes.len() as u64);
-            memory
-                .resolve_local(sink, at, len, Rights::LOCAL_WRITE)
-                .and_then(|target| memory.place_tail(&target, 0, bytes))
-                .map_err(|_| LocalFault::Operation(number))
+            let placed = if list == NIL {
+                place_at(memory, sink, sink_offset + u64::from(from), bytes)
+            } else {
+                place_in_pieces(memory, lists.get(list).cut(from, to - from), bytes)
+            };
+            placed.map_err(|_| LocalFault::Operation(number))
         };
         if let Some(record) = pools.reads.get_mut(*ranges) {
             if offset < end && record.contains(offset, end) {
@@ -95,7 +99,7 @@ impl Outbound {
             pools.status.progress(status, bytes.min(length));
         }
         if arrived {
-            self.blocked = false;
+            self.unblock();
             self.complete_ready(pools);
         }
         Ok(Answer::Accepted)
@@ -124,7 +128,7 @@ impl Outbound {
                 .map_err(|_| LocalFault::Operation(number))?;
         }
         *value = Some(answer);
-        self.blocked = false;
+        self.unblock();
         self.complete_ready(pools);
         Ok(Answer::Accepted)
     }
@@ -138,6 +142,33 @@ impl Outbound {
         }
         Answer::Duplicate
     }
+}
+
+/// Copies bytes of an answer to their place in a region, the last ones last.
+#[inline]
+fn place_at(
+    memory: &MemoryAccess<'_>,
+    region: RegionId,
+    at: u64,
+    bytes: Payload<'_>,
+) -> Result<(), AccessError> {
+    let target = memory.resolve_local(region, at, bytes.len() as u64, Rights::LOCAL_WRITE)?;
+    memory.place_tail(&target, 0, bytes)
+}
+
+/// The same to these pieces, which are as long together.
+fn place_in_pieces(
+    memory: &MemoryAccess<'_>,
+    pieces: Cut<'_>,
+    bytes: Payload<'_>,
+) -> Result<(), AccessError> {
+    let mut from = 0;
+    for Piece { region, offset, length } in pieces {
+        let to = from + length as usize;
+        place_at(memory, region, offset, bytes.slice(from..to))?;
+        from = to;
+    }
+    Ok(())
 }
 
 /// Takes a record of what arrived of a read, of which `[0, prefix)` is here; false if there is none

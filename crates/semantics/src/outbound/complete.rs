@@ -2,7 +2,7 @@
 
 use wire_edge::AtomicOpcode;
 
-use super::{OutKind, OutOperation, Outbound};
+use super::{Bytes, OutKind, OutOperation, Outbound};
 use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Completion, CompletionKind, OperationError};
@@ -11,17 +11,41 @@ impl Outbound {
     //= protocol.md: complete.1
     /// Completes operations from the oldest on, in the order they were posted.
     pub(super) fn complete_ready(&mut self, pools: &mut Pools) {
+        if self.is_faulty {
+            return;
+        }
         while let Some(operation) = pools.operations.get(self.head) {
-            if operation.number.since(self.delivered) >= 0 || !operation.is_answered() {
-                break;
-            }
+            let result = match self.is_done(operation) {
+                true => Ok(()),
+                false if self.queue_pair => match self.local_result(operation) {
+                    Some(result) => result,
+                    None => break,
+                },
+                false => break,
+            };
             let slot = self.head;
             self.head = operation.next;
             if self.head == NIL {
                 self.tail = NIL;
             }
-            self.finish(pools, slot, Ok(()));
+            if self.cursor == slot {
+                self.cursor = self.head;
+            }
+            self.finish(pools, slot, result);
+            if result.is_err() {
+                self.is_faulty = true;
+                self.blocked = true;
+                break;
+            }
         }
+    }
+
+    /// Whether the peer has done all that was asked of it, and it did not fail here.
+    #[inline]
+    pub(super) fn is_done(&self, operation: &OutOperation) -> bool {
+        operation.number.since(self.delivered) < 0
+            && operation.is_answered()
+            && self.fault.is_none_or(|(fault, _)| fault != operation.number)
     }
 
     /// Frees an operation that has left the list and tells its poster.
@@ -38,14 +62,22 @@ impl Outbound {
             self.last_fence = None;
         }
         let (is_question, value) = match operation.kind {
-            OutKind::Read { ranges, .. } => {
+            OutKind::Read { ranges, list, .. } => {
                 if ranges != NIL {
                     pools.reads.remove(ranges);
+                }
+                if list != NIL {
+                    pools.lists.remove(list);
                 }
                 (true, 0)
             }
             OutKind::Atomic { value, .. } => (true, value.unwrap_or(0)),
-            OutKind::Write { .. } | OutKind::Send { .. } => (false, 0),
+            OutKind::Write { source: Bytes::Pieces(list), .. }
+            | OutKind::Send { source: Bytes::Pieces(list), .. } => {
+                pools.lists.remove(list);
+                (false, 0)
+            }
+            OutKind::Write { .. } | OutKind::Send { .. } | OutKind::Local { .. } => (false, 0),
         };
         if is_question && operation.all_sent {
             self.asked -= 1;
@@ -96,6 +128,7 @@ impl OutOperation {
             OutKind::Write { .. } | OutKind::Send { .. } => true,
             OutKind::Read { arrived, .. } => arrived,
             OutKind::Atomic { value, .. } => value.is_some(),
+            OutKind::Local { .. } => false,
         }
     }
 
@@ -108,6 +141,7 @@ impl OutOperation {
             OutKind::Atomic { opcode: AtomicOpcode::CompareSwap, .. } => {
                 CompletionKind::CompareSwap
             }
+            OutKind::Local { tells, .. } => tells,
         }
     }
 }

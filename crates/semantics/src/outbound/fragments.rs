@@ -1,13 +1,14 @@
 //! Cutting operations into fragments: what goes next, and what must wait for the peer.
 
-use mem::{MemoryAccess, PayloadSlice, RegionId, Target};
+use mem::{AccessError, MemoryAccess, PayloadSlice, RegionId, Target};
 use wire_edge::{Flags, Header, OperationNumber};
 
 use super::answers::Content;
-use super::{OutKind, OutOperation, Outbound, own_operation};
-use crate::Source;
+use super::{Bytes, OutKind, OutOperation, Outbound, own_operation};
+use crate::lists::Lists;
 use crate::pools::Pools;
 use crate::slab::NIL;
+use crate::{Piece, PieceList};
 
 /// What a packet carried: comes back when it is acknowledged or lost. 16 bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -67,6 +68,9 @@ pub enum FragmentPayload<'a> {
     /// In the record of the operation: [`Pools::inline_payload`] has the bytes, until the next call
     /// of a method of [`Outbound`].
     Inline,
+    /// In several pieces of the list of the operation, to be copied behind the header:
+    /// [`Pools::gather`] does, until the next call of a method of [`Outbound`].
+    Pieces,
     /// A Control message instead of bytes: the memory that this read found is gone, so that what was
     /// sent of it before cannot be sent again.
     Gone(OperationNumber),
@@ -111,7 +115,7 @@ impl Outbound {
         room: u32,
     ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let room = room.min(u32::from(u16::MAX));
-        while self.retransmit_head != NIL {
+        while !self.again.is_empty() {
             if let Some(fragment) = self.next_retransmission(memory, pools, room)? {
                 return Ok(Some(fragment));
             }
@@ -121,8 +125,14 @@ impl Outbound {
         if self.answer_cursor != NIL && (self.answer_turn || !request_possible) {
             return self.next_answer(memory, pools, room).map(Some);
         }
-        if request_possible && let Some(cut) = self.cut_request(pools, room) {
-            return self.next_request(memory, pools, &cut);
+        if request_possible {
+            let mut cut = self.cut_request(pools, room);
+            if cut.is_none() && self.queue_pair && self.pass_local(memory, pools) {
+                cut = self.cut_request(pools, room);
+            }
+            if let Some(cut) = cut {
+                return self.next_request(memory, pools, &cut);
+            }
         }
         if self.answer_cursor != NIL {
             return self.next_answer(memory, pools, room).map(Some);
@@ -137,7 +147,7 @@ impl Outbound {
         pools: &mut Pools,
         room: u32,
     ) -> Result<Option<Fragment<'a>>, LocalFault> {
-        let node = self.retransmit_head;
+        let node = self.again.head;
         let carried = pools.retransmissions[node].carried;
         let Carried { slot, offset, length, kind, .. } = carried;
         let end = offset + u32::from(length);
@@ -146,10 +156,11 @@ impl Outbound {
         } else if kind == CarriedKind::Answer {
             Self::answer_again(memory, pools, carried, room)
         } else {
-            match own_operation(pools, self.owner.index(), &carried) {
+            let Pools { operations, lists, .. } = pools;
+            match own_operation(operations, self.owner.index(), &carried) {
                 Some(operation) => {
-                    let cut = operation.cut(offset, end, room);
-                    operation.fragment(memory, slot, &cut)?
+                    let cut = operation.cut(lists, offset, end, room);
+                    operation.fragment(lists, memory, slot, &cut)?
                 }
                 None => None,
             }
@@ -162,10 +173,7 @@ impl Outbound {
             rest.length -= taken;
             return Ok(fragment);
         }
-        self.retransmit_head = pools.retransmissions.remove(node).next;
-        if self.retransmit_head == NIL {
-            self.retransmit_tail = NIL;
-        }
+        self.again.take_first(pools);
         Ok(fragment)
     }
 
@@ -259,11 +267,12 @@ impl Outbound {
     /// What of the operation at the cursor may be sent now; None if the peer must say more first.
     #[inline]
     fn cut_request(&mut self, pools: &mut Pools, room: u32) -> Option<Cut> {
-        let operation = &mut pools.operations[self.cursor];
+        let Pools { operations, lists, .. } = pools;
+        let operation = &mut operations[self.cursor];
         if operation.sent == 0 && self.last_fence.is_some() {
             operation.flags = operation.flags.with(Flags::FENCE_BEFORE);
         }
-        let cut = operation.cut(operation.sent, operation.length, room);
+        let cut = operation.cut(lists, operation.sent, operation.length, room);
         let may_send =
             (operation.sent > 0 || self.may_begin(operation)) && self.may_risk(operation, cut);
         self.blocked = !may_send;
@@ -300,10 +309,10 @@ impl Outbound {
         }
         let handed_out = if cut.len == 0 { operation.backlog_bytes() } else { cut.len };
         self.backlog_bytes = self.backlog_bytes.saturating_sub(u64::from(handed_out));
-        operation.fragment(memory, slot, cut)
+        operation.fragment(&pools.lists, memory, slot, cut)
     }
 
-    //= protocol.md: operation.9, fence.2, fence.4, answer.10, credit.2
+    //= protocol.md: operation.9, fence.2, fence.4, answer.10, credit.2, queue-pair.1
     /// Whether the first fragment of an operation may be sent now.
     fn may_begin(&self, operation: &OutOperation) -> bool {
         let in_window =
@@ -314,11 +323,14 @@ impl Outbound {
             operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
         let fence_holds = self.asked > 0 && is_fenced;
         let granted = match operation.kind {
-            OutKind::Write { .. } => true,
-            OutKind::Send { message, .. } => message.since(self.peer.credit) < 0,
+            OutKind::Write { takes_receive: false, .. } => true,
+            OutKind::Write { message, .. } | OutKind::Send { message, .. } => {
+                message.since(self.peer.credit) < 0
+            }
             OutKind::Read { .. } | OutKind::Atomic { .. } => {
                 self.asked < u32::from(self.peer.read_depth)
             }
+            OutKind::Local { .. } => false,
         };
         in_window && granted && !fence_holds
     }
@@ -347,34 +359,69 @@ impl Pools {
     #[inline]
     pub fn inline_payload(&self, carried: &Carried) -> &[u8] {
         let operation = self.operations.get(carried.slot).map(|operation| &operation.kind);
-        let Some(OutKind::Write { source } | OutKind::Send { source, .. }) = operation else {
+        let Some(OutKind::Write { source, .. } | OutKind::Send { source, .. }) = operation else {
             return &[];
         };
-        let Source::Inline(bytes) = source else { return &[] };
+        let Bytes::Inline(bytes) = source else { return &[] };
         let start = carried.offset as usize;
         bytes.get(start..start + usize::from(carried.length)).unwrap_or(&[])
+    }
+
+    /// Copies the bytes of a fragment whose payload is [`FragmentPayload::Pieces`] to the end of `out`.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::copy_out`].
+    pub fn gather(
+        &self,
+        memory: &MemoryAccess<'_>,
+        carried: &Carried,
+        out: &mut Vec<u8>,
+    ) -> Result<(), AccessError> {
+        let operation = self.operations.get(carried.slot).map(|operation| &operation.kind);
+        let Some(
+            OutKind::Write { source: Bytes::Pieces(list), .. }
+            | OutKind::Send { source: Bytes::Pieces(list), .. },
+        ) = operation
+        else {
+            return Ok(());
+        };
+        let list = self.lists.get(*list);
+        for Piece { region, offset, length } in list.cut(carried.offset, carried.length.into()) {
+            let at = out.len();
+            out.resize(at + length as usize, 0);
+            memory.copy_out(region, offset, &mut out[at..])?;
+        }
+        Ok(())
     }
 }
 
 impl OutOperation {
     /// How much of `[offset, end)` goes into one fragment with `room` for headers and payload.
     #[inline]
-    fn cut(&self, offset: u32, end: u32, room: u32) -> Cut {
-        let header_bytes = match self.kind {
-            OutKind::Write { .. } => WRITE_BYTES,
-            OutKind::Send { .. } => SEND_BYTES,
-            OutKind::Read { .. } | OutKind::Atomic { .. } => {
+    fn cut(&self, lists: &Lists, offset: u32, end: u32, room: u32) -> Cut {
+        let (header_bytes, source) = match &self.kind {
+            OutKind::Write { source, .. } => (WRITE_BYTES, source),
+            OutKind::Send { source, .. } => (SEND_BYTES, source),
+            OutKind::Read { .. } | OutKind::Atomic { .. } | OutKind::Local { .. } => {
                 return Cut { offset: 0, len: 0, last: true };
             }
         };
         let mut len = (end - offset).min(room - header_bytes);
+        if let Bytes::Pieces(list) = source {
+            len = stretch(lists.get(*list), offset, len);
+        }
         let mut last = offset + len == self.length;
-        if last && self.immediate.is_some() && header_bytes + IMMEDIATE_BYTES + len > room {
-            // The immediate does not fit behind this much payload: a few bytes are left for the tail.
+        if last && self.has_tail() && header_bytes + IMMEDIATE_BYTES + len > room {
+            // The immediate, or the key, does not fit behind this much payload: a few bytes are left for the tail.
             len -= IMMEDIATE_BYTES;
             last = false;
         }
         Cut { offset, len, last }
+    }
+
+    /// Whether the last fragment carries an immediate, or a key in its place.
+    const fn has_tail(&self) -> bool {
+        self.immediate.is_some() || matches!(self.kind, OutKind::Send { invalidates: true, .. })
     }
 
     //= protocol.md: pool.2
@@ -391,30 +438,37 @@ impl OutOperation {
     #[inline]
     fn fragment<'a>(
         &self,
+        lists: &Lists,
         memory: &'a MemoryAccess<'_>,
         slot: u32,
         cut: &Cut,
     ) -> Result<Option<Fragment<'a>>, LocalFault> {
         let operation = self.number;
         let Cut { offset, len, last } = *cut;
-        let source = match &self.kind {
-            OutKind::Write { source } | OutKind::Send { source, .. } => source,
-            OutKind::Read { .. } | OutKind::Atomic { .. } => return Ok(Some(self.question(slot))),
+        let (OutKind::Write { source, .. } | OutKind::Send { source, .. }) = &self.kind else {
+            return Ok(Some(self.question(slot)));
         };
         let payload = match *source {
             _ if len == 0 => FragmentPayload::None,
-            Source::Inline(_) => FragmentPayload::Inline,
-            Source::Region { region, offset: start } if len <= COPY_BYTES_MAX => {
-                FragmentPayload::Region(region, start + u64::from(offset), len)
+            Bytes::Inline(_) => FragmentPayload::Inline,
+            Bytes::Region { region, offset: start } => {
+                in_region(memory, region, start + u64::from(offset), len)
+                    .map_err(|_| LocalFault::Operation(operation))?
             }
-            Source::Region { region, offset: start } => FragmentPayload::Outside(
-                memory
-                    .source(region, start + u64::from(offset), len)
-                    .map_err(|_| LocalFault::Operation(operation))?,
-            ),
+            Bytes::Pieces(list) => match lists.get(list).cut(offset, len).next() {
+                Some(piece) if piece.length == len => {
+                    in_region(memory, piece.region, piece.offset, len)
+                        .map_err(|_| LocalFault::Operation(operation))?
+                }
+                _ => FragmentPayload::Pieces,
+            },
         };
         let immediate = if last { self.immediate } else { None };
         let header = match self.kind {
+            OutKind::Send { message, invalidates: true, .. } => {
+                let key = last.then_some(self.key);
+                Header::SendInvalidate { operation, offset, message, key }
+            }
             OutKind::Send { message, .. } => Header::Send { operation, offset, message, immediate },
             _ => Header::Write {
                 operation,
@@ -468,6 +522,34 @@ impl OutOperation {
         Fragment { header, flags, payload: FragmentPayload::None, carried }
     }
 }
+
+/// Bytes of one region: copied behind the header if they are few.
+#[inline]
+fn in_region<'a>(
+    memory: &'a MemoryAccess<'_>,
+    region: RegionId,
+    at: u64,
+    len: u32,
+) -> Result<FragmentPayload<'a>, AccessError> {
+    if len <= COPY_BYTES_MAX {
+        return Ok(FragmentPayload::Region(region, at, len));
+    }
+    memory.source(region, at, len).map(FragmentPayload::Outside)
+}
+
+/// How many of the `len` bytes from `offset` on go into one fragment. What lies in one piece goes out as it is; a
+/// fragment that spans pieces is copied together, and so ends before that if it has enough without.
+#[cold]
+fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
+    match list.cut(offset, len).next() {
+        Some(piece) if piece.length > GATHERED_BYTES_MAX => piece.length,
+        _ => len,
+    }
+}
+
+/// A fragment that begins with more bytes of one piece than these has none of the next: a frame of its own costs
+/// less than a copy of so much. Frames of Ethernet are shorter, or not much longer.
+const GATHERED_BYTES_MAX: u32 = 4096;
 
 /// Bytes of the headers behind the common one (protocol.md §3.2).
 const WRITE_BYTES: u32 = 20;

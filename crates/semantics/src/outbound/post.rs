@@ -1,24 +1,26 @@
 //! Accepting operations: what is checked, and the record that is made.
 
-use mem::MemoryAccess;
-use wire_edge::{AtomicOpcode, Flags, OperationNumber, RemoteKey};
+use wire_edge::{AtomicOpcode, Flags, MessageNumber, OperationNumber, RemoteKey};
 
-use super::{OutKind, OutOperation, Outbound};
+use super::{Bytes, LocalWork, OutKind, OutOperation, Outbound};
 use crate::slab::NIL;
-use crate::{Operation, Ordering, PostError, Request};
+use crate::{CompletionKind, Operation, Ordering, PostError, Request, Source};
 
 impl Outbound {
     //= protocol.md: length.5
-    pub(super) fn check(
-        &self,
-        memory: &MemoryAccess<'_>,
-        operation: &Operation,
-    ) -> Result<(), PostError> {
-        operation.check(memory)?;
+    /// Whether the peer can be asked for it.
+    pub(super) fn check(&self, operation: &Operation) -> Result<(), PostError> {
         match operation.request {
             Request::Write { .. } | Request::Send { .. } => Ok(()),
+            Request::SendInvalidate { .. }
+            | Request::BindWindow { .. }
+            | Request::Invalidate { .. } => self.check_queue_pair(),
             _ => self.check_read_depth(),
         }
+    }
+
+    pub(super) const fn check_queue_pair(&self) -> Result<(), PostError> {
+        if self.queue_pair { Ok(()) } else { Err(PostError::QueuePairOnly) }
     }
 
     //= protocol.md: answer.13
@@ -26,32 +28,39 @@ impl Outbound {
         if self.peer.read_depth == 0 { Err(PostError::ReadsRefused) } else { Ok(()) }
     }
 
+    //= protocol.md: message.1, queue-pair.1
+    /// The number of the next receive of the peer, which an operation consumes.
+    const fn take_message(&mut self) -> MessageNumber {
+        let message = self.next_message;
+        self.next_message = message.next();
+        message
+    }
+
     pub(super) fn record(
         &mut self,
         operation: &Operation,
         number: OperationNumber,
+        list: u32,
     ) -> OutOperation {
-        let mut flags = Flags::default();
-        let wanted = &operation.flags;
-        for (set, flag) in [
-            (wanted.fence_before, Flags::FENCE_BEFORE),
-            (wanted.fence_after, Flags::FENCE_AFTER),
-            (wanted.ordering == Ordering::Strict, Flags::STRICT),
-            (wanted.solicited, Flags::SOLICITED),
-        ] {
-            if set {
-                flags = flags.with(flag);
+        let what = match operation.request {
+            Request::Write { source, key, address } => {
+                let takes_receive = self.queue_pair && operation.immediate.is_some();
+                let message = if takes_receive { self.take_message() } else { self.next_message };
+                let source = bytes_of(source, list);
+                (OutKind::Write { source, message, takes_receive }, key, address)
             }
-        }
-        let (kind, key, address) = match operation.request {
-            Request::Write { source, key, address } => (OutKind::Write { source }, key, address),
             Request::Send { source } => {
-                let message = self.next_message;
-                self.next_message = message.next();
-                (OutKind::Send { source, message }, RemoteKey(0), 0)
+                let message = self.take_message();
+                let source = bytes_of(source, list);
+                (OutKind::Send { source, message, invalidates: false }, RemoteKey(0), 0)
+            }
+            Request::SendInvalidate { source, key } => {
+                let message = self.take_message();
+                let source = bytes_of(source, list);
+                (OutKind::Send { source, message, invalidates: true }, key, 0)
             }
             Request::Read { sink, sink_offset, key, address } => (
-                OutKind::Read { sink, sink_offset, prefix: 0, ranges: NIL, arrived: false },
+                OutKind::Read { sink, sink_offset, list, prefix: 0, ranges: NIL, arrived: false },
                 key,
                 address,
             ),
@@ -67,8 +76,44 @@ impl Outbound {
                     address,
                 )
             }
+            Request::BindWindow { replaced, key, window } => {
+                let work = LocalWork::Bind { replaced, key, window };
+                (OutKind::Local { work, tells: CompletionKind::BindWindow }, RemoteKey(0), 0)
+            }
+            Request::Invalidate { domain, key } => {
+                let work = LocalWork::Invalidate { domain, key };
+                (OutKind::Local { work, tells: CompletionKind::Invalidate }, RemoteKey(0), 0)
+            }
         };
-        let length = if matches!(kind, OutKind::Atomic { .. }) { 8 } else { operation.length };
+        self.record_of(operation, what, number)
+    }
+
+    /// The record of what is to be done under `key` at `address`, and else as the operation says.
+    #[inline]
+    pub(super) fn record_of(
+        &self,
+        operation: &Operation,
+        (kind, key, address): (OutKind, RemoteKey, u64),
+        number: OperationNumber,
+    ) -> OutOperation {
+        let mut flags = Flags::default();
+        let wanted = &operation.flags;
+        for (set, flag) in [
+            (wanted.fence_before, Flags::FENCE_BEFORE),
+            (wanted.fence_after, Flags::FENCE_AFTER),
+            (wanted.ordering == Ordering::Strict, Flags::STRICT),
+            (wanted.solicited, Flags::SOLICITED),
+        ] {
+            if set {
+                flags = flags.with(flag);
+            }
+        }
+        let length = match kind {
+            OutKind::Atomic { .. } => 8,
+            OutKind::Local { .. } => 0,
+            _ => operation.length,
+        };
+        let invalidates = matches!(kind, OutKind::Send { invalidates: true, .. });
         OutOperation {
             connection: self.owner.index(),
             number,
@@ -82,11 +127,20 @@ impl Outbound {
             waits_for_answers: operation.flags.waits_for_answers,
             progressed: 0,
             at_risk: 0,
-            immediate: operation.immediate,
+            immediate: if invalidates { None } else { operation.immediate },
             key,
             address,
             context: operation.context,
             status: operation.status,
         }
+    }
+}
+
+/// Where the bytes of an operation are that was posted with this source, and with this list unless it is [`NIL`].
+const fn bytes_of(source: Source, list: u32) -> Bytes {
+    match source {
+        _ if list != NIL => Bytes::Pieces(list),
+        Source::Region { region, offset } => Bytes::Region { region, offset },
+        Source::Inline(bytes) => Bytes::Inline(bytes),
     }
 }

@@ -14,6 +14,7 @@ pub struct OutboundAtRest {
     delivered: OperationNumber,
     peer: PeerLimits,
     answer_turn: bool,
+    queue_pair: bool,
 }
 
 impl Outbound {
@@ -21,8 +22,10 @@ impl Outbound {
     pub const fn is_at_rest(&self) -> bool {
         self.head == NIL
             && self.answer_head == NIL
-            && self.retransmit_head == NIL
+            && self.again.is_empty()
+            && self.held.is_empty()
             && self.last_fence.is_none()
+            && !self.is_faulty
     }
 
     /// What must be kept while the half is at rest.
@@ -37,6 +40,7 @@ impl Outbound {
             delivered: self.delivered,
             peer: self.peer,
             answer_turn: self.answer_turn,
+            queue_pair: self.queue_pair,
         }
     }
 }
@@ -45,12 +49,13 @@ impl OutboundAtRest {
     /// The half as it was; all but what was kept is as in [`Outbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, queues: &Queues) -> Outbound {
-        let Self { next_number, next_message, delivered, peer, answer_turn } = self;
+        let Self { next_number, next_message, delivered, peer, answer_turn, queue_pair } = self;
         Outbound {
             next_number,
             next_message,
             delivered,
             answer_turn,
+            queue_pair,
             ..Outbound::new(owner, peer, queues)
         }
     }

@@ -213,18 +213,18 @@ fn extreme_offsets_are_out_of_range_and_not_out_of_mind() {
 }
 
 #[derive(Clone, Debug)]
-struct Lie {
-    flags: u8,
-    kind: u8,
-    number: u32,
-    offset: u32,
-    length: u16,
-    key: u8,
-    address: u64,
-    then: u8,
+pub(super) struct Lie {
+    pub(super) flags: u8,
+    pub(super) kind: u8,
+    pub(super) number: u32,
+    pub(super) offset: u32,
+    pub(super) length: u16,
+    pub(super) key: u8,
+    pub(super) address: u64,
+    pub(super) then: u8,
 }
 
-fn lie() -> impl Strategy<Value = Lie> {
+pub(super) fn lie() -> impl Strategy<Value = Lie> {
     let number = prop_oneof![8 => 0_u32..6, 1 => Just(u32::MAX), 1 => any::<u32>()];
     let offset = prop_oneof![8 => 0_u32..400, 1 => (1_u32 << 31) - 300..1 << 31];
     let address = prop_oneof![8 => 0_u64..9000, 1 => Just(u64::MAX / 2)];

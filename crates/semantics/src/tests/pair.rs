@@ -11,7 +11,7 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 use crate::{
     Answer, Carried, Completion, CompletionQueue, Fragment, FragmentPayload, Inbound,
     InboundLimits, Operation, OperationFlags, Ordering, Outbound, Owner, PeerLimits, PoolLimits,
-    PoolUse, Pools, Queues, Receive, Request, Source, StatusTable, Surroundings, Verdict,
+    PoolUse, Pools, Queues, Receive, Refusal, Request, Source, StatusTable, Surroundings, Verdict,
 };
 
 /// Splitmix64: small, seedable, good enough to shuffle packets.
@@ -47,6 +47,7 @@ pub(super) struct Config {
     pub(super) queue: usize,
     /// Places in the queue are promised.
     pub(super) promises: bool,
+    pub(super) queue_pair: bool,
     pub(super) first: OperationNumber,
     /// Percentages.
     pub(super) lose: u64,
@@ -74,6 +75,7 @@ impl Default for Config {
             receives: 16,
             queue: 256,
             promises: true,
+            queue_pair: false,
             first: OperationNumber(0),
             lose: 15,
             repeat: 25,
@@ -135,6 +137,10 @@ impl Side {
         let mut outbound = Outbound::new(Owner::new(7, 1), peer, &queues);
         inbound.begin_at(config.first, MessageNumber(config.first.0));
         outbound.begin_at(config.first, MessageNumber(config.first.0));
+        if config.queue_pair {
+            inbound.be_queue_pair();
+            outbound.be_queue_pair();
+        }
         let pools = Pools::new(&config.pools, Arc::clone(&status));
         Self {
             table,
@@ -214,6 +220,7 @@ impl Side {
                     FragmentPayload::Target(target, at, len)
                 }
                 FragmentPayload::Inline => FragmentPayload::Inline,
+                FragmentPayload::Pieces => FragmentPayload::Pieces,
                 FragmentPayload::Gone(operation) => FragmentPayload::Gone(operation),
             };
             Fragment { header, flags, payload, carried }
@@ -241,6 +248,11 @@ impl Side {
         let memory = self.table.access();
         match fragment.payload {
             FragmentPayload::None | FragmentPayload::Gone(_) => Vec::new(),
+            FragmentPayload::Pieces => {
+                let mut out = Vec::new();
+                self.pools.gather(&memory, &fragment.carried, &mut out).unwrap();
+                out
+            }
             FragmentPayload::Inline => self.pools.inline_payload(&fragment.carried).to_vec(),
             FragmentPayload::Region(region, offset, len) => {
                 let mut out = vec![0; len as usize];
@@ -346,6 +358,14 @@ impl Pair {
             return Some(Verdict::Accepted);
         }
         let verdict = self.receive(&packet);
+        if let Verdict::Refused(Refusal::NotReady(message)) = verdict
+            && !self.random.chance(20)
+        {
+            let Side { outbound, pools, .. } = &mut self.sides[packet.from];
+            if outbound.on_not_ready(pools, message) {
+                self.take_back(packet.from);
+            }
+        }
         if matches!(verdict, Verdict::Accepted | Verdict::Duplicate) {
             self.acknowledged.push(packet.id);
         }
@@ -359,7 +379,7 @@ impl Pair {
                 match side.answer(packet.flags, &packet.header, &packet.payload) {
                     Answer::Accepted => Verdict::Accepted,
                     Answer::Duplicate => Verdict::Duplicate,
-                    Answer::NoRoom => Verdict::Refused(crate::Refusal::Ranges),
+                    Answer::NoRoom => Verdict::Refused(Refusal::Ranges),
                     Answer::Violation => panic!("an honest answer is a violation: {packet:?}"),
                 }
             }
@@ -377,6 +397,15 @@ impl Pair {
                 let Side { outbound, pools, .. } = &mut self.sides[side];
                 outbound.on_acknowledged(pools, carried);
             }
+        }
+    }
+
+    /// Gives everything that a side has in flight back to it, newest first.
+    fn take_back(&mut self, from: usize) {
+        let Side { outbound, pools, .. } = &mut self.sides[from];
+        let taken = self.in_flight.extract_if(.., |_, (side, _)| *side == from);
+        for (_, (_, carried)) in taken.collect::<Vec<_>>().into_iter().rev() {
+            outbound.on_returned(pools, carried);
         }
     }
 

@@ -1,0 +1,365 @@
+//! Queue pairs: faults in the order of operations, and receives that connections share (protocol.md §5.8).
+
+mod pair;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use delivery::Instant;
+use engine::{Closed, ConnectionHandle};
+use mem::{Buffer, Rights};
+use pair::Pair;
+use semantics::{
+    AccessFault, Completion, OperationError, Receive, Request, SharedReceives, Source,
+};
+use wire_edge::{CloseReason, Control, Header, RemoteKey, control_messages, decode};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Numbers that a seed gives.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// From 0 to `below`, which is not reached.
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 32) % below
+    }
+}
+
+/// Two hosts with a queue pair over so many links.
+fn queue_pair(links: u8) -> Pair {
+    let mut pair = Pair::new(links);
+    for host in &mut pair.hosts {
+        host.terms.queue_pair = true;
+    }
+    pair.establish();
+    pair
+}
+
+/// From now on, of a hundred frames so many are lost.
+fn lose(pair: &mut Pair, seed: u64, percent: u64) {
+    let mut random = Random::new(seed);
+    pair.filter = Box::new(move |_, _| random.below(100) >= percent);
+}
+
+fn results(done: &[Completion]) -> Vec<Result<(), OperationError>> {
+    done.iter().map(|done| done.result).collect()
+}
+
+/// Any request that a peer may refuse, with this key.
+fn request(pair: &Pair, what: u64, key: RemoteKey) -> (Request, u32) {
+    let (_, address) = pair.remote(1, 1 << 20);
+    let sink = pair.hosts[0].region.id;
+    match what {
+        0 => (Request::Read { sink, sink_offset: 2 << 20, key, address }, 3000),
+        1 => (Request::FetchAdd { key, address, operand: 1, sink: None }, 8),
+        2 => (Request::Write { source: pair.source(0, 0), key, address }, 8),
+        _ => (Request::Write { source: pair.source(0, 0), key, address }, 10_000),
+    }
+}
+
+//= protocol.md: fault.1, fault.3, close.4, close.7
+#[test]
+fn a_bad_key_fails_its_operation_and_none_before_it() {
+    for seed in 0..1000 {
+        let mut random = Random::new(seed);
+        let mut pair = queue_pair(2);
+        for context in 0..100 {
+            pair.receive(1, 3 << 20, 4000, context);
+        }
+        pair.run_for(SECOND_NS / 100);
+        lose(&mut pair, seed, 5);
+        let at_fault = random.below(100);
+        let good = pair.remote(1, 0).0;
+        let mut messages = 0;
+        for context in 0..100 {
+            if context == at_fault {
+                let what = random.below(4);
+                let (request, length) = request(&pair, what, RemoteKey(good.0 ^ 0x5a5a));
+                pair.post(0, request, length, context);
+            } else if random.below(3) == 0 {
+                messages += u64::from(context < at_fault);
+                let source = pair.source(0, 0);
+                pair.post(0, Request::Send { source }, 1 + random.below(4000) as u32, context);
+            } else {
+                let what = random.below(4);
+                let (request, length) = request(&pair, what, good);
+                pair.post(0, request, length, context);
+            }
+        }
+        pair.run_for(20 * SECOND_NS);
+        let at_fault = at_fault as usize;
+        let done = pair.done(0);
+        assert_eq!(
+            done.iter().map(|done| done.context).collect::<Vec<_>>(),
+            (0..100).collect::<Vec<_>>()
+        );
+        let mut expected = vec![Ok(()); at_fault];
+        expected.push(Err(OperationError::RemoteAccess(AccessFault::Key)));
+        expected.resize(100, Err(OperationError::EndedByPeer));
+        assert_eq!(results(&done), expected, "seed {seed}");
+        let received = pair.done(1);
+        assert_eq!(received.len(), 100);
+        let successes = received.iter().filter(|done| done.result.is_ok()).count() as u64;
+        assert_eq!(successes, messages, "seed {seed}");
+        let reason = CloseReason::UnknownKey;
+        assert_eq!(pair.hosts[0].closed(), [Closed::PeerRefused(reason)]);
+        assert_eq!(pair.hosts[1].closed(), [Closed::PeerMisbehaved(reason)]);
+        assert_eq!(pair.hosts.each_ref().map(|host| host.engine.connection_count()), [0, 0]);
+        pair.assert_idle();
+    }
+}
+
+//= protocol.md: queue-pair.3
+#[test]
+fn local_memory_that_goes_fails_its_operation_in_its_turn() {
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let mut pair = queue_pair(1 + (seed % 2) as u8);
+        for context in 0..60 {
+            pair.receive(1, 3 << 20, 4000, context);
+        }
+        pair.run_for(SECOND_NS / 100);
+        lose(&mut pair, seed, 5 * (seed % 3).min(1));
+        let at_fault = random.below(60);
+        let pair::Host { memory, domain, .. } = &pair.hosts[0];
+        let going = memory.register(*domain, Buffer::new(1 << 16), Rights::ALL).unwrap();
+        let good = pair.remote(1, 0).0;
+        for context in 0..60 {
+            let source = pair.source(0, 0);
+            let (request, length) = match random.below(5) {
+                _ if context == at_fault => {
+                    let (key, address) = pair.remote(1, 0);
+                    let (region, offset) = (going.id, 0);
+                    match random.below(3) {
+                        0 => (
+                            Request::Write {
+                                source: Source::Region { region, offset },
+                                key,
+                                address,
+                            },
+                            60_000,
+                        ),
+                        1 => (Request::Send { source: Source::Region { region, offset } }, 100),
+                        _ => (Request::Read { sink: region, sink_offset: 0, key, address }, 9_000),
+                    }
+                }
+                4 => (Request::Send { source }, 1 + random.below(4000) as u32),
+                what => request(&pair, what, good),
+            };
+            pair.post(0, request, length, context);
+        }
+        pair.hosts[0].memory.deregister(going.id).unwrap();
+        pair.run_for(20 * SECOND_NS);
+        let mut expected = vec![Ok(()); at_fault as usize];
+        expected.push(Err(OperationError::LocalAccess));
+        expected.resize(60, Err(OperationError::Flushed));
+        assert_eq!(results(&pair.done(0)), expected, "seed {seed}");
+        assert_eq!(pair.hosts[0].closed(), [Closed::OperationFailed]);
+        assert_eq!(pair.hosts[1].closed(), [Closed::ByPeer]);
+        assert_eq!(pair.hosts.each_ref().map(|host| host.engine.connection_count()), [0, 0]);
+        pair.assert_idle();
+    }
+}
+
+/// Connections between two hosts, all of which take their receives from one queue at the second host.
+fn sharing(
+    connections: usize,
+    links: u8,
+) -> (Pair, Arc<SharedReceives>, Vec<[Option<ConnectionHandle>; 2]>) {
+    let shared = Arc::new(SharedReceives::new(1024));
+    let mut pair = Pair::new(links);
+    for host in &mut pair.hosts {
+        host.terms.queue_pair = true;
+    }
+    pair.hosts[1].terms.shared_receives = Some(Arc::clone(&shared));
+    pair.establish();
+    let mut handles = vec![pair.hosts.each_ref().map(|host| host.connection)];
+    for _ in 1..connections {
+        pair.connect();
+        pair.run_for(SECOND_NS / 20);
+        handles.push(pair.hosts.each_ref().map(|host| host.connection));
+    }
+    (pair, shared, handles)
+}
+
+/// Posts so many receives of 4 KiB for whoever needs them.
+fn post_shared(pair: &mut Pair, shared: &SharedReceives, count: u64) {
+    let region = pair.hosts[1].region.id;
+    for context in 0..count {
+        let receive = Receive { region, offset: 3 << 20, length: 4096, context };
+        if shared.post(receive).unwrap() {
+            let pair::Host { engine, memory, .. } = &mut pair.hosts[1];
+            engine.on_receives_posted(pair.now, &memory.access(), shared);
+        }
+    }
+}
+
+//= protocol.md: shared.3, shared.4, queue-pair.4
+#[test]
+fn messages_beyond_the_receives_of_a_shared_queue_wait_and_none_is_lost() {
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let (mut pair, shared, handles) = sharing(8, 1 + (seed % 2) as u8);
+        post_shared(&mut pair, &shared, 3);
+        lose(&mut pair, seed, [0, 5][(seed / 2 % 2) as usize]);
+        let mut received = 0;
+        for (number, [sender, _]) in (0..).zip(&handles) {
+            pair.hosts[0].connection = *sender;
+            for message in 0..20 {
+                let (key, address) = pair.remote(1, 1 << 20);
+                let source = pair.source(0, 0);
+                let (request, immediate) = match random.below(3) {
+                    0 => (Request::Write { source, key, address }, Some(7)),
+                    _ => (Request::Send { source }, None),
+                };
+                let length = random.below(4000) as u32;
+                let context = number * 100 + message;
+                pair.post_with(0, request, length, context, immediate);
+            }
+        }
+        let mut idle = 0;
+        while received < 160 {
+            pair.run_for(SECOND_NS / 100);
+            let done = pair.done(1);
+            assert!(done.iter().all(|done| done.result.is_ok()), "seed {seed}");
+            idle = if done.is_empty() { idle + 1 } else { 0 };
+            assert!(idle < 500, "seed {seed}: {received} received");
+            received += done.len();
+            let more = random.below(12);
+            post_shared(&mut pair, &shared, more);
+        }
+        pair.run_for(SECOND_NS);
+        let done = pair.done(0);
+        assert_eq!(done.len(), 160);
+        assert!(done.iter().all(|done| done.result.is_ok()), "seed {seed}");
+        for number in 0..8 {
+            let own = done.iter().filter(|done| done.context / 100 == number);
+            assert!(own.map(|done| done.context % 100).eq(0..20), "seed {seed}");
+        }
+        assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
+    }
+}
+
+//= protocol.md: queue-pair.4
+#[test]
+fn a_peer_without_a_receive_is_no_sign_of_congestion() {
+    let windows = [true, false].map(|shares| {
+        let (mut pair, shared, _) = sharing(1, 1);
+        if !shares {
+            // The same with receives of the connection's own: what has no credit is not sent.
+            pair.hosts[1].terms.shared_receives = None;
+            pair.connect();
+            pair.run_for(SECOND_NS / 20);
+        }
+        let source = pair.source(0, 0);
+        for context in 0..200 {
+            pair.post(0, Request::Send { source }, 4000, context);
+        }
+        for _ in 0..200 {
+            pair.run_for(SECOND_NS / 1000);
+            if shares {
+                post_shared(&mut pair, &shared, 1);
+            } else {
+                pair.receive(1, 3 << 20, 4096, 0);
+            }
+        }
+        pair.run_for(SECOND_NS);
+        assert_eq!(pair.done(0).len(), 200);
+        let path = pair.hosts[0].info().paths[0];
+        assert_eq!((path.counters.packets_lost, path.counters.probe_timeouts), (0, 0));
+        path.window_bytes
+    });
+    assert!(windows[0] >= windows[1], "{windows:?}");
+}
+
+//= protocol.md: queue-pair.4
+#[test]
+fn news_that_a_receive_is_there_may_overtake_the_news_that_none_is() {
+    let (mut pair, shared, _) = sharing(1, 2);
+    let source = pair.source(0, 0);
+    // What is said of receives is taken off the wire.
+    let said = Rc::new(RefCell::new(Vec::new()));
+    let kept = Rc::clone(&said);
+    pair.filter = Box::new(move |_, flight| {
+        let is_said = says(&flight.bytes, |m| matches!(m, Control::NotReady(_) | Control::Ready));
+        if is_said {
+            kept.borrow_mut().push(flight.clone());
+        }
+        !is_said
+    });
+    pair.post(0, Request::Send { source }, 8, 0);
+    while said.borrow().is_empty() {
+        pair.step(Instant::NEVER);
+    }
+    post_shared(&mut pair, &shared, 1);
+    pair.turn(1);
+    // It arrives, last things first.
+    let said = core::mem::take(&mut *said.borrow_mut());
+    assert!(says(&said[said.len() - 1].bytes, |m| matches!(m, Control::Ready)));
+    for mut flight in said.into_iter().rev() {
+        pair.deliver(&mut flight);
+    }
+    pair.filter = Box::new(|_, _| true);
+    pair.run_for(SECOND_NS);
+    assert_eq!(results(&pair.done(0)), [Ok(())]);
+    assert_eq!(results(&pair.done(1)), [Ok(())]);
+}
+
+//= protocol.md: queue-pair.5
+#[test]
+fn a_message_that_waits_too_long_for_a_receive_fails_and_earlier_ones_do_not() {
+    for shares in [false, true] {
+        let shared = Arc::new(SharedReceives::new(16));
+        let mut pair = Pair::new(1);
+        pair.hosts[0].terms.queue_pair = true;
+        pair.hosts[0].terms.not_ready_ns = Some(SECOND_NS);
+        pair.hosts[1].terms.queue_pair = true;
+        if shares {
+            pair.hosts[1].terms.shared_receives = Some(Arc::clone(&shared));
+        }
+        pair.establish();
+        let post = |pair: &mut Pair| {
+            if shares {
+                post_shared(pair, &shared, 1);
+            } else {
+                pair.receive(1, 3 << 20, 4096, 0);
+            }
+        };
+        let source = pair.source(0, 0);
+        for context in 0..5 {
+            pair.post(0, Request::Send { source }, 4000, context);
+        }
+        // Each waits for less than the limit, all of them for more.
+        for _ in 0..3 {
+            pair.run_for(SECOND_NS * 8 / 10);
+            post(&mut pair);
+        }
+        pair.run_for(SECOND_NS * 9 / 10);
+        assert_eq!(results(&pair.done(0)), [Ok(()); 3], "{shares}");
+        assert!(pair.hosts[0].closed().is_empty());
+        pair.run_for(SECOND_NS * 2 / 10);
+        let expected = [OperationError::ReceiverNotReady, OperationError::Flushed].map(Err);
+        assert_eq!(results(&pair.done(0)), expected, "{shares}");
+        assert_eq!(pair.hosts[0].closed(), [Closed::OperationFailed]);
+        pair.run_for(SECOND_NS);
+        assert_eq!(results(&pair.done(1)), [Ok(()); 3]);
+        assert_eq!(pair.hosts[1].closed(), [Closed::ByPeer]);
+    }
+}
+
+/// Whether a frame carries such a message.
+fn says(bytes: &[u8], wanted: impl Fn(&Control<'_>) -> bool) -> bool {
+    decode(bytes).is_ok_and(|frame| {
+        matches!(frame.header, Header::Control)
+            && control_messages(frame.payload).any(|message| message.is_ok_and(|m| wanted(&m)))
+    })
+}

@@ -1,0 +1,53 @@
+//! A peer on another host whose process was killed while nothing was under way.
+#![forbid(unsafe_code)]
+
+mod copy;
+#[expect(dead_code, reason = "other tests do more with hosts")]
+mod hosts;
+
+use std::time::Duration;
+
+use ethernot::{Closed, ConnectOptions, Endpoint, Terms};
+use hosts::{Host, LIMIT};
+use nix::sys::signal::Signal;
+
+#[test]
+fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
+    if let Some(address) = copy::told() {
+        serve_until_killed(&address);
+    }
+    let name = "idle_queue_pairs_end_when_their_peer_on_another_host_is_killed";
+    let Some([client, server]) = Host::pair() else { return };
+    client.ip("addr add 10.9.0.1/24 dev edge0");
+    server.ip("addr add 10.9.0.2/24 dev edge0");
+    let (process, address) = server.run(move || copy::start(name, "10.9.0.2:0"));
+    let connections = client.run(move || {
+        let endpoint = Endpoint::builder().bind("10.9.0.1:0").build().expect("an endpoint");
+        let terms = Terms { queue_pair: true, ..Terms::default() };
+        let options = ConnectOptions::new().limit(LIMIT).terms(terms);
+        // More than the network reports refusals for: it answers six frames, then one a second.
+        let connect = |_| endpoint.connect_with(&*address, options.clone()).expect("it listens");
+        (0..8).map(connect).collect::<Vec<_>>()
+    });
+    // They have compared their links and come to rest.
+    let none = connections[0].wait_completion(Some(Duration::from_millis(3_500)));
+    assert!(none.expect("not forked").is_none());
+    copy::end(process, Signal::SIGKILL);
+    // Before an ordinary connection would ask whether the peer is there.
+    for connection in connections {
+        let closed = connection.wait_closed(Some(LIMIT)).expect("not forked");
+        assert!(matches!(closed, Some((Closed::Refused(_), _))), "{closed:?}");
+    }
+}
+
+fn serve_until_killed(address: &str) -> ! {
+    let endpoint = Endpoint::builder().bind(address).build().expect("an endpoint");
+    let listener = endpoint.listen(0).expect("the service is free");
+    copy::say(&endpoint.local_addresses().expect("not forked")[0].to_string());
+    let mut connections = Vec::new();
+    loop {
+        if let Some(request) = listener.accept(Some(LIMIT)).expect("not forked") {
+            connections.push(request.accept(&[]).expect("the peer is there"));
+        }
+    }
+}

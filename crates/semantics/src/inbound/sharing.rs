@@ -1,0 +1,192 @@
+//! Receives that the connection shares with others (protocol.md §5.8): taken when a message begins.
+
+use std::sync::Arc;
+
+use wire_edge::{CloseReason, MessageNumber, OperationNumber};
+
+use super::deliver::Stop;
+use super::operation::{InKind, Part};
+use super::{Inbound, Refusal, Surroundings, Verdict, violation};
+use crate::limits::SHARED_WINDOW;
+use crate::pools::Pools;
+use crate::receive_queue::{Posted, ReceiveQueue};
+use crate::{Owner, PostError, SharedReceives};
+
+/// The queue that a connection takes its receives from.
+#[derive(Debug)]
+pub(super) struct Share {
+    queue: Arc<SharedReceives>,
+    /// The first message that was found to lack a receive, while the connection waits for one.
+    lacking: Option<MessageNumber>,
+}
+
+impl Inbound {
+    /// Takes its receives from `queue` from now on. Before any operation, and only of a queue pair: no place in
+    /// the completion queue is promised to receives of others.
+    ///
+    /// # Panics
+    /// If it is no queue pair, or has receives of its own.
+    pub fn share_receives(&mut self, queue: Arc<SharedReceives>) {
+        assert!(self.queue_pair && !self.outlet.promises(), "only queue pairs share receives");
+        assert!(self.receives.is_none(), "the connection has receives of its own");
+        self.share = Some(Box::new(Share { queue, lacking: None }));
+    }
+
+    /// The first message that lacks a receive, if this connection [waits](SharedReceives::next_ready) for one. If
+    /// [`Inbound::is_stalled`] too, all of the message is here, and the peer is to be told nevertheless.
+    pub fn lacks_receive(&self) -> Option<MessageNumber> {
+        self.share.as_ref()?.lacking
+    }
+
+    //= protocol.md: shared.3
+    /// Takes the receive it has waited for, of which [`SharedReceives::next_ready`] spoke, and goes on with
+    /// deliveries that waited for it. The peer is to be told that there are receives again.
+    pub fn on_ready(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
+        let first = self.next_message;
+        if let Some(share) = self.share.as_mut() {
+            share.lacking = None;
+            if around.pools.lists.has_room()
+                && let Some(receive) = share.queue.take_waited_for(&mut around.pools.lists)
+            {
+                share.note_limit(around.pools);
+                own_queue(&mut self.receives, first).add(receive);
+            }
+        }
+        if self.stalled { self.resume(around) } else { Verdict::Accepted }
+    }
+
+    /// Sees to it that there is a receive for a fragment, if it must have one now.
+    #[inline(never)]
+    pub(super) fn see_to_receive(
+        &mut self,
+        pools: &mut Pools,
+        part: &Part<'_>,
+    ) -> Result<(), Verdict> {
+        let number = part.number;
+        let message = match part.kind {
+            InKind::Send { message, .. } => message,
+            // Of a write with an immediate. Which message it is, is known in its turn.
+            _ if self.share.is_some() && number == self.expected => self.next_message,
+            _ => return Ok(()),
+        };
+        match &self.receives {
+            Some(receives) if receives.get(message).is_some() => Ok(()),
+            _ => self.begin_message(pools, number, message),
+        }
+    }
+
+    //= protocol.md: credit.3, shared.2, shared.5
+    /// Sees to it that there are receives for `message`, which a fragment of operation `number` needs, and for all
+    /// before it.
+    pub(super) fn begin_message(
+        &mut self,
+        pools: &mut Pools,
+        number: OperationNumber,
+        message: MessageNumber,
+    ) -> Result<(), Verdict> {
+        let (first, window) = (self.next_message, self.shared_window());
+        let ahead = u32::try_from(message.since(first));
+        let is_granted = ahead.is_ok_and(|ahead| ahead < window);
+        let Some(share) = self.share.as_mut().filter(|_| is_granted) else {
+            // Nobody sends a message before a receive is posted for it: credits say how many are.
+            return Err(violation(CloseReason::ProtocolViolation, number));
+        };
+        let receives = own_queue(&mut self.receives, first);
+        while receives.credit().since(message) <= 0 {
+            let is_modest = number == self.expected || share.leaves_enough(receives.len() as u32);
+            if !is_modest || !pools.lists.has_room() {
+                return Err(Verdict::Refused(Refusal::Pool));
+            }
+            match share.take(pools, self.owner, message) {
+                Some(receive) => receives.add(receive),
+                None => return Err(Verdict::Refused(Refusal::NotReady(message))),
+            }
+        }
+        Ok(())
+    }
+
+    /// The receive that the operation in turn, of which all is here, consumes.
+    #[cold]
+    pub(super) fn receive_in_turn(
+        &mut self,
+        pools: &mut Pools,
+        message: MessageNumber,
+    ) -> Result<Posted, Stop> {
+        let violated = Stop::Peer(CloseReason::ProtocolViolation);
+        if message != self.next_message {
+            return Err(violated);
+        }
+        match self.begin_message(pools, self.expected, message) {
+            Ok(()) => self.receives.as_mut().and_then(|own| own.pop(message)).ok_or(violated),
+            Err(Verdict::Violation { reason, .. }) => Err(Stop::Peer(reason)),
+            Err(_) => Err(Stop::Stalled),
+        }
+    }
+
+    /// Whether the application posts receives for this connection alone.
+    pub(super) const fn check_own_receives(&self) -> Result<(), PostError> {
+        if self.share.is_some() { Err(PostError::ReceivesShared) } else { Ok(()) }
+    }
+
+    //= protocol.md: shared.6
+    /// Gives the receives back that no message has consumed, but for one that was at fault.
+    pub(super) fn give_back(&mut self, pools: &mut Pools) {
+        let Some(share) = self.share.as_mut() else { return };
+        share.lacking = None;
+        let mut own = self.receives.take();
+        // On a queue pair a fault is that of the message in turn.
+        let failed = self.failed.and_then(|(message, error)| {
+            let receive = own.as_mut().and_then(|own| own.pop(message));
+            receive.map(|receive| (receive, error))
+        });
+        let unused = own.iter_mut().flat_map(|own| own.drain()).map(|(_, receive)| receive);
+        if share.queue.take_back(self.owner, &mut pools.lists, unused) {
+            pools.refilled.push(Arc::clone(&share.queue));
+        }
+        if let Some((receive, error)) = failed {
+            self.complete_unused(pools, receive, error);
+        }
+    }
+
+    /// How many messages beyond the last delivered one the peer may send.
+    pub(super) fn shared_window(&self) -> u32 {
+        self.limits.operation_window.min(SHARED_WINDOW)
+    }
+}
+
+impl Share {
+    /// Takes a receive; if there is none for `owner`, it waits.
+    #[inline]
+    fn take(&mut self, pools: &mut Pools, owner: Owner, message: MessageNumber) -> Option<Posted> {
+        while self.lacking.is_none() {
+            if let Some(receive) = self.queue.take(&mut pools.lists) {
+                self.note_limit(pools);
+                return Some(receive);
+            }
+            if self.queue.wait(owner) {
+                self.lacking = Some(message);
+            }
+        }
+        self.lacking = self.lacking.filter(|lacking| lacking.since(message) < 0).or(Some(message));
+        None
+    }
+
+    /// Whether a connection that has `own` receives taken may take another before it needs it. That there is none
+    /// is another matter.
+    fn leaves_enough(&self, own: u32) -> bool {
+        let left = self.queue.left() as u32;
+        left == 0 || Pools::grants_another(own, left)
+    }
+
+    fn note_limit(&self, pools: &mut Pools) {
+        if self.queue.falls_below_limit() {
+            pools.below_limit.push(Arc::clone(&self.queue));
+        }
+    }
+}
+
+/// The receives that a connection has taken.
+#[inline]
+fn own_queue(receives: &mut Option<Box<ReceiveQueue>>, first: MessageNumber) -> &mut ReceiveQueue {
+    receives.get_or_insert_with(|| Box::new(ReceiveQueue::growing(SHARED_WINDOW, first)))
+}

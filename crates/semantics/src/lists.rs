@@ -1,0 +1,100 @@
+//! Lists of pieces of memory that operations and receives under way are made of.
+
+use work::{PieceList, PostError, StoredPieces};
+
+use crate::limits::LISTS_MAX;
+use crate::slab::Slab;
+
+/// Lists, each named by a slot. Memory is taken when lists come and kept for those that come later, so that
+/// an endpoint without any has none.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    stored: Slab<Box<StoredPieces>>,
+    /// Memory of lists that were given up.
+    #[expect(clippy::vec_box, reason = "the memory goes to and fro, and nothing is copied")]
+    spare: Vec<Box<StoredPieces>>,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self { stored: Slab::growing(LISTS_MAX), spare: Vec::new() }
+    }
+}
+
+impl Lists {
+    /// Keeps a copy of `list` under the slot returned.
+    ///
+    /// # Errors
+    /// [`PostError::NoListLeft`] when [`LISTS_MAX`] are kept.
+    pub(crate) fn store(&mut self, list: PieceList<'_>) -> Result<u32, PostError> {
+        let full = PostError::NoListLeft(LISTS_MAX);
+        if !self.has_room() {
+            return Err(full);
+        }
+        let mut kept = self.spare.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
+        kept.store(list);
+        self.stored.insert(kept).map_err(|_| full)
+    }
+
+    /// Whether one more list can be kept.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.stored.room() > 0
+    }
+
+    /// The list under `slot`.
+    ///
+    /// # Panics
+    /// If there is none: a broken invariant of this crate.
+    #[inline]
+    pub(crate) fn get(&self, slot: u32) -> PieceList<'_> {
+        self.stored[slot].list()
+    }
+
+    /// Gives up the list under `slot`, which must be kept.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        self.spare.push(self.stored.remove(slot));
+    }
+
+    /// Lists that are kept.
+    pub(crate) const fn used(&self) -> u32 {
+        self.stored.used()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use work::Piece;
+
+    use super::*;
+
+    fn pieces(lengths: &[u32]) -> Vec<Piece> {
+        lengths.iter().map(|&length| Piece { length, ..Piece::NOTHING }).collect()
+    }
+
+    #[test]
+    fn a_list_is_found_by_its_slot_until_it_is_removed() {
+        let mut lists = Lists::default();
+        let kept = [[5, 6], [7, 8]].map(|lengths| pieces(&lengths));
+        let slots = kept.each_ref().map(|pieces| {
+            let list = PieceList::new(pieces).expect("a list");
+            (list, lists.store(list).expect("room"))
+        });
+        for (list, slot) in slots {
+            assert_eq!(lists.get(slot), list);
+        }
+        lists.remove(slots[0].1);
+        assert_eq!((lists.used(), lists.spare.len()), (1, 1));
+        assert_eq!(lists.get(slots[1].1), slots[1].0);
+    }
+
+    #[test]
+    fn memory_of_a_list_serves_the_next() {
+        let mut lists = Lists::default();
+        let nothing = PieceList::new(&[]).expect("a list");
+        for _ in 0..10 {
+            let slot = lists.store(nothing).expect("room");
+            lists.remove(slot);
+        }
+        assert_eq!((lists.used(), lists.spare.len()), (0, 1));
+    }
+}

@@ -1,0 +1,173 @@
+//! What a queue pair does on this side only: windows, and work that fails here.
+
+use mem::{MemoryAccess, ProtectionDomain, Window};
+use wire_edge::{Flags, OperationNumber, RemoteKey};
+
+use super::{OutKind, OutOperation, Outbound};
+use crate::pools::Pools;
+use crate::slab::NIL;
+use crate::{Operation, OperationError, PostError};
+
+/// Work of which the peer hears nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LocalWork {
+    Bind {
+        replaced: Option<RemoteKey>,
+        key: RemoteKey,
+        window: Option<Window>,
+    },
+    Invalidate {
+        domain: ProtectionDomain,
+        key: RemoteKey,
+    },
+    Done,
+    /// Completes so when all before it is complete.
+    Failed(OperationError),
+}
+
+impl Outbound {
+    //= protocol.md: queue-pair.3
+    /// Accepts an operation that cannot be performed, as its local memory is not there or for whatever other
+    /// reason: it completes with `error` when all before it is complete, and then the connection
+    /// [is faulty](Outbound::is_faulty). Nothing posted behind it is sent.
+    ///
+    /// # Errors
+    /// [`PostError::QueuePairOnly`], [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`].
+    pub fn post_failed(
+        &mut self,
+        pools: &mut Pools,
+        operation: &Operation,
+        error: OperationError,
+    ) -> Result<(), PostError> {
+        self.check_queue_pair()?;
+        self.admit(pools, operation)?;
+        let tells = operation.request.completion_kind();
+        let kind = OutKind::Local { work: LocalWork::Failed(error), tells };
+        let record = self.record_of(operation, (kind, RemoteKey(0), 0), self.next_number);
+        self.append(pools, record);
+        self.complete_ready(pools);
+        Ok(())
+    }
+
+    //= protocol.md: queue-pair.3
+    /// An operation that has begun, or is next to begin, cannot go on for a fault of this side: its memory is gone.
+    /// Those before it go on, it completes with `error` when they are complete, and then the connection
+    /// [is faulty](Outbound::is_faulty). Nothing more of it and of later ones is sent.
+    pub fn fail(&mut self, pools: &mut Pools, number: OperationNumber, error: OperationError) {
+        let is_first = self.fault.is_none_or(|(known, _)| number.since(known) < 0);
+        if self.is_faulty || !is_first || !self.is_under_way(pools, number) {
+            return;
+        }
+        self.fault = Some((number, error));
+        self.blocked = true;
+        self.complete_ready(pools);
+    }
+
+    /// Whether an operation has failed on this side and is complete, as are all before it: the connection must end
+    /// now, and all later operations are to be [flushed](Outbound::flush).
+    pub const fn is_faulty(&self) -> bool {
+        self.is_faulty
+    }
+
+    //= protocol.md: queue-pair.2, queue-pair.3
+    /// How the oldest operation ended, if that was decided on this side.
+    #[cold]
+    pub(super) fn local_result(
+        &self,
+        operation: &OutOperation,
+    ) -> Option<Result<(), OperationError>> {
+        if operation.number.since(self.delivered) > 0 {
+            return None;
+        }
+        match operation.kind {
+            OutKind::Local { work: LocalWork::Done, .. } => Some(Ok(())),
+            OutKind::Local { work: LocalWork::Failed(error), .. } => Some(Err(error)),
+            OutKind::Local { .. } => None,
+            _ => {
+                let (fault, error) = self.fault?;
+                (fault == operation.number).then_some(Err(error))
+            }
+        }
+    }
+
+    //= protocol.md: queue-pair.2
+    /// Does the work at the cursor that is done on this side, up to an operation that the peer must hear of, or to
+    /// work that must wait. Whether any was done, and something else is next.
+    #[cold]
+    pub(super) fn pass_local(&mut self, memory: &MemoryAccess<'_>, pools: &mut Pools) -> bool {
+        let mut has_passed = false;
+        while let Some(operation) = pools.operations.get_mut(self.cursor) {
+            let may_begin = self.fence_lets_begin(operation);
+            let OutKind::Local { ref mut work, .. } = operation.kind else { break };
+            if !may_begin || self.is_halted() {
+                self.blocked = true;
+                return false;
+            }
+            if let Err(error) = work.perform(memory, self.owner.bits()) {
+                *work = LocalWork::Failed(error);
+                self.blocked = true;
+                self.complete_ready(pools);
+                return false;
+            }
+            *work = LocalWork::Done;
+            self.cursor = operation.next;
+            self.backlog_bytes = self.backlog_bytes.saturating_sub(1);
+            has_passed = true;
+        }
+        if !has_passed {
+            return false;
+        }
+        self.unblock();
+        self.complete_ready(pools);
+        self.cursor != NIL && !self.blocked
+    }
+
+    /// Whether what the operation is fenced against is over.
+    fn fence_lets_begin(&self, operation: &OutOperation) -> bool {
+        let is_fenced = operation.flags.contains(Flags::FENCE_BEFORE);
+        let waits = is_fenced || operation.waits_for_answers;
+        !(waits && self.asked > 0 || is_fenced && operation.number.since(self.delivered) > 0)
+    }
+
+    /// Whether the operation with this number was posted, and lacks more than that those before it are complete.
+    fn is_under_way(&self, pools: &Pools, number: OperationNumber) -> bool {
+        let mut slot = self.head;
+        while let Some(operation) = pools.operations.get(slot) {
+            if operation.number == number && !operation.is_local() {
+                return !self.is_done(operation);
+            }
+            slot = operation.next;
+        }
+        false
+    }
+}
+
+impl LocalWork {
+    /// Does the work for a connection.
+    fn perform(&self, memory: &MemoryAccess<'_>, connection: u64) -> Result<(), OperationError> {
+        let table = memory.table();
+        match *self {
+            Self::Bind { replaced, key, window } => {
+                if let Some(replaced) = replaced {
+                    table.unbind(replaced);
+                }
+                let Some(window) = window else { return Ok(()) };
+                table.bind(key, window).map_err(|_| OperationError::WindowBind)
+            }
+            Self::Invalidate { domain, key } => {
+                let ended = table.invalidate(domain, connection, key);
+                ended.map(drop).map_err(|_| OperationError::WindowBind)
+            }
+            Self::Done => Ok(()),
+            Self::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl OutOperation {
+    /// Whether the peer hears nothing of it.
+    #[inline]
+    pub(super) const fn is_local(&self) -> bool {
+        matches!(self.kind, OutKind::Local { .. })
+    }
+}

@@ -1,0 +1,107 @@
+//! Messages for which the peer has no receive.
+
+use wire_edge::{MessageNumber, OperationNumber};
+
+use super::{Carried, CarriedKind, Chain, End, OutKind, OutOperation, Outbound};
+use crate::OperationError;
+use crate::pools::Pools;
+
+impl Outbound {
+    //= protocol.md: queue-pair.4, control.5
+    /// The peer has no receive for this message now. Nothing of that operation and of later ones is sent until
+    /// [`Outbound::on_ready`]: who calls this takes the fragments that are under way back, without a sign of
+    /// congestion, and gives each to [`Outbound::on_returned`] or [`Outbound::on_lost`].
+    ///
+    /// False if that changes nothing: it is known already, or the message was not sent, or is delivered by now, or the
+    /// connection is no queue pair.
+    pub fn on_not_ready(&mut self, pools: &mut Pools, message: MessageNumber) -> bool {
+        if !self.queue_pair {
+            return false;
+        }
+        let Some(number) = self.sent_message(pools, message) else { return false };
+        if self.not_ready.is_some_and(|known| number.since(known) >= 0) {
+            return false;
+        }
+        self.not_ready = Some(number);
+        self.blocked = true;
+        let mut rest = core::mem::replace(&mut self.again, Chain::EMPTY);
+        while !rest.is_empty() {
+            let slot = rest.head;
+            rest.head = pools.retransmissions[slot].next;
+            pools.retransmissions[slot].next = super::NIL;
+            let is_held = self.is_held(&pools.retransmissions[slot].carried);
+            let chain = if is_held { &mut self.held } else { &mut self.again };
+            chain.add(pools, slot, End::Back);
+        }
+        true
+    }
+
+    //= protocol.md: queue-pair.4
+    /// The peer has receives again, or it is time to see whether it has: what was held back is sent.
+    pub fn on_ready(&mut self, pools: &mut Pools) {
+        self.not_ready = None;
+        let held = core::mem::replace(&mut self.held, Chain::EMPTY);
+        self.again.append(pools, held);
+        self.unblock();
+    }
+
+    /// The operation that waits for nothing but a receive of the peer: the peer said that it has none, or has told of
+    /// none, and everything posted before is delivered.
+    pub fn waits_for_receive(&self, pools: &Pools) -> Option<OperationNumber> {
+        if self.fault.is_some() || self.is_faulty {
+            return None;
+        }
+        if self.not_ready.is_some() {
+            return self.not_ready;
+        }
+        let operation = pools.operations.get(self.cursor)?;
+        let lacks_credit =
+            operation.message().is_some_and(|message| message.since(self.peer.credit) >= 0);
+        let is_oldest = operation.number == self.delivered;
+        (lacks_credit && is_oldest && operation.sent == 0).then_some(operation.number)
+    }
+
+    //= protocol.md: queue-pair.5
+    /// The operation that [waits for a receive](Outbound::waits_for_receive) has waited long enough: it fails, as
+    /// [`Outbound::fail`] says.
+    pub fn give_up_on_receive(&mut self, pools: &mut Pools) {
+        if let Some(number) = self.waits_for_receive(pools) {
+            self.fail(pools, number, OperationError::ReceiverNotReady);
+        }
+    }
+
+    /// Whether a fragment waits until the peer is ready.
+    pub fn is_held(&self, carried: &Carried) -> bool {
+        let waiting = self.not_ready.filter(|_| carried.kind == CarriedKind::Request);
+        waiting.is_some_and(|waiting| carried.number.since(waiting) >= 0)
+    }
+
+    /// The operation that takes this message, if it has begun and is not known to be delivered.
+    fn sent_message(&self, pools: &Pools, message: MessageNumber) -> Option<OperationNumber> {
+        let mut slot = self.head;
+        while let Some(operation) = pools.operations.get(slot) {
+            if operation.message() == Some(message) {
+                let has_begun = operation.sent > 0 || operation.all_sent;
+                let is_delivered = operation.number.since(self.delivered) < 0;
+                return (has_begun && !is_delivered).then_some(operation.number);
+            }
+            if slot == self.cursor {
+                break;
+            }
+            slot = operation.next;
+        }
+        None
+    }
+}
+
+impl OutOperation {
+    /// The message it is to the peer, if it takes a receive there.
+    const fn message(&self) -> Option<MessageNumber> {
+        match self.kind {
+            OutKind::Write { message, takes_receive: true, .. } | OutKind::Send { message, .. } => {
+                Some(message)
+            }
+            _ => None,
+        }
+    }
+}

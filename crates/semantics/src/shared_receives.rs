@@ -1,0 +1,269 @@
+//! Receives that several connections take from one queue.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU32, AtomicUsize, fence};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crossbeam_queue::ArrayQueue;
+use mem::RegionId;
+use work::StoredPieces;
+
+use crate::limits::SHARED_RECEIVES_MAX;
+use crate::lists::Lists;
+use crate::receive_queue::{Destination, Posted};
+use crate::{Owner, PieceList, PostError, Receive};
+
+/// A bounded queue of receives for any number of connections of one endpoint (the shared receive queue of verbs).
+///
+/// Any thread posts, without a lock. The thread inside the engine takes, for the message that needs a receive, and
+/// in the order in which they were posted. A connection that finds none waits: it gets one before any that came
+/// later.
+#[derive(Debug)]
+pub struct SharedReceives {
+    posted: ArrayQueue<Entry>,
+    /// Memory of lists of pieces whose receives were taken.
+    spare: ArrayQueue<Box<StoredPieces>>,
+    /// How many connections wait.
+    waiting: AtomicUsize,
+    /// How many receives have come back.
+    returned: AtomicUsize,
+    /// An event is wanted when fewer receives than this are left; 0 if none is.
+    limit: AtomicU32,
+    rare: Mutex<Rare>,
+}
+
+/// What only the thread inside the engine asks for, and only when receives are short or a connection has ended.
+#[derive(Debug, Default)]
+struct Rare {
+    /// Receives that a connection had taken and not consumed when it ended. They are older than any posted.
+    returned: VecDeque<Entry>,
+    /// Connections that wait, the one that has waited longest first.
+    waiters: VecDeque<Owner>,
+}
+
+/// A receive that nobody has taken.
+#[derive(Debug)]
+struct Entry {
+    receive: Receive,
+    /// Where the message goes instead, if it goes to several places.
+    pieces: Option<Box<StoredPieces>>,
+}
+
+impl SharedReceives {
+    /// A queue of `capacity` receives, at least 1 and at most [`SHARED_RECEIVES_MAX`].
+    pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.clamp(1, SHARED_RECEIVES_MAX);
+        Self {
+            posted: ArrayQueue::new(capacity),
+            spare: ArrayQueue::new(capacity),
+            waiting: AtomicUsize::new(0),
+            returned: AtomicUsize::new(0),
+            limit: AtomicU32::new(0),
+            rare: Mutex::default(),
+        }
+    }
+
+    /// Posts a buffer for a message. Whether there is such memory is found out when a message comes.
+    ///
+    /// True if connections wait for it: see to it that [`SharedReceives::next_ready`] is called inside the engine.
+    ///
+    /// # Errors
+    /// [`PostError::ReceiveQueueFull`].
+    pub fn post(&self, receive: Receive) -> Result<bool, PostError> {
+        self.push(Entry { receive, pieces: None })
+    }
+
+    /// Posts pieces of memory, one after the other, for a message; otherwise as [`SharedReceives::post`].
+    ///
+    /// # Errors
+    /// [`PostError::ReceiveQueueFull`].
+    pub fn post_list(&self, list: PieceList<'_>, context: u64) -> Result<bool, PostError> {
+        let receive = Receive { region: RegionId::NONE, offset: 0, length: list.length(), context };
+        self.push(Entry { receive, pieces: Some(self.keep(list)) })
+    }
+
+    /// Receives that nobody has taken.
+    pub fn len(&self) -> usize {
+        self.posted.len() + self.returned.load(Relaxed)
+    }
+
+    /// Whether there is nothing to take.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Receives that can be posted and not taken.
+    pub fn capacity(&self) -> usize {
+        self.posted.capacity()
+    }
+
+    /// Wants to hear once when fewer than `limit` receives are left, through
+    /// [`Pools::take_below_limit`](crate::Pools::take_below_limit); 0 for never. True if fewer are left now, and then
+    /// nothing more is said. Only the thread inside the engine may call it.
+    #[must_use]
+    pub fn arm_limit(&self, limit: u32) -> bool {
+        self.limit.store(limit, Relaxed);
+        self.falls_below_limit()
+    }
+
+    /// The connection that has waited longest for a receive, if there is one for it: have it
+    /// [take it](crate::Inbound::on_ready). To be called until there is none.
+    pub fn next_ready(&self) -> Option<Owner> {
+        if self.waiting.load(SeqCst) == 0 || self.is_empty() {
+            return None;
+        }
+        let mut rare = self.rare();
+        let owner = rare.waiters.pop_front();
+        self.waiting.store(rare.waiters.len(), SeqCst);
+        owner
+    }
+
+    /// Receives that whoever does not wait may take: each that waits will have one.
+    pub(crate) fn left(&self) -> usize {
+        self.len().saturating_sub(self.waiting.load(Relaxed))
+    }
+
+    /// Takes the oldest receive that whoever does not wait may have. `lists` has room for one.
+    #[inline]
+    pub(crate) fn take(&self, lists: &mut Lists) -> Option<Posted> {
+        if self.waiting.load(Relaxed) > 0 && self.left() == 0 {
+            return None;
+        }
+        self.take_waited_for(lists)
+    }
+
+    /// Takes the oldest receive. `lists` has room for one.
+    #[inline]
+    pub(crate) fn take_waited_for(&self, lists: &mut Lists) -> Option<Posted> {
+        let is_plain = self.waiting.load(Relaxed) == 0 && self.returned.load(Relaxed) == 0;
+        let Entry { receive, pieces } =
+            if is_plain { self.posted.pop()? } else { self.take_in_want()? };
+        let Some(pieces) = pieces else { return Some(receive.into()) };
+        let Ok(slot) = lists.store(pieces.list()) else {
+            unreachable!("who takes has looked whether there is room for a list")
+        };
+        // If there is no room for the memory either, it is given back.
+        let _ = self.spare.push(pieces);
+        let Receive { length, context, .. } = receive;
+        Some(Posted { context, length, destination: Destination::List(slot) })
+    }
+
+    /// Has `owner` wait, which must not wait yet. False if there is a receive for it by now.
+    #[cold]
+    pub(crate) fn wait(&self, owner: Owner) -> bool {
+        let mut rare = self.rare();
+        rare.waiters.push_back(owner);
+        self.waiting.store(rare.waiters.len(), SeqCst);
+        // Whoever posts looks for waiters afterwards: if he did before there was this one, his receive is here.
+        fence(SeqCst);
+        if self.len() < rare.waiters.len() {
+            return true;
+        }
+        rare.waiters.pop_back();
+        self.waiting.store(rare.waiters.len(), SeqCst);
+        false
+    }
+
+    /// Whether the event that was wanted is due, which it is once.
+    #[inline]
+    pub(crate) fn falls_below_limit(&self) -> bool {
+        let limit = self.limit.load(Relaxed);
+        let falls = limit != 0 && self.len() < limit as usize;
+        if falls {
+            self.limit.store(0, Relaxed);
+        }
+        falls
+    }
+
+    /// Takes back what a connection that ends has taken and not consumed, oldest first, and forgets that it waits.
+    /// True if there is something for others that wait.
+    pub(crate) fn take_back(
+        &self,
+        owner: Owner,
+        lists: &mut Lists,
+        unused: impl DoubleEndedIterator<Item = Posted>,
+    ) -> bool {
+        let entries = unused.rev().map(|Posted { context, length, destination }| {
+            let (region, offset, pieces) = match destination {
+                Destination::Region { region, offset } => (region, offset, None),
+                Destination::List(slot) => {
+                    let pieces = self.keep(lists.get(slot));
+                    lists.remove(slot);
+                    (RegionId::NONE, 0, Some(pieces))
+                }
+            };
+            Entry { receive: Receive { region, offset, length, context }, pieces }
+        });
+        self.put_back(entries);
+        let mut rare = self.rare();
+        rare.waiters.retain(|waiter| *waiter != owner);
+        self.waiting.store(rare.waiters.len(), SeqCst);
+        !rare.waiters.is_empty() && !self.is_empty()
+    }
+
+    /// Puts receives back, each before all that are there.
+    fn put_back(&self, entries: impl IntoIterator<Item = Entry>) {
+        let mut rare = self.rare();
+        for entry in entries {
+            rare.returned.push_front(entry);
+        }
+        self.returned.store(rare.returned.len(), SeqCst);
+    }
+
+    fn push(&self, entry: Entry) -> Result<bool, PostError> {
+        if self.posted.push(entry).is_err() {
+            return Err(PostError::ReceiveQueueFull(self.capacity() as u32));
+        }
+        // See `wait`.
+        fence(SeqCst);
+        Ok(self.waiting.load(SeqCst) > 0)
+    }
+
+    #[cold]
+    fn take_in_want(&self) -> Option<Entry> {
+        let mut rare = self.rare();
+        let back = rare.returned.pop_front();
+        self.returned.store(rare.returned.len(), SeqCst);
+        back.or_else(|| self.posted.pop())
+    }
+
+    fn keep(&self, list: PieceList<'_>) -> Box<StoredPieces> {
+        let mut kept = self.spare.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
+        kept.store(list);
+        kept
+    }
+
+    fn rare(&self) -> MutexGuard<'_, Rare> {
+        self.rare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_receive_that_came_while_he_was_looking() {
+        let shared = SharedReceives::new(4);
+        let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
+        let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
+        // Looked, and found none. Then one is posted, and nobody waits yet.
+        assert!(shared.take(&mut Lists::default()).is_none());
+        assert_eq!(shared.post(receive), Ok(false));
+        assert!(!shared.wait(first));
+        assert_eq!(shared.take(&mut Lists::default()).map(|taken| taken.context), Some(5));
+        assert!(shared.wait(first) && shared.wait(second));
+        assert_eq!(shared.post(receive), Ok(true));
+        assert_eq!(shared.next_ready(), Some(first));
+    }
+
+    #[test]
+    fn a_queue_has_at_least_one_place_and_not_more_than_there_may_be() {
+        assert_eq!(SharedReceives::new(0).capacity(), 1);
+        let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
+        let shared = SharedReceives::new(1);
+        assert_eq!(shared.post(receive), Ok(false));
+        assert_eq!(shared.post(receive), Err(PostError::ReceiveQueueFull(1)));
+    }
+}

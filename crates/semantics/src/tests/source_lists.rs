@@ -1,0 +1,274 @@
+//! Operations whose bytes come from pieces of memory, or of reads go to such.
+
+use mem::RegionId;
+use wire_edge::RemoteKey;
+
+use super::pair::{
+    Config, Pair, SOURCE_BYTES, Side, assert_completed_in_order, flags, operation, remote,
+};
+use super::requester::{queue_pairs, sends_of, tell};
+use crate::{
+    FragmentPayload, Operation, OperationError, Ordering, Piece, PieceList, PoolUse, PostError,
+    Request, Source,
+};
+
+/// What a request says of the place of its bytes when these are in a list.
+const NOWHERE: Source = Source::Region { region: RegionId::NONE, offset: u64::MAX };
+
+/// A write of any length to the beginning of the peer's memory.
+fn write(pair: &Pair) -> Operation {
+    let (key, address) = remote(pair, 0);
+    operation(Request::Write { source: NOWHERE, key, address }, 0, 0, flags(Ordering::Strict))
+}
+
+/// Pieces of the memory that operations send from, where and how long.
+fn pieces(side: &Side, ranges: &[(u64, u32)]) -> Vec<Piece> {
+    let region = side.source;
+    ranges.iter().map(|&(offset, length)| Piece { region, offset, length }).collect()
+}
+
+fn post(side: &mut Side, operation: &Operation, pieces: &[Piece]) -> Result<(), PostError> {
+    let memory = side.table.access();
+    let list = PieceList::new(pieces).unwrap();
+    side.outbound.post_list(&memory, &mut side.pools, operation, list).map(drop)
+}
+
+#[test]
+fn a_fragment_inside_a_piece_is_not_copied_and_one_that_spans_pieces_is() {
+    let mut pair = queue_pairs(1);
+    let write = write(&pair);
+    let side = &mut pair.sides[0];
+    let list = pieces(side, &[(0, 3000), (5000, 0), (10_000, 3000), (20_000, 100)]);
+    post(side, &write, &list).unwrap();
+    let mut seen = Vec::new();
+    while let Some(fragment) = side.fragment(1020) {
+        let kind = match fragment.payload {
+            FragmentPayload::Outside(_) => "outside",
+            FragmentPayload::Region(..) => "behind the header",
+            FragmentPayload::Pieces => "gathered",
+            _ => "another",
+        };
+        seen.push((fragment.carried.length, kind));
+    }
+    let outside = (1000, "outside");
+    let gathered = (1000, "gathered");
+    // The piece ends where a fragment does, and the other ends with the last.
+    assert_eq!(
+        seen,
+        [outside, outside, outside, outside, outside, outside, (100, "behind the header")]
+    );
+    let list = pieces(side, &[(0, 1500), (10_000, 2500), (20_000, 600), (1, 400)]);
+    post(side, &write, &list).unwrap();
+    seen.clear();
+    while let Some(fragment) = side.fragment(1020) {
+        let is_gathered = matches!(fragment.payload, FragmentPayload::Pieces);
+        seen.push((fragment.carried.length, if is_gathered { "gathered" } else { "outside" }));
+    }
+    assert_eq!(seen, [outside, gathered, outside, outside, gathered]);
+}
+
+#[test]
+fn a_long_rest_of_a_piece_goes_out_uncopied_before_the_next_begins() {
+    let mut pair = queue_pairs(1);
+    let write = write(&pair);
+    let side = &mut pair.sides[0];
+    let list = pieces(side, &[(0, 8000 + 4097), (40_000, 4096), (80_000, 20_000)]);
+    post(side, &write, &list).unwrap();
+    let mut seen = Vec::new();
+    while let Some(fragment) = side.fragment(8020) {
+        let is_gathered = matches!(fragment.payload, FragmentPayload::Pieces);
+        seen.push((fragment.carried.length, is_gathered));
+    }
+    let expected =
+        [(8000, false), (4097, false), (8000, true), (8000, false), (8000, false), (96, false)];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_list_of_nothing_needs_no_memory_and_no_key() {
+    let mut pair = queue_pairs(1);
+    let nothing: [&[(u64, u32)]; 2] = [&[], &[(u64::MAX, 0)]];
+    for (index, ranges) in nothing.into_iter().enumerate() {
+        let request = Request::Write { source: NOWHERE, key: RemoteKey(0), address: 0 };
+        let write = operation(request, index, 77, flags(Ordering::Strict));
+        let list = pieces(&pair.sides[0], ranges);
+        post(&mut pair.sides[0], &write, &list).unwrap();
+    }
+    while !pair.is_idle() {
+        pair.step(&mut |_| {});
+    }
+    pair.poll();
+    assert_completed_in_order(&pair, 2);
+    assert!(pair.sides[0].completions.iter().all(|found| found.bytes == 0));
+}
+
+#[test]
+fn pieces_that_are_not_there_are_refused_and_leave_nothing_behind() {
+    let mut pair = queue_pairs(1);
+    let write = write(&pair);
+    let (key, address) = remote(&pair, 0);
+    let read = Request::Read { sink: RegionId::NONE, sink_offset: 0, key, address };
+    let read = operation(read, 0, 0, flags(Ordering::Relaxed));
+    let side = &mut pair.sides[0];
+    let beyond = pieces(side, &[(0, 8), (SOURCE_BYTES - 7, 8)]);
+    assert!(matches!(post(side, &write, &beyond), Err(PostError::LocalAccess(_))));
+    // Nobody may write there.
+    let constant = pieces(side, &[(0, 8)]);
+    assert!(matches!(post(side, &read, &constant), Err(PostError::LocalAccess(_))));
+    let request = Request::Write { source: NOWHERE, key, address: u64::MAX - 3 };
+    let wraps = operation(request, 0, 0, flags(Ordering::Relaxed));
+    assert!(matches!(post(side, &wraps, &constant), Err(PostError::RemoteRange { .. })));
+    assert_eq!(side.pools.in_use(), PoolUse::default());
+    for _ in 0..super::pair::POOLS.operations {
+        post(side, &write, &constant).unwrap();
+    }
+    let full = post(side, &write, &constant);
+    assert!(matches!(full, Err(PostError::NoOperationLeft(_))));
+    assert_eq!(side.pools.in_use().lists, super::pair::POOLS.operations);
+    side.outbound.flush(&mut side.pools, OperationError::Flushed, None);
+    assert_eq!(side.pools.in_use(), PoolUse::default());
+}
+
+#[test]
+fn memory_that_goes_while_pieces_of_it_are_sent_is_a_fault_of_the_operation() {
+    for length in [100, 900] {
+        let mut pair = queue_pairs(1);
+        let write = write(&pair);
+        let side = &mut pair.sides[0];
+        let list = pieces(side, &[(0, length), (9000, 3000)]);
+        post(side, &write, &list).unwrap();
+        let spanning = side.fragment(1020).expect("there is room");
+        assert!(matches!(spanning.payload, FragmentPayload::Pieces));
+        side.table.deregister(side.source).unwrap();
+        let memory = side.table.access();
+        let gathered = side.pools.gather(&memory, &spanning.carried, &mut Vec::new());
+        assert!(gathered.is_err());
+        let next = side.outbound.next_fragment(&memory, &mut side.pools, 1020);
+        assert!(next.is_err());
+    }
+}
+
+/// Pieces of `length` bytes of the memory that operations send from, each byte of which is the one expected.
+fn filled(pair: &mut Pair, index: usize, length: u32) -> Vec<Piece> {
+    let (mut list, mut left) = (Vec::new(), length);
+    let start = index as u64 * 16_384;
+    let mut at = start;
+    while left > 0 && list.len() < 31 {
+        let part = (pair.random.below(200) as u32).min(left);
+        at += pair.random.below(50) as u64;
+        list.push((at, part));
+        at += u64::from(part);
+        left -= part;
+    }
+    list.push((at, left));
+    let side = &pair.sides[0];
+    let mut value = index as u8;
+    for &(at, part) in &list {
+        let bytes: Vec<u8> = (0..part)
+            .map(|_| {
+                value = value.wrapping_add(7);
+                value
+            })
+            .collect();
+        side.sources.write(at, &bytes);
+    }
+    pieces(side, &list)
+}
+
+#[test]
+fn pieces_arrive_as_one_stretch_of_bytes_however_frames_are_cut_lost_and_repeated() {
+    for seed in 0..200 {
+        let config =
+            Config { queue_pair: true, rooms: &[128, 150, 333, 1020], ..Config::default() };
+        let mut pair = Pair::new(config, seed);
+        let mut lengths = Vec::new();
+        for index in 0..6 {
+            let length = pair.random.below(1200) as u32;
+            lengths.push(length as usize);
+            let list = filled(&mut pair, index, length);
+            let (key, address) = remote(&pair, index as u64 * 1300);
+            let request = if index % 3 == 2 {
+                pair.sides[1].post_receive(index as u64 * 1300, 1300, 0).unwrap();
+                Request::Send { source: NOWHERE }
+            } else {
+                Request::Write { source: NOWHERE, key, address }
+            };
+            let write = operation(request, index, 0, flags(Ordering::Strict));
+            post(&mut pair.sides[0], &write, &list).unwrap();
+        }
+        let mut steps = 0;
+        while !pair.is_idle() {
+            pair.step(&mut |_| {});
+            steps += 1;
+            assert!(steps < 100_000, "no end");
+        }
+        pair.poll();
+        assert_completed_in_order(&pair, 6);
+        let memory = pair.sides[1].bytes();
+        for (index, length) in lengths.into_iter().enumerate() {
+            let placed = &memory[index * 1300..index * 1300 + length];
+            let expected = (1..=length).map(|n| (index as u8).wrapping_add((n * 7) as u8));
+            assert!(expected.eq(placed.iter().copied()), "seed {seed}, operation {index}");
+        }
+        assert_eq!(pair.in_use(), [PoolUse::default(); 2]);
+    }
+}
+
+#[test]
+fn a_read_goes_to_its_pieces_and_touches_nothing_between() {
+    for seed in 0..200 {
+        let config =
+            Config { queue_pair: true, rooms: &[128, 150, 333, 1020], ..Config::default() };
+        let mut pair = Pair::new(config, seed);
+        let bytes: Vec<u8> = (0..2000_u32).map(|n| (n % 251) as u8 + 1).collect();
+        pair.sides[1].memory.write(0, &bytes);
+        let mut list = Vec::new();
+        let (mut at, mut length) = (0, 0);
+        for _ in 0..pair.random.below(12) {
+            let part = pair.random.below(160) as u32;
+            at += 1 + pair.random.below(30) as u64;
+            list.push((at, part));
+            at += u64::from(part);
+            length += part;
+        }
+        let region = pair.sides[0].region.id;
+        let sink: Vec<_> =
+            list.iter().map(|&(offset, length)| Piece { region, offset, length }).collect();
+        let (key, address) = remote(&pair, 0);
+        let request = Request::Read { sink: RegionId::NONE, sink_offset: 5, key, address };
+        let read = operation(request, 0, 9, flags(Ordering::Relaxed));
+        post(&mut pair.sides[0], &read, &sink).unwrap();
+        let mut steps = 0;
+        while !pair.is_idle() {
+            pair.step(&mut |_| {});
+            steps += 1;
+            assert!(steps < 100_000, "no end");
+        }
+        pair.poll();
+        assert_completed_in_order(&pair, 1);
+        assert_eq!(pair.sides[0].completions[0].bytes, length);
+        let mut expected = vec![0; 8192];
+        let mut from = 0;
+        for (at, part) in list {
+            let (at, part) = (at as usize, part as usize);
+            expected[at..at + part].copy_from_slice(&bytes[from..from + part]);
+            from += part;
+        }
+        assert_eq!(pair.sides[0].bytes(), expected, "seed {seed}");
+        assert_eq!(pair.in_use(), [PoolUse::default(); 2]);
+    }
+}
+
+#[test]
+fn an_atomic_has_no_use_for_a_list() {
+    let mut pair = queue_pairs(1);
+    let (key, address) = remote(&pair, 8);
+    let request = Request::FetchAdd { key, address, operand: 1, sink: None };
+    let add = operation(request, 0, 8, flags(Ordering::Relaxed));
+    let side = &mut pair.sides[0];
+    let list = pieces(side, &[(0, 100)]);
+    post(side, &add, &list).unwrap();
+    assert_eq!(side.pools.in_use().lists, 0);
+    assert_eq!(sends_of(side), [0]);
+    tell(side, 1, 0);
+}
