@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use engine::{Closed, ConnectRequest, Event};
+use engine::{Closed, Event};
 use mem::{Buffer, Rights};
-use pair::{Side, connect};
+use pair::{Side, ask, connect};
 use runtime::{Doorbell, Readiness, Runtime};
 use semantics::{Operation, OperationFlags, Request, Source};
 
@@ -139,17 +139,7 @@ fn the_end_of_a_process_is_told_to_its_peers() {
     server.runtime.control(|engine, _, _| engine.listen(0)).expect("not forked");
     let child = in_child(|| {
         let client = Side::new(true);
-        let (link, _) = client.runtime.link_addresses().expect("not forked")[0];
-        let request = ConnectRequest {
-            paths: vec![(link, peer)],
-            service: 0,
-            private_data: Vec::new(),
-            domain: client.domain,
-            queues: client.queue.clone().into(),
-            terms: engine::Terms::default(),
-        };
-        let handle = client.runtime.control(move |engine, _, now| engine.connect(now, request));
-        let handle = handle.expect("not forked").expect("it is asked for");
+        let handle = ask(&client.runtime, client.domain, peer, &client.queue);
         let is_established = move |engine: &mut engine::Engine, _: &mem::MemoryAccess<'_>, _| {
             engine.info(handle).is_some_and(|info| info.established)
         };

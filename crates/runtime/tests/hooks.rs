@@ -1,5 +1,7 @@
 //! What hooks may do, and when they are called.
 
+mod pair;
+
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -9,9 +11,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use delivery::Instant;
-use engine::{ConnectRequest, ConnectionHandle, Engine, Event};
+use engine::{ConnectionHandle, Engine, Event};
 use link::{UdpConfig, UdpLink};
 use mem::{Buffer, MemoryAccess, ProtectionDomain, Rights};
+use pair::ask;
 use runtime::{Doorbell, Hooks, Readiness, Runtime, RuntimeConfig};
 use semantics::{CompletionQueue, Operation, OperationFlags, Request, Source};
 use work::Arm;
@@ -157,17 +160,7 @@ fn accepting() -> (Runtime, Arc<AtomicU32>) {
 /// Connects while both only poll; completions at the client go to `queue`.
 fn connect(client: &Runtime, server: &Runtime, queue: &Arc<CompletionQueue>) -> ConnectionHandle {
     let (_, peer) = server.link_addresses().expect("not forked")[0];
-    let (link, _) = client.link_addresses().expect("not forked")[0];
-    let request = ConnectRequest {
-        paths: vec![(link, peer)],
-        service: 0,
-        private_data: Vec::new(),
-        domain: client.memory().allocate_domain(),
-        queues: Arc::clone(queue).into(),
-        terms: engine::Terms::default(),
-    };
-    let asked = client.control(move |engine, _, now| engine.connect(now, request));
-    let handle = asked.expect("not forked").expect("it is asked for");
+    let handle = ask(client, client.memory().allocate_domain(), peer, queue);
     let is_established = move |engine: &mut Engine, _: &MemoryAccess<'_>, _| {
         engine.info(handle).is_some_and(|info| info.established)
     };

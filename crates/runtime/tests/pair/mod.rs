@@ -4,11 +4,12 @@
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use engine::{ConnectRequest, ConnectionHandle, Event, Terms};
+use engine::{ConnectRequest, ConnectionHandle, Event};
 use link::{Link, UdpConfig, UdpLink};
 use mem::ProtectionDomain;
 use runtime::{Runtime, RuntimeConfig};
 use semantics::CompletionQueue;
+use wire_edge::PeerAddr;
 
 pub(crate) struct Side {
     pub(crate) runtime: Runtime,
@@ -59,6 +60,26 @@ pub(crate) fn connect(client: &Side, server: &Side) -> ConnectionHandle {
     connect_with(client, server, &client.queue)
 }
 
+/// Asks for a connection, with completions going to `queue`.
+pub(crate) fn ask(
+    client: &Runtime,
+    domain: ProtectionDomain,
+    peer: PeerAddr,
+    queue: &Arc<CompletionQueue>,
+) -> ConnectionHandle {
+    let (link, _) = client.link_addresses().expect("not forked")[0];
+    let request = ConnectRequest {
+        paths: vec![(link, peer)],
+        service: 0,
+        private_data: Vec::new(),
+        domain,
+        queues: Arc::clone(queue).into(),
+        terms: engine::Terms::default(),
+    };
+    let connected = client.control(move |engine, _, now| engine.connect(now, request));
+    connected.expect("not forked").expect("it is asked for")
+}
+
 /// Connects, with completions at the client going to `queue`.
 pub(crate) fn connect_with(
     client: &Side,
@@ -66,18 +87,8 @@ pub(crate) fn connect_with(
     queue: &Arc<CompletionQueue>,
 ) -> ConnectionHandle {
     let (_, peer) = server.runtime.link_addresses().expect("not forked")[0];
-    let (link, _) = client.runtime.link_addresses().expect("not forked")[0];
-    let request = ConnectRequest {
-        paths: vec![(link, peer)],
-        service: 0,
-        private_data: Vec::new(),
-        domain: client.domain,
-        queues: Arc::clone(queue).into(),
-        terms: Terms::default(),
-    };
     server.runtime.control(|engine, _, _| engine.listen(0)).expect("not forked");
-    let connected = client.runtime.control(move |engine, _, now| engine.connect(now, request));
-    let handle = connected.expect("not forked").expect("it is asked for");
+    let handle = ask(&client.runtime, client.domain, peer, queue);
     loop {
         client.runtime.drive().expect("not forked");
         server.runtime.drive().expect("not forked");
