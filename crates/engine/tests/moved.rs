@@ -5,7 +5,7 @@ mod pair;
 use std::sync::Arc;
 
 use delivery::LinkId;
-use engine::{Closed, ConnectRequest, DOOR_ANSWER_BYTES_MAX, Door};
+use engine::{Closed, ConnectRequest, DOOR_ANSWER_BYTES_MAX, Door, Terms};
 use pair::{Flight, Host, Pair, address};
 use wire_edge::{Moved, PeerAddr, RejectReason};
 
@@ -26,7 +26,7 @@ fn connect(pair: &mut Pair, service: u32, places: &[PeerAddr]) {
         private_data: b"hello".to_vec(),
         domain: *domain,
         queues: Arc::clone(queue).into(),
-        terms: engine::Terms::default(),
+        terms: Terms::default(),
     };
     pair.hosts[0].connection = Some(engine.connect(pair.now, request).expect("asked for"));
 }

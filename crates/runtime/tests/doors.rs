@@ -2,15 +2,16 @@
 
 mod pair;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use engine::{ConnectRequest, Event};
+use engine::{ConnectRequest, Event, Terms};
 use link::{DoorSocket, Slots, UdpConfig, UdpError};
 use mem::{Buffer, Rights};
 use pair::Side;
-use runtime::{DoorError, Doorbell, Interest, RuntimeConfig};
+use runtime::{DoorError, Doorbell, Interest, Readiness, RuntimeConfig};
 use semantics::{CompletionKind, Operation, OperationFlags, Receive, Request, Source};
 use wire_edge::{Moved, PeerAddr, QueuePairNumber};
 
@@ -98,7 +99,7 @@ fn the_other_process() {
         private_data: Vec::new(),
         domain: client.domain,
         queues: Arc::clone(&client.queue).into(),
-        terms: engine::Terms::default(),
+        terms: Terms::default(),
     };
     let handle = client.runtime.control(move |engine, _, now| engine.connect(now, request));
     let handle = handle.expect("not forked").expect("it is asked for");
@@ -131,4 +132,14 @@ fn a_door_needs_an_address_of_this_host() {
     let elsewhere = SocketAddr::from(([203, 0, 113, 1], 0));
     let opened = side.runtime.open_door(elsewhere, Vec::new());
     assert!(matches!(opened, Err(DoorError::Socket(UdpError::NoSuchAddress { .. }))), "{opened:?}");
+}
+
+#[test]
+fn the_keys_of_doors_are_the_runtimes_own() {
+    let (side, _) = in_a_slot(11);
+    let socket = UdpSocket::bind((LOCAL, 0)).expect("a socket on loopback");
+    let watch = |key| side.runtime.watch_descriptor(socket.as_fd(), key, Readiness::READABLE);
+    assert!(watch(1 << 63).is_err() && watch(u64::MAX).is_err());
+    watch((1 << 63) - 1).expect("it is watched");
+    assert!(side.runtime.unwatch_descriptor(socket.as_fd()));
 }

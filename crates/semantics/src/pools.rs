@@ -117,6 +117,19 @@ impl Pools {
         self.fired.pop()
     }
 
+    /// Puts a completion into a queue of nobody's connection, for which nothing was promised; false if there is no
+    /// room, which overruns the queue.
+    pub fn push(&mut self, queue: &Arc<CompletionQueue>, completion: &Completion) -> bool {
+        match queue.push(completion) {
+            Push::Added => true,
+            Push::Fired => {
+                self.fired.push(Arc::clone(queue));
+                true
+            }
+            Push::NoRoom => false,
+        }
+    }
+
     /// A shared queue with fewer receives than its [limit](SharedReceives::arm_limit): tell who armed it. To be asked
     /// for until there is none.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
@@ -133,19 +146,6 @@ impl Pools {
     #[inline]
     pub const fn has_refilled(&self) -> bool {
         !self.refilled.is_empty()
-    }
-
-    /// Puts a completion into a queue of nobody's connection, for which nothing was promised; false if there is no
-    /// room, which overruns the queue.
-    pub fn push(&mut self, queue: &Arc<CompletionQueue>, completion: &Completion) -> bool {
-        match queue.push(completion) {
-            Push::Added => true,
-            Push::Fired => {
-                self.fired.push(Arc::clone(queue));
-                true
-            }
-            Push::NoRoom => false,
-        }
     }
 
     /// How many records are in use: 0 everywhere when no connection has anything under way.

@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use engine::{ConnectRequest, ConnectionHandle, Event, Terms};
+use engine::{ConnectRequest, ConnectionHandle, Event};
 use link::{Link, UdpConfig, UdpLink};
 use mem::ProtectionDomain;
 use runtime::{Runtime, RuntimeConfig};
