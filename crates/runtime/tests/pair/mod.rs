@@ -74,7 +74,7 @@ pub(crate) fn ask(
         private_data: Vec::new(),
         domain,
         queues: Arc::clone(queue).into(),
-        terms: Terms::default(),
+        terms: engine::Terms::default(),
     };
     let connected = client.control(move |engine, _, now| engine.connect(now, request));
     connected.expect("not forked").expect("it is asked for")
