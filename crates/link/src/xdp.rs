@@ -468,7 +468,8 @@ fn is_about_interface(error: &io::Error) -> bool {
 const MTU_BYTES_MIN: u32 = 256 + ENVELOPE_BYTES as u32;
 /// Frames that are worth sending together: what one call sends on kernels that have a fixed limit.
 const BATCH_FRAMES: u16 = 32;
-/// How long a queue may take to be free after its owner has ended: as long as the kernel's work queue
-/// is busy, which is milliseconds.
-const QUEUE_ATTEMPTS: u32 = 20;
+/// How long a queue may take to be free after its owner has ended: the kernel's work queue does that, and needs the
+/// lock of all interfaces for it. That is milliseconds, but where namespaces come and go the lock may be held for
+/// hundreds of them.
+const QUEUE_ATTEMPTS: u32 = 100;
 const QUEUE_PAUSE: Duration = Duration::from_millis(10);
