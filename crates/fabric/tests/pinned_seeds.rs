@@ -26,6 +26,17 @@ fn seeds_of_classes_that_found_bugs_pass() {
 }
 
 #[test]
+fn seeds_of_queue_pairs_that_found_bugs_pass() {
+    let options = Options { queue_pairs: true, ..Options::default() };
+    for (what, seeds) in PINNED_QUEUE_PAIRS {
+        for &seed in *seeds {
+            let report = torture::run(seed, &options);
+            assert!(report.failure.is_none(), "{what}: {report}");
+        }
+    }
+}
+
+#[test]
 fn soaks_that_found_bugs_pass() {
     for &(what, seed, hours) in SOAKS {
         let options = Options { twice: false, ..Options::default() };
@@ -33,6 +44,12 @@ fn soaks_that_found_bugs_pass() {
         assert!(found.report.failure.is_none(), "{what}: {}", found.report);
     }
 }
+
+/// The same of queue pairs.
+const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
+    ("reads before a denied operation that were not answered", &[76, 144, 393]),
+    ("an operation in turn that waited behind others for which the peer had no room", &[2_418]),
+];
 
 /// Hours of churn, with their seeds, that ended with links or addresses that one end alone knew of.
 const SOAKS: &[(&str, u64, f64)] = &[

@@ -397,10 +397,18 @@ impl Outbound {
     }
 
     //= protocol.md: again.1
-    /// A fragment must be sent again.
+    /// A fragment must be sent again. On a queue pair those of the operation in turn go first: it may be all that the
+    /// peer has room for, and the lists of others are many fragments.
     pub fn on_lost(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
-            self.queue_retransmission(pools, carried, End::Back);
+            let is_first = self.queue_pair
+                && carried.kind == CarriedKind::Request
+                && carried.number == self.delivered;
+            self.queue_retransmission(
+                pools,
+                carried,
+                if is_first { End::Front } else { End::Back },
+            );
         }
     }
 

@@ -215,3 +215,19 @@ fn a_key_is_not_invalidated_where_there_is_no_queue_pair() {
     let invalidate = operation(request, 0, 8, PLAIN);
     assert_eq!(pair.sides[0].post(&invalidate), Err(PostError::QueuePairOnly));
 }
+
+#[test]
+fn what_is_lost_of_the_operation_in_turn_is_sent_again_before_all_else() {
+    let mut pair = queue_pairs(1);
+    let operations: Vec<_> = (0..4).map(|index| write(&pair, index, 0, 8, PLAIN)).collect();
+    let side = &mut pair.sides[0];
+    for operation in &operations {
+        side.post(operation).unwrap();
+    }
+    let fragments: Vec<_> = core::iter::from_fn(|| side.fragment(333)).collect();
+    tell(side, 1, 0);
+    for lost in [3, 2, 1] {
+        side.outbound.on_lost(&mut side.pools, fragments[lost].carried);
+    }
+    assert_eq!(sends_of(side), [1, 3, 2]);
+}
