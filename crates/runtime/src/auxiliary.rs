@@ -1,6 +1,7 @@
 //! Descriptors that are no links: sockets at which strangers knock, streams of another protocol.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -45,15 +46,15 @@ pub(crate) struct Auxiliary {
     inherited: Mutex<Places>,
 }
 
-/// Descriptors, and where a forked child finds them.
+/// Descriptors with their keys, and where a forked child finds them.
 #[derive(Debug, Default)]
 struct Places {
-    taken: Vec<Option<RawFd>>,
+    taken: Vec<Option<(RawFd, u64)>>,
     blocks: Vec<Inherited>,
 }
 
 impl Places {
-    fn add(&mut self, fd: RawFd) {
+    fn add(&mut self, fd: RawFd, key: u64) {
         let free = self.taken.iter().position(Option::is_none);
         let place = free.unwrap_or(self.taken.len());
         if free.is_none() {
@@ -62,21 +63,30 @@ impl Places {
         if self.blocks.len() * SOCKETS <= place {
             self.blocks.push(Inherited::claim());
         }
-        self.set(place, Some(fd));
+        self.set(place, Some((fd, key)));
+    }
+
+    /// The key of a descriptor changes.
+    fn change(&mut self, fd: RawFd, key: u64) {
+        for taken in self.taken.iter_mut().flatten().filter(|taken| taken.0 == fd) {
+            taken.1 = key;
+        }
     }
 
     fn remove(&mut self, fd: RawFd) {
-        if let Some(place) = self.taken.iter().position(|&taken| taken == Some(fd)) {
+        if let Some(place) =
+            self.taken.iter().position(|taken| taken.is_some_and(|taken| taken.0 == fd))
+        {
             self.set(place, None);
         }
     }
 
-    fn set(&mut self, place: usize, fd: Option<RawFd>) {
+    fn set(&mut self, place: usize, watched: Option<(RawFd, u64)>) {
         if let Some(taken) = self.taken.get_mut(place) {
-            *taken = fd;
+            *taken = watched;
         }
         if let Some(block) = self.blocks.get(place / SOCKETS) {
-            block.set(place % SOCKETS, fd);
+            block.set(place % SOCKETS, watched.map(|(fd, _)| fd));
         }
     }
 }
@@ -84,7 +94,7 @@ impl Places {
 impl Auxiliary {
     /// Has `ready` for this descriptor told under `key`; a descriptor that is watched already gets both anew.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
-        let set = self.set()?;
+        let set = self.made()?;
         let mut wanted = libc::epoll_event { events: ready.events(), u64: key };
         let mut change = |how| {
             // SAFETY: `wanted` is read during the call.
@@ -96,23 +106,41 @@ impl Auxiliary {
         match change(libc::EPOLL_CTL_ADD) {
             Ok(()) => {
                 self.watched.fetch_add(1, Ordering::Relaxed);
-                self.places().add(fd.as_raw_fd());
+                self.places().add(fd.as_raw_fd(), key);
                 Ok(())
             }
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => change(libc::EPOLL_CTL_MOD),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                change(libc::EPOLL_CTL_MOD)?;
+                self.places().change(fd.as_raw_fd(), key);
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }
 
     /// Undoes [`Auxiliary::watch`]; false if the descriptor was not watched.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) -> bool {
+        self.unwatch_raw(fd.as_raw_fd())
+    }
+
+    /// Undoes [`Auxiliary::watch`] for all keys of a range.
+    pub(crate) fn unwatch_keys(&self, keys: RangeInclusive<u64>) {
+        let in_range = |&(_, key): &(RawFd, u64)| keys.contains(&key);
+        let watched: Vec<_> =
+            self.places().taken.iter().flatten().copied().filter(in_range).collect();
+        for (fd, _) in watched {
+            self.unwatch_raw(fd);
+        }
+    }
+
+    fn unwatch_raw(&self, fd: RawFd) -> bool {
         let Some(set) = self.fd() else { return false };
         let (how, none) = (libc::EPOLL_CTL_DEL, std::ptr::null_mut());
         // SAFETY: nothing is passed.
-        let is_undone = unsafe { libc::epoll_ctl(set, how, fd.as_raw_fd(), none) } == 0;
+        let is_undone = unsafe { libc::epoll_ctl(set, how, fd, none) } == 0;
         if is_undone {
             self.watched.fetch_sub(1, Ordering::Relaxed);
-            self.places().remove(fd.as_raw_fd());
+            self.places().remove(fd);
         }
         is_undone
     }
@@ -145,7 +173,8 @@ impl Auxiliary {
         self.inherited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self) -> io::Result<RawFd> {
+    /// The set, which is made unless there is one.
+    pub(crate) fn made(&self) -> io::Result<RawFd> {
         if let Some(fd) = self.fd() {
             return Ok(fd);
         }

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
 use engine::{ConnectionHandle, DatagramError, DatagramPort, Emitted, Engine, EngineLinkError};
@@ -18,8 +18,9 @@ use crate::counters::RuntimeCounters;
 use crate::doors::{DOOR_KEYS, DoorError, Doors, group_address};
 use crate::fork::Inherited;
 use crate::hooks::Hooks;
+use crate::machine::{MACHINE_KEYS, Machine, MachineError, MachineId, Machines};
 use crate::park::Waiters;
-use crate::runtime::Doorbell;
+use crate::runtime::{Doorbell, Shared};
 use crate::sleep::{FDS_PER_LINK, Sleeper, Watched};
 use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
 use crate::submission::{HeldBack, Posting, Submissions};
@@ -81,6 +82,14 @@ impl Host {
         }
         let has_news = self.has_news.swap(false, Ordering::AcqRel);
         self.waiters.wake(has_news, &self.status, &self.sleeper);
+    }
+
+    /// Has it told, outside of the cell, that queues have got what they were armed for.
+    #[cold]
+    fn pass_on_fired(&self, queues: impl Iterator<Item = Arc<CompletionQueue>>) {
+        let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);
+        fired.extend(queues);
+        self.has_fired.store(true, Ordering::Relaxed);
     }
 
     /// Whether [`Host::tell_fired`] has something to do.
@@ -169,6 +178,8 @@ pub(crate) struct Driver {
     /// There is no link from this index on.
     links_end: usize,
     pub(crate) doors: Doors,
+    /// Other protocols.
+    pub(crate) machines: Machines,
     /// When a link over shared memory last brought a frame.
     memory_brought_at: Instant,
     /// When descriptors that are no links were last asked for.
@@ -192,6 +203,7 @@ impl Driver {
             links: [const { None }; LINKS_MAX],
             links_end: 0,
             doors: Doors::default(),
+            machines: Machines::new(),
             memory_brought_at: Instant(0),
             auxiliary_at: Instant(0),
             full: 0,
@@ -228,6 +240,11 @@ impl Driver {
             let ready = self.poll_auxiliary(host, caller, now, &memory);
             worked |= ready;
             more |= ready;
+        }
+        if !self.machines.is_empty() {
+            let (machines_worked, waits) = self.turn_machines(host, now, &memory);
+            worked |= machines_worked;
+            more |= waits;
         }
         // What the hooks do goes out with this turn.
         let has_news = worked && self.tell_news(host, now, &memory);
@@ -376,6 +393,38 @@ impl Driver {
         // Its sockets close when nobody looks at them any more.
         drop(attached);
         true
+    }
+
+    /// Puts a further protocol to use.
+    pub(crate) fn attach_machine(
+        &mut self,
+        host: &Host,
+        shared: Weak<Shared>,
+        machine: Box<dyn Machine>,
+    ) -> Result<MachineId, MachineError> {
+        host.sleeper.auxiliary.made().map_err(MachineError::Watch)?;
+        let id = self.machines.attach(shared, machine)?;
+        // Who sleeps may not know the set yet.
+        host.call_watch();
+        Ok(id)
+    }
+
+    /// Machines have their turns; whether they worked, and whether more waits.
+    #[cold]
+    fn turn_machines(
+        &mut self,
+        host: &Host,
+        now: Instant,
+        memory: &TurnAccess<'_>,
+    ) -> (bool, bool) {
+        let progress = self.machines.turn(now, memory.begun());
+        if progress.news {
+            host.has_news.store(true, Ordering::Release);
+        }
+        if !self.machines.fired.is_empty() {
+            host.pass_on_fired(self.machines.fired.drain(..));
+        }
+        (progress.worked, progress.more)
     }
 
     /// A port takes part in a group, by the interface of a link.
@@ -556,7 +605,7 @@ impl Driver {
         (came, more)
     }
 
-    /// Tells the hooks of descriptors that are no links; whether any was ready. An application that polls
+    /// Tells the hooks and machines of descriptors that are no links; whether any was ready. An application that polls
     /// does not ask in every turn.
     #[cold]
     fn poll_auxiliary(
@@ -570,8 +619,9 @@ impl Driver {
             return false;
         }
         self.auxiliary_at = now;
-        let Self { engine, doors, .. } = self;
+        let Self { engine, doors, machines, .. } = self;
         let ready = host.sleeper.auxiliary.poll(|key, ready| match key {
+            MACHINE_KEYS.. => machines.on_descriptor(key, ready),
             DOOR_KEYS.. => doors.receive(engine, memory.begun(), now, key),
             _ => host.hooks.on_descriptor(engine, memory.begun(), now, key, ready),
         });
@@ -664,10 +714,12 @@ impl Driver {
         self.counters.turns += 1;
         // What was put off is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
+        let due = due.min(self.machines.due());
         host.turn_due.store(due.0, Ordering::Relaxed);
         if worked {
             if let Some(queue) = self.engine.take_fired() {
-                self.pass_on_fired(host, queue);
+                let others = std::iter::from_fn(|| self.engine.take_fired());
+                host.pass_on_fired(std::iter::once(queue).chain(others));
             }
             host.worked_at.store(now.0, Ordering::Relaxed);
             self.counters.turns_with_work += 1;
@@ -677,14 +729,6 @@ impl Driver {
                 self.counters.protocol_ns += passed_ns * TURNS_PER_SAMPLE;
             }
         }
-    }
-
-    #[cold]
-    fn pass_on_fired(&mut self, host: &Host, first: Arc<CompletionQueue>) {
-        let mut fired = host.fired.lock().unwrap_or_else(PoisonError::into_inner);
-        fired.push(first);
-        fired.extend(std::iter::from_fn(|| self.engine.take_fired()));
-        host.has_fired.store(true, Ordering::Relaxed);
     }
 
     /// Tells the sleeper what to look at for each link of a set.

@@ -13,6 +13,8 @@
 //! inside the engine puts its operation into a lock-free ring and goes on. Who has send queues of his own
 //! makes each a [`WorkSource`] and [rings](Runtime::ring): work is taken from it as there is room, and none
 //! is ever refused.
+//!
+//! Other protocols than the engine's are [machines](Machine), driven beside it by the same threads.
 #![expect(
     clippy::disallowed_methods,
     reason = "this crate is where time comes from and where threads wait"
@@ -28,6 +30,7 @@ mod driver;
 mod exit;
 mod fork;
 mod hooks;
+mod machine;
 mod park;
 mod progress_thread;
 mod runtime;
@@ -42,6 +45,7 @@ pub use doors::DoorError;
 pub use driver::AttachError;
 pub use fork::Forked;
 pub use hooks::Hooks;
+pub use machine::{Descriptors, Machine, MachineError, MachineId, Progress};
 pub use park::{Interest, Polling};
 pub use runtime::{Doorbell, Runtime, RuntimeConfig, StartError, SubmitError};
 pub use source::{Bell, Posted, Rest, WorkSource};

@@ -27,6 +27,7 @@ use crate::driver::{AttachError, Caller, Driver, Host};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
+use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::sleep::{Sleeper, entropy};
@@ -449,6 +450,42 @@ impl Runtime {
         self.shared.command(move |driver, _host, _now, _memory| driver.link_statistics(link))
     }
 
+    /// Puts a further protocol to use: it is driven beside the engine, by the same threads.
+    ///
+    /// # Errors
+    /// [`MachineError`], one for each cause. The machine is dropped then.
+    pub fn attach_machine(&self, machine: Box<dyn Machine>) -> Result<MachineId, MachineError> {
+        let shared = Arc::downgrade(&self.shared);
+        self.shared.command(move |driver, host, _now, _memory| {
+            driver.attach_machine(host, shared, machine)
+        })?
+    }
+
+    /// Takes a protocol out of use and gives it back. Its descriptors are watched no more.
+    ///
+    /// # Errors
+    /// [`MachineError::NotThere`] if it is none of this runtime any more.
+    pub fn detach_machine(&self, id: MachineId) -> Result<Box<dyn Machine>, MachineError> {
+        self.shared.command(move |driver, host, _now, _memory| {
+            driver.machines.detach(&host.sleeper.auxiliary, id)
+        })?
+    }
+
+    /// Runs `work` with a machine inside the engine, soon, and waits for its result: the control path. A turn of the
+    /// machine follows.
+    ///
+    /// # Errors
+    /// [`MachineError::NotThere`] if it is none of this runtime any more, or no `M`.
+    pub fn with_machine<M: Machine, R: Send + 'static>(
+        &self,
+        id: MachineId,
+        work: impl FnOnce(&mut M, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
+    ) -> Result<R, MachineError> {
+        self.shared.command(move |driver, _host, now, memory| {
+            driver.machines.get(id).map(|machine| work(machine, memory, now))
+        })?
+    }
+
     /// Has the hooks told, under `key`, when a descriptor that is no link is ready, or for something else than
     /// before. It must be [unwatched](Runtime::unwatch_descriptor) before it is closed. Keys from 2^63 on are the runtime's
     /// own.
@@ -533,7 +570,7 @@ pub(crate) struct Shared {
     cell: ProgressCell<Driver>,
     queue_owner: u64,
     pub(crate) host: Host,
-    home: HomeProcess,
+    pub(crate) home: HomeProcess,
     polling: Polling,
     outside: OutsideCounters,
     pub(crate) is_stopping: AtomicBool,
@@ -556,7 +593,7 @@ impl Shared {
         }
     }
 
-    /// Closes the connections of these endpoints, and waits until their peers have heard of it and of all
+    /// Closes the connections of these endpoints and their machines, and waits until their peers have heard of it and of all
     /// that was delivered: for [`PARTING`] at most, as the process is about to end.
     pub(crate) fn part(endpoints: &[Arc<Self>]) {
         let is_ours = |endpoint: &&Arc<Self>| endpoint.home.check().is_ok();
@@ -566,6 +603,7 @@ impl Shared {
             let host = &endpoint.host;
             lock(&host.commands).push(Box::new(|driver, _host, now, _memory| {
                 driver.engine.close_all(now);
+                driver.machines.close(now);
                 driver.hasten();
             }));
             host.has_commands.store(true, Ordering::Release);
@@ -589,7 +627,7 @@ impl Shared {
         let mut is_closing = true;
         inside.drive(ROUNDS_INLINE, |driver| {
             let more = driver.turn(&self.host, Caller::Watch).more;
-            is_closing = driver.engine.is_closing();
+            is_closing = driver.engine.is_closing() || driver.machines.are_closing();
             more
         });
         is_closing

@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use delivery::Instant;
 use engine::{Closed, Event};
-use mem::{Buffer, Rights};
+use mem::{Buffer, MemoryAccess, Rights};
 use pair::{Side, ask, connect};
-use runtime::{Doorbell, Readiness, Runtime};
+use runtime::{Descriptors, Doorbell, Machine, Progress, Readiness, Runtime};
 use semantics::{Operation, OperationFlags, Request, Source};
 
 /// Writes to an endpoint of the child's own from another; whether that succeeds.
@@ -131,6 +132,77 @@ fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
     again.expect("the address is free when the endpoint is gone");
 }
 
+/// A protocol that says goodbye, in its own time.
+struct Polite {
+    stream: UnixStream,
+    /// When it does.
+    due: Instant,
+    is_closing: bool,
+}
+
+impl Polite {
+    fn new(stream: UnixStream) -> Self {
+        Self { stream, due: Instant::NEVER, is_closing: false }
+    }
+}
+
+impl Machine for Polite {
+    fn attached(&mut self, descriptors: Descriptors) {
+        let watching = descriptors.watch(self.stream.as_fd(), 1, Readiness::READABLE);
+        watching.expect("it is watched");
+    }
+
+    fn turn(&mut self, now: Instant, _memory: &MemoryAccess<'_>) -> Progress {
+        if self.due <= now {
+            self.stream.write_all(b"bye").expect("there is room");
+            (self.due, self.is_closing) = (Instant::NEVER, false);
+        }
+        Progress { due: self.due, ..Progress::NONE }
+    }
+
+    fn on_descriptor(&mut self, _key: u64, _ready: Readiness) {}
+
+    fn close(&mut self, now: Instant) {
+        (self.due, self.is_closing) = (now.after_ns(1_000_000), true);
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+}
+
+#[test]
+fn a_machine_has_the_time_to_tell_its_peers_that_the_process_ends() {
+    let _alone = alone();
+    let (ours, theirs) = UnixStream::pair().expect("two sockets");
+    let child = in_child(|| {
+        let side = Side::new(false);
+        side.runtime.attach_machine(Box::new(Polite::new(theirs))).expect("it is attached");
+        // SAFETY: ends the process with the handlers of this library, which drops nothing.
+        unsafe { libc::exit(0) }
+    });
+    assert_eq!(status_of(child), 0);
+    let mut told = [0; 3];
+    ours.set_nonblocking(true).expect("a socket");
+    (&ours).read_exact(&mut told).expect("it has been told");
+    assert_eq!(&told, b"bye");
+}
+
+#[test]
+fn a_child_does_not_keep_what_a_machine_of_its_parent_watches() {
+    let _alone = alone();
+    let (ours, theirs) = UnixStream::pair().expect("two sockets");
+    let (wait, go) = UnixStream::pair().expect("two sockets");
+    let side = Side::new(false);
+    side.runtime.attach_machine(Box::new(Polite::new(theirs))).expect("it is attached");
+    let child = in_child(|| (&wait).read_exact(&mut [0]).is_ok());
+    drop(side);
+    // While the child runs.
+    assert_eq!((&ours).read(&mut [0]).expect("a stream"), 0);
+    (&go).write_all(b"x").expect("the child waits");
+    assert_eq!(status_of(child), 0);
+}
+
 #[test]
 fn the_end_of_a_process_is_told_to_its_peers() {
     let _alone = alone();
@@ -140,7 +212,7 @@ fn the_end_of_a_process_is_told_to_its_peers() {
     let child = in_child(|| {
         let client = Side::new(true);
         let handle = ask(&client.runtime, client.domain, peer, &client.queue);
-        let is_established = move |engine: &mut engine::Engine, _: &mem::MemoryAccess<'_>, _| {
+        let is_established = move |engine: &mut engine::Engine, _: &MemoryAccess<'_>, _| {
             engine.info(handle).is_some_and(|info| info.established)
         };
         while !client.runtime.control(is_established).expect("not forked") {}
