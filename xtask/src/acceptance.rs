@@ -67,8 +67,8 @@ enum Probe {
     /// The number at `count` is how many things were tried; the exit status of the command says
     /// that none failed.
     AllSucceed { arguments: &'static [&'static str], count: &'static str },
-    /// Minutes of fuzzing without a crash.
-    Fuzz { seconds_quick: u32, seconds_full: u32 },
+    /// Minutes of fuzzing without a crash, of all targets if none is named.
+    Fuzz { targets: &'static [&'static str], seconds_quick: u32, seconds_full: u32 },
     /// The worst point of `ethernot sim policies`.
     Policies { arguments: &'static [&'static str] },
     /// Own throughput against that by `MultiEdge`'s rules, of the worst of the points: the median of several

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz --seconds N`: every target of `fuzz/` in turn.
+//! `cargo xtask fuzz --seconds N [TARGET...]`: targets of `fuzz/` in turn, all of them if none is named.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -11,13 +11,14 @@ const TARGET_SECONDS_MIN: u64 = 5;
 
 /// Divides the time among the targets and runs them; fails at the end if any of them crashed.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
-    let seconds = match arguments {
-        [flag, value] if flag == "--seconds" => value.parse::<u64>().ok(),
-        _ => None,
-    }
-    .ok_or_else(|| XtaskError::Usage { what: "fuzz needs --seconds N".into() })?;
+    let (seconds, wanted) = match arguments {
+        [flag, value, wanted @ ..] if flag == "--seconds" => (value.parse::<u64>().ok(), wanted),
+        _ => (None, [].as_slice()),
+    };
+    let seconds =
+        seconds.ok_or_else(|| XtaskError::Usage { what: "fuzz needs --seconds N".into() })?;
 
-    let targets = targets(&workspace.root)?;
+    let targets = chosen(targets(&workspace.root)?, wanted)?;
     if targets.is_empty() {
         println!("skipped: no fuzz targets yet (fuzz/fuzz_targets/*.rs)");
         return Ok(ExitCode::SUCCESS);
@@ -77,6 +78,16 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>, XtaskError> {
     Ok(names)
 }
 
+/// Those that are wanted: all of them if none is named.
+fn chosen(targets: Vec<String>, wanted: &[String]) -> Result<Vec<String>, XtaskError> {
+    if let Some(unknown) = wanted.iter().find(|name| !targets.contains(name)) {
+        let what = format!("no fuzz target `{unknown}`; there are: {}", targets.join(", "));
+        return Err(XtaskError::Usage { what });
+    }
+    let is_wanted = |target: &String| wanted.is_empty() || wanted.contains(target);
+    Ok(targets.into_iter().filter(is_wanted).collect())
+}
+
 /// Folders of inputs to begin with. What is found goes to the first, which is nobody's source.
 fn corpora(root: &Path, target: &str) -> Result<Vec<PathBuf>, XtaskError> {
     let found = root.join("fuzz/target/corpus").join(target);
@@ -119,5 +130,19 @@ impl Compiler {
         };
         command.arg("fuzz");
         command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_that_are_named_are_run_and_otherwise_all() {
+        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let known = owned(&["a", "b", "c"]);
+        assert_eq!(chosen(known.clone(), &[]).expect("all"), known);
+        assert_eq!(chosen(known.clone(), &owned(&["c"])).expect("one"), owned(&["c"]));
+        assert!(matches!(chosen(known, &owned(&["c", "d"])), Err(XtaskError::Usage { .. })));
     }
 }

@@ -27,7 +27,8 @@ usage: cargo xtask COMMAND
   acceptance NAME [--quick] [--against COMMIT]
                              measure a suite of bounds; prints a table, always exits 0
   dissector                  regenerate tools/wireshark/ethernot.lua
-  fuzz --seconds N           run every fuzz target in turn, N seconds in all
+  fuzz --seconds N [TARGET...]
+                             run every fuzz target in turn, or those named, N seconds in all
   deny                       check licences, known faults and sources of crates (needs cargo-deny)
   loom                       run the models of threads, in every interleaving
   miri                       interpret the tests of the crates that only compute (needs nightly)

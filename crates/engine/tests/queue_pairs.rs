@@ -69,7 +69,8 @@ fn request(pair: &Pair, what: u64, key: RemoteKey) -> (Request, u32) {
 //= protocol.md: fault.1, fault.3, close.4, close.7
 #[test]
 fn a_bad_key_fails_its_operation_and_none_before_it() {
-    for seed in 0..1000 {
+    let seeds = 1000;
+    for seed in 0..seeds {
         let mut random = Random::new(seed);
         let mut pair = queue_pair(2);
         for context in 0..100 {
@@ -116,6 +117,7 @@ fn a_bad_key_fails_its_operation_and_none_before_it() {
         assert_eq!(pair.hosts.each_ref().map(|host| host.engine.connection_count()), [0, 0]);
         pair.assert_idle();
     }
+    println!("figure: bad keys in their order: {seeds}");
 }
 
 //= protocol.md: queue-pair.3
@@ -247,6 +249,50 @@ fn messages_beyond_the_receives_of_a_shared_queue_wait_and_none_is_lost() {
         }
         assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
     }
+}
+
+//= protocol.md: shared.3, shared.4
+#[test]
+fn no_connection_of_a_thousand_starves_at_a_shared_queue() {
+    const CONNECTIONS: usize = 1000;
+    const EACH: u64 = 6;
+    let (mut pair, shared, handles) = sharing(CONNECTIONS, 1);
+    let mut random = Random::new(1);
+    for message in 0..EACH {
+        for (number, [sender, _]) in (0..).zip(&handles) {
+            pair.hosts[0].connection = *sender;
+            let source = pair.source(0, 0);
+            // The length tells whose it is.
+            let (request, length) = (Request::Send { source }, number);
+            pair.post(0, request, length, u64::from(number) * EACH + message);
+        }
+    }
+    let (mut received, mut of_each, mut idle) = (0, vec![0; CONNECTIONS], 0);
+    let (mut sent, mut starved) = (0, None);
+    while received < CONNECTIONS as u64 * EACH && idle < 500 {
+        let more = random.below(200);
+        post_shared(&mut pair, &shared, more);
+        pair.run_for(SECOND_NS / 100);
+        let before = received;
+        for done in pair.done(1) {
+            assert_eq!(done.result, Ok(()));
+            of_each[done.bytes as usize] += 1;
+            received += 1;
+        }
+        sent += pair.done(0).iter().filter(|done| done.result.is_ok()).count() as u64;
+        if received >= CONNECTIONS as u64 * EACH / 2 {
+            starved.get_or_insert_with(|| of_each.iter().filter(|&&had| had == 0).count());
+        }
+        idle = if received == before { idle + 1 } else { 0 };
+    }
+    pair.run_for(SECOND_NS);
+    sent += pair.done(0).iter().filter(|done| done.result.is_ok()).count() as u64;
+    let lost = CONNECTIONS as u64 * EACH - received.min(sent);
+    // Half of all messages were received, so each had its turn twice or thrice.
+    let starved = starved.unwrap_or(CONNECTIONS);
+    println!("figure: starved or lost: {}", starved as u64 + lost);
+    assert_eq!((starved, lost), (0, 0));
+    assert!(of_each.iter().all(|&had| had == EACH));
 }
 
 //= protocol.md: queue-pair.4

@@ -5,13 +5,14 @@ mod copy;
 #[expect(dead_code, reason = "other tests do more with hosts")]
 mod hosts;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ethernot::{Closed, ConnectOptions, Endpoint, Terms};
 use hosts::{Host, LIMIT};
 use nix::sys::signal::Signal;
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long it took is printed, not judged")]
 fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
     if let Some(address) = copy::told() {
         serve_until_killed(&address);
@@ -32,12 +33,14 @@ fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
     // They have compared their links and come to rest.
     let none = connections[0].wait_completion(Some(Duration::from_millis(3_500)));
     assert!(none.expect("not forked").is_none());
+    let killed_at = Instant::now();
     copy::end(process, Signal::SIGKILL);
     // Before an ordinary connection would ask whether the peer is there.
     for connection in connections {
         let closed = connection.wait_closed(Some(LIMIT)).expect("not forked");
         assert!(matches!(closed, Some((Closed::Refused(_), _))), "{closed:?}");
     }
+    println!("figure: killed peer noticed over UDP: {}", killed_at.elapsed().as_millis());
 }
 
 fn serve_until_killed(address: &str) -> ! {

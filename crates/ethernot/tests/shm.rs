@@ -4,7 +4,7 @@
 mod copy;
 mod pair;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ethernot::{Closed, ConnectOptions, Endpoint, EndpointBuilder, OperationOptions, Rights};
 use nix::sys::signal::Signal;
@@ -112,6 +112,7 @@ fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long it took is printed, not judged")]
 fn an_idle_connection_over_memory_ends_when_its_peer_is_killed() {
     if copy::told().is_some() {
         serve_until_killed();
@@ -132,12 +133,14 @@ fn an_idle_connection_over_memory_ends_when_its_peer_is_killed() {
     // They have compared their links and come to rest: nothing is said before the next keep-alive.
     let none = connections[0].wait_completion(Some(Duration::from_millis(3_500)));
     assert!(none.expect("not forked").is_none());
+    let killed_at = Instant::now();
     copy::end(server, Signal::SIGKILL);
     // Sooner than the connections would ask whether the peer is there.
     for connection in connections {
         let closed = connection.wait_closed(Some(LIMIT)).expect("not forked");
         assert!(matches!(closed, Some((Closed::Refused(_), _))), "{closed:?}");
     }
+    println!("figure: killed peer noticed over shared memory: {}", killed_at.elapsed().as_millis());
 }
 
 /// Whether this process maps memory that a link shares.

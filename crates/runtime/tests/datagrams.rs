@@ -5,7 +5,9 @@ mod pair;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use delivery::LinkId;
 use engine::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
@@ -180,6 +182,93 @@ fn a_burst_of_datagrams_of_all_sizes_arrives_over_udp() {
         let placed = two.read(context * 2000 + ROUTE_BYTES, length_of(context));
         assert_eq!(placed, one.read(context, length_of(context)));
     }
+}
+
+/// Posts as many receives as a port has, then each again as its datagram comes, until it is told to stop; how many
+/// came.
+fn receive_all(end: &End, stops: &AtomicBool) -> u64 {
+    let (port, region) = (end.port, end.region.id);
+    let receive =
+        move |at: u64| Receive { region, offset: at % 256 * 128, length: 104, context: at };
+    let post_from = |first: u64, count: u64| {
+        let posted = end.side.runtime.control(move |engine, memory, _| {
+            for at in first..first + count {
+                engine.post_datagram_receive(memory, port, receive(at)).expect("posted");
+            }
+        });
+        posted.expect("not forked");
+    };
+    post_from(0, 256);
+    let mut received = 0;
+    while !stops.load(Ordering::Relaxed) {
+        end.side.runtime.drive().expect("not forked");
+        let came = std::iter::from_fn(|| end.side.queue.poll()).count() as u64;
+        if came > 0 {
+            post_from(received, came);
+            received += came;
+        }
+    }
+    received
+}
+
+/// Posts bursts of datagrams of 64 B; millions a second of them that were handed to the network.
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn rate_of_sending(from: &End, to: &End, bursts: u64) -> f64 {
+    let (link, _) = from.side.runtime.link_addresses().expect("not forked")[0];
+    let datagram = OutgoingDatagram {
+        link,
+        to: to.address(),
+        destination: to.port.number(),
+        key: KEY,
+        immediate: None,
+        solicited: false,
+        signalled: true,
+        context: 0,
+    };
+    let (port, region) = (from.port, from.region.id);
+    let began = Instant::now();
+    let (mut posted, mut done) = (0, 0);
+    while done < bursts * BURST {
+        if posted < bursts * BURST && posted - done < 2 * BURST {
+            let burst = from.side.runtime.control(move |engine, memory, _| {
+                for at in 0..BURST {
+                    let pieces = [Piece { region, offset: at * 64, length: 64 }];
+                    let list = PieceList::new(&pieces).expect("a list");
+                    engine.post_datagram(memory, port, &datagram, list).expect("posted");
+                }
+            });
+            burst.expect("not forked");
+            posted += BURST;
+        }
+        from.side.runtime.drive().expect("not forked");
+        done += std::iter::from_fn(|| from.side.queue.poll()).count() as u64;
+    }
+    done as f64 / began.elapsed().as_secs_f64() / 1e6
+}
+
+/// Datagrams that are posted together.
+const BURST: u64 = 64;
+
+#[test]
+#[ignore = "prints a figure; run it in release mode with --ignored --nocapture"]
+fn datagrams_that_one_thread_sends() {
+    let udp = || {
+        let bound = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
+        Box::new(bound.expect("a socket on loopback")) as Box<dyn Link>
+    };
+    let (one, two) = (End::new(udp(), 1), End::new(udp(), 2));
+    let (rounds, bursts) = (9, 4_000);
+    let stops = AtomicBool::new(false);
+    let (mut rates, received) = thread::scope(|scope| {
+        let receiver = scope.spawn(|| receive_all(&two, &stops));
+        let rates: Vec<f64> = (0..rounds).map(|_| rate_of_sending(&one, &two, bursts)).collect();
+        stops.store(true, Ordering::Relaxed);
+        (rates, receiver.join().expect("it receives"))
+    });
+    rates.sort_by(f64::total_cmp);
+    let sent = rounds * bursts * BURST;
+    println!("from {:.2} to {:.2}; {received} of {sent} received", rates[0], rates[8]);
+    println!("figure: datagrams sent: {:.3}", rates[4]);
 }
 
 /// A datagram for all members of a group.

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
+use std::time;
 
 use delivery::Instant;
 use engine::{ConnectionHandle, Engine};
@@ -92,6 +93,11 @@ impl Setting {
     /// The first connection has room for one completion. All connections share room for fewer operations
     /// than are posted.
     fn new() -> Self {
+        Self::with_room(1)
+    }
+
+    /// The first connection has room for so many completions.
+    fn with_room(places_of_first: usize) -> Self {
         let mut config = RuntimeConfig::from_entropy().expect("entropy");
         config.progress_thread = false;
         config.engine.pools.operations = 100;
@@ -100,7 +106,7 @@ impl Setting {
             server.runtime.memory().register(server.domain, Buffer::new(64), Rights::REMOTE_WRITE);
         let region = region.expect("it is registered");
         let source = |index| {
-            let places = if index == 0 { 1 } else { EACH as usize };
+            let places = if index == 0 { places_of_first } else { EACH as usize };
             let completions = Arc::new(CompletionQueue::new(places));
             Arc::new(Queue {
                 bell: Bell::new(),
@@ -228,4 +234,42 @@ fn what_was_put_off_goes_with_the_next_poll() {
     assert!(source.waiting.lock().expect("nobody panics").is_empty());
     let counters = setting.client.runtime.counters().expect("not forked");
     assert_eq!(counters.pulled, 10);
+}
+
+/// The seconds until the other fifteen connections have done what one thread posts to all sixteen, of which the
+/// first is polled or blocked.
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn seconds_of_fifteen(is_blocked: bool) -> f64 {
+    let setting = Setting::with_room(if is_blocked { 1 } else { EACH as usize });
+    let polled = usize::from(is_blocked);
+    let poll = |done: &mut u64| {
+        setting.drive();
+        for (index, source) in setting.sources.iter().enumerate().skip(polled) {
+            while source.poll().is_some() {
+                *done += u64::from(index > 0);
+            }
+        }
+    };
+    let began = time::Instant::now();
+    let mut done = 0;
+    for context in 0..EACH {
+        for source in &setting.sources {
+            setting.post(source, context);
+        }
+        poll(&mut done);
+    }
+    while done < EACH * u64::from(CONNECTIONS - 1) {
+        poll(&mut done);
+    }
+    began.elapsed().as_secs_f64()
+}
+
+#[test]
+#[ignore = "prints a figure; run it in release mode with --ignored --nocapture"]
+fn fifteen_connections_beside_a_blocked_one() {
+    let mut ratios: Vec<f64> =
+        (0..101).map(|_| seconds_of_fifteen(true) / seconds_of_fifteen(false)).collect();
+    ratios.sort_by(f64::total_cmp);
+    println!("quartiles {:.3} and {:.3}", ratios[25], ratios[75]);
+    println!("figure: fifteen beside a blocked one: {:.3}", ratios[50]);
 }

@@ -11,20 +11,21 @@ pub(super) struct Tests {
     pub(super) target: &'static str,
     /// A part of their names.
     pub(super) part: &'static str,
-    /// The same in a quick run; none where they take too long for one.
+    /// The same in a quick run; none where they take too long for one. If it is another part, tests that are
+    /// ignored are left to a full run.
     pub(super) part_quick: Option<&'static str>,
 }
 
 impl Tests {
-    /// Arguments of `cargo`. Tests that are ignored because they take long are run in a full run.
+    /// Arguments of `cargo`. Ignored tests are run in a full run, and in a quick one that runs the same.
     pub(super) fn arguments(self, quick: bool) -> Result<Vec<String>, Failure> {
         let Self { package, target, part, part_quick } = self;
-        let part = if quick { part_quick } else { Some(part) };
-        let part = part.ok_or_else(|| Failure::CannotRun("run without --quick".into()))?;
+        let chosen = if quick { part_quick } else { Some(part) };
+        let chosen = chosen.ok_or_else(|| Failure::CannotRun("run without --quick".into()))?;
         let mut arguments =
-            vec!["test", "--release", "--quiet", "--package", package, target, part];
+            vec!["test", "--release", "--quiet", "--package", package, target, chosen];
         arguments.extend(["--", "--nocapture"]);
-        if !quick {
+        if chosen == part {
             arguments.push("--include-ignored");
         }
         Ok(arguments.into_iter().map(str::to_owned).collect())
@@ -76,5 +77,15 @@ mod tests {
         assert!(full.contains(&"--include-ignored".to_owned()), "{full:?}");
         let quick = Tests { part_quick: Some("short"), ..tests }.arguments(true).expect("so too");
         assert!(quick.contains(&"short".to_owned()) && !quick.contains(&"long".to_owned()));
+        assert!(!quick.contains(&"--include-ignored".to_owned()), "{quick:?}");
+    }
+
+    #[test]
+    fn ignored_tests_that_a_quick_run_has_time_for_are_run_in_it() {
+        let part_quick = Some("measured");
+        let tests = Tests { package: "a", target: "--lib", part: "measured", part_quick };
+        assert_eq!(tests.arguments(true), tests.arguments(false));
+        let quick = tests.arguments(true).expect("they are run");
+        assert!(quick.contains(&"--include-ignored".to_owned()), "{quick:?}");
     }
 }

@@ -86,8 +86,8 @@ impl<'a> Runner<'a> {
                 let result = self.result(arguments)?;
                 number(&result, count).map(Found::plain)
             }
-            Probe::Fuzz { seconds_quick, seconds_full } => {
-                fuzz(if self.quick { seconds_quick } else { seconds_full })
+            Probe::Fuzz { targets, seconds_quick, seconds_full } => {
+                fuzz(targets, if self.quick { seconds_quick } else { seconds_full })
             }
             Probe::Policies { arguments } => sender::policies(&self.result(arguments)?),
             Probe::Rules { arguments, points } => sender::rules(self, arguments, points),
@@ -213,14 +213,16 @@ fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, F
 }
 
 /// Fuzzes for so long, by this program itself: the targets are built with another toolchain.
-fn fuzz(seconds: u32) -> Result<Found, Failure> {
+fn fuzz(targets: &[&str], seconds: u32) -> Result<Found, Failure> {
     if crate::fuzz::Compiler::installed().is_none() {
         return Err(Failure::CannotRun("cargo-fuzz is missing".into()));
     }
-    eprintln!("-- cargo xtask fuzz --seconds {seconds}");
+    eprintln!("-- cargo xtask fuzz --seconds {seconds} {}", targets.join(" "));
     let own = std::env::current_exe()
         .map_err(|cause| Failure::CannotRun(format!("cannot find this program: {cause}")))?;
-    let output = run(Command::new(own).args(["fuzz", "--seconds", &seconds.to_string()]))?;
+    let seconds_text = seconds.to_string();
+    let arguments = ["fuzz", "--seconds", &seconds_text];
+    let output = run(Command::new(own).args(arguments).args(targets))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or("no message").to_owned();
     match (output.status.success(), last.contains("crashed")) {

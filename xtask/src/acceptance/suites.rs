@@ -1,6 +1,7 @@
 //! The suites: what is promised, and where the figures come from.
 
 mod engine_house;
+mod queue_pairs;
 mod raw_links;
 mod sender;
 
@@ -10,6 +11,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "edge-engine", rows: EDGE_ENGINE, against: None },
     Suite { name: "engine-house", rows: engine_house::ROWS, against: Some("HEAD~1") },
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
+    Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },
     Suite { name: "raw-links", rows: raw_links::ROWS, against: None },
     Suite { name: "sender", rows: sender::ROWS, against: None },
 ];
@@ -146,7 +148,7 @@ const EDGE_ENGINE: &[Row] = &[
         name: "fuzzing of each decoder and of handle_frame without a crash",
         bound: Bound::AtLeast(30.0, "min"),
         bound_quick: Some(Bound::AtLeast(20.0 / 60.0, "min")),
-        probe: Probe::Fuzz { seconds_quick: 20, seconds_full: 1800 },
+        probe: Probe::Fuzz { targets: &[], seconds_quick: 20, seconds_full: 1800 },
     },
 ];
 

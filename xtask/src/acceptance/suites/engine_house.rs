@@ -8,7 +8,7 @@ const fn sources(name: &'static str, bound: Bound, count: Count) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Sources(count) }
 }
 
-const fn against(
+pub(super) const fn against(
     name: &'static str,
     bound: Bound,
     arguments: &'static [&'static str],
@@ -120,6 +120,6 @@ macro_rules! bench {
     };
 }
 
-const PING_PONG: &[&str] = bench!("ping-pong", "8");
-const ONE_WAY: &[&str] = bench!("one-way", "1M");
-const IN_FLIGHT: &[&str] = bench!("operation-rate", "8");
+pub(super) const PING_PONG: &[&str] = bench!("ping-pong", "8");
+pub(super) const ONE_WAY: &[&str] = bench!("one-way", "1M");
+pub(super) const IN_FLIGHT: &[&str] = bench!("operation-rate", "8");
