@@ -1,45 +1,18 @@
 //! Once as many datagrams have waited as ever will, sending and receiving them allocates nothing.
 
+#[path = "../../runtime/tests/counting/mod.rs"]
+mod counting;
 mod pair;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use counting::allocations;
 use delivery::{LinkId, RxFrame};
 use engine::{DatagramPort, Emitted, OutgoingDatagram, PortRequest};
 use mem::Payload;
 use pair::{Host, Pair, address};
 use semantics::{Piece, PieceList, Receive};
 use wire_edge::QueuePairNumber;
-
-/// Counts what it passes on.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's contract is that of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Receives and datagrams of a turn.
 const BURST: u64 = 64;
@@ -107,9 +80,9 @@ fn ten_thousand_datagrams_allocate_nothing() {
     for _ in 0..4 {
         assert_eq!(exchange(&mut pair, ports, &mut frame), BURST);
     }
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocations();
     for _ in 0..10_000 / BURST {
         assert_eq!(exchange(&mut pair, ports, &mut frame), BURST);
     }
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before);
+    assert_eq!(allocations(), before);
 }

@@ -13,9 +13,8 @@ use std::thread;
 use delivery::Instant;
 use engine::{Closed, Event};
 use mem::{Buffer, MemoryAccess, Rights};
-use pair::{Side, ask, connect};
+use pair::{Side, ask, connect, small_write};
 use runtime::{Descriptors, Doorbell, Machine, Progress, Readiness, Runtime};
-use semantics::{Operation, OperationFlags, Request, Source};
 
 /// Writes to an endpoint of the child's own from another; whether that succeeds.
 fn serves_itself() -> bool {
@@ -25,18 +24,7 @@ fn serves_itself() -> bool {
     let region =
         server.runtime.memory().register(server.domain, buffer.clone(), Rights::REMOTE_WRITE);
     let region = region.expect("it is registered");
-    let write = Operation {
-        request: Request::Write {
-            source: Source::Inline([5; 64]),
-            key: region.key,
-            address: region.start,
-        },
-        length: 8,
-        flags: OperationFlags { signalled: true, ..OperationFlags::default() },
-        immediate: None,
-        context: 0,
-        status: None,
-    };
+    let write = small_write(region);
     let posted = client.runtime.post(connection, &client.queue, &write, Doorbell::Ring);
     posted.expect("it is posted");
     loop {

@@ -14,9 +14,9 @@ use delivery::Instant;
 use engine::{ConnectionHandle, Engine, Event};
 use link::{UdpConfig, UdpLink};
 use mem::{Buffer, MemoryAccess, ProtectionDomain, Rights};
-use pair::ask;
+use pair::{ask, small_write};
 use runtime::{Doorbell, Hooks, Readiness, Runtime, RuntimeConfig};
-use semantics::{CompletionQueue, Operation, OperationFlags, Request, Source};
+use semantics::CompletionQueue;
 use work::Arm;
 
 /// Accepts every request, at once.
@@ -75,18 +75,7 @@ fn queues_that_fired_are_told_of_once_and_outside_of_the_engine() {
     // The domain of the key is not that of the connection: it fails, which counts as well.
     let region = server.memory().register(domain, Buffer::new(64), Rights::REMOTE_WRITE);
     let region = region.expect("it is registered");
-    let write = Operation {
-        request: Request::Write {
-            source: Source::Inline([5; 64]),
-            key: region.key,
-            address: region.start,
-        },
-        length: 8,
-        flags: OperationFlags { signalled: true, ..OperationFlags::default() },
-        immediate: None,
-        context: 0,
-        status: None,
-    };
+    let write = small_write(region);
     for _ in 0..2 {
         client.post(connection, &queue, &write, Doorbell::Ring).expect("it is posted");
     }

@@ -1,43 +1,14 @@
 //! After set-up, writing and polling allocate nothing, on either side and on any thread.
 
+mod counting;
 mod pair;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use counting::allocations;
 use engine::ConnectionHandle;
 use mem::{Buffer, Rights};
 use pair::{Side, connect};
 use runtime::{Doorbell, RuntimeConfig};
 use semantics::{Operation, OperationFlags, Request, Source};
-
-/// Counts what it passes on.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's contract is that of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Does `count` writes of `length` bytes with up to 64 under way, polling on both sides.
 fn write_many(sides: [&Side; 2], to: ConnectionHandle, write: Operation, count: u64) {
@@ -93,11 +64,11 @@ fn ten_thousand_writes_allocate_nothing() {
         // Path MTU, rates and rings find their sizes.
         write_many(sides, handle, small, 2000);
         write_many(sides, handle, large, 2000);
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = allocations();
         assert!(before > 0, "nothing is counted");
         write_many(sides, handle, small, 8000);
         write_many(sides, handle, large, 2000);
-        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        let allocations = allocations() - before;
         assert_eq!(allocations, 0, "with a progress thread: {progress_thread}");
     }
 }

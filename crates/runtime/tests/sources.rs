@@ -11,9 +11,9 @@ use std::time;
 use delivery::Instant;
 use engine::{ConnectionHandle, Engine};
 use mem::{Buffer, MemoryAccess, Rights};
-use pair::{Side, connect_with};
+use pair::{Side, connect_with, small_write};
 use runtime::{Bell, Posted, Rest, RuntimeConfig, WorkSource};
-use semantics::{CompletionQueue, Operation, OperationFlags, PostError, Request, Source};
+use semantics::{CompletionQueue, Operation, PostError};
 
 /// As many as the operations that each is to post of 10 000 between them.
 const CONNECTIONS: u32 = 16;
@@ -117,18 +117,7 @@ impl Setting {
             })
         };
         let sources = (0..CONNECTIONS).map(source).collect();
-        let write = Operation {
-            request: Request::Write {
-                source: Source::Inline([5; 64]),
-                key: region.key,
-                address: region.start,
-            },
-            length: 8,
-            flags: OperationFlags { signalled: true, ..OperationFlags::default() },
-            immediate: None,
-            context: 0,
-            status: None,
-        };
+        let write = small_write(region);
         Self { client, server, sources, write }
     }
 

@@ -7,11 +7,9 @@ use std::thread;
 
 use engine::ConnectionHandle;
 use mem::{Buffer, Region, Rights};
-use pair::{Side, connect, connect_with};
+use pair::{Side, connect, connect_with, small_write};
 use runtime::{Doorbell, RuntimeConfig};
-use semantics::{
-    CompletionKind, CompletionQueue, Operation, OperationFlags, PostError, Receive, Request, Source,
-};
+use semantics::{CompletionKind, CompletionQueue, Operation, OperationFlags, PostError, Receive};
 
 /// The full connection's operations are more than fit any limit for what is held back.
 #[test]
@@ -21,7 +19,7 @@ fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application
     let unpolled = Arc::new(CompletionQueue::new(1));
     let full = connect_with(&client, &server, &unpolled);
     let other = connect(&client, &server);
-    post(&client, &unpolled, full, &signalled(target));
+    post(&client, &unpolled, full, &small_write(target));
     drive_until(&client, &server, || !unpolled.is_empty());
     while_occupied(&client, || {
         for _ in 0..200 {
@@ -64,7 +62,7 @@ fn a_receive_that_found_no_room_does_not_keep_operations_back() {
     assert_eq!(post_receive(), Err(PostError::ReceiveQueueFull(4).into()));
     while_occupied(&client, || post_receive().expect("it is handed over"));
     assert_eq!(post_receive(), Err(PostError::ReceiveQueueFull(4).into()));
-    post(&client, &client.queue, connection, &signalled(target));
+    post(&client, &client.queue, connection, &small_write(target));
     drive_until(&client, &server, || {
         client.queue.poll().is_some_and(|done| done.kind == CompletionKind::Write)
     });
@@ -76,24 +74,9 @@ fn target(server: &Side) -> Region {
     region.expect("it is registered")
 }
 
-fn signalled(target: Region) -> Operation {
-    let flags = OperationFlags { signalled: true, ..OperationFlags::default() };
-    Operation { flags, immediate: None, ..notifying(target, 0) }
-}
-
 fn notifying(target: Region, immediate: u32) -> Operation {
-    Operation {
-        request: Request::Write {
-            source: Source::Inline([5; 64]),
-            key: target.key,
-            address: target.start,
-        },
-        length: 8,
-        flags: OperationFlags::default(),
-        immediate: Some(immediate),
-        context: 0,
-        status: None,
-    }
+    let flags = OperationFlags::default();
+    Operation { flags, immediate: Some(immediate), ..small_write(target) }
 }
 
 fn post(side: &Side, queue: &Arc<CompletionQueue>, to: ConnectionHandle, operation: &Operation) {

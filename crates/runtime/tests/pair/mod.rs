@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use engine::{ConnectRequest, ConnectionHandle, Event};
 use link::{Link, UdpConfig, UdpLink};
-use mem::ProtectionDomain;
+use mem::{ProtectionDomain, Region};
 use runtime::{Runtime, RuntimeConfig};
-use semantics::CompletionQueue;
+use semantics::{CompletionQueue, Operation, OperationFlags, Request, Source};
 use wire_edge::PeerAddr;
 
 pub(crate) struct Side {
@@ -98,5 +98,21 @@ pub(crate) fn connect_with(
         if let Some(Event::Established { .. }) = client.next_event() {
             return handle;
         }
+    }
+}
+
+/// A write of eight bytes, each a 5, to the start of `target`, which reports its success.
+pub(crate) fn small_write(target: Region) -> Operation {
+    Operation {
+        request: Request::Write {
+            source: Source::Inline([5; 64]),
+            key: target.key,
+            address: target.start,
+        },
+        length: 8,
+        flags: OperationFlags { signalled: true, ..OperationFlags::default() },
+        immediate: None,
+        context: 0,
+        status: None,
     }
 }

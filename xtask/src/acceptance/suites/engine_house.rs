@@ -8,7 +8,7 @@ const fn sources(name: &'static str, bound: Bound, count: Count) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Sources(count) }
 }
 
-pub(super) const fn against(
+const fn against(
     name: &'static str,
     bound: Bound,
     arguments: &'static [&'static str],
@@ -17,6 +17,25 @@ pub(super) const fn against(
 ) -> Row {
     let of = Measurement { test, transport: "edge" };
     Row { name, bound, bound_quick: None, probe: Probe::Against { arguments, of, field } }
+}
+
+/// Round trips of 8 bytes, which take at most so many times as long as at another commit.
+pub(super) const fn ping_pong_against(slower_most: f64) -> Row {
+    let name = "ping-pong 8 B, polled, against another commit (--against)";
+    against(name, Bound::AtMost(slower_most, "x"), PING_PONG, "ping-pong", "latency_ns")
+}
+
+/// A stream of writes of 1 MiB, in the same way.
+pub(super) const fn one_way_against(slower_most: f64) -> Row {
+    let name = "one-way 1 MiB, against another commit (--against)";
+    against(name, Bound::AtLeast(1.0 / slower_most, "x"), ONE_WAY, "one-way", "bytes_per_second")
+}
+
+/// Writes of 8 bytes, many at a time, in the same way.
+pub(super) const fn in_flight_against(slower_most: f64) -> Row {
+    let name = "8 B writes, 64 in flight, against another commit (--against)";
+    let bound = Bound::AtLeast(1.0 / slower_most, "x");
+    against(name, bound, IN_FLIGHT, "operation-rate", "operations_per_second")
 }
 
 pub(super) const ROWS: &[Row] = &[
@@ -47,27 +66,9 @@ pub(super) const ROWS: &[Row] = &[
         Bound::AtMost(-1.0, "lines"),
         Count::LinesMore { packages: &["engine", "delivery"] },
     ),
-    against(
-        "ping-pong 8 B, polled, against another commit (--against)",
-        Bound::AtMost(SLOWER_MOST, "x"),
-        PING_PONG,
-        "ping-pong",
-        "latency_ns",
-    ),
-    against(
-        "one-way 1 MiB, against another commit (--against)",
-        Bound::AtLeast(1.0 / SLOWER_MOST, "x"),
-        ONE_WAY,
-        "one-way",
-        "bytes_per_second",
-    ),
-    against(
-        "8 B writes, 64 in flight, against another commit (--against)",
-        Bound::AtLeast(1.0 / SLOWER_MOST, "x"),
-        IN_FLIGHT,
-        "operation-rate",
-        "operations_per_second",
-    ),
+    ping_pong_against(SLOWER_MOST),
+    one_way_against(SLOWER_MOST),
+    in_flight_against(SLOWER_MOST),
     Row {
         name: "torture seeds from 0, none failing",
         bound: Bound::AtLeast(50_000.0, "seeds"),
@@ -120,6 +121,6 @@ macro_rules! bench {
     };
 }
 
-pub(super) const PING_PONG: &[&str] = bench!("ping-pong", "8");
-pub(super) const ONE_WAY: &[&str] = bench!("one-way", "1M");
-pub(super) const IN_FLIGHT: &[&str] = bench!("operation-rate", "8");
+const PING_PONG: &[&str] = bench!("ping-pong", "8");
+const ONE_WAY: &[&str] = bench!("one-way", "1M");
+const IN_FLIGHT: &[&str] = bench!("operation-rate", "8");

@@ -1,6 +1,6 @@
 //! Queue pairs: that they keep what verbs promise, and what that costs.
 
-use super::engine_house::{IN_FLIGHT, ONE_WAY, PING_PONG, against};
+use super::engine_house::{in_flight_against, one_way_against, ping_pong_against};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
 
@@ -121,27 +121,9 @@ pub(super) const ROWS: &[Row] = &[
             seconds_full: 1200,
         },
     },
-    against(
-        "ping-pong 8 B, polled, against another commit (--against)",
-        Bound::AtMost(SLOWER_MOST, "x"),
-        PING_PONG,
-        "ping-pong",
-        "latency_ns",
-    ),
-    against(
-        "one-way 1 MiB, against another commit (--against)",
-        Bound::AtLeast(1.0 / SLOWER_MOST, "x"),
-        ONE_WAY,
-        "one-way",
-        "bytes_per_second",
-    ),
-    against(
-        "8 B writes, 64 in flight, against another commit (--against)",
-        Bound::AtLeast(1.0 / SLOWER_MOST, "x"),
-        IN_FLIGHT,
-        "operation-rate",
-        "operations_per_second",
-    ),
+    ping_pong_against(SLOWER_MOST),
+    one_way_against(SLOWER_MOST),
+    in_flight_against(SLOWER_MOST),
 ];
 
 /// The time an operation takes, against that before.
