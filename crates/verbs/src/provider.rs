@@ -1,0 +1,91 @@
+//! What a wire must offer so that devices of it exist.
+
+use std::sync::Arc;
+
+use mem::MemoryTable;
+use work::Owner;
+
+use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, QueuePairType};
+use crate::error::Error;
+use crate::queue_pair::QueuePair;
+
+/// A device, as its wire makes it. Nothing is started before something is asked for that needs it: who only looks
+/// which devices there are gets no threads and no sockets.
+pub trait Provider: Send + Sync {
+    /// What it can do.
+    fn attributes(&self) -> &DeviceAttributes;
+
+    /// What its port is like now.
+    fn port(&self) -> PortAttributes;
+
+    /// Its addresses, by index.
+    fn gids(&self) -> Vec<GidEntry>;
+
+    /// Where memory is registered. Starts what drives the device.
+    fn memory(&self) -> Result<Arc<MemoryTable>, Error>;
+
+    /// A number that no queue pair of the host has, until it is released.
+    fn reserve_number(&self, service: QueuePairType) -> Result<u32, Error>;
+
+    /// Gives a number back.
+    fn release_number(&self, number: u32);
+
+    /// The wire of a queue pair, which is in RESET.
+    fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error>;
+
+    /// Makes progress, if nobody else is at it: what an application calls that polls.
+    fn drive(&self);
+
+    /// Sends what was put off ([`Wire::ring`]), if there is something: belongs to each poll that finds completions.
+    fn send_put_off(&self);
+
+    /// Waits until `ready`, which is asked again whenever a completion or an event may have come.
+    fn wait(&self, ready: &mut dyn FnMut() -> bool);
+}
+
+/// What carries the work of one queue pair.
+pub trait Wire: Send + Sync {
+    /// The queue pair is in INIT: datagrams and requests for it may come.
+    fn open(&self) -> Result<(), Error>;
+
+    /// The queue pair is in RTR: finds its peer, as its attributes say. Returns at once; work that is posted
+    /// waits until they are connected.
+    fn connect(&self) -> Result<(), Error>;
+
+    /// Attributes were changed in a later state: timers, the queue key.
+    fn update(&self) -> Result<(), Error>;
+
+    /// There are sends that were not taken.
+    fn ring(&self);
+
+    /// There are receives that were not taken.
+    fn receives(&self);
+
+    /// Ends the connection: nothing is placed in memory for this queue pair any more when it returns, and its last
+    /// completions are in their queues. Owed acknowledgements and the news that it is over go to the peer.
+    fn close(&self);
+
+    /// Takes part in a group, or no more (UD).
+    fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error>;
+}
+
+/// How a connection of a queue pair ended, when the wire tells of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ending {
+    /// The peer has closed it: nothing is wrong with this side.
+    ByPeer,
+    /// The peer is gone, or was never found.
+    Unreachable,
+    /// An operation failed, here or there; its completion tells how. The queue pair is in ERR.
+    OperationFailed,
+    /// The peer did what it must not do; the queue pair is in ERR.
+    PeerMisbehaved,
+    /// A completion queue was full.
+    Overrun,
+    /// The device has failed.
+    DeviceFailed,
+}
+
+/// Which queue pair a completion is of. A wire tells the owner when it makes a connection or a port, and a completion
+/// of an owner that is not known any more is passed over.
+pub type CompletionOwner = Owner;

@@ -1,0 +1,5 @@
+//! Queue pairs.
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct QueuePair {}
