@@ -32,7 +32,7 @@ const ROOMS: &[Room] = &[
 ];
 
 /// Tools of the project: they may depend on every room, no room on them.
-const TOOLS: &[&str] = &["xtask", "dissector", "fuzz-cases"];
+const TOOLS: &[&str] = &["xtask", "dissector", "fuzz-cases", "programs"];
 
 /// The crate that touches memory for the others; sans-I/O crates may use it though it is unsafe.
 const MEMORY: &str = "mem";

@@ -1,0 +1,266 @@
+//! Programs that run over the libraries.
+
+use std::fs;
+use std::io::Read as _;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::libraries::Libraries;
+use crate::network::{Network, Side};
+
+/// A program to be run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    words: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Program {
+    /// The program of that name or path, with these arguments, separated by spaces.
+    pub fn new(program: &str, arguments: &str) -> Self {
+        let words = std::iter::once(program).chain(arguments.split_whitespace());
+        Self { words: words.map(str::to_owned).collect(), environment: Vec::new() }
+    }
+
+    /// With one more argument.
+    #[must_use]
+    pub fn argument(mut self, argument: &impl ToString) -> Self {
+        self.words.push(argument.to_string());
+        self
+    }
+
+    /// With a variable of its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts it on a side of a network, over the libraries.
+    ///
+    /// # Panics
+    /// If the operating system cannot start it.
+    pub fn start(&self, network: &Network, side: Side) -> Running {
+        let libraries = Libraries::built();
+        let mut variables =
+            vec![("LD_LIBRARY_PATH".into(), libraries.folder().display().to_string())];
+        if let Some(links) = network.links() {
+            variables.push(("ETHERNOT_LINKS".into(), links.into()));
+        }
+        variables.push(("LD_PRELOAD".into(), libraries.preload()));
+        self.start_with(network, side, &variables)
+    }
+
+    /// Starts it without the libraries.
+    ///
+    /// # Panics
+    /// If the operating system cannot start it.
+    pub fn start_bare(&self, network: &Network, side: Side) -> Running {
+        self.start_with(network, side, &[])
+    }
+
+    fn start_with(&self, network: &Network, side: Side, variables: &[(String, String)]) -> Running {
+        let mut words = network.prefix(side);
+        // `env`, as what comes before is not to be run over the libraries.
+        words.push("env".into());
+        let variables = variables.iter().chain(&self.environment);
+        words.extend(variables.map(|(name, value)| format!("{name}={value}")));
+        words.extend(self.words.iter().cloned());
+        let shown = self.words.join(" ");
+        let (output, tell) = UnixStream::pair().expect("a pair of sockets");
+        output.shutdown(Shutdown::Write).expect("its own end");
+        let error = tell.try_clone().expect("a descriptor");
+        let child = Command::new(&words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(std::os::fd::OwnedFd::from(tell)))
+            .stderr(Stdio::from(std::os::fd::OwnedFd::from(error)))
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let reader = thread::spawn(move || {
+            let (mut output, mut text) = (output, Vec::new());
+            // It ends when the last process that has the other end does.
+            let _ = output.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        Running { child: Some(child), reader: Some(reader), shown, started: Instant::now() }
+    }
+
+    /// Runs it and waits for it.
+    pub fn run(&self, network: &Network, side: Side) -> Finished {
+        self.start(network, side).finish()
+    }
+
+    /// Runs it without the libraries and waits for it.
+    pub fn run_bare(&self, network: &Network, side: Side) -> Finished {
+        self.start_bare(network, side).finish()
+    }
+
+    /// Runs one side of a program whose server listens at a TCP port, then the other side, which is told where the
+    /// server is. Returns how both ended, the server first.
+    pub fn run_pair(&self, client: &Self, network: &Network, port: u16) -> [Finished; 2] {
+        let mut server = self.start(network, Side::Server);
+        server.wait_for_listener(port);
+        let client = client.clone().argument(&network.server_address()).run(network, Side::Client);
+        [server.finish(), client]
+    }
+}
+
+/// A program that was started. Dropping it kills all that it has started.
+#[derive(Debug)]
+pub struct Running {
+    child: Option<Child>,
+    reader: Option<thread::JoinHandle<String>>,
+    shown: String,
+    started: Instant,
+}
+
+impl Running {
+    /// Its process, which is also its process group.
+    ///
+    /// # Panics
+    /// If it was waited for.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("it was not waited for").id()
+    }
+
+    /// Waits until it listens at a TCP port, or has ended.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub fn wait_for_listener(&mut self, port: u16) {
+        let table = format!("/proc/{}/net/tcp", self.id());
+        let is_listening = |table: &str| {
+            let listens = |line: &str| {
+                let mut words = line.split_whitespace().skip(1);
+                let local = words.next().and_then(|local| local.rsplit_once(':'));
+                let state = words.nth(1);
+                local.is_some_and(|(_, text)| u16::from_str_radix(text, 16) == Ok(port))
+                    && state == Some("0A")
+            };
+            fs::read_to_string(table).is_ok_and(|text| text.lines().any(listens))
+        };
+        let table6 = format!("{table}6");
+        while !is_listening(&table) && !is_listening(&table6) {
+            if self.has_ended() {
+                return;
+            }
+            assert!(self.started.elapsed() < LIMIT, "{}: does not listen at {port}", self.shown);
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Whether it has ended.
+    fn has_ended(&mut self) -> bool {
+        self.child
+            .as_mut()
+            .is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
+    }
+
+    /// Sends it a signal, by name.
+    pub fn signal(&self, name: &str) {
+        let group = format!("-{}", self.id());
+        let _ = Command::new("kill").args([&format!("-{name}"), "--", &group]).status();
+    }
+
+    /// Waits for its end.
+    pub fn finish(self) -> Finished {
+        self.finish_within(LIMIT)
+    }
+
+    /// Waits for its end; what takes longer is killed, and has failed.
+    ///
+    /// # Panics
+    /// If its output cannot be read.
+    pub fn finish_within(mut self, limit: Duration) -> Finished {
+        while !self.has_ended() && self.started.elapsed() < limit {
+            thread::sleep(LOOK);
+        }
+        let is_late = !self.has_ended();
+        let took = self.started.elapsed();
+        self.kill();
+        let mut child = self.child.take().expect("it is waited for once");
+        let status = child.wait().expect("a child can be waited for");
+        let reader = self.reader.take().expect("it is read once");
+        let output = reader.join().expect("reading does not panic");
+        Finished { shown: std::mem::take(&mut self.shown), status, is_late, output, took }
+    }
+
+    fn kill(&self) {
+        if self.child.is_some() {
+            self.signal("KILL");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(mut child) = self.child.take() {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// How a program has ended.
+#[derive(Debug)]
+pub struct Finished {
+    shown: String,
+    /// How.
+    pub status: ExitStatus,
+    /// It was killed, as it took too long.
+    pub is_late: bool,
+    /// What it printed, errors too.
+    pub output: String,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+impl Finished {
+    /// Whether it ended by itself and has found nothing wrong.
+    pub fn is_success(&self) -> bool {
+        self.status.success() && !self.is_late
+    }
+
+    /// Its output.
+    ///
+    /// # Panics
+    /// If it has failed.
+    #[track_caller]
+    pub fn expect_success(&self) -> &str {
+        assert!(self.is_success(), "{self}");
+        &self.output
+    }
+}
+
+impl std::fmt::Display for Finished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let late = if self.is_late { ", killed as it took too long" } else { "" };
+        write!(
+            f,
+            "`{}`: {}{late}, after {:?}:\n{}",
+            self.shown, self.status, self.took, self.output
+        )
+    }
+}
+
+/// Both sides have ended well.
+///
+/// # Panics
+/// If one has not, with the output of both.
+#[track_caller]
+pub fn expect_both(ended: &[Finished; 2]) {
+    let [server, client] = ended;
+    assert!(server.is_success() && client.is_success(), "server {server}\nclient {client}");
+}
+
+/// Long enough for a busy machine.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// Time between two looks at a process.
+const LOOK: Duration = Duration::from_millis(5);
