@@ -66,7 +66,8 @@ static inline struct ibv_qp *make_queue_pair(struct device *device, struct ibv_c
 	struct ibv_qp_attr attributes = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_ATOMIC,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 	CHECK(ibv_modify_qp(qp, &attributes, mask) == 0);
@@ -84,7 +85,8 @@ static inline struct name name_of(struct device *device, struct ibv_qp *qp, stru
 	return name;
 }
 
-static inline void connect_queue_pair(struct ibv_qp *qp, const struct name *own, const struct name *peer)
+static inline void connect_with_patience(struct ibv_qp *qp, const struct name *own, const struct name *peer,
+					 uint8_t retries, uint8_t not_ready_retries)
 {
 	struct ibv_qp_attr ready = {
 		.qp_state = IBV_QPS_RTR,
@@ -101,14 +103,19 @@ static inline void connect_queue_pair(struct ibv_qp *qp, const struct name *own,
 	struct ibv_qp_attr send = {
 		.qp_state = IBV_QPS_RTS,
 		.timeout = 14,
-		.retry_cnt = 7,
-		.rnr_retry = 7,
+		.retry_cnt = retries,
+		.rnr_retry = not_ready_retries,
 		.sq_psn = own->psn,
 		.max_rd_atomic = 4,
 	};
 	mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 	       IBV_QP_MAX_QP_RD_ATOMIC;
 	CHECK(ibv_modify_qp(qp, &send, mask) == 0);
+}
+
+static inline void connect_queue_pair(struct ibv_qp *qp, const struct name *own, const struct name *peer)
+{
+	connect_with_patience(qp, own, peer, 7, 7);
 }
 
 static inline int post_send(struct ibv_qp *qp, struct ibv_mr *mr, uint64_t offset, uint32_t length, uint64_t id)
@@ -170,7 +177,8 @@ static inline struct both make_both(struct device *device, size_t bytes)
 	CHECK(both.cq);
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(memory != MAP_FAILED);
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		     IBV_ACCESS_REMOTE_ATOMIC;
 	both.mr = ibv_reg_mr(device->domain, memory, bytes, access);
 	CHECK(both.mr);
 	for (int i = 0; i < 2; i++) {
