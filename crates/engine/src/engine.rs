@@ -323,6 +323,17 @@ impl Engine {
         })
     }
 
+    /// Posts a receive of a queue pair that failed before it got here, as its memory is not there: a message that
+    /// comes for it ends the connection, and it completes with what was wrong.
+    pub fn post_failed_receive(
+        &mut self,
+        handle: ConnectionHandle,
+        length: u32,
+        context: u64,
+    ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, _| inbound.post_failed_receive(length, context))
+    }
+
     #[inline]
     fn post_receive_by(
         &mut self,
