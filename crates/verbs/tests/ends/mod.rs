@@ -180,7 +180,17 @@ impl End {
 
     /// With these timers.
     pub(crate) fn be_ready_to_send_with(&self, timers: QueuePairAttributes) {
-        let attributes = QueuePairAttributes { send_psn: self.psn, reads_max: 16, ..timers };
+        self.be_ready_to_send_as(QueuePairAttributes { send_psn: self.psn, ..timers });
+    }
+
+    /// Beginning with this packet number.
+    pub(crate) fn be_ready_to_send_with_psn(&self, send_psn: u32) {
+        let usual = QueuePairAttributes { timeout: 14, retries: 7, ..Default::default() };
+        self.be_ready_to_send_as(QueuePairAttributes { send_psn, not_ready_retries: 7, ..usual });
+    }
+
+    fn be_ready_to_send_as(&self, attributes: QueuePairAttributes) {
+        let attributes = QueuePairAttributes { reads_max: 16, ..attributes };
         let mut mask = AttributeMask::SEND_PSN;
         if self.queue_pair.service() == QueuePairType::Reliable {
             mask = mask
