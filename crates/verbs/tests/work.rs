@@ -386,6 +386,8 @@ fn when_a_queue_pair_is_ended_nothing_more_comes_and_its_peer_learns_of_it() {
     let [(here, one), (there, other)] = pair();
     let write =
         SendOpcode::Write { address: there.address(0), key: there.region.key(), immediate: None };
+    one.post(0, write, &[here.piece(0, 8)]);
+    one.succeed(0);
     one.receive(100, &[here.piece(0, 8)]);
     for id in 0..20 {
         one.post(id, write, &[here.piece(0, 1 << 16)]);
