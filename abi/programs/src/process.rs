@@ -165,7 +165,9 @@ impl Running {
     /// Sends it a signal, by name.
     pub fn signal(&self, name: &str) {
         let group = format!("-{}", self.id());
-        let _ = Command::new("kill").args([&format!("-{name}"), "--", &group]).status();
+        let kill = Command::new("kill").args([&format!("-{name}"), "--", &group]).output();
+        // It may have ended.
+        drop(kill);
     }
 
     /// Waits for its end.

@@ -168,16 +168,18 @@ impl Reception {
 
     //= protocol.md: phase.3
     /// Whether a connection of the peer that was accepted has been unconfirmed for so long that others
-    /// come first: requests that wait for the application, or connections to be. So many are in use.
+    /// come first: requests that wait for the application, unless it is a `queue_pair`, or connections to be. So many
+    /// are in use.
     pub(crate) fn is_overdue(
         &self,
         now: Instant,
-        peer: PeerAddr,
+        (peer, queue_pair): (PeerAddr, bool),
         accepted_at: Instant,
         connections: u32,
     ) -> bool {
         let limit = self.connections_max;
-        let is_pressed = self.requests.all() > 0
+        // A request for a queue pair waits until its own one is ready, not until another connection is decided.
+        let is_pressed = !queue_pair && self.requests.all() > 0
             || self.unconfirmed.of(peer) > self.unconfirmed_share() / 2
             || connections > limit - limit / HOST_SHARE;
         is_pressed && accepted_at.after_ns(CONFIRM_NS) <= now
@@ -314,11 +316,14 @@ mod tests {
         assert_eq!(ask(&mut reception, host(1), 0), Admission::Welcome);
         reception.on_accepted(host(1));
         let late = NOW.after_ns(CONFIRM_NS);
-        assert!(!reception.is_overdue(late, host(1), NOW, 12));
-        assert!(reception.is_overdue(late, host(1), NOW, 13));
+        assert!(!reception.is_overdue(late, (host(1), false), NOW, 12));
+        assert!(reception.is_overdue(late, (host(1), false), NOW, 13));
         assert_eq!(ask(&mut reception, host(2), 1), Admission::Welcome);
         assert!(reception.has_requests_of(host(2)) && !reception.has_requests_of(host(1)));
-        assert!(reception.is_overdue(late, host(1), NOW, 2));
-        assert!(!reception.is_overdue(late, host(1), NOW.after_ns(1), 2));
+        assert!(reception.is_overdue(late, (host(1), false), NOW, 2));
+        assert!(!reception.is_overdue(late, (host(1), false), NOW.after_ns(1), 2));
+        // Queue pairs are accepted as they come.
+        assert!(!reception.is_overdue(late, (host(1), true), NOW, 12));
+        assert!(reception.is_overdue(late, (host(1), true), NOW, 13));
     }
 }

@@ -43,7 +43,7 @@ const TIMEOUT_UNIT_NS: u64 = 4096;
 
 /// Shortest silence after which a peer counts as unreachable: some lost frames, and a process that waits for a
 /// processor that others have.
-const SILENCE_NS_MIN: u64 = 1_500_000_000;
+const SILENCE_NS_MIN: u64 = 5_000_000_000;
 
 /// Longest: whoever asks for more, up to 19 hours, wants to see whether it works at all.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
@@ -75,7 +75,7 @@ mod tests {
     fn silence_is_all_attempts_together_within_bounds() {
         let attributes =
             |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
-        assert_eq!(silence_ns(&attributes(18, 1)), 2 * (4096 << 18));
+        assert_eq!(silence_ns(&attributes(20, 1)), 2 * (4096 << 20));
         assert_eq!(silence_ns(&attributes(14, 0)), SILENCE_NS_MIN);
         assert_eq!(silence_ns(&attributes(31, 7)), SILENCE_NS_MAX);
         assert_eq!(silence_ns(&attributes(0, 7)), FOR_EVER_NS);
