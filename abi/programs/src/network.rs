@@ -1,6 +1,9 @@
 //! Where the two sides of a test are.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use bench::namespaces::{NamespacePair, are_possible};
 
@@ -30,7 +33,12 @@ impl Network {
             return None;
         }
         match NamespacePair::create(1, 1500) {
-            Ok(pair) => Some(Self::Namespaces(pair)),
+            Ok(pair) => {
+                for name in [pair.client(), pair.server()] {
+                    wait_for_carrier(name);
+                }
+                Some(Self::Namespaces(pair))
+            }
             Err(error) => {
                 println!("skipped: {error}");
                 None
@@ -64,5 +72,17 @@ impl Network {
             Self::Loopback => Some("udp:127.0.0.1,shm"),
             Self::Namespaces(_) => None,
         }
+    }
+}
+
+/// Waits until the link of a namespace carries frames: the kernel says so a while after both ends are there, and until
+/// then a device has no other address than loopback.
+fn wait_for_carrier(namespace: &str) {
+    let is_up = || {
+        let shown = Command::new("ip").args(["-n", namespace, "link", "show", "link1"]).output();
+        shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains("state UP"))
+    };
+    while !is_up() {
+        thread::sleep(Duration::from_millis(10));
     }
 }
