@@ -14,20 +14,20 @@ use wire_edge::RemoteKey;
 use work::{AccessFault, Completion, CompletionKind, OperationError, Owner, Push};
 
 /// The device.
-pub struct Loopback {
+pub(crate) struct Loopback {
     this: Weak<Self>,
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
     memory: Arc<MemoryTable>,
     next_number: AtomicU32,
     /// It is as if this were a forked child.
-    pub is_foreign: AtomicBool,
+    pub(crate) is_foreign: AtomicBool,
     /// Sends are taken and not completed.
-    pub holds: AtomicBool,
+    pub(crate) holds: AtomicBool,
     /// What was asked of it while connections waited for shared receives.
-    pub receives_posted: AtomicU32,
+    pub(crate) receives_posted: AtomicU32,
     /// Sends that were rung for.
-    pub rings: AtomicU32,
+    pub(crate) rings: AtomicU32,
     engine: Mutex<Engine>,
 }
 
@@ -57,11 +57,11 @@ struct LoopbackWire {
 }
 
 impl Loopback {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Self::with(|_| ())
     }
 
-    pub fn with(change: impl FnOnce(&mut DeviceAttributes)) -> Arc<Self> {
+    pub(crate) fn with(change: impl FnOnce(&mut DeviceAttributes)) -> Arc<Self> {
         let mut attributes = DeviceAttributes {
             name: "loop0".into(),
             node_guid: [1; 8],
@@ -110,7 +110,7 @@ impl Loopback {
     }
 
     /// Completes the sends of a queue pair that were taken and held, as carried out.
-    pub fn release(&self, queue_pair: &QueuePair) {
+    pub(crate) fn release(&self, queue_pair: &QueuePair) {
         self.inside(|_, engine| {
             engine.complete_held(queue_pair.number(), usize::MAX, None);
             engine.tell_drained(queue_pair.number());
@@ -118,7 +118,13 @@ impl Loopback {
     }
 
     /// The connection of a queue pair ends: the first `done` sends that were taken have been carried out.
-    pub fn end(&self, queue_pair: &QueuePair, done: usize, ending: Ending, error: OperationError) {
+    pub(crate) fn end(
+        &self,
+        queue_pair: &QueuePair,
+        done: usize,
+        ending: Ending,
+        error: OperationError,
+    ) {
         self.inside(|_, engine| {
             engine.complete_held(queue_pair.number(), done, None);
             engine.end(queue_pair.number(), ending, error);
@@ -126,14 +132,14 @@ impl Loopback {
     }
 
     /// How many sends were taken and not completed.
-    pub fn held(&self, queue_pair: &QueuePair) -> usize {
+    pub(crate) fn held(&self, queue_pair: &QueuePair) -> usize {
         self.inside(|_, engine| {
             engine.ends.get(&queue_pair.number()).map_or(0, |end| end.held.len())
         })
     }
 
     /// A message comes for the receive at this place of a shared queue.
-    pub fn deliver(&self, queue_pair: &QueuePair, place: u64, bytes: u32) {
+    pub(crate) fn deliver(&self, queue_pair: &QueuePair, place: u64, bytes: u32) {
         self.inside(|_, engine| {
             let number = queue_pair.number();
             let owner = engine.ends.get(&number).and_then(|end| end.owner).expect("an owner");
@@ -151,7 +157,7 @@ impl Loopback {
         });
     }
 
-    pub fn is_in_use(&self) -> bool {
+    pub(crate) fn is_in_use(&self) -> bool {
         self.inside(|_, engine| !engine.ends.is_empty())
     }
 }
@@ -231,7 +237,7 @@ impl Provider for Loopback {
     }
 }
 
-pub fn own_gid() -> Gid {
+pub(crate) fn own_gid() -> Gid {
     Gid::of("127.0.0.1".parse().expect("an address"))
 }
 
@@ -301,6 +307,7 @@ impl Engine {
         let own = self.ends.get(&from.number()).and_then(|end| end.owner).expect("an owner");
         let local = |want| locate(access, domain, taken.pieces(), want);
         let opcode = taken.opcode();
+        let is_solicited = taken.flags().solicited;
         match opcode {
             SendOpcode::Write { address, key, immediate } => {
                 let bytes = gather(access, domain, taken)?;
@@ -312,7 +319,7 @@ impl Engine {
                         from,
                         &[],
                         bytes.len(),
-                        immediate,
+                        (immediate, is_solicited),
                         Completion::OF_WRITE,
                     )?;
                 }
@@ -334,13 +341,21 @@ impl Engine {
             }
             SendOpcode::Send { immediate } => {
                 let bytes = gather(access, domain, taken)?;
-                self.receive(access, peer, from, &bytes, bytes.len(), immediate, 0)
+                self.receive(access, peer, from, &bytes, bytes.len(), (immediate, is_solicited), 0)
             }
             SendOpcode::SendInvalidate { key } => {
                 let bytes = gather(access, domain, taken)?;
                 let owner = peer.and_then(|peer| self.ends.get(&peer)?.owner).expect("a peer");
                 access.invalidate(domain, owner.bits(), RemoteKey(key)).map_err(|_| fault())?;
-                self.receive(access, peer, from, &bytes, bytes.len(), None, key.into())
+                self.receive(
+                    access,
+                    peer,
+                    from,
+                    &bytes,
+                    bytes.len(),
+                    (None, is_solicited),
+                    key.into(),
+                )
             }
             SendOpcode::FetchAdd { address, key, operand } => {
                 let sink = local(Rights::LOCAL_WRITE)?;
@@ -404,7 +419,7 @@ impl Engine {
         from: &QueuePair,
         bytes: &[u8],
         length: usize,
-        immediate: Option<u32>,
+        (immediate, is_solicited): (Option<u32>, bool),
         value: u64,
     ) -> Result<(), Refusal> {
         let number = peer.expect("a peer");
@@ -432,7 +447,7 @@ impl Engine {
             result,
             bytes: (header.len() + length) as u32,
             immediate,
-            solicited: false,
+            solicited: is_solicited,
             value,
         };
         self.push(number, &completion);
@@ -559,7 +574,6 @@ impl Wire for LoopbackWire {
                 for number in [self.number, wanted] {
                     if let Some(end) = engine.ends.get_mut(&number) {
                         end.is_connected = true;
-                        end.queue_pair.on_connected();
                     }
                 }
             }
