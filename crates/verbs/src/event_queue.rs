@@ -158,7 +158,7 @@ mod tests {
     fn who_is_not_to_block_is_told_that_there_is_nothing() {
         let queue = EventQueue::<()>::new().expect("a descriptor");
         fcntl(queue.descriptor(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a flag");
-        assert_eq!(queue.get(|_| (), never), Err(Error::Again));
+        assert_eq!(queue.get(|()| (), never), Err(Error::Again));
     }
 
     #[test]

@@ -421,10 +421,8 @@ impl QueuePair {
     pub(super) fn end_draining(&self) {
         self.end.is_drained.store(true, Ordering::SeqCst);
         match self.state() {
-            State::SendQueueDrained => {
-                if self.end.wants_event.swap(false, Ordering::SeqCst) {
-                    self.raise(AsyncEventKind::SendQueueDrained);
-                }
+            State::SendQueueDrained if self.end.wants_event.swap(false, Ordering::SeqCst) => {
+                self.raise(AsyncEventKind::SendQueueDrained);
             }
             State::SendQueueError => self.begin_flush(),
             _ => {}

@@ -11,15 +11,15 @@ use verbs::{
 use crate::loopback::Loopback;
 use crate::{Host, attributes, receive, send};
 
-fn is_busy<T>(result: Result<T, Error>) -> bool {
+fn is_busy<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Busy(_)))
 }
 
-fn is_refused<T>(result: Result<T, Error>) -> bool {
+fn is_refused<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Invalid(_)))
 }
 
-fn is_full<T>(result: Result<T, Error>) -> bool {
+fn is_full<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::NoRoom(_)))
 }
 
@@ -38,21 +38,21 @@ fn nothing_is_destroyed_while_something_stands_on_it() {
     let path = attributes(0).path;
     let handle = host.domain.create_address_handle(&path).expect("a handle");
     let window = host.domain.allocate_window(WindowType::One).expect("a window");
-    assert!(is_busy(host.context.close()));
-    assert!(is_busy(host.domain.deallocate()));
-    assert!(is_busy(channel.destroy()));
-    assert!(is_busy(queue.destroy()) && is_busy(host.queue.destroy()));
-    assert!(is_busy(shared.destroy()));
+    assert!(is_busy(&host.context.close()));
+    assert!(is_busy(&host.domain.deallocate()));
+    assert!(is_busy(&channel.destroy()));
+    assert!(is_busy(&queue.destroy()) && is_busy(&host.queue.destroy()));
+    assert!(is_busy(&shared.destroy()));
     for destroyed in [one.destroy(), queue.destroy(), host.queue.destroy(), channel.destroy()] {
         assert_eq!(destroyed, Ok(()));
     }
-    assert!(is_busy(host.domain.deallocate()));
+    assert!(is_busy(&host.domain.deallocate()));
     for destroyed in
         [shared.destroy(), handle.destroy(), window.deallocate(), host.region.deregister()]
     {
         assert_eq!(destroyed, Ok(()));
     }
-    assert!(is_busy(host.context.close()));
+    assert!(is_busy(&host.context.close()));
     assert_eq!(host.domain.deallocate(), Ok(()));
     assert_eq!(host.context.close(), Ok(()));
 }
@@ -62,17 +62,17 @@ fn what_was_destroyed_is_neither_destroyed_again_nor_used() {
     let host = Host::new();
     let queue = host.context.create_completion_queue(8, None).expect("a queue");
     assert_eq!(queue.destroy(), Ok(()));
-    assert!(is_refused(queue.destroy()));
+    assert!(is_refused(&queue.destroy()));
     let init = QueuePairInit { send_queue: queue, ..host.init(QueuePairType::Reliable) };
-    assert!(is_refused(host.domain.create_queue_pair(&init)));
+    assert!(is_refused(&host.domain.create_queue_pair(&init)));
     // What the attempt began to use it has let go.
     assert_eq!(host.queue.destroy(), Ok(()));
     assert_eq!(host.region.deregister(), Ok(()));
-    assert!(is_refused(host.region.deregister()));
+    assert!(is_refused(&host.region.deregister()));
     assert_eq!(host.domain.deallocate(), Ok(()));
-    assert!(is_refused(host.domain.allocate_window(WindowType::One)));
+    assert!(is_refused(&host.domain.allocate_window(WindowType::One)));
     assert_eq!(host.context.close(), Ok(()));
-    assert!(is_refused(host.context.allocate_domain()));
+    assert!(is_refused(&host.context.allocate_domain()));
 }
 
 #[test]
@@ -88,33 +88,33 @@ fn there_are_as_many_objects_as_the_device_has_and_those_that_go_make_room() {
     });
     let host = Host::on(device);
     let second = host.context.allocate_domain().expect("a domain");
-    assert!(is_full(host.context.allocate_domain()));
+    assert!(is_full(&host.context.allocate_domain()));
     second.deallocate().expect("nobody uses it");
     assert!(host.context.allocate_domain().is_ok());
 
     let window = host.domain.allocate_window(WindowType::Two).expect("a window");
-    assert!(is_full(host.domain.allocate_window(WindowType::Two)));
+    assert!(is_full(&host.domain.allocate_window(WindowType::Two)));
     window.deallocate().expect("it opens nothing");
     assert!(host.domain.allocate_window(WindowType::Two).is_ok());
 
     let handle = host.domain.create_address_handle(&attributes(0).path).expect("a handle");
-    assert!(is_full(host.domain.create_address_handle(&attributes(0).path)));
+    assert!(is_full(&host.domain.create_address_handle(&attributes(0).path)));
     handle.destroy().expect("nobody uses it");
 
     let one = host.queue_pair(QueuePairType::Reliable);
     let init = host.init(QueuePairType::Reliable);
-    assert!(is_full(host.domain.create_queue_pair(&init)));
+    assert!(is_full(&host.domain.create_queue_pair(&init)));
     one.destroy().expect("nobody uses it");
     assert!(host.domain.create_queue_pair(&init).is_ok());
 
-    assert!(is_full(host.context.create_completion_queue(1, None)));
+    assert!(is_full(&host.context.create_completion_queue(1, None)));
     let shared = host.domain.create_shared_queue(1, 1).expect("a queue");
-    assert!(is_full(host.domain.create_shared_queue(1, 1)));
+    assert!(is_full(&host.domain.create_shared_queue(1, 1)));
     shared.destroy().expect("nobody uses it");
 
     let address = host.buffer.address() as usize;
     let register = || host.domain.register(address, 8, 0, AccessFlags::default());
-    assert!(is_full(register()));
+    assert!(is_full(&register()));
     host.region.deregister().expect("no windows");
     assert!(register().is_ok());
 }
@@ -131,10 +131,10 @@ fn sizes_beyond_the_device_are_refused() {
         QueuePairLimits { inline: 257, ..usual },
     ] {
         let init = QueuePairInit { limits, ..host.init(QueuePairType::Reliable) };
-        assert!(is_refused(host.domain.create_queue_pair(&init)), "{limits:?}");
+        assert!(is_refused(&host.domain.create_queue_pair(&init)), "{limits:?}");
     }
     for (receives, pieces) in [(0, 1), (1025, 1), (1, 33)] {
-        assert!(is_refused(host.domain.create_shared_queue(receives, pieces)));
+        assert!(is_refused(&host.domain.create_shared_queue(receives, pieces)));
     }
 }
 
@@ -143,12 +143,12 @@ fn objects_of_two_contexts_do_not_mix() {
     let (host, stranger) = (Host::new(), Host::new());
     let queue = Arc::clone(&stranger.queue);
     let init = QueuePairInit { receive_queue: queue, ..host.init(QueuePairType::Reliable) };
-    assert!(is_refused(host.domain.create_queue_pair(&init)));
+    assert!(is_refused(&host.domain.create_queue_pair(&init)));
     let shared = stranger.domain.create_shared_queue(8, 1).expect("a queue");
     let init = QueuePairInit { shared_queue: Some(shared), ..host.init(QueuePairType::Reliable) };
-    assert!(is_refused(host.domain.create_queue_pair(&init)));
+    assert!(is_refused(&host.domain.create_queue_pair(&init)));
     let channel = stranger.context.create_channel().expect("a channel");
-    assert!(is_refused(host.context.create_completion_queue(8, Some(&channel))));
+    assert!(is_refused(&host.context.create_completion_queue(8, Some(&channel))));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn an_address_handle_needs_a_gid_at_both_ends() {
     let host = Host::new();
     let path = attributes(0).path;
     let refused =
-        |path: AddressVectorAttributes| is_refused(host.domain.create_address_handle(&path));
+        |path: AddressVectorAttributes| is_refused(&host.domain.create_address_handle(&path));
     assert!(refused(AddressVectorAttributes { is_global: false, ..path }));
     assert!(refused(AddressVectorAttributes { port: 2, ..path }));
     assert!(refused(AddressVectorAttributes { source_index: 1, ..path }));
@@ -176,8 +176,8 @@ fn the_way_back_is_read_from_the_route_of_a_datagram() {
     let path = answer(completion, &header).expect("a way back");
     assert_eq!(path.gid.address().to_string(), "10.0.0.9");
     assert!(path.is_global && host.domain.create_address_handle(&path).is_ok());
-    assert!(is_refused(answer(WorkCompletion::NOTHING, &header)));
-    assert!(is_refused(answer(completion, &[0; 40])));
+    assert!(is_refused(&answer(WorkCompletion::NOTHING, &header)));
+    assert!(is_refused(&answer(completion, &[0; 40])));
 }
 
 #[test]

@@ -22,6 +22,9 @@ const STATES: [QueuePairState; 7] = [
 const SERVICES: [QueuePairType; 3] =
     [QueuePairType::Reliable, QueuePairType::Unreliable, QueuePairType::Datagram];
 
+/// Something wrong that is said.
+type Change = fn(&mut QueuePairAttributes);
+
 fn is_refused(result: &Result<(), Error>) -> bool {
     matches!(result, Err(Error::Invalid(_)))
 }
@@ -131,7 +134,7 @@ fn a_wrong_current_state_is_refused() {
 #[test]
 fn values_beyond_the_device_are_refused() {
     let to_receive = QueuePairState::ReadyToReceive;
-    let wrong: [(QueuePairState, fn(&mut QueuePairAttributes)); 10] = [
+    let wrong: [(QueuePairState, Change); 10] = [
         (QueuePairState::Init, |of| of.port = 2),
         (QueuePairState::Init, |of| of.partition_key_index = 1),
         (to_receive, |of| of.path_mtu = 1500),
@@ -154,7 +157,7 @@ fn values_beyond_the_device_are_refused() {
         let mask = mask_of(QueuePairType::Reliable, state);
         assert!(is_refused(&modify(&one, state, mask, attributes)));
     }
-    let to_send: [fn(&mut QueuePairAttributes); 4] = [
+    let to_send: [Change; 4] = [
         |of| of.reads_max = 129,
         |of| of.timeout = 32,
         |of| of.retries = 8,
