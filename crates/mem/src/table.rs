@@ -338,8 +338,9 @@ impl MemoryTable {
     }
 
     /// Changes the memory, the rights or the domain of a region of foreign memory: it is like
-    /// [`MemoryTable::register_raw_lazily`], but the region keeps its names, on this side and for peers. Returns when
-    /// no engine turn is in progress that could have seen the region as it was. In between, accesses find no region.
+    /// [`MemoryTable::register_raw_lazily`], but the region keeps its key. It has another name on this side, so that work
+    /// which was begun with the old one does not reach what is there now. Returns when no engine turn is in progress
+    /// that could have seen the region as it was.
     ///
     /// # Errors
     /// As for [`MemoryTable::register_raw`] and [`MemoryTable::deregister`]; the region is as it was.
@@ -373,10 +374,12 @@ impl MemoryTable {
         drop(owner);
         // Nobody takes the entry: it is not among the free ones.
         let slot = self.slots.get(region.index()).ok_or(RegisterError::UnknownRegion { region })?;
-        let state = SlotState::live(region.generation(), rights, SlotKind::Range);
+        let generation = same_key_generation(region.generation());
+        let state = SlotState::live(generation, rights, SlotKind::Range);
         slot.set(range, domain, state);
         self.registry().regions += 1;
-        Ok(Region { id: region, key: self.key_of(region, state), start: remote_start, len, rights })
+        let id = RegionId::new(self.number, region.index(), generation);
+        Ok(Region { id, key: self.key_of(id, state), start: remote_start, len, rights })
     }
 
     /// Regions registered now.
@@ -548,6 +551,12 @@ impl Slot {
         self.domain.store(domain.name, Ordering::Relaxed);
         self.set_state(state);
     }
+}
+
+/// The next generation whose key is that of `last`; never 0.
+const fn same_key_generation(last: u32) -> u32 {
+    let next = last.wrapping_add(1 << KEY_GENERATION_BITS);
+    if next == 0 { 1 << KEY_GENERATION_BITS } else { next }
 }
 
 /// Looks at memory that is not the library's, by `check` of its address and length and of whether it is written to.
