@@ -174,6 +174,19 @@ impl Provider for Edge {
             instance.wait(ready);
         }
     }
+
+    fn wake(&self) {
+        if let Some(instance) = self.running() {
+            instance.runtime().wake_waiting();
+        }
+    }
+
+    fn serve_alone(&self) {
+        if let Some(instance) = self.running() {
+            // In a forked child nobody serves.
+            let _forked = instance.runtime().leave_links();
+        }
+    }
 }
 
 /// What a device can do.

@@ -26,6 +26,9 @@ pub(crate) struct Loopback {
     pub(crate) holds: AtomicBool,
     /// What was asked of it while connections waited for shared receives.
     pub(crate) receives_posted: AtomicU32,
+    /// How often threads that wait were woken, and how often the application went to wait elsewhere.
+    pub(crate) wakes: AtomicU32,
+    pub(crate) left_alone: AtomicU32,
     /// Sends that were rung for.
     pub(crate) rings: AtomicU32,
     engine: Mutex<Engine>,
@@ -91,6 +94,8 @@ impl Loopback {
             is_foreign: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             receives_posted: AtomicU32::new(0),
+            wakes: AtomicU32::new(0),
+            left_alone: AtomicU32::new(0),
             rings: AtomicU32::new(0),
             engine: Mutex::default(),
         })
@@ -136,6 +141,14 @@ impl Loopback {
         self.inside(|_, engine| {
             engine.ends.get(&queue_pair.number()).map_or(0, |end| end.held.len())
         })
+    }
+
+    /// A send is carried out, in whichever order.
+    pub(crate) fn complete(&self, queue_pair: &QueuePair, sequence: u64) {
+        let number = queue_pair.number();
+        self.inside(|_, engine| {
+            engine.complete_send(number, sequence, CompletionKind::Send, 0, Ok(()));
+        });
     }
 
     /// A message comes for the receive at this place of a shared queue.
@@ -228,6 +241,14 @@ impl Provider for Loopback {
     }
 
     fn send_put_off(&self) {}
+
+    fn wake(&self) {
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn serve_alone(&self) {
+        self.left_alone.fetch_add(1, Ordering::SeqCst);
+    }
 
     fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         while !ready() {
