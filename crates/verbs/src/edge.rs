@@ -5,6 +5,7 @@ mod datagrams;
 mod desk;
 mod greeting;
 mod instance;
+mod log;
 mod meeting;
 mod numbers;
 mod patience;

@@ -19,13 +19,14 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 use super::addresses::Places;
 use super::desk::{Desk, DeskHooks, Wanted};
 use super::greeting::{Place, SERVICE};
+use super::log::Log;
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
 use crate::error::Error;
 use crate::registry::Registry;
-use crate::settings::{Faults, Settings};
+use crate::settings::{Faults, LogLevel, Settings};
 
 /// A device that is driven.
 pub(crate) struct Instance {
@@ -77,7 +78,12 @@ impl Instance {
         if all.len() > LINKS_MAX {
             return Err(Error::Invalid(format!("{} links are more than {LINKS_MAX}", all.len())));
         }
-        let desk = Arc::new(Desk::new(registry));
+        let log = Log::open(settings)?;
+        log.note(
+            LogLevel::Info,
+            format_args!("{}: slot {slot:#05x} at {ips:?}, {} links", settings.device, all.len()),
+        );
+        let desk = Arc::new(Desk::new(registry, log));
         let hooks = Box::new(DeskHooks(Arc::clone(&desk)));
         let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
         runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
