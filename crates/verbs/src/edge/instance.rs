@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use delivery::{Instant, LINKS_MAX, LinkId};
@@ -36,6 +37,9 @@ pub(crate) struct Instance {
     slots: Slots,
     numbers: Mutex<Numbers>,
     desk: Arc<Desk>,
+    registry: Arc<Registry>,
+    /// That the device has failed was told.
+    has_failed: AtomicBool,
 }
 
 impl Instance {
@@ -88,7 +92,8 @@ impl Instance {
         let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
         runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
-        Ok(Arc::new(Self { runtime, places, slots, numbers, desk }))
+        let (registry, has_failed) = (Arc::clone(registry), AtomicBool::new(false));
+        Ok(Arc::new(Self { runtime, places, slots, numbers, desk, registry, has_failed }))
     }
 
     pub(crate) const fn runtime(&self) -> &Runtime {
@@ -108,9 +113,21 @@ impl Instance {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the process that has made it.
+    /// Whether it works, and this is the process that has made it. That a thread has panicked inside is told once.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.runtime.check_process().map_err(forked)
+        self.runtime.check_process().map_err(forked)?;
+        if self.runtime.is_sound() { Ok(()) } else { Err(self.fail()) }
+    }
+
+    #[cold]
+    fn fail(&self) -> Error {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            self.registry.on_device_failed();
+        }
+        Error::Failed(
+            "a thread has panicked inside the engine: this is a fault of the library".into(),
+        )
     }
 
     /// Does something at the desk, inside the engine.
@@ -118,6 +135,7 @@ impl Instance {
         &self,
         work: impl FnOnce(&Desk, &mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        self.check()?;
         let desk = Arc::clone(&self.desk);
         let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             work(&desk, engine, memory, now)
@@ -170,7 +188,7 @@ impl Instance {
             engine.on_receives_posted(now, memory, &receives);
         };
         // In a forked child nobody waits.
-        let _forked = self.runtime.control(go_on);
+        let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
     }
 
     /// See [`SharedReceives::arm_limit`].
@@ -179,13 +197,17 @@ impl Instance {
         receives: &Arc<SharedReceives>,
         limit: u32,
     ) -> Result<bool, Error> {
+        self.check()?;
         let receives = Arc::clone(receives);
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
     /// Waits until `ready`.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        // In a forked child nothing comes.
+        // In a forked child, and when the device has failed, nothing comes.
+        if self.check().is_err() {
+            return;
+        }
         let _forked = self.runtime.wait(Interest::News, None, || ready().then_some(()));
     }
 }
