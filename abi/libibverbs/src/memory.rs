@@ -10,9 +10,9 @@ use verbs::{
 };
 
 use crate::device::of;
-use crate::failure::{code, invalid, pointer, unsupported};
+use crate::failure::{code, invalid, number, pointer, unsupported};
 use crate::layout::{
-    ibv_context, ibv_dm, ibv_mr, ibv_mw, ibv_parent_domain_init_attr, ibv_pd, ibv_td,
+    ibv_context, ibv_dm, ibv_mr, ibv_mw, ibv_parent_domain_init_attr, ibv_pd, ibv_sge, ibv_td,
     ibv_td_init_attr,
 };
 use crate::shell;
@@ -242,8 +242,12 @@ pub(crate) unsafe fn register(
     access: AccessFlags,
 ) -> Result<*mut ibv_mr, Error> {
     // SAFETY: as the caller says.
-    let region =
-        unsafe { domain(pd) }?.protects.register(addr.addr(), length as u64, start, access)?;
+    let region = unsafe { domain(pd) }?.protects.register(
+        addr.addr(),
+        length as u64,
+        start,
+        plain(access),
+    )?;
     let key = region.key();
     // SAFETY: as the caller says.
     let context = unsafe { (*pd).context };
@@ -251,7 +255,13 @@ pub(crate) unsafe fn register(
     Ok(shell::Region::make(c, Region { region, device_memory: AtomicPtr::default() }))
 }
 
-/// `ibv_rereg_mr`: -1 if nothing has changed, -2 to -5 for what is worse.
+/// Flags without `IBV_ACCESS_ON_DEMAND`: nothing is pinned, so pages come when they are used, whether a program asks for
+/// that or not.
+const fn plain(access: AccessFlags) -> AccessFlags {
+    AccessFlags(access.0 & !AccessFlags::ON_DEMAND.0)
+}
+
+/// `ibv_rereg_mr`: -1 if it fails, and then the region is as it was.
 ///
 /// # Safety
 /// As the manual page says.
@@ -264,8 +274,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    let mut is_lost = false;
-    let failure = code("ibv_rereg_mr", || {
+    number("ibv_rereg_mr", || {
         // SAFETY: as the caller says.
         let region = &unsafe { shell::Region::ours(mr, "memory region") }?.region;
         if flags & !(REREGISTER_RANGE | REREGISTER_DOMAIN | REREGISTER_ACCESS) != 0 || flags == 0 {
@@ -284,11 +293,9 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         let change = Reregistration {
             domain,
             range: has(REREGISTER_RANGE).then_some((addr.addr(), length as u64)),
-            access: has(REREGISTER_ACCESS).then_some(AccessFlags(access.cast_unsigned())),
+            access: has(REREGISTER_ACCESS).then_some(plain(AccessFlags(access.cast_unsigned()))),
         };
-        let done = region.reregister(&change);
-        is_lost = !matches!(done, Ok(()) | Err(Error::Invalid(_) | Error::Busy(_)));
-        done?;
+        region.reregister(&change)?;
         // SAFETY: the structure is the program's, which waits for this call.
         let c = unsafe { &mut *mr };
         (c.lkey, c.rkey) = (region.key(), region.key());
@@ -298,13 +305,29 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         if has(REREGISTER_RANGE) {
             (c.addr, c.length) = (addr, length);
         }
+        Ok(0)
+    })
+}
+
+/// `ibv_advise_mr`: memory is brought in when it is used, so there is nothing to do.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: c_int,
+    _flags: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    code("ibv_advise_mr", || {
+        // SAFETY: as the caller says.
+        unsafe { domain(pd) }?;
+        if !(0..=ADVICE_MAX).contains(&advice) {
+            return unsupported("such advice");
+        }
+        if list.is_null() || count == 0 {
+            return invalid("advice on no memory");
+        }
         Ok(())
-    });
-    match (failure, is_lost) {
-        (0, _) => 0,
-        (_, false) => REREGISTER_FAILED,
-        (_, true) => REREGISTER_FAILED_AND_LOST,
-    }
+    })
 }
 
 /// `ibv_dereg_mr`.
@@ -367,11 +390,8 @@ const REREGISTER_RANGE: c_int = 1;
 const REREGISTER_DOMAIN: c_int = 2;
 const REREGISTER_ACCESS: c_int = 4;
 
-/// `IBV_REREG_MR_ERR_INPUT`: the region is as it was.
-const REREGISTER_FAILED: c_int = -1;
-
-/// `IBV_REREG_MR_ERR_CMD`: the region may only be given back.
-const REREGISTER_FAILED_AND_LOST: c_int = -4;
+/// `IBV_ADVISE_MR_ADVICE_PREFETCH`, `..._PREFETCH_WRITE` and `..._PREFETCH_NO_FAULT`.
+const ADVICE_MAX: c_int = 2;
 
 /// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS` and `..._PD_CONTEXT`.
 const PARENT_KNOWN: u32 = 1 | 2;

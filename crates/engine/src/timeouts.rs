@@ -121,10 +121,7 @@ impl Parts<'_> {
         else {
             return false;
         };
-        let is_overdue = |peer| {
-            let peer = (peer, connection.is_queue_pair());
-            self.reception.is_overdue(now, peer, state.started_at(), used)
-        };
+        let is_overdue = |peer| self.reception.is_overdue(now, peer, state.started_at(), used);
         connection.liveness().is_exhausted(now)
             || connection.unconfirmed_at().is_some_and(is_overdue)
     }

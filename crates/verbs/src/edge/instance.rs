@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use delivery::{Instant, LINKS_MAX, LinkId};
@@ -19,13 +20,14 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 use super::addresses::Places;
 use super::desk::{Desk, DeskHooks, Wanted};
 use super::greeting::{Place, SERVICE};
+use super::log::Log;
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
 use crate::error::Error;
 use crate::registry::Registry;
-use crate::settings::{Faults, Settings};
+use crate::settings::{Faults, LogLevel, Settings};
 
 /// A device that is driven.
 pub(crate) struct Instance {
@@ -35,6 +37,9 @@ pub(crate) struct Instance {
     slots: Slots,
     numbers: Mutex<Numbers>,
     desk: Arc<Desk>,
+    registry: Arc<Registry>,
+    /// That the device has failed was told.
+    has_failed: AtomicBool,
 }
 
 impl Instance {
@@ -77,12 +82,18 @@ impl Instance {
         if all.len() > LINKS_MAX {
             return Err(Error::Invalid(format!("{} links are more than {LINKS_MAX}", all.len())));
         }
-        let desk = Arc::new(Desk::new(registry));
+        let log = Log::open(settings)?;
+        log.note(
+            LogLevel::Info,
+            format_args!("{}: slot {slot:#05x} at {ips:?}, {} links", settings.device, all.len()),
+        );
+        let desk = Arc::new(Desk::new(registry, log));
         let hooks = Box::new(DeskHooks(Arc::clone(&desk)));
         let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
         runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
-        Ok(Arc::new(Self { runtime, places, slots, numbers, desk }))
+        let (registry, has_failed) = (Arc::clone(registry), AtomicBool::new(false));
+        Ok(Arc::new(Self { runtime, places, slots, numbers, desk, registry, has_failed }))
     }
 
     pub(crate) const fn runtime(&self) -> &Runtime {
@@ -102,9 +113,21 @@ impl Instance {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the process that has made it.
+    /// Whether it works, and this is the process that has made it. That a thread has panicked inside is told once.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.runtime.check_process().map_err(forked)
+        self.runtime.check_process().map_err(forked)?;
+        if self.runtime.is_sound() { Ok(()) } else { Err(self.fail()) }
+    }
+
+    #[cold]
+    fn fail(&self) -> Error {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            self.registry.on_device_failed();
+        }
+        Error::Failed(
+            "a thread has panicked inside the engine: this is a fault of the library".into(),
+        )
     }
 
     /// Does something at the desk, inside the engine.
@@ -112,6 +135,7 @@ impl Instance {
         &self,
         work: impl FnOnce(&Desk, &mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        self.check()?;
         let desk = Arc::clone(&self.desk);
         let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             work(&desk, engine, memory, now)
@@ -164,7 +188,7 @@ impl Instance {
             engine.on_receives_posted(now, memory, &receives);
         };
         // In a forked child nobody waits.
-        let _forked = self.runtime.control(go_on);
+        let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
     }
 
     /// See [`SharedReceives::arm_limit`].
@@ -173,13 +197,17 @@ impl Instance {
         receives: &Arc<SharedReceives>,
         limit: u32,
     ) -> Result<bool, Error> {
+        self.check()?;
         let receives = Arc::clone(receives);
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
     /// Waits until `ready`.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        // In a forked child nothing comes.
+        // In a forked child, and when the device has failed, nothing comes.
+        if self.check().is_err() {
+            return;
+        }
         let _forked = self.runtime.wait(Interest::News, None, || ready().then_some(()));
     }
 }
@@ -240,6 +268,7 @@ fn config() -> Result<RuntimeConfig, Error> {
     Ok(RuntimeConfig {
         engine: EngineConfig {
             requests_max: REQUESTS_MAX,
+            confirm_ns: CONFIRM_NS,
             read_depth: READ_DEPTH.into(),
             ..EngineConfig::default()
         },
@@ -273,6 +302,10 @@ pub(super) fn forked(error: Forked) -> Error {
 /// Requests of peers that wait: all queue pairs of a device may be asked for by one host at a time, whose share is a
 /// quarter. They take memory while they are there.
 const REQUESTS_MAX: u32 = 4 * super::QUEUE_PAIRS_MAX;
+
+/// Time that peers have to confirm connections: requests wait as a matter of course, for programs to name their peers,
+/// and 64 processes on two processors take seconds.
+const CONFIRM_NS: u64 = 10_000_000_000;
 
 /// Reads and atomics that a peer may have under way.
 pub(super) const READ_DEPTH: u8 = 128;

@@ -14,20 +14,23 @@ use wire_edge::RemoteKey;
 use work::{AccessFault, Completion, CompletionKind, OperationError, Owner, Push};
 
 /// The device.
-pub struct Loopback {
+pub(crate) struct Loopback {
     this: Weak<Self>,
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
     memory: Arc<MemoryTable>,
     next_number: AtomicU32,
     /// It is as if this were a forked child.
-    pub is_foreign: AtomicBool,
+    pub(crate) is_foreign: AtomicBool,
     /// Sends are taken and not completed.
-    pub holds: AtomicBool,
+    pub(crate) holds: AtomicBool,
     /// What was asked of it while connections waited for shared receives.
-    pub receives_posted: AtomicU32,
+    pub(crate) receives_posted: AtomicU32,
+    /// How often threads that wait were woken, and how often the application went to wait elsewhere.
+    pub(crate) wakes: AtomicU32,
+    pub(crate) left_alone: AtomicU32,
     /// Sends that were rung for.
-    pub rings: AtomicU32,
+    pub(crate) rings: AtomicU32,
     engine: Mutex<Engine>,
 }
 
@@ -57,11 +60,11 @@ struct LoopbackWire {
 }
 
 impl Loopback {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Self::with(|_| ())
     }
 
-    pub fn with(change: impl FnOnce(&mut DeviceAttributes)) -> Arc<Self> {
+    pub(crate) fn with(change: impl FnOnce(&mut DeviceAttributes)) -> Arc<Self> {
         let mut attributes = DeviceAttributes {
             name: "loop0".into(),
             node_guid: [1; 8],
@@ -91,6 +94,8 @@ impl Loopback {
             is_foreign: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             receives_posted: AtomicU32::new(0),
+            wakes: AtomicU32::new(0),
+            left_alone: AtomicU32::new(0),
             rings: AtomicU32::new(0),
             engine: Mutex::default(),
         })
@@ -110,15 +115,26 @@ impl Loopback {
     }
 
     /// Completes the sends of a queue pair that were taken and held, as carried out.
-    pub fn release(&self, queue_pair: &QueuePair) {
+    pub(crate) fn release(&self, queue_pair: &QueuePair) {
         self.inside(|_, engine| {
             engine.complete_held(queue_pair.number(), usize::MAX, None);
             engine.tell_drained(queue_pair.number());
         });
     }
 
+    /// So many of the sends that were taken have been carried out.
+    pub(crate) fn carry(&self, queue_pair: &QueuePair, count: usize) {
+        self.inside(|_, engine| engine.complete_held(queue_pair.number(), count, None));
+    }
+
     /// The connection of a queue pair ends: the first `done` sends that were taken have been carried out.
-    pub fn end(&self, queue_pair: &QueuePair, done: usize, ending: Ending, error: OperationError) {
+    pub(crate) fn end(
+        &self,
+        queue_pair: &QueuePair,
+        done: usize,
+        ending: Ending,
+        error: OperationError,
+    ) {
         self.inside(|_, engine| {
             engine.complete_held(queue_pair.number(), done, None);
             engine.end(queue_pair.number(), ending, error);
@@ -126,14 +142,22 @@ impl Loopback {
     }
 
     /// How many sends were taken and not completed.
-    pub fn held(&self, queue_pair: &QueuePair) -> usize {
+    pub(crate) fn held(&self, queue_pair: &QueuePair) -> usize {
         self.inside(|_, engine| {
             engine.ends.get(&queue_pair.number()).map_or(0, |end| end.held.len())
         })
     }
 
+    /// A send is carried out, in whichever order.
+    pub(crate) fn complete(&self, queue_pair: &QueuePair, sequence: u64) {
+        let number = queue_pair.number();
+        self.inside(|_, engine| {
+            engine.complete_send(number, sequence, CompletionKind::Send, 0, Ok(()));
+        });
+    }
+
     /// A message comes for the receive at this place of a shared queue.
-    pub fn deliver(&self, queue_pair: &QueuePair, place: u64, bytes: u32) {
+    pub(crate) fn deliver(&self, queue_pair: &QueuePair, place: u64, bytes: u32) {
         self.inside(|_, engine| {
             let number = queue_pair.number();
             let owner = engine.ends.get(&number).and_then(|end| end.owner).expect("an owner");
@@ -151,7 +175,7 @@ impl Loopback {
         });
     }
 
-    pub fn is_in_use(&self) -> bool {
+    pub(crate) fn is_in_use(&self) -> bool {
         self.inside(|_, engine| !engine.ends.is_empty())
     }
 }
@@ -223,6 +247,14 @@ impl Provider for Loopback {
 
     fn send_put_off(&self) {}
 
+    fn wake(&self) {
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn serve_alone(&self) {
+        self.left_alone.fetch_add(1, Ordering::SeqCst);
+    }
+
     fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         while !ready() {
             self.drive();
@@ -231,7 +263,7 @@ impl Provider for Loopback {
     }
 }
 
-pub fn own_gid() -> Gid {
+pub(crate) fn own_gid() -> Gid {
     Gid::of("127.0.0.1".parse().expect("an address"))
 }
 
@@ -301,6 +333,7 @@ impl Engine {
         let own = self.ends.get(&from.number()).and_then(|end| end.owner).expect("an owner");
         let local = |want| locate(access, domain, taken.pieces(), want);
         let opcode = taken.opcode();
+        let is_solicited = taken.flags().solicited;
         match opcode {
             SendOpcode::Write { address, key, immediate } => {
                 let bytes = gather(access, domain, taken)?;
@@ -312,7 +345,7 @@ impl Engine {
                         from,
                         &[],
                         bytes.len(),
-                        immediate,
+                        (immediate, is_solicited),
                         Completion::OF_WRITE,
                     )?;
                 }
@@ -334,13 +367,21 @@ impl Engine {
             }
             SendOpcode::Send { immediate } => {
                 let bytes = gather(access, domain, taken)?;
-                self.receive(access, peer, from, &bytes, bytes.len(), immediate, 0)
+                self.receive(access, peer, from, &bytes, bytes.len(), (immediate, is_solicited), 0)
             }
             SendOpcode::SendInvalidate { key } => {
                 let bytes = gather(access, domain, taken)?;
                 let owner = peer.and_then(|peer| self.ends.get(&peer)?.owner).expect("a peer");
                 access.invalidate(domain, owner.bits(), RemoteKey(key)).map_err(|_| fault())?;
-                self.receive(access, peer, from, &bytes, bytes.len(), None, key.into())
+                self.receive(
+                    access,
+                    peer,
+                    from,
+                    &bytes,
+                    bytes.len(),
+                    (None, is_solicited),
+                    key.into(),
+                )
             }
             SendOpcode::FetchAdd { address, key, operand } => {
                 let sink = local(Rights::LOCAL_WRITE)?;
@@ -404,7 +445,7 @@ impl Engine {
         from: &QueuePair,
         bytes: &[u8],
         length: usize,
-        immediate: Option<u32>,
+        (immediate, is_solicited): (Option<u32>, bool),
         value: u64,
     ) -> Result<(), Refusal> {
         let number = peer.expect("a peer");
@@ -432,7 +473,7 @@ impl Engine {
             result,
             bytes: (header.len() + length) as u32,
             immediate,
-            solicited: false,
+            solicited: is_solicited,
             value,
         };
         self.push(number, &completion);
@@ -559,7 +600,6 @@ impl Wire for LoopbackWire {
                 for number in [self.number, wanted] {
                     if let Some(end) = engine.ends.get_mut(&number) {
                         end.is_connected = true;
-                        end.queue_pair.on_connected();
                     }
                 }
             }
