@@ -15,7 +15,7 @@ use wire_edge::{CloseReason, PeerAddr};
 use super::greeting::{Greeting, Refusal, SERVICE};
 use super::log::Log;
 use super::meeting::{Expected, Judgement, WAIT_NS};
-use super::patience::{not_ready_ns, search_ns, silence_ns};
+use super::patience::{not_ready_ns, parting_ns, search_ns, silence_ns};
 use super::wire::Source;
 use super::work::Ends;
 use crate::access::AccessFlags;
@@ -61,6 +61,8 @@ enum Phase {
     Seeking(Search),
     /// It is connected.
     Connected { ends: Ends, greeting: Greeting, wanted: Wanted },
+    /// Its peer has closed the connection; what was on its way is missed when an adapter would miss it.
+    Parting { until: Instant },
     /// It was.
     Ended,
 }
@@ -180,7 +182,7 @@ impl Desk {
                 }
                 be_patient(engine, *ends, &attributes, greeting);
             }
-            Phase::Open | Phase::Ended => {}
+            Phase::Open | Phase::Parting { .. } | Phase::Ended => {}
         }
         // Work may have been given up by another time.
         self.look_soon(now);
@@ -458,15 +460,22 @@ impl Desk {
                     format_args!("the connection of queue pair {number:#x} is over: {reason}");
                 self.log.note(LogLevel::Info, what);
                 let others = [ends.sends, ends.receives];
-                entry.phase = Phase::Ended;
+                let ending = ending_of(reason);
+                let is_parting = ending == Ending::ByPeer;
+                let until = now.after_ns(parting_ns(&source.queue_pair().attributes()));
+                entry.phase = if is_parting { Phase::Parting { until } } else { Phase::Ended };
                 for other in others.into_iter().filter(|other| *other != handle) {
                     book.connections.remove(&other);
                     let _gone = engine.close(now, other, &[]);
                 }
-                source.clear_ends(true);
-                Then::Tell(source, ending_of(reason))
+                source.clear_ends(!is_parting);
+                if is_parting {
+                    self.look_at(until);
+                    return Then::Nothing;
+                }
+                Then::Tell(source, ending)
             }
-            Phase::Open | Phase::Ended => Then::Nothing,
+            Phase::Open | Phase::Parting { .. } | Phase::Ended => Then::Nothing,
         }
     }
 
@@ -479,8 +488,8 @@ impl Desk {
         }
         let numbers: Vec<u32> = {
             let book = self.book();
-            let seeking = book.entries.iter().filter(|(_, entry)| entry.is_seeking());
-            seeking.map(|(number, _)| *number).collect()
+            let waiting = book.entries.iter().filter(|(_, entry)| entry.is_waiting());
+            waiting.map(|(number, _)| *number).collect()
         };
         for number in numbers {
             let then = {
@@ -495,10 +504,20 @@ impl Desk {
     }
 
     //= protocol.md: verbs.7
-    /// Ends the search for a peer to whom work was to go, if that has lasted for too long.
+    /// Ends the search for a peer to whom work was to go, if that has lasted for too long; tells of a peer that has
+    /// closed its connection, if it is time.
     fn give_up(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
+        if let Phase::Parting { until } = entry.phase {
+            if until > now {
+                self.look_at(until);
+                return Then::Nothing;
+            }
+            entry.phase = Phase::Ended;
+            source.clear_ends(true);
+            return Then::Tell(source, Ending::ByPeer);
+        }
         let (Phase::Seeking(search), Some(since)) = (&entry.phase, source.waits_since()) else {
             return Then::Nothing;
         };
@@ -555,7 +574,7 @@ impl Book {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         entry.source.clear_ends(false);
         let handles: Vec<ConnectionHandle> = match &entry.phase {
-            Phase::Open | Phase::Ended => Vec::new(),
+            Phase::Open | Phase::Parting { .. } | Phase::Ended => Vec::new(),
             Phase::Seeking(Search { asked, accepted, .. }) => {
                 [asked, accepted].into_iter().flatten().map(|side| side.handle).collect()
             }
@@ -588,8 +607,9 @@ impl Book {
 }
 
 impl Entry {
-    const fn is_seeking(&self) -> bool {
-        matches!(self.phase, Phase::Seeking(_))
+    /// Whether something is to be done for it at some time.
+    const fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Seeking(_) | Phase::Parting { .. })
     }
 }
 
