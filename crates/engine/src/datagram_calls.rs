@@ -95,7 +95,8 @@ impl Engine {
     /// number of the queue pair that sent it as its value, and counts the header.
     ///
     /// # Errors
-    /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`] or [`DatagramError::Overrun`].
+    /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`], [`DatagramError::Overrun`] or
+    /// [`DatagramError::ReceivesShared`].
     pub fn post_datagram_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
