@@ -239,16 +239,21 @@ impl End {
 
     /// Those that are there.
     pub(crate) fn poll(&self) -> Vec<WorkCompletion> {
-        let mut done = [WorkCompletion::NOTHING; 16];
+        self.poll_at_most(16)
+    }
+
+    fn poll_at_most(&self, count: usize) -> Vec<WorkCompletion> {
+        let mut done = vec![WorkCompletion::NOTHING; count.min(16)];
         let count = self.queue.poll(&mut done).expect("not forked");
-        done[..count].to_vec()
+        done.truncate(count);
+        done
     }
 
     /// The next completions, as many.
     pub(crate) fn next(&self, count: usize) -> Vec<WorkCompletion> {
         let mut done = Vec::new();
         while done.len() < count {
-            done.extend(self.poll());
+            done.extend(self.poll_at_most(count - done.len()));
         }
         done
     }
