@@ -44,6 +44,8 @@ struct Port {
     send: Arc<CompletionQueue>,
     receive: Arc<CompletionQueue>,
     receives: Receives,
+    /// Datagrams of it that wait for their links.
+    waiting: u32,
 }
 
 /// The receives of a port.
@@ -114,6 +116,19 @@ impl Datagrams {
         self.waiting_count == 0
     }
 
+    /// How many wait to be sent.
+    #[inline]
+    pub(crate) const fn waiting(&self) -> usize {
+        self.waiting_count
+    }
+
+    /// How many of a port do, which has none once it is closed.
+    #[inline]
+    pub(crate) fn waiting_of(&self, port: DatagramPort) -> u32 {
+        let open = self.ports.get(&port.number).filter(|open| open.name == port);
+        open.map_or(0, |open| open.waiting)
+    }
+
     pub(crate) fn open(&mut self, request: PortRequest) -> Result<DatagramPort, DatagramError> {
         let PortRequest { number, key, send, receive, receives_max, shared_receives } = request;
         if number == QueuePairNumber::GROUP {
@@ -131,7 +146,7 @@ impl Datagrams {
             Some(queue) => Receives::Shared(queue),
             None => Receives::Own(OwnReceives::new(receives_max)),
         };
-        self.ports.insert(number, Port { name, key, send, receive, receives });
+        self.ports.insert(number, Port { name, key, send, receive, receives, waiting: 0 });
         Ok(name)
     }
 
@@ -237,10 +252,44 @@ impl Datagrams {
         if port.receive.is_overrun() {
             return Err(DatagramError::Overrun);
         }
-        match &mut port.receives {
-            Receives::Own(own) => own.post(memory, list, context),
-            Receives::Shared(_) => Err(DatagramError::ReceivesShared),
+        let Receives::Own(own) = &mut port.receives else {
+            return Err(DatagramError::ReceivesShared);
+        };
+        own.check_room()?;
+        for piece in list.cut(0, list.length()) {
+            let length = u64::from(piece.length);
+            memory.resolve_local(piece.region, piece.offset, length, Rights::LOCAL_WRITE)?;
         }
+        own.add(list.cut(0, list.length()), list.length(), context);
+        Ok(())
+    }
+
+    /// Posts a receive whose memory is not there: the datagram that it is for makes it fail.
+    pub(crate) fn post_failed_receive(
+        &mut self,
+        port: DatagramPort,
+        length: u32,
+        context: u64,
+    ) -> Result<(), DatagramError> {
+        let port = self.port(port)?;
+        if port.receive.is_overrun() {
+            return Err(DatagramError::Overrun);
+        }
+        let Receives::Own(own) = &mut port.receives else {
+            return Err(DatagramError::ReceivesShared);
+        };
+        own.check_room()?;
+        own.add([Piece { length, ..Piece::NOTHING }], length, context);
+        Ok(())
+    }
+
+    /// Takes the receives of a port back: none of them completes.
+    pub(crate) fn forget_receives(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
+        if let Receives::Own(own) = &mut self.port(port)?.receives {
+            own.posted.clear();
+            own.pieces.clear();
+        }
+        Ok(())
     }
 
     //= protocol.md: datagram.2
@@ -284,6 +333,7 @@ impl Datagrams {
         let queue = self.waiting.get_mut(usize::from(link.0)).ok_or(unknown)?;
         queue.push_back(waiting);
         self.waiting_count += 1;
+        self.port(port)?.waiting += 1;
         Ok(())
     }
 
@@ -368,10 +418,11 @@ impl Datagrams {
             return;
         };
         self.waiting_count -= 1;
-        if (waiting.signalled || result.is_err())
-            && let Ok(port) = self.port(waiting.port)
-        {
-            pools.push(&port.send, &waiting.completion(result));
+        if let Ok(port) = self.port(waiting.port) {
+            port.waiting -= 1;
+            if waiting.signalled || result.is_err() {
+                pools.push(&port.send, &waiting.completion(result));
+            }
         }
         self.spare.push(waiting.frame);
     }
@@ -472,24 +523,18 @@ impl OwnReceives {
         Self { posted: VecDeque::new(), pieces: VecDeque::new(), posted_max }
     }
 
-    fn post(
-        &mut self,
-        memory: &MemoryAccess<'_>,
-        list: PieceList<'_>,
-        context: u64,
-    ) -> Result<(), DatagramError> {
+    fn check_room(&self) -> Result<(), DatagramError> {
         if self.posted.len() >= self.posted_max as usize {
             return Err(DatagramError::ReceiveQueueFull(self.posted_max));
         }
-        for piece in list.cut(0, list.length()) {
-            let length = u64::from(piece.length);
-            memory.resolve_local(piece.region, piece.offset, length, Rights::LOCAL_WRITE)?;
-        }
-        let before = self.pieces.len();
-        self.pieces.extend(list.cut(0, list.length()));
-        let pieces = (self.pieces.len() - before) as u32;
-        self.posted.push_back(Posted { context, length: list.length(), pieces });
         Ok(())
+    }
+
+    fn add(&mut self, pieces: impl IntoIterator<Item = Piece>, length: u32, context: u64) {
+        let before = self.pieces.len();
+        self.pieces.extend(pieces);
+        let pieces = (self.pieces.len() - before) as u32;
+        self.posted.push_back(Posted { context, length, pieces });
     }
 
     /// Places a datagram of `bytes` bytes in the oldest receive, which it consumes: the context of that.

@@ -471,6 +471,33 @@ fn a_receive_must_be_in_memory_that_may_be_written_and_there_are_only_so_many() 
 }
 
 /// Posts a receive for whoever takes it.
+#[test]
+fn a_receive_without_memory_fails_with_the_datagram_that_takes_it() {
+    let mut pair = Pair::new(1);
+    let [one, two] = ports(&mut pair);
+    let engine = &mut pair.hosts[1].engine;
+    engine.post_failed_datagram_receive(two, 100, 1).expect("there is room");
+    receive(&mut pair, two, 0, 100, 2);
+    assert!(pair.done(1).is_empty());
+    send(&mut pair, one, 8, 7);
+    send(&mut pair, one, 8, 8);
+    pair.run_for(1_000_000);
+    let done = pair.done(1);
+    let found: Vec<_> = done.iter().map(|done| (done.context, done.result)).collect();
+    assert_eq!(found, [(1, Err(OperationError::LocalAccess)), (2, Ok(()))]);
+}
+
+#[test]
+fn receives_that_are_taken_back_are_not_flushed() {
+    let mut pair = Pair::new(1);
+    let [_, two] = ports(&mut pair);
+    receive(&mut pair, two, 0, 100, 1);
+    pair.hosts[1].engine.forget_datagram_receives(two).expect("it is open");
+    receive(&mut pair, two, 0, 100, 2);
+    pair.hosts[1].engine.close_datagram_port(two).expect("it is open");
+    assert_eq!(contexts(&pair.done(1)), [2]);
+}
+
 fn share(pair: &Pair, shared: &SharedReceives, offset: u64, length: u32, context: u64) {
     let region = pair.hosts[1].region.id;
     let receive = Receive { region, offset, length, context };

@@ -268,18 +268,33 @@ impl CompletionQueue {
         true
     }
 
+    /// Keeps for later what is to be told of the sends of a queue pair that have failed, as it is to send again.
+    pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
+        let mut polling = self.lock_polling();
+        polling.absorb(&self.work, self.context.provider().registry());
+        let mut told = [WorkCompletion::NOTHING; 16];
+        loop {
+            let count = queue_pair.flush(Side::Send, &mut told);
+            polling.backlog.extend(told.iter().take(count));
+            if count < told.len() {
+                return;
+            }
+        }
+    }
+
     pub(crate) fn add_flushing(&self, queue_pair: Arc<QueuePair>, side: Side) {
         let mut flushing = self.lock_flushing();
         flushing.push_back((queue_pair, side));
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Has nothing more told of a queue pair whose completions are nobody's already.
+    /// Has nothing more told of a queue pair that completes nothing any more. It is known still, so that what it has
+    /// consumed of a shared queue is free again.
     pub(crate) fn purge(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
-        polling.last = None;
         let registry = self.context.provider().registry();
         polling.absorb(&self.work, registry);
+        polling.last = None;
         polling.backlog.retain(|told| told.queue_pair != queue_pair.number());
         let mut flushing = self.lock_flushing();
         flushing.retain(|(listed, _)| !std::ptr::eq(Arc::as_ptr(listed), queue_pair));

@@ -223,8 +223,8 @@ impl QueuePair {
         if let Some(wire) = wire {
             wire.close();
         }
-        self.disown();
         self.purge();
+        self.disown();
         self.inline.release();
         self.context().forget_events(|element| {
             matches!(element, EventElement::QueuePair(of) if std::ptr::eq(Arc::as_ptr(of), self))
@@ -360,10 +360,6 @@ fn check_init(
     let Some(shared) = &init.shared_queue else { return Ok(()) };
     if !Arc::ptr_eq(shared.domain().context(), context) {
         return Err(Error::Invalid("the shared receive queue is of another context".into()));
-    }
-    if init.service == QueuePairType::Datagram {
-        let what = "datagrams with a shared receive queue";
-        return Err(Error::NotSupported(what.into()));
     }
     Ok(())
 }

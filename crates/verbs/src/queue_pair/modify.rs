@@ -244,9 +244,14 @@ impl QueuePair {
                 return self.ask_wire(|wire| wire.update());
             }
             (State::SendQueueDrained | State::SendQueueError, State::ReadyToSend) => {
+                if from == State::SendQueueError {
+                    self.send_queue.flush_sends_of(self);
+                }
                 self.end.forget_draining();
                 self.enter_unless_failed(from, to);
+                let updated = self.ask_wire(|wire| wire.update());
                 self.ring_wire();
+                return updated;
             }
             (State::ReadyToSend, State::SendQueueDrained) => {
                 self.end.begin_draining(drained_event);
@@ -262,9 +267,9 @@ impl QueuePair {
     fn reset(&self) {
         self.enter(State::Reset);
         self.with_wire(|wire| wire.close());
-        self.disown();
         let _nobody_posts = (lock(&self.posting_sends), lock(&self.posting_receives));
         self.purge();
+        self.disown();
         self.end.clear();
         *self.lock_attributes() = QueuePairAttributes::default();
     }
