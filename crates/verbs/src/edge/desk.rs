@@ -10,7 +10,7 @@ use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Te
 use mem::MemoryAccess;
 use runtime::{Hooks, Rest};
 use semantics::{CompletionQueue, SharedReceives};
-use wire_edge::PeerAddr;
+use wire_edge::{CloseReason, PeerAddr};
 
 use super::greeting::{Greeting, Refusal, SERVICE};
 use super::meeting::{Expected, Judgement, WAIT_NS};
@@ -594,7 +594,14 @@ fn be_patient(engine: &mut Engine, ends: Ends, attributes: &QueuePairAttributes,
 const fn ending_of(reason: Closed) -> Ending {
     match reason {
         Closed::ByPeer | Closed::Here => Ending::ByPeer,
-        Closed::PeerMisbehaved(_) => Ending::PeerMisbehaved,
+        Closed::PeerMisbehaved(reason) => match reason {
+            CloseReason::UnknownKey | CloseReason::OutOfRange | CloseReason::RightMissing => {
+                Ending::AccessRefused
+            }
+            // The receive that it met tells of it.
+            CloseReason::MessageTooLong | CloseReason::LocalMemoryGone => Ending::OperationFailed,
+            _ => Ending::PeerMisbehaved,
+        },
         Closed::PeerRefused(_) | Closed::LocalMemory | Closed::OperationFailed => {
             Ending::OperationFailed
         }

@@ -29,6 +29,8 @@ pub(crate) struct End {
     pub(crate) queue_pair: Arc<QueuePair>,
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) gid: Gid,
+    /// Index of the GID.
+    pub(crate) index: u8,
     pub(crate) psn: u32,
 }
 
@@ -94,7 +96,7 @@ impl Program {
         };
         let queue_pair = self.domain.create_queue_pair(&init).expect("a queue pair");
         let gid = self.context.query_gid(1, 0).expect("the first GID").gid;
-        End { queue_pair, queue, gid, psn }
+        End { queue_pair, queue, gid, index: 0, psn }
     }
 
     /// A piece of the memory.
@@ -153,6 +155,7 @@ impl End {
             not_ready_timer: 12,
             path: AddressVectorAttributes {
                 gid: peer.gid,
+                source_index: self.index,
                 is_global: true,
                 port: 1,
                 ..Default::default()
