@@ -110,7 +110,7 @@ fn a_datagram_comes_with_its_sender_its_immediate_and_a_route_header() {
 
     // The header says where an answer goes.
     let header: [u8; 40] = header.try_into().expect("40 bytes");
-    let back = verbs::answer_to(&there.domain, 1, &got, &header).expect("it is one");
+    let back = verbs::answer_to(&there.context, 1, &got, &header).expect("it is one");
     let back = AddressVector { to: back, destination: got.source, queue_key: KEY };
     one.receive(3, &[here.piece(500, 200)]);
     send(&other, 4, &[], back);

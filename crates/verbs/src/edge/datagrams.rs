@@ -69,8 +69,8 @@ enum Outcome {
     NoRoom,
     /// It cannot be carried out.
     Failed(CompletionStatus),
-    /// The port is no more, or to be closed for this reason.
-    Over(Option<Ending>),
+    /// The port is to be closed, for this reason, if it is not already.
+    Over(Ending),
 }
 
 impl Source {
@@ -144,7 +144,7 @@ impl Source {
                     return true;
                 }
                 Outcome::Over(ending) => {
-                    ending.into_iter().for_each(|ending| self.end(engine, ending));
+                    self.end(engine, ending);
                     return false;
                 }
             }
@@ -179,9 +179,7 @@ impl Source {
                     self.queue_pair.send_failed(status);
                     return self.queue_pair.on_drained();
                 }
-                Outcome::Over(ending) => {
-                    return ending.into_iter().for_each(|ending| self.end(engine, ending));
-                }
+                Outcome::Over(ending) => return self.end(engine, ending),
             }
             self.queue_pair.send_taken();
             posted.count += 1;
@@ -329,8 +327,8 @@ fn outcome_of(error: DatagramError) -> Outcome {
         DatagramError::LocalAccess(_) => Outcome::Failed(CompletionStatus::LocalProtection),
         DatagramError::TooLong { .. } => Outcome::Failed(CompletionStatus::LocalLength),
         DatagramError::UnknownLink(_) => Outcome::Failed(CompletionStatus::LocalQueuePairOperation),
-        DatagramError::Overrun => Outcome::Over(Some(Ending::Overrun)),
-        DatagramError::Closed => Outcome::Over(None),
+        DatagramError::Overrun => Outcome::Over(Ending::Overrun),
+        DatagramError::Closed => Outcome::Over(Ending::OperationFailed),
         _ => Outcome::NoRoom,
     }
 }
