@@ -272,6 +272,20 @@ impl CompletionQueue {
         true
     }
 
+    /// Keeps for later what is to be told of the sends of a queue pair that have failed, as it is to send again.
+    pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
+        let mut polling = self.lock_polling();
+        polling.absorb(&self.work, self.context.provider().registry());
+        let mut told = [WorkCompletion::NOTHING; 16];
+        loop {
+            let count = queue_pair.flush(Side::Send, &mut told);
+            polling.backlog.extend(told.iter().take(count));
+            if count < told.len() {
+                return;
+            }
+        }
+    }
+
     pub(crate) fn add_flushing(&self, queue_pair: Arc<QueuePair>, side: Side) {
         let mut flushing = self.lock_flushing();
         flushing.push_back((queue_pair, side));
@@ -320,6 +334,17 @@ impl CompletionQueue {
         self.completion_events.acknowledge(events);
     }
 
+    /// Whether more completions are there when what was begun a moment ago has gone on for a little: a program that has
+    /// just sent so many counts on them.
+    fn soon_exceeds(&self, entries: u32) -> bool {
+        entries < self.entries()
+            && (0..RESIZE_TURNS).any(|_| {
+                self.context.provider().drive();
+                std::thread::yield_now();
+                (entries as usize) < self.work.len()
+            })
+    }
+
     /// Makes it larger or smaller.
     ///
     /// # Errors
@@ -327,7 +352,7 @@ impl CompletionQueue {
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         self.context.provider().check()?;
         check_entries(entries, self.context.device().attributes().completions_max)?;
-        if (entries as usize) < self.work.len() {
+        if (entries as usize) < self.work.len() || self.soon_exceeds(entries) {
             return Err(Error::Invalid(format!("{} completions are there", self.work.len())));
         }
         let resized = self.work.resize(self.places(entries));
@@ -419,6 +444,9 @@ fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
 
 /// Queue pairs that are found without a look at the registry: a queue of many has runs of each, and eight are 256 B.
 const KNOWN: usize = 8;
+
+/// Turns that a queue waits for completions before it becomes smaller: some tens of microseconds.
+const RESIZE_TURNS: u32 = 64;
 
 /// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has under
 /// way. Programs make queues for what they will be told, so there is room for these besides.
