@@ -24,6 +24,7 @@ use super::log::Log;
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::port::PortWatch;
+use super::ways::Ways;
 use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
 use crate::error::Error;
@@ -35,7 +36,7 @@ pub(crate) struct Instance {
     runtime: Runtime,
     /// Its addresses; the link of each has the number of its place.
     places: Places,
-    slots: Slots,
+    ways: Ways,
     numbers: Mutex<Numbers>,
     desk: Arc<Desk>,
     registry: Arc<Registry>,
@@ -96,15 +97,15 @@ impl Instance {
         runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
         let port = PortWatch::start(&places, registry);
-        let (registry, has_failed) = (Arc::clone(registry), AtomicBool::new(false));
+        let (ways, registry) = (Ways::new(&places.addresses, slots), Arc::clone(registry));
         Ok(Arc::new(Self {
             runtime,
             places,
-            slots,
+            ways,
             numbers,
             desk,
             registry,
-            has_failed,
+            has_failed: AtomicBool::new(false),
             _port: port,
         }))
     }
@@ -115,6 +116,15 @@ impl Instance {
 
     pub(crate) const fn places(&self) -> &Places {
         &self.places
+    }
+
+    pub(crate) const fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    /// Whose completions are whose.
+    pub(crate) const fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 
     pub(crate) const fn desk(&self) -> &Arc<Desk> {
@@ -186,12 +196,7 @@ impl Instance {
     fn path_to(&self, index: usize, peer: Place) -> Option<(LinkId, PeerAddr)> {
         let number = QueuePairNumber::new(peer.number)?;
         let number = QueuePairNumber::at(number.slot(), number.index())?;
-        let ip = peer.gid.address();
-        let is_alike = |address: &IpAddr| address.is_ipv4() == ip.is_ipv4();
-        let ips = || self.places.addresses.iter().map(|address| address.ip);
-        let own = ips().nth(index).filter(is_alike).map(|_| index);
-        let link = own.or_else(|| ips().position(|address| is_alike(&address)))?;
-        Some((LinkId(link as u8), PeerAddr::from(self.slots.address_of(ip, number))))
+        self.ways.to(index, peer.gid, number)
     }
 
     /// Receives were posted that connections wait for.

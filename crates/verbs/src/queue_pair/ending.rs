@@ -183,10 +183,14 @@ impl QueuePair {
             self.receives.retire_to(number + 1);
             id
         };
+        let is_datagram = self.service == QueuePairType::Datagram;
         if status != CompletionStatus::Success {
             self.fail();
+            if is_datagram {
+                // There is no connection that would end by itself.
+                self.with_wire(|wire| wire.drain());
+            }
         }
-        let is_datagram = self.service == QueuePairType::Datagram;
         let opcode = if completion.is_of_write() {
             CompletionOpcode::ReceiveOfWrite
         } else {
@@ -219,13 +223,9 @@ impl QueuePair {
         }
     }
 
-    /// The send that is to be taken next cannot be carried out.
-    pub(super) fn fail_send(&self, status: CompletionStatus) {
-        let number = self.sends.taken();
+    /// The send of this number, which is to be taken next, cannot be carried out.
+    pub(super) fn fail_send(&self, number: u64, status: CompletionStatus) {
         if has_send_queue_error(self.service) {
-            if let Some(mut slot) = self.sends.slot(number) {
-                slot.outcome = Some(status);
-            }
             self.sends.take_to(number + 1);
             self.end.begin_draining(false);
             self.enter_if(State::ReadyToSend, State::SendQueueError);
@@ -360,6 +360,7 @@ impl QueuePair {
     fn can_flush(&self, side: Side) -> bool {
         match self.state() {
             State::Error => self.end.is_over(),
+            // What is under way still completes first.
             State::SendQueueError => side == Side::Send && self.end.is_drained(),
             _ => false,
         }
