@@ -7,6 +7,7 @@ mod attributes;
 mod error;
 mod provider;
 mod queue_pair;
+pub mod sysfs;
 mod work_request;
 
 pub use attributes::{
