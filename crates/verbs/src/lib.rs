@@ -7,6 +7,7 @@ mod attributes;
 mod error;
 mod provider;
 mod queue_pair;
+mod settings;
 pub mod sysfs;
 mod work_request;
 
@@ -17,6 +18,7 @@ pub use attributes::{
 pub use error::Error;
 pub use provider::{CompletionOwner, Ending, Provider, Wire};
 pub use queue_pair::QueuePair;
+pub use settings::{Faults, LogLevel, Settings};
 pub use work_request::{
     AddressVector, CompletionOpcode, ReceiveRequest, ScatterGather, SendFlags, SendOpcode,
     SendRequest, WorkCompletion,

@@ -1,0 +1,236 @@
+//! What a library that is loaded into any program is told by its environment.
+
+use std::env;
+use std::path::PathBuf;
+
+use links::LinkSpec;
+
+use crate::error::Error;
+
+/// What the device shall be like. [`Settings::default`] is that of an empty environment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Links to use; empty for those that are found.
+    pub links: Vec<LinkSpec>,
+    /// Name of the device.
+    pub device: String,
+    /// Where the trace goes.
+    pub trace: Option<PathBuf>,
+    /// Where frames are captured.
+    pub pcap: Option<PathBuf>,
+    /// What links do wrong.
+    pub faults: Faults,
+    /// What is said on the standard error output.
+    pub log: LogLevel,
+    /// UDP port of the first slot; `None` for the usual one.
+    pub slot_base: Option<u16>,
+}
+
+/// How often links misbehave: shares of the frames, 0.0 to 1.0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// Frames that are lost.
+    pub loss: f64,
+    /// Frames that come twice.
+    pub duplication: f64,
+    /// Frames that others overtake.
+    pub reordering: f64,
+}
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What fails.
+    Error,
+    /// What is odd, too.
+    #[default]
+    Warn,
+    /// What is begun and ended, too.
+    Info,
+    /// Why calls are refused, too.
+    Debug,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            links: Vec::new(),
+            device: "edge0".into(),
+            trace: None,
+            pcap: None,
+            faults: Faults::default(),
+            log: LogLevel::default(),
+            slot_base: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Those that the environment of this process says.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the name of the variable whose value means nothing.
+    pub fn from_environment() -> Result<Self, Error> {
+        Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    /// Those that the variables say which `value_of` finds; an empty one says nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the name of the variable whose value means nothing.
+    pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let value_of = |name: &str| value_of(name).filter(|value| !value.is_empty());
+        let mut settings = Self::default();
+        if let Some(links) = value_of(LINKS) {
+            settings.links = LinkSpec::parse_list(&links).map_err(|error| wrong(LINKS, error))?;
+        }
+        if let Some(device) = value_of(DEVICE) {
+            settings.device = check_device(device)?;
+        }
+        settings.trace = value_of(TRACE).map(PathBuf::from);
+        settings.pcap = value_of(PCAP).map(PathBuf::from);
+        if let Some(faults) = value_of(FAULTS) {
+            settings.faults = Faults::parse(&faults)?;
+        }
+        if let Some(log) = value_of(LOG) {
+            settings.log = LogLevel::parse(&log)?;
+        }
+        if let Some(base) = value_of(SLOT_BASE) {
+            let port: u16 = base.parse().map_err(|error| wrong(SLOT_BASE, error))?;
+            settings.slot_base = Some(port);
+        }
+        Ok(settings)
+    }
+}
+
+impl Faults {
+    /// Whether links misbehave at all.
+    pub fn is_any(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Reads `loss=0.01,dup=0.01,reorder=0.05`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] that says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut faults = Self::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, share) = part
+                .split_once('=')
+                .ok_or_else(|| wrong(FAULTS, format!("{part:?} has no value")))?;
+            let share: f64 = share.trim().parse().map_err(|error| wrong(FAULTS, error))?;
+            if !(0.0..=1.0).contains(&share) {
+                return Err(wrong(FAULTS, format!("{share} is no share between 0 and 1")));
+            }
+            match name.trim() {
+                "loss" => faults.loss = share,
+                "dup" => faults.duplication = share,
+                "reorder" => faults.reordering = share,
+                other => {
+                    let what = format!("{other:?} is none of loss, dup, reorder");
+                    return Err(wrong(FAULTS, what));
+                }
+            }
+        }
+        Ok(faults)
+    }
+}
+
+impl LogLevel {
+    /// Reads the name of a level.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] that says which there are.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "off" => Ok(Self::Off),
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            "debug" => Ok(Self::Debug),
+            other => Err(wrong(LOG, format!("{other:?} is none of off, error, warn, info, debug"))),
+        }
+    }
+}
+
+/// Programs keep the name in 64 bytes, and make paths of it.
+fn check_device(name: String) -> Result<String, Error> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    if name.len() > DEVICE_NAME_BYTES_MAX || !name.bytes().all(fits) || name.starts_with('.') {
+        let what =
+            format!("{name:?} is no name of letters, digits, _, - and . of at most 63 bytes");
+        return Err(wrong(DEVICE, what));
+    }
+    Ok(name)
+}
+
+fn wrong(variable: &str, what: impl ToString) -> Error {
+    Error::Invalid(format!("{variable}: {}", what.to_string()))
+}
+
+/// `IBV_SYSFS_NAME_MAX` less the zero at the end.
+const DEVICE_NAME_BYTES_MAX: usize = 63;
+
+const LINKS: &str = "ETHERNOT_LINKS";
+const DEVICE: &str = "ETHERNOT_DEVICE";
+const TRACE: &str = "ETHERNOT_TRACE";
+const PCAP: &str = "ETHERNOT_PCAP";
+const FAULTS: &str = "ETHERNOT_FAULTS";
+const LOG: &str = "ETHERNOT_LOG";
+const SLOT_BASE: &str = "ETHERNOT_SLOT_BASE";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, Error> {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        Settings::read(|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn an_empty_environment_gives_the_usual_settings() {
+        assert_eq!(read(&[]), Ok(Settings::default()));
+        assert_eq!(read(&[(LINKS, ""), (FAULTS, "")]), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn every_variable_is_read() {
+        let settings = read(&[
+            (LINKS, "udp:127.0.0.1:0"),
+            (DEVICE, "edge7"),
+            (TRACE, "/tmp/trace"),
+            (PCAP, "/tmp/frames"),
+            (FAULTS, "loss=0.01, dup=0.5,reorder=1"),
+            (LOG, "Debug"),
+            (SLOT_BASE, "40000"),
+        ]);
+        let settings = settings.expect("all of them mean something");
+        assert_eq!((settings.links.len(), settings.device.as_str()), (1, "edge7"));
+        assert_eq!(settings.faults, Faults { loss: 0.01, duplication: 0.5, reordering: 1.0 });
+        assert_eq!((settings.log, settings.slot_base), (LogLevel::Debug, Some(40000)));
+        assert!(settings.trace.is_some() && settings.pcap.is_some() && settings.faults.is_any());
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_with_the_name_of_its_variable() {
+        for (variable, value) in [
+            (LINKS, "udp:::::"),
+            (DEVICE, "a/b"),
+            (DEVICE, ".."),
+            (FAULTS, "loss"),
+            (FAULTS, "loss=2"),
+            (FAULTS, "luck=0.1"),
+            (LOG, "loud"),
+            (SLOT_BASE, "65536"),
+        ] {
+            let Err(Error::Invalid(what)) = read(&[(variable, value)]) else {
+                panic!("{variable}={value} was taken");
+            };
+            assert!(what.starts_with(variable), "{what}");
+        }
+    }
+}
