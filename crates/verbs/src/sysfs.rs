@@ -1,75 +1,98 @@
-//! The files that programs look for where a kernel has RDMA devices: below `/sys/class` and in `/dev/infiniband`.
+//! Files that programs read to learn of devices, as a kernel with a device of this kind would have them.
 //!
-//! Here is what stands in them. A file of the host is none of them: whoever answers for one of these paths
-//! (`ibv_read_sysfs_file`, or the library that redirects paths) asks [`find`].
+//! A table and nothing else: the C library answers from it when it is asked for a file, and what redirects paths asks that
+//! library what [stands](find) at one.
 
-use std::collections::BTreeMap;
-
-use link::Interface;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortState};
 
-/// Everything below these belongs to this library, also what is not there.
-pub const ROOTS: [&str; 4] =
-    [DEVICES, "/sys/class/infiniband_verbs", "/sys/class/infiniband_mad", NODES];
-
-/// Where devices have their folders, each under its name.
+/// Where devices are listed.
 pub const DEVICES: &str = "/sys/class/infiniband";
 
-/// Where devices are opened.
+/// Where the descriptors of devices are listed.
+pub const DESCRIPTORS: &str = "/sys/class/infiniband_verbs";
+
+/// Where the descriptors themselves are.
 pub const NODES: &str = "/dev/infiniband";
 
-/// What is known of a device.
-#[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
-    /// The device.
-    pub attributes: &'a DeviceAttributes,
-    /// Its place among the devices: what is opened is called `uverbs` and this number.
-    pub place: u32,
-    /// Its port.
-    pub port: PortAttributes,
-    /// Its addresses.
-    pub gids: &'a [GidEntry],
+/// Everything below these belongs to this library, also what is not there.
+pub const ROOTS: [&str; 4] = [DEVICES, DESCRIPTORS, "/sys/class/infiniband_mad", NODES];
+
+/// What a path leads to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Entry {
+    /// A file with this text, which ends with a line feed.
+    File(String),
+    /// A character device that programs look for, but need not open: `/dev/null` will do.
+    Node,
+}
+
+/// Name of the `index`-th device's descriptor, such as `uverbs0`.
+pub fn descriptor_name(index: usize) -> String {
+    format!("uverbs{index}")
+}
+
+/// Every path of the `index`-th device, by full name.
+pub fn entries(
+    index: usize,
+    device: &DeviceAttributes,
+    port: &PortAttributes,
+    gids: &[GidEntry],
+) -> Vec<(String, Entry)> {
+    let name = &device.name;
+    let descriptor = descriptor_name(index);
+    let mut table = Table { folder: format!("{DEVICES}/{name}"), entries: Vec::new() };
+    for (path, text) in device_files(device) {
+        table.add(path, &text);
+    }
+    for (path, text) in port_files(port) {
+        table.add(&format!("ports/1/{path}"), &text);
+    }
+    let names = interface_names();
+    for entry in gids {
+        table.add_gid(entry, names.get(&entry.interface));
+    }
+    table.folder = format!("{DESCRIPTORS}/{descriptor}");
+    table.add("ibdev", name);
+    table.add("abi_version", "1");
+    table.folder = DESCRIPTORS.into();
+    table.add("abi_version", "6");
+    // Programs look for what the device calls its descriptor, for its name, and for that of the connection manager.
+    for node in [&descriptor, name, "rdma_cm"] {
+        table.entries.push((format!("{NODES}/{node}"), Entry::Node));
+    }
+    table.entries
 }
 
 /// What stands at a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Found {
-    /// A folder with these names in it, each once.
-    Folder(Vec<String>),
-    /// A file with this text.
-    File(String),
-    /// A character device that everybody may read and write.
-    Device,
+    /// A folder with these names in it.
+    Folder(BTreeSet<String>),
+    /// Something else.
+    Entry(Entry),
 }
 
-/// The name of what is opened of a device, in [`NODES`] and below `/sys/class/infiniband_verbs`.
-pub fn node_name(place: u32) -> String {
-    format!("uverbs{place}")
-}
-
-/// What stands at an absolute path; `None` if nothing does.
+/// What stands at an absolute path, in a table of all devices; `None` if nothing does, or the path is not one of
+/// [`ROOTS`] or below.
 ///
 /// Slashes at the end and twice in a row, `.` and `..` mean what they mean to the kernel.
-pub fn find(devices: &[Facts<'_>], path: &str) -> Option<Found> {
+pub fn find(entries: &[(String, Entry)], path: &str) -> Option<Found> {
     let path = normalized(path)?;
-    let files = files(devices);
-    if let Some(found) = files.get(&path) {
-        return Some(found.clone());
+    if let Some((_, entry)) = entries.iter().find(|(other, _)| *other == path) {
+        return Some(Found::Entry(entry.clone()));
     }
-    let inside = format!("{path}/");
-    let mut names: Vec<String> = files
-        .range(inside.clone()..)
-        .map_while(|(file, _)| file.strip_prefix(&inside))
-        .filter_map(|rest| rest.split('/').next())
-        .map(str::to_owned)
-        .collect();
-    names.dedup();
-    let is_root = ROOTS.contains(&path.as_str());
-    (is_root || !names.is_empty()).then_some(Found::Folder(names))
+    let below = |other: &str| {
+        let rest = other.strip_prefix(&path)?.strip_prefix('/')?;
+        rest.split('/').next().map(str::to_owned)
+    };
+    let names: BTreeSet<String> = entries.iter().filter_map(|(other, _)| below(other)).collect();
+    let is_there = !names.is_empty() || ROOTS.contains(&path.as_str());
+    is_there.then_some(Found::Folder(names))
 }
 
-/// The path without anything that says nothing; `None` if it is not one of those that belong here.
+/// The path without what says nothing; `None` if it is none of [`ROOTS`] or below.
 pub fn normalized(path: &str) -> Option<String> {
     if !path.starts_with('/') {
         return None;
@@ -91,119 +114,126 @@ pub fn normalized(path: &str) -> Option<String> {
     ROOTS.iter().any(is_below).then_some(path)
 }
 
-/// All files, by path.
-fn files(devices: &[Facts<'_>]) -> BTreeMap<String, Found> {
-    let mut files = BTreeMap::new();
-    let mut text = |path: String, text: String| {
-        files.insert(path, Found::File(format!("{text}\n")));
-    };
-    text("/sys/class/infiniband_verbs/abi_version".into(), "6".into());
-    text("/sys/class/infiniband_mad/abi_version".into(), "5".into());
-    for device in devices {
-        for (name, value) in device_files(device) {
-            text(format!("{DEVICES}/{}/{name}", device.attributes.name), value);
-        }
-        let node = format!("/sys/class/infiniband_verbs/{}", node_name(device.place));
-        text(format!("{node}/abi_version"), "1".into());
-        text(format!("{node}/ibdev"), device.attributes.name.clone());
-        text(format!("{node}/dev"), format!("{NODE_MAJOR}:{}", NODE_MINOR + device.place));
-    }
-    for device in devices {
-        // Programs open what the device says is its node, or what has its name.
-        for name in [node_name(device.place), device.attributes.name.clone()] {
-            files.insert(format!("{NODES}/{name}"), Found::Device);
-        }
-    }
-    files.insert(format!("{NODES}/rdma_cm"), Found::Device);
-    files
+/// The text of one of them, if it is a file.
+pub fn file<'a>(entries: &'a [(String, Entry)], path: &str) -> Option<&'a str> {
+    entries.iter().find_map(|(other, entry)| match entry {
+        Entry::File(text) if other == path => Some(text.as_str()),
+        _ => None,
+    })
 }
 
-/// The files of a device, by their paths below its folder.
-fn device_files(device: &Facts<'_>) -> Vec<(String, String)> {
-    let Facts { attributes, port, gids, .. } = device;
-    let guid = guid_text(attributes.node_guid);
-    let (state, physical) = match port.state {
-        PortState::Active => ("4: ACTIVE", "5: LinkUp"),
-        PortState::Down => ("1: DOWN", "3: Disabled"),
-    };
-    let gigabits = port.rate.map_or(1.0, |rate| rate as f64 / 1e9);
-    let mut files: Vec<(String, String)> = [
-        ("board_id", "ethernot".into()),
-        ("fw_ver", env!("CARGO_PKG_VERSION").into()),
-        ("hca_type", "ethernot".into()),
-        ("hw_rev", "0".into()),
-        ("node_desc", "Ethernot".into()),
+struct Table {
+    folder: String,
+    entries: Vec<(String, Entry)>,
+}
+
+impl Table {
+    fn add(&mut self, path: &str, text: &str) {
+        self.entries.push((format!("{}/{path}", self.folder), Entry::File(format!("{text}\n"))));
+    }
+
+    fn add_gid(&mut self, entry: &GidEntry, interface: Option<&String>) {
+        let index = entry.index;
+        self.add(&format!("ports/1/gids/{index}"), &groups(&entry.gid.0));
+        self.add(&format!("ports/1/gid_attrs/types/{index}"), "RoCE v2");
+        if let Some(interface) = interface {
+            self.add(&format!("ports/1/gid_attrs/ndevs/{index}"), interface);
+            let path = format!("device/net/{interface}/ifindex");
+            self.add(&path, &entry.interface.to_string());
+        }
+    }
+}
+
+fn device_files(device: &DeviceAttributes) -> Vec<(&'static str, String)> {
+    let guid = groups(&device.node_guid);
+    vec![
+        ("node_type", "1: CA".into()),
         ("node_guid", guid.clone()),
         ("sys_image_guid", guid),
-        ("node_type", "1: CA".into()),
-        // No interface is the only one: a device goes by all links, and memory is near to none of them.
+        ("node_desc", device.name.clone()),
+        ("fw_ver", FIRMWARE.into()),
+        ("hw_rev", "0".into()),
+        ("hca_type", MODEL.into()),
+        ("board_id", MODEL.into()),
         ("device/numa_node", "-1".into()),
-        ("ports/1/cap_mask", "0x00010000".into()),
-        ("ports/1/lid", "0x0".into()),
-        ("ports/1/lid_mask_count", "0".into()),
-        ("ports/1/link_layer", "Ethernet".into()),
-        ("ports/1/phys_state", physical.into()),
-        ("ports/1/pkeys/0", "0xffff".into()),
-        ("ports/1/rate", format!("{gigabits} Gb/sec (1X)")),
-        ("ports/1/sm_lid", "0x0".into()),
-        ("ports/1/sm_sl", "0".into()),
-        ("ports/1/state", state.into()),
+        ("device/local_cpus", ALL_PROCESSORS.into()),
     ]
-    .map(|(name, value): (&str, String)| (name.into(), value))
-    .into();
-    let names = interface_names();
-    for entry in *gids {
-        let index = entry.index;
-        files.push((format!("ports/1/gids/{index}"), gid_text(entry.gid.0)));
-        files.push((format!("ports/1/gid_attrs/types/{index}"), "RoCE v2".into()));
-        if let Some(name) = names.get(&entry.interface) {
-            files.push((format!("ports/1/gid_attrs/ndevs/{index}"), name.clone()));
-            let number = entry.interface.to_string();
-            files.push((format!("device/net/{name}/ifindex"), number));
-        }
-    }
-    files
 }
 
-/// The interfaces of the host by their numbers.
-fn interface_names() -> BTreeMap<u32, String> {
-    let names = Interface::names().into_iter();
-    names.filter_map(|name| Some((Interface::named(&name).ok()?.index, name))).collect()
+fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
+    let is_up = port.state == PortState::Active;
+    let (state, physical) =
+        if is_up { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
+    // Tenths of Gbit/s, as 2.5 is a rate that counts.
+    let tenths = port.rate.unwrap_or(RATE_UNKNOWN) / 100_000_000;
+    let rate = format!("{}.{} Gb/sec (1X)", tenths / 10, tenths % 10).replace(".0 ", " ");
+    vec![
+        ("state", state.into()),
+        ("phys_state", physical.into()),
+        ("rate", rate),
+        ("lid", "0x0".into()),
+        ("lid_mask_count", "0".into()),
+        ("sm_lid", "0x0".into()),
+        ("sm_sl", "0".into()),
+        ("cap_mask", "0x04010000".into()),
+        ("link_layer", "Ethernet".into()),
+        ("pkeys/0", "0xffff".into()),
+        ("tc/1/traffic_class", String::new()),
+    ]
 }
 
-/// As the kernel writes it: four groups of four digits.
-fn guid_text(guid: [u8; 8]) -> String {
-    groups(&guid)
-}
-
-/// As the kernel writes it: eight groups of four digits.
-fn gid_text(gid: [u8; 16]) -> String {
-    groups(&gid)
-}
-
+/// Bytes as hexadecimal numbers of 16 bits with colons between them.
 fn groups(bytes: &[u8]) -> String {
-    let pairs = bytes.chunks(2).map(|pair| {
-        let digits: Vec<String> = pair.iter().map(|byte| format!("{byte:02x}")).collect();
-        digits.concat()
-    });
-    pairs.collect::<Vec<_>>().join(":")
+    let words: Vec<String> = bytes
+        .chunks(2)
+        .map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect())
+        .collect();
+    words.join(":")
 }
 
-/// The numbers that Linux gives to such devices.
-const NODE_MAJOR: u32 = 231;
-const NODE_MINOR: u32 = 192;
+/// The interfaces of this network namespace, by their numbers; none if nobody tells.
+fn interface_names() -> BTreeMap<u32, String> {
+    let interfaces = link::host::interfaces().unwrap_or_default().into_iter();
+    interfaces.map(|interface| (interface.index, interface.name)).collect()
+}
+
+/// What the device calls itself.
+pub const MODEL: &str = "ethernot";
+
+/// Its version, in the place of firmware.
+pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
+
+/// More processors than a program has: a device that none is nearer to than others.
+const ALL_PROCESSORS: &str = "ffffffff,ffffffff,ffffffff,ffffffff";
+
+/// Of a link that tells no rate: 10 Gbit/s.
+pub const RATE_UNKNOWN: u64 = 10_000_000_000;
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
-
     use super::*;
     use crate::attributes::Gid;
+
+    fn port(rate: Option<u64>) -> PortAttributes {
+        PortAttributes { state: PortState::Active, active_mtu: 1024, gids: 1, rate }
+    }
+
+    #[test]
+    fn numbers_are_written_as_the_kernel_writes_them() {
+        let gid = Gid::of(std::net::Ipv4Addr::LOCALHOST.into());
+        assert_eq!(groups(&gid.0), "0000:0000:0000:0000:0000:ffff:7f00:0001");
+        let rate = |rate| {
+            let files = port_files(&port(rate));
+            files.into_iter().find(|(path, _)| *path == "rate").map(|(_, text)| text)
+        };
+        assert_eq!(rate(Some(2_500_000_000)).as_deref(), Some("2.5 Gb/sec (1X)"));
+        assert_eq!(rate(None).as_deref(), Some("10 Gb/sec (1X)"));
+    }
 
     #[test]
     fn what_programs_look_for_is_there() {
         let file = |path: &str| match found(path) {
-            Some(Found::File(text)) => text,
+            Some(Found::Entry(Entry::File(text))) => text,
             other => panic!("{path}: {other:?}"),
         };
         let port = "/sys/class/infiniband/edge0/ports/1";
@@ -214,9 +244,9 @@ mod tests {
         assert_eq!(file(&format!("{port}/state")), "4: ACTIVE\n");
         assert_eq!(file("/sys/class/infiniband/edge0/node_guid"), "0123:4567:89ab:cdef\n");
         assert_eq!(file("/sys/class/infiniband_verbs/uverbs0/ibdev"), "edge0\n");
-        assert_eq!(found("/dev/infiniband/uverbs0"), Some(Found::Device));
-        assert_eq!(found("/dev/infiniband/edge0"), Some(Found::Device));
-        assert_eq!(found("/dev/infiniband/rdma_cm"), Some(Found::Device));
+        assert_eq!(found("/dev/infiniband/uverbs0"), Some(Found::Entry(Entry::Node)));
+        assert_eq!(found("/dev/infiniband/edge0"), Some(Found::Entry(Entry::Node)));
+        assert_eq!(found("/dev/infiniband/rdma_cm"), Some(Found::Entry(Entry::Node)));
     }
 
     #[test]
@@ -230,7 +260,7 @@ mod tests {
         folder("/sys/class/infiniband/edge0/device/net/", &["lo"]);
         folder("/sys/class/infiniband/edge0/ports", &["1"]);
         folder("/dev/infiniband", &["edge0", "rdma_cm", "uverbs0"]);
-        assert_eq!(find(&[], "/sys/class/infiniband"), Some(Found::Folder(Vec::new())));
+        assert_eq!(find(&[], "/sys/class/infiniband"), Some(Found::Folder(BTreeSet::new())));
     }
 
     #[test]
@@ -271,19 +301,9 @@ mod tests {
             address_handles_max: 1,
             groups_max: 1,
         };
-        let gid = Gid::of(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let interface = Interface::named("lo").map_or(1, |interface| interface.index);
-        let facts = Facts {
-            attributes: &attributes,
-            place: 0,
-            port: PortAttributes {
-                state: PortState::Active,
-                active_mtu: 1024,
-                gids: 1,
-                rate: None,
-            },
-            gids: &[GidEntry { gid, index: 0, interface }],
-        };
-        find(&[facts], path)
+        let gid = Gid::of(std::net::Ipv4Addr::LOCALHOST.into());
+        let interface = link::Interface::named("lo").map_or(1, |interface| interface.index);
+        let gids = [GidEntry { gid, index: 0, interface }];
+        find(&entries(0, &attributes, &port(None), &gids), path)
     }
 }
