@@ -111,6 +111,7 @@ pub enum QueuePairType {
 
 /// The state of a queue pair (IBA volume 1, 10.3.1).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
 pub enum QueuePairState {
     /// RESET.
     Reset,
@@ -126,6 +127,24 @@ pub enum QueuePairState {
     SendQueueError,
     /// ERR: all work is flushed.
     Error,
+}
+
+impl QueuePairState {
+    const ALL: [Self; 7] = [
+        Self::Reset,
+        Self::Init,
+        Self::ReadyToReceive,
+        Self::ReadyToSend,
+        Self::SendQueueDrained,
+        Self::SendQueueError,
+        Self::Error,
+    ];
+
+    /// That of a number, as `ibv_qp_state` counts; ERR of one that means nothing.
+    #[inline]
+    pub fn of_number(number: u8) -> Self {
+        Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Error)
+    }
 }
 
 /// Sizes of the queues of a queue pair.

@@ -3,22 +3,53 @@
 //!
 //! What programs see of it through a C ABI is made elsewhere; here is what the calls do.
 
+mod access;
+mod acknowledged;
+mod address_handle;
+mod async_event;
 mod attributes;
+mod completion_channel;
+mod completion_queue;
+mod device;
+pub mod edge;
 mod error;
+mod event_queue;
+mod memory_region;
+mod memory_window;
+mod protection_domain;
 mod provider;
 mod queue_pair;
+mod registration;
+mod registry;
 mod settings;
+mod shared_receive_queue;
 pub mod sysfs;
+mod uses;
 mod work_request;
 
+pub use access::AccessFlags;
+pub use address_handle::{AddressHandle, answer_to};
+pub use async_event::{AsyncEvent, AsyncEventKind, EventElement};
 pub use attributes::{
     AddressVectorAttributes, DeviceAttributes, Gid, GidEntry, PortAttributes, PortState,
     QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType,
 };
+pub use completion_channel::CompletionChannel;
+pub use completion_queue::CompletionQueue;
+pub use device::{Context, Device, devices};
 pub use error::Error;
+pub use memory_region::{MemoryRegion, Reregistration, first_address};
+pub use memory_window::{MemoryWindow, WindowBinding, WindowType, next_key};
+pub use protection_domain::ProtectionDomain;
 pub use provider::{CompletionOwner, Ending, Provider, Wire};
-pub use queue_pair::QueuePair;
+pub use queue_pair::{
+    AttributeMask, Inline, Modification, QueuePair, QueuePairInit, QueuePairQuery, ReceivePosting,
+    SendPosting, TakenReceive, TakenSend,
+};
+pub use registry::Registry;
 pub use settings::{Faults, LogLevel, Settings};
+pub use shared_receive_queue::{SharedReceiveQuery, SharedReceiveQueue};
+pub use work::{Arm, CompletionStatus};
 pub use work_request::{
     AddressVector, CompletionOpcode, ReceiveRequest, ScatterGather, SendFlags, SendOpcode,
     SendRequest, WorkCompletion,

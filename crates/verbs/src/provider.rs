@@ -3,17 +3,30 @@
 use std::sync::Arc;
 
 use mem::MemoryTable;
+use semantics::SharedReceives;
 use work::Owner;
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, QueuePairType};
 use crate::error::Error;
 use crate::queue_pair::QueuePair;
+use crate::registry::Registry;
 
 /// A device, as its wire makes it. Nothing is started before something is asked for that needs it: who only looks
 /// which devices there are gets no threads and no sockets.
 pub trait Provider: Send + Sync {
     /// What it can do.
     fn attributes(&self) -> &DeviceAttributes;
+
+    /// Whether this is the process that the device was made in: every call of every object asks, before it takes a lock
+    /// that another thread of the parent may have held when it forked. Nothing that was not started yet is missed by a
+    /// child.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`].
+    fn check(&self) -> Result<(), Error>;
+
+    /// Whose completions are whose. It is there before anything is started.
+    fn registry(&self) -> &Arc<Registry>;
 
     /// What its port is like now.
     fn port(&self) -> PortAttributes;
@@ -33,6 +46,14 @@ pub trait Provider: Send + Sync {
     /// The wire of a queue pair, which is in RESET.
     fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error>;
 
+    /// Receives were posted to a shared queue that connections wait for
+    /// ([`SharedReceives::post`] has said so): has them go on.
+    fn receives_posted(&self, receives: &Arc<SharedReceives>);
+
+    /// [`SharedReceives::arm_limit`], inside the engine: true if fewer are left now. Later it is told by
+    /// [`Registry::on_below_limit`].
+    fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error>;
+
     /// Makes progress, if nobody else is at it: what an application calls that polls.
     fn drive(&self);
 
@@ -43,7 +64,8 @@ pub trait Provider: Send + Sync {
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 }
 
-/// What carries the work of one queue pair.
+/// What carries the work of one queue pair, from when it is made until it is destroyed: through RESET and back. It is
+/// dropped when the queue pair is destroyed, after [`Wire::close`], and may hold the queue pair till then.
 pub trait Wire: Send + Sync {
     /// The queue pair is in INIT: datagrams and requests for it may come.
     fn open(&self) -> Result<(), Error>;
@@ -60,6 +82,10 @@ pub trait Wire: Send + Sync {
 
     /// There are receives that were not taken.
     fn receives(&self);
+
+    /// The queue pair is in SQD or SQE: calls [`QueuePair::on_drained`] when no send that was taken is under way any
+    /// more, which may be at once.
+    fn drain(&self);
 
     /// Ends the connection: nothing is placed in memory for this queue pair any more when it returns, and its last
     /// completions are in their queues. Owed acknowledgements and the news that it is over go to the peer.

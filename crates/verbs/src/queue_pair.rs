@@ -1,5 +1,385 @@
 //! Queue pairs.
 
+mod ending;
+mod inline_memory;
+mod modify;
+mod posting;
+mod slots;
+mod transitions;
+mod wire_side;
+mod work_ring;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use work::Owner;
+
+use crate::acknowledged::Unacknowledged;
+use crate::async_event::{AsyncEventKind, EventElement};
+use crate::attributes::{
+    DeviceAttributes, QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType,
+};
+use crate::completion_queue::CompletionQueue;
+use crate::device::Context;
+use crate::error::Error;
+use crate::protection_domain::ProtectionDomain;
+use crate::provider::{Provider, Wire};
+use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::uses::Uses;
+
+pub(crate) use self::ending::Side;
+use self::inline_memory::InlineMemory;
+pub use self::modify::{AttributeMask, Modification, QueuePairQuery};
+use self::posting::Posting;
+pub(crate) use self::posting::check_pieces;
+pub use self::posting::{ReceivePosting, SendPosting};
+pub use self::slots::Inline;
+use self::slots::{ReceiveSlot, SendSlot};
+pub use self::wire_side::{TakenReceive, TakenSend};
+use self::work_ring::WorkRing;
+
+/// What a queue pair shall be.
+#[derive(Clone, Debug)]
+pub struct QueuePairInit {
+    /// Which service it gives.
+    pub service: QueuePairType,
+    /// Where completions of sends go.
+    pub send_queue: Arc<CompletionQueue>,
+    /// Where completions of receives go; may be the same.
+    pub receive_queue: Arc<CompletionQueue>,
+    /// Where receives come from, if it shares them with others.
+    pub shared_queue: Option<Arc<SharedReceiveQueue>>,
+    /// What it needs at least. What it has is told by [`QueuePair::limits`].
+    pub limits: QueuePairLimits,
+    /// Every send is signalled.
+    pub signals_all: bool,
+}
+
 /// A queue pair.
-#[derive(Debug)]
-pub struct QueuePair {}
+pub struct QueuePair {
+    this: Weak<Self>,
+    domain: Arc<ProtectionDomain>,
+    number: u32,
+    service: QueuePairType,
+    limits: QueuePairLimits,
+    signals_all: bool,
+    send_queue: Arc<CompletionQueue>,
+    receive_queue: Arc<CompletionQueue>,
+    shared: Option<Arc<SharedReceiveQueue>>,
+    uses: Uses,
+    /// A number of [`QueuePairState`].
+    state: AtomicU8,
+    attributes: Mutex<QueuePairAttributes>,
+    /// One transition at a time.
+    modifying: Mutex<()>,
+    sends: WorkRing<SendSlot>,
+    receives: WorkRing<ReceiveSlot>,
+    posting_sends: Mutex<Posting>,
+    posting_receives: Mutex<Posting>,
+    inline: InlineMemory,
+    wire: RwLock<Option<Box<dyn Wire>>>,
+    owners: Mutex<Vec<Owner>>,
+    end: ending::End,
+    events: Unacknowledged,
+    /// Whatever the surface keeps with it.
+    pub user: AtomicUsize,
+}
+
+impl QueuePair {
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        init: &QueuePairInit,
+    ) -> Result<Arc<Self>, Error> {
+        let context = domain.context();
+        let attributes = context.device().attributes();
+        check_init(context, attributes, init)?;
+        context
+            .begin("queue pairs", attributes.queue_pairs_max, |counts| &mut counts.queue_pairs)?;
+        let result = Held::take(domain, init).and_then(|held| {
+            let made = Self::make(domain, init);
+            if made.is_err() {
+                held.let_go();
+            }
+            made
+        });
+        result.inspect_err(|_| context.end(|counts| &mut counts.queue_pairs))
+    }
+
+    fn make(domain: &Arc<ProtectionDomain>, init: &QueuePairInit) -> Result<Arc<Self>, Error> {
+        let provider = domain.context().provider();
+        let (table, memory_domain) = domain.memory()?;
+        let number = provider.reserve_number(init.service)?;
+        let limits = limits_of(provider.attributes(), init);
+        let made = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            domain: Arc::clone(domain),
+            number,
+            service: init.service,
+            limits,
+            signals_all: init.signals_all,
+            send_queue: Arc::clone(&init.send_queue),
+            receive_queue: Arc::clone(&init.receive_queue),
+            shared: init.shared_queue.clone(),
+            uses: Uses::default(),
+            state: AtomicU8::new(QueuePairState::Reset as u8),
+            attributes: Mutex::default(),
+            modifying: Mutex::default(),
+            sends: WorkRing::new(limits.sends, || SendSlot::new(limits.send_pieces)),
+            receives: WorkRing::new(limits.receives, || ReceiveSlot::new(limits.receive_pieces)),
+            posting_sends: Mutex::default(),
+            posting_receives: Mutex::default(),
+            inline: InlineMemory::new(table, memory_domain, limits),
+            wire: RwLock::new(None),
+            owners: Mutex::default(),
+            end: ending::End::default(),
+            events: Unacknowledged::default(),
+            user: AtomicUsize::new(0),
+        });
+        let wire = provider.wire(&made).inspect_err(|_| provider.release_number(number))?;
+        *made.wire.write().unwrap_or_else(PoisonError::into_inner) = Some(wire);
+        Ok(made)
+    }
+
+    /// Its number, by which peers name it.
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Which service it gives.
+    pub const fn service(&self) -> QueuePairType {
+        self.service
+    }
+
+    /// The sizes that it has.
+    pub const fn limits(&self) -> QueuePairLimits {
+        self.limits
+    }
+
+    /// Whether every send is signalled.
+    pub const fn signals_all(&self) -> bool {
+        self.signals_all
+    }
+
+    /// Its state.
+    #[inline]
+    pub fn state(&self) -> QueuePairState {
+        QueuePairState::of_number(self.state.load(Ordering::SeqCst))
+    }
+
+    /// Its protection domain.
+    pub const fn protection_domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
+    }
+
+    /// The open device it is of.
+    pub fn context(&self) -> &Arc<Context> {
+        self.domain.context()
+    }
+
+    /// Where completions of sends go.
+    pub const fn send_queue(&self) -> &Arc<CompletionQueue> {
+        &self.send_queue
+    }
+
+    /// Where completions of receives go.
+    pub const fn receive_queue(&self) -> &Arc<CompletionQueue> {
+        &self.receive_queue
+    }
+
+    /// Where receives come from, if it shares them.
+    pub const fn shared_queue(&self) -> Option<&Arc<SharedReceiveQueue>> {
+        self.shared.as_ref()
+    }
+
+    /// Completions are nobody's any more, of whoever they were this queue pair's.
+    pub fn disown(&self) {
+        let owners = std::mem::take(&mut *lock(&self.owners));
+        self.provider().registry().disown(&owners);
+    }
+
+    /// Takes part in a group, or no more.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the GID is that of no group, or this is no queue pair for datagrams.
+    pub fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error> {
+        self.provider().check()?;
+        if self.service != QueuePairType::Datagram || !group.is_group() {
+            return Err(Error::Invalid("only queue pairs for datagrams are in groups".into()));
+        }
+        self.with_wire(|wire| wire.set_membership(group, is_member)).unwrap_or(Ok(()))
+    }
+
+    /// Destroys it. Waits until the events of it that were taken are acknowledged.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it was, [`Error::NoDevice`].
+    pub fn destroy(&self) -> Result<(), Error> {
+        self.provider().check()?;
+        self.uses.destroy("queue pair")?;
+        let _modifying = lock(&self.modifying);
+        self.enter(QueuePairState::Reset);
+        let wire = self.wire.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(wire) = wire {
+            wire.close();
+        }
+        self.disown();
+        self.purge();
+        self.inline.release();
+        self.context().forget_events(|element| {
+            matches!(element, EventElement::QueuePair(of) if std::ptr::eq(Arc::as_ptr(of), self))
+        });
+        self.events.wait();
+        self.provider().release_number(self.number);
+        Held::of(self).let_go();
+        self.context().end(|counts| &mut counts.queue_pairs);
+        Ok(())
+    }
+
+    pub(crate) fn provider(&self) -> &dyn Provider {
+        self.domain.context().provider()
+    }
+
+    pub(crate) const fn async_events(&self) -> &Unacknowledged {
+        &self.events
+    }
+
+    pub(crate) fn add_owner(&self, owner: Owner) {
+        lock(&self.owners).push(owner);
+    }
+
+    fn enter(&self, state: QueuePairState) {
+        self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    fn with_wire<R>(&self, call: impl FnOnce(&dyn Wire) -> R) -> Option<R> {
+        let wire = self.wire.read().unwrap_or_else(PoisonError::into_inner);
+        wire.as_deref().map(call)
+    }
+
+    fn lock_attributes(&self) -> MutexGuard<'_, QueuePairAttributes> {
+        lock(&self.attributes)
+    }
+
+    fn raise(&self, kind: AsyncEventKind) {
+        if let Some(this) = self.this.upgrade() {
+            self.context().raise(kind, EventElement::QueuePair(this));
+        }
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, service, state) = (self.number, self.service, self.state());
+        f.debug_struct("QueuePair")
+            .field("number", &number)
+            .field("service", &service)
+            .field("state", &state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The objects that a queue pair uses.
+struct Held<'a> {
+    domain: &'a ProtectionDomain,
+    send_queue: &'a CompletionQueue,
+    receive_queue: &'a CompletionQueue,
+    shared: Option<&'a SharedReceiveQueue>,
+}
+
+impl<'a> Held<'a> {
+    fn of(queue_pair: &'a QueuePair) -> Self {
+        Self {
+            domain: &queue_pair.domain,
+            send_queue: &queue_pair.send_queue,
+            receive_queue: &queue_pair.receive_queue,
+            shared: queue_pair.shared.as_deref(),
+        }
+    }
+
+    /// Begins to use all of them, or none.
+    fn take(domain: &'a ProtectionDomain, init: &'a QueuePairInit) -> Result<Self, Error> {
+        let (send_queue, receive_queue) = (&*init.send_queue, &*init.receive_queue);
+        let held = Self { domain, send_queue, receive_queue, shared: init.shared_queue.as_deref() };
+        let mut begun = Vec::new();
+        for (uses, what) in held.uses() {
+            if let Err(error) = uses.begin_of(what) {
+                begun.into_iter().for_each(Uses::end);
+                return Err(error);
+            }
+            begun.push(uses);
+        }
+        send_queue.attach();
+        receive_queue.attach();
+        Ok(held)
+    }
+
+    fn let_go(&self) {
+        self.send_queue.detach();
+        self.receive_queue.detach();
+        for (uses, _) in self.uses() {
+            uses.end();
+        }
+    }
+
+    fn uses(&self) -> impl Iterator<Item = (&'a Uses, &'static str)> + use<'a> {
+        let shared = self.shared.map(|shared| (shared.uses(), "shared receive queue"));
+        [
+            (self.domain.uses(), "protection domain"),
+            (self.send_queue.uses(), "completion queue"),
+            (self.receive_queue.uses(), "completion queue"),
+        ]
+        .into_iter()
+        .chain(shared)
+    }
+}
+
+fn check_init(
+    context: &Arc<Context>,
+    attributes: &DeviceAttributes,
+    init: &QueuePairInit,
+) -> Result<(), Error> {
+    let limits = &init.limits;
+    let max = attributes.work_requests_max;
+    for (what, wanted, max) in [
+        ("send work requests", limits.sends, max),
+        ("receive work requests", limits.receives, max),
+        ("pieces of a send", limits.send_pieces, attributes.pieces_max),
+        ("pieces of a receive", limits.receive_pieces, attributes.pieces_max),
+        ("inline bytes", limits.inline, attributes.inline_max),
+    ] {
+        if wanted > max {
+            return Err(Error::Invalid(format!("{wanted} {what}: the device has {max}")));
+        }
+    }
+    for queue in [&init.send_queue, &init.receive_queue] {
+        if !Arc::ptr_eq(queue.context(), context) {
+            return Err(Error::Invalid("the completion queue is of another context".into()));
+        }
+    }
+    let Some(shared) = &init.shared_queue else { return Ok(()) };
+    if !Arc::ptr_eq(shared.domain().context(), context) {
+        return Err(Error::Invalid("the shared receive queue is of another context".into()));
+    }
+    if init.service == QueuePairType::Datagram {
+        let what = "datagrams with a shared receive queue";
+        return Err(Error::NotSupported(what.into()));
+    }
+    Ok(())
+}
+
+/// What it gets: all that cost nothing, and what was asked for of the rest.
+fn limits_of(attributes: &DeviceAttributes, init: &QueuePairInit) -> QueuePairLimits {
+    let mut limits = init.limits;
+    if init.shared_queue.is_some() {
+        (limits.receives, limits.receive_pieces) = (0, 0);
+    }
+    limits.send_pieces = limits.send_pieces.max(1);
+    limits.receive_pieces = limits.receive_pieces.max(1);
+    limits.inline = attributes.inline_max;
+    limits
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

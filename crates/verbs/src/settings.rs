@@ -167,8 +167,8 @@ fn check_device(name: String) -> Result<String, Error> {
     Ok(name)
 }
 
-fn wrong(variable: &str, what: impl ToString) -> Error {
-    Error::Invalid(format!("{variable}: {}", what.to_string()))
+fn wrong(variable: &str, what: impl std::fmt::Display) -> Error {
+    Error::Invalid(format!("{variable}: {what}"))
 }
 
 /// `IBV_SYSFS_NAME_MAX` less the zero at the end.

@@ -3,6 +3,7 @@
 use work::CompletionStatus;
 
 use crate::attributes::AddressVectorAttributes;
+use crate::memory_window::WindowType;
 
 /// A piece of memory of this process: laid out as `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -65,8 +66,10 @@ pub enum SendOpcode {
         /// What comes there.
         swap: u64,
     },
-    /// Binds a memory window of type 2.
+    /// Binds a memory window: made by [`MemoryWindow::bind`](crate::MemoryWindow::bind).
     BindWindow {
+        /// Who reaches it.
+        kind: WindowType,
         /// Key the window has had.
         replaced: u32,
         /// Key it will have.
@@ -179,4 +182,25 @@ pub struct WorkCompletion {
     pub source: u32,
     /// 40 bytes of route header stand before the payload of a datagram.
     pub has_route_header: bool,
+}
+
+impl WorkCompletion {
+    /// What a place holds that nothing was written to.
+    pub const NOTHING: Self = Self {
+        id: 0,
+        status: CompletionStatus::Success,
+        opcode: CompletionOpcode::Send,
+        bytes: 0,
+        immediate: None,
+        invalidated: None,
+        queue_pair: 0,
+        source: 0,
+        has_route_header: false,
+    };
+}
+
+impl Default for WorkCompletion {
+    fn default() -> Self {
+        Self::NOTHING
+    }
 }

@@ -1,0 +1,113 @@
+//! What may be done to memory, as programs say it.
+
+use mem::Rights;
+
+use crate::error::Error;
+
+/// Bits of `ibv_access_flags`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct AccessFlags(pub u32);
+
+impl AccessFlags {
+    /// What comes may be placed there.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// Peers may write.
+    pub const REMOTE_WRITE: Self = Self(1 << 1);
+    /// Peers may read.
+    pub const REMOTE_READ: Self = Self(1 << 2);
+    /// Peers may run atomics.
+    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
+    /// Windows may be bound to it.
+    pub const WINDOW_BIND: Self = Self(1 << 4);
+    /// Addresses count from 0.
+    pub const ZERO_BASED: Self = Self(1 << 5);
+    /// Pages are found when they are used: not offered.
+    pub const ON_DEMAND: Self = Self(1 << 6);
+    /// Bits that a device is free to ignore, and this one does: relaxed order and what is yet to come.
+    pub const OPTIONAL: Self = Self(0x3ff0_0000);
+
+    /// Whether all of these are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether one of these is set.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// What this says of a region.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if peers could change what this side may not, [`Error::NotSupported`] for bits that this
+    /// device does not know.
+    pub(crate) fn of_region(self) -> Result<Rights, Error> {
+        let known = Self::PLAIN.union(Self::WINDOW_BIND).union(Self::ZERO_BASED);
+        self.check_known(known)?;
+        let changing = Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC);
+        if self.intersects(changing) && !self.contains(Self::LOCAL_WRITE) {
+            let what = "remote write and remote atomic access need local write access";
+            return Err(Error::Invalid(what.into()));
+        }
+        Ok(self.rights())
+    }
+
+    /// What this says of a window.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for bits that this device does not know.
+    pub(crate) fn of_window(self) -> Result<Rights, Error> {
+        self.check_known(Self::PLAIN.union(Self::ZERO_BASED))?;
+        Ok(self.rights())
+    }
+
+    fn check_known(self, known: Self) -> Result<(), Error> {
+        let unknown = self.0 & !known.union(Self::OPTIONAL).0;
+        if unknown == 0 {
+            return Ok(());
+        }
+        Err(Error::NotSupported(format!("memory access flags {unknown:#x}")))
+    }
+
+    /// The rights among the bits.
+    pub fn rights(self) -> Rights {
+        let pairs = [
+            (Self::LOCAL_WRITE, Rights::LOCAL_WRITE),
+            (Self::REMOTE_WRITE, Rights::REMOTE_WRITE),
+            (Self::REMOTE_READ, Rights::REMOTE_READ),
+            (Self::REMOTE_ATOMIC, Rights::REMOTE_ATOMIC),
+        ];
+        let granted = pairs.into_iter().filter(|(flag, _)| self.contains(*flag));
+        granted.fold(Rights::NONE, |rights, (_, right)| rights | right)
+    }
+
+    const PLAIN: Self = Self(0xf);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_may_change_only_what_this_side_may_have_changed() {
+        for flags in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC] {
+            assert!(matches!(flags.of_region(), Err(Error::Invalid(_))));
+            assert!(flags.union(AccessFlags::LOCAL_WRITE).of_region().is_ok());
+        }
+        assert_eq!(AccessFlags::REMOTE_READ.of_region(), Ok(Rights::REMOTE_READ));
+    }
+
+    #[test]
+    fn optional_bits_are_ignored_and_unknown_ones_refused() {
+        assert_eq!(AccessFlags::OPTIONAL.of_region(), Ok(Rights::NONE));
+        for flags in [AccessFlags::ON_DEMAND, AccessFlags(1 << 7), AccessFlags(1 << 31)] {
+            assert!(matches!(flags.of_region(), Err(Error::NotSupported(_))));
+        }
+    }
+}

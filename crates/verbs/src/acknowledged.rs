@@ -1,0 +1,62 @@
+//! Events that were taken and not acknowledged.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// How many events of an object the program has taken, and not acknowledged yet: the object stays until it has.
+#[derive(Debug, Default)]
+pub(crate) struct Unacknowledged {
+    count: Mutex<u32>,
+    is_none: Condvar,
+}
+
+impl Unacknowledged {
+    /// The program has taken an event.
+    pub(crate) fn on_taken(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    /// It acknowledges some; more than it took are as many as it took.
+    pub(crate) fn acknowledge(&self, events: u32) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        *count = count.saturating_sub(events);
+        if *count == 0 {
+            self.is_none.notify_all();
+        }
+    }
+
+    /// Waits until all are.
+    pub(crate) fn wait(&self) {
+        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let _none = self
+            .is_none
+            .wait_while(count, |count| *count > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn who_waits_goes_on_when_the_last_event_is_acknowledged() {
+        let events = Unacknowledged::default();
+        events.wait();
+        events.on_taken();
+        events.on_taken();
+        let is_acknowledged = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                events.wait();
+                assert!(is_acknowledged.load(Ordering::SeqCst));
+            });
+            events.acknowledge(1);
+            is_acknowledged.store(true, Ordering::SeqCst);
+            events.acknowledge(1);
+        });
+        events.acknowledge(5);
+        events.wait();
+    }
+}

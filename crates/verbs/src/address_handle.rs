@@ -1,0 +1,134 @@
+//! Address handles: where datagrams go.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use crate::attributes::{AddressVectorAttributes, Gid};
+use crate::device::check_port;
+use crate::error::Error;
+use crate::protection_domain::ProtectionDomain;
+use crate::uses::Uses;
+use crate::work_request::WorkCompletion;
+
+/// An address handle.
+#[derive(Debug)]
+pub struct AddressHandle {
+    domain: Arc<ProtectionDomain>,
+    to: AddressVectorAttributes,
+    uses: Uses,
+    /// Whatever the surface keeps with it.
+    pub user: AtomicUsize,
+}
+
+impl AddressHandle {
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        to: &AddressVectorAttributes,
+    ) -> Result<Arc<Self>, Error> {
+        check(domain, to)?;
+        domain.uses().begin_of("protection domain")?;
+        let max = domain.context().device().attributes().address_handles_max;
+        let begun =
+            domain.context().begin("address handles", max, |counts| &mut counts.address_handles);
+        if let Err(error) = begun {
+            domain.uses().end();
+            return Err(error);
+        }
+        let (domain, to) = (Arc::clone(domain), *to);
+        Ok(Arc::new(Self { domain, to, uses: Uses::default(), user: AtomicUsize::new(0) }))
+    }
+
+    /// Where it leads.
+    pub const fn attributes(&self) -> &AddressVectorAttributes {
+        &self.to
+    }
+
+    /// Its domain.
+    pub const fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it was.
+    pub fn destroy(&self) -> Result<(), Error> {
+        self.domain.context().provider().check()?;
+        self.uses.destroy("address handle")?;
+        self.domain.context().end(|counts| &mut counts.address_handles);
+        self.domain.uses().end();
+        Ok(())
+    }
+}
+
+/// Where an answer to a datagram goes, as its route header says.
+///
+/// # Errors
+/// [`Error::Invalid`] if there is no route header, or it is that of no IP packet.
+pub fn answer_to(
+    domain: &ProtectionDomain,
+    port: u8,
+    completion: &WorkCompletion,
+    route_header: &[u8; 40],
+) -> Result<AddressVectorAttributes, Error> {
+    check_port(port)?;
+    if !completion.has_route_header {
+        return Err(Error::Invalid("the completion has no route header".into()));
+    }
+    let (source, destination) = addresses(route_header)
+        .ok_or_else(|| Error::Invalid("the route header is that of no IP packet".into()))?;
+    let own = domain.context().gids()?.into_iter().find(|entry| entry.gid == destination);
+    let source_index = own.map_or(0, |entry| entry.index as u8);
+    Ok(AddressVectorAttributes {
+        gid: source,
+        source_index,
+        hop_limit: 64,
+        is_global: true,
+        port,
+        ..AddressVectorAttributes::default()
+    })
+}
+
+/// Source and destination of a route header: an IPv6 header, or an IPv4 header in its last 20 bytes.
+fn addresses(header: &[u8; 40]) -> Option<(Gid, Gid)> {
+    let v4 = |at: usize| {
+        let bytes: [u8; 4] = header.get(at..at + 4)?.try_into().ok()?;
+        Some(Gid::of(std::net::Ipv4Addr::from(bytes).into()))
+    };
+    let v6 = |at: usize| Some(Gid(header.get(at..at + 16)?.try_into().ok()?));
+    if header[20] >> 4 == 4 && header[0] >> 4 != 6 {
+        return Some((v4(32)?, v4(36)?));
+    }
+    (header[0] >> 4 == 6).then_some((v6(8)?, v6(24)?))
+}
+
+/// What holds for every path of a program, of an address handle or of a connection.
+pub(crate) fn check(domain: &ProtectionDomain, to: &AddressVectorAttributes) -> Result<(), Error> {
+    check_port(to.port)?;
+    if !to.is_global {
+        return Err(Error::Invalid("an address on Ethernet needs a GID".into()));
+    }
+    domain.gid_at(to.source_index)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_header_of_either_version_tells_who_sent_it() {
+        let mut header = [0; 40];
+        header[20] = 0x45;
+        header[32..36].copy_from_slice(&[10, 0, 0, 1]);
+        header[36..40].copy_from_slice(&[10, 0, 0, 2]);
+        let of = |text: &str| Gid::of(text.parse().expect("an address"));
+        assert_eq!(addresses(&header), Some((of("10.0.0.1"), of("10.0.0.2"))));
+        let mut header = [0; 40];
+        header[0] = 0x60;
+        header[8..24].copy_from_slice(&of("fe80::1").0);
+        header[24..40].copy_from_slice(&of("fe80::2").0);
+        assert_eq!(addresses(&header), Some((of("fe80::1"), of("fe80::2"))));
+        assert_eq!(addresses(&[0; 40]), None);
+    }
+}

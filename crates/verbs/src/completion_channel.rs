@@ -1,0 +1,92 @@
+//! Completion channels: where programs wait for completions.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use crate::completion_queue::CompletionQueue;
+use crate::device::Context;
+use crate::error::Error;
+use crate::event_queue::EventQueue;
+use crate::uses::Uses;
+
+/// A completion channel.
+#[derive(Debug)]
+pub struct CompletionChannel {
+    context: Arc<Context>,
+    uses: Uses,
+    events: EventQueue<Arc<CompletionQueue>>,
+    /// Whatever the surface keeps with it.
+    pub user: AtomicUsize,
+}
+
+impl CompletionChannel {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        context.provider().check()?;
+        context.uses().begin_of("device context")?;
+        let events = EventQueue::new().inspect_err(|_| context.uses().end())?;
+        let (context, uses) = (Arc::clone(context), Uses::default());
+        Ok(Arc::new(Self { context, uses, events, user: AtomicUsize::new(0) }))
+    }
+
+    /// The open device it is of.
+    pub const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) const fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// Readable while there is an event. Only the calls here may read from it.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.events.descriptor()
+    }
+
+    /// The queue of the oldest event, which is [to be acknowledged](CompletionQueue::acknowledge_events). Waits for
+    /// one unless the descriptor is not to block.
+    ///
+    /// # Errors
+    /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
+    pub fn get(&self) -> Result<Arc<CompletionQueue>, Error> {
+        let provider = self.context.provider();
+        provider.check()?;
+        let queue = self.events.get(|ready| provider.wait(ready))?;
+        queue.completion_events().on_taken();
+        Ok(queue)
+    }
+
+    /// As [`CompletionChannel::get`], but never waits.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] in a forked child.
+    pub fn take(&self) -> Result<Option<Arc<CompletionQueue>>, Error> {
+        self.context.provider().check()?;
+        let queue = self.events.take();
+        if let Some(queue) = &queue {
+            queue.completion_events().on_taken();
+        }
+        Ok(queue)
+    }
+
+    /// A queue was armed, and has got what it was armed for.
+    pub(crate) fn fire(&self, queue: &Arc<CompletionQueue>) {
+        self.events.push(Arc::clone(queue));
+    }
+
+    /// Forgets the events of a queue that is destroyed.
+    pub(crate) fn forget(&self, queue: &CompletionQueue) {
+        self.events.retain(|event| !std::ptr::eq(Arc::as_ptr(event), queue));
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while queues use it.
+    pub fn destroy(&self) -> Result<(), Error> {
+        self.context.provider().check()?;
+        self.uses.destroy("completion channel")?;
+        self.context.uses().end();
+        Ok(())
+    }
+}

@@ -1,0 +1,417 @@
+//! Completion queues.
+
+mod empty_polls;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+
+use work::{Arm, Completion, Owner};
+
+use self::empty_polls::EmptyPolls;
+use crate::acknowledged::Unacknowledged;
+use crate::async_event::{AsyncEventKind, EventElement};
+use crate::completion_channel::CompletionChannel;
+use crate::device::Context;
+use crate::error::Error;
+use crate::queue_pair::{QueuePair, Side};
+use crate::registry::Registry;
+use crate::uses::Uses;
+use crate::work_request::WorkCompletion;
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    this: Weak<Self>,
+    context: Arc<Context>,
+    channel: Option<Arc<CompletionChannel>>,
+    uses: Uses,
+    /// What the wire fills.
+    work: Arc<work::CompletionQueue>,
+    /// As many as the program asked for.
+    entries: AtomicU32,
+    /// Ends of queue pairs that it serves, each of which may have [`MARKS`] of which the program is not told.
+    ends: AtomicU32,
+    polling: Mutex<Polling>,
+    /// Queue pairs of which there may be work to flush.
+    flushing: Mutex<VecDeque<(Arc<QueuePair>, Side)>>,
+    flushing_count: AtomicUsize,
+    /// The program waits for an event: a number of [`Arm`], or 0.
+    armed: AtomicU8,
+    has_told_overrun: AtomicBool,
+    empty_polls: EmptyPolls,
+    completion_events: Unacknowledged,
+    async_events: Unacknowledged,
+    /// Whatever the surface keeps with it.
+    pub user: AtomicUsize,
+}
+
+/// What belongs to who polls.
+#[derive(Debug, Default)]
+struct Polling {
+    /// Whose completion the last was.
+    last: Option<Known>,
+    /// What was looked at and not told yet: older than all that the wire has put in.
+    backlog: VecDeque<WorkCompletion>,
+}
+
+#[derive(Debug)]
+struct Known {
+    owner: Owner,
+    version: u64,
+    queue_pair: Arc<QueuePair>,
+}
+
+impl Polling {
+    /// The next completion that the program is told of.
+    #[inline]
+    fn next(
+        &mut self,
+        work: &work::CompletionQueue,
+        registry: &Registry,
+    ) -> Option<WorkCompletion> {
+        while let Some(completion) = work.poll() {
+            if let Some(told) = self.translate(registry, &completion) {
+                return Some(told);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn translate(
+        &mut self,
+        registry: &Registry,
+        completion: &Completion,
+    ) -> Option<WorkCompletion> {
+        let version = registry.version();
+        let is_known = self
+            .last
+            .as_ref()
+            .is_some_and(|last| last.owner == completion.owner && last.version == version);
+        if !is_known {
+            let queue_pair = registry.find(completion.owner)?;
+            self.last = Some(Known { owner: completion.owner, version, queue_pair });
+        }
+        self.last.as_ref()?.queue_pair.on_completion(completion)
+    }
+
+    /// Looks at all that the wire has put in.
+    fn absorb(&mut self, work: &work::CompletionQueue, registry: &Registry) {
+        while let Some(told) = self.next(work, registry) {
+            self.backlog.push_back(told);
+        }
+    }
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        entries: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+    ) -> Result<Arc<Self>, Error> {
+        let attributes = context.device().attributes();
+        check_entries(entries, attributes.completions_max)?;
+        let max = attributes.completion_queues_max;
+        context.begin("completion queues", max, |counts| &mut counts.completion_queues)?;
+        let begun = channel.map_or(Ok(()), |channel| {
+            if !Arc::ptr_eq(channel.context(), context) {
+                return Err(Error::Invalid("the channel is of another context".into()));
+            }
+            channel.uses().begin_of("completion channel")
+        });
+        begun.inspect_err(|_| context.end(|counts| &mut counts.completion_queues))?;
+        let places = entries as usize;
+        let work = if channel.is_some() {
+            work::CompletionQueue::with_events(places)
+        } else {
+            work::CompletionQueue::new(places)
+        };
+        let made = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            context: Arc::clone(context),
+            channel: channel.cloned(),
+            uses: Uses::default(),
+            work: Arc::new(work),
+            entries: AtomicU32::new(entries),
+            ends: AtomicU32::new(0),
+            polling: Mutex::default(),
+            flushing: Mutex::default(),
+            flushing_count: AtomicUsize::new(0),
+            armed: AtomicU8::new(0),
+            has_told_overrun: AtomicBool::new(false),
+            empty_polls: EmptyPolls::default(),
+            completion_events: Unacknowledged::default(),
+            async_events: Unacknowledged::default(),
+            user: AtomicUsize::new(0),
+        });
+        context.provider().registry().add_queue(&made);
+        Ok(made)
+    }
+
+    /// The open device it is of.
+    pub const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Where its events go.
+    pub const fn channel(&self) -> Option<&Arc<CompletionChannel>> {
+        self.channel.as_ref()
+    }
+
+    /// Completions that it holds at least.
+    pub fn entries(&self) -> u32 {
+        self.entries.load(Ordering::Acquire)
+    }
+
+    /// What the wire fills.
+    pub const fn work(&self) -> &Arc<work::CompletionQueue> {
+        &self.work
+    }
+
+    /// Takes the oldest completions, as many as `out` has room for, and makes progress if there are none.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] in a forked child.
+    pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, Error> {
+        let provider = self.context.provider();
+        provider.check()?;
+        let registry = provider.registry();
+        let mut found = self.take(registry, out);
+        if found == 0 {
+            provider.drive();
+            found = self.take(registry, out);
+        }
+        if found == 0 {
+            self.empty_polls.on_empty();
+        } else {
+            self.empty_polls.on_found();
+            provider.send_put_off();
+        }
+        Ok(found)
+    }
+
+    fn take(&self, registry: &Registry, out: &mut [WorkCompletion]) -> usize {
+        // Looked at first: what the wire had put in before the end of a connection is found before it is flushed.
+        let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
+        let mut polling = self.lock_polling();
+        let mut found = 0;
+        for place in &mut *out {
+            let old = if polling.backlog.is_empty() { None } else { polling.backlog.pop_front() };
+            let Some(next) = old.or_else(|| polling.next(&self.work, registry)) else { break };
+            *place = next;
+            found += 1;
+        }
+        if is_flushing && let Some(room) = out.get_mut(found..).filter(|room| !room.is_empty()) {
+            found += self.flush(room);
+        }
+        found
+    }
+
+    /// Flushes the work of queue pairs in ERR, whose completions were all looked at.
+    #[cold]
+    fn flush(&self, out: &mut [WorkCompletion]) -> usize {
+        let mut found = 0;
+        for _ in 0..self.flushing_count.load(Ordering::SeqCst) {
+            let Some((queue_pair, side)) = self.lock_flushing().front().cloned() else { break };
+            let is_settled = self.settle_polled(&queue_pair, side);
+            let Some(room) = out.get_mut(found..) else { break };
+            found += queue_pair.flush(side, room);
+            if found == out.len() {
+                break;
+            }
+            self.unlist(&queue_pair, side, is_settled);
+        }
+        found
+    }
+
+    /// Whether it is known what became of the sends of a queue pair whose peer is gone.
+    fn settle_polled(&self, queue_pair: &QueuePair, side: Side) -> bool {
+        if !queue_pair.is_unsettled() {
+            return true;
+        }
+        if side == Side::Send || std::ptr::eq(&raw const **queue_pair.send_queue(), self) {
+            queue_pair.decide();
+            return true;
+        }
+        queue_pair.send_queue().settle(queue_pair)
+    }
+
+    /// Takes a queue pair from the list, of which nothing more is to be flushed; or puts it at its end, if that is not
+    /// known.
+    fn unlist(&self, queue_pair: &Arc<QueuePair>, side: Side, is_settled: bool) {
+        let mut flushing = self.lock_flushing();
+        let Some(at) =
+            flushing.iter().position(|(listed, of)| Arc::ptr_eq(listed, queue_pair) && *of == side)
+        else {
+            return;
+        };
+        let entry = flushing.remove(at);
+        if !is_settled {
+            flushing.extend(entry);
+            return;
+        }
+        self.flushing_count.store(flushing.len(), Ordering::SeqCst);
+        drop(flushing);
+        queue_pair.on_unlisted(side);
+    }
+
+    /// Finds out what became of the sends of a queue pair whose peer is gone; false if another thread polls.
+    pub(crate) fn settle(&self, queue_pair: &QueuePair) -> bool {
+        let mut polling = match self.polling.try_lock() {
+            Ok(polling) => polling,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        polling.absorb(&self.work, self.context.provider().registry());
+        queue_pair.decide();
+        true
+    }
+
+    pub(crate) fn add_flushing(&self, queue_pair: Arc<QueuePair>, side: Side) {
+        let mut flushing = self.lock_flushing();
+        flushing.push_back((queue_pair, side));
+        self.flushing_count.store(flushing.len(), Ordering::SeqCst);
+    }
+
+    /// Has nothing more told of a queue pair whose completions are nobody's already.
+    pub(crate) fn purge(&self, queue_pair: &QueuePair) {
+        let mut polling = self.lock_polling();
+        polling.last = None;
+        let registry = self.context.provider().registry();
+        polling.absorb(&self.work, registry);
+        polling.backlog.retain(|told| told.queue_pair != queue_pair.number());
+        let mut flushing = self.lock_flushing();
+        flushing.retain(|(listed, _)| !std::ptr::eq(Arc::as_ptr(listed), queue_pair));
+        self.flushing_count.store(flushing.len(), Ordering::SeqCst);
+    }
+
+    /// Has an event told of the next completion, or of the next solicited one: once.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it has no channel.
+    pub fn arm(&self, what: Arm) -> Result<(), Error> {
+        self.context.provider().check()?;
+        if self.channel.is_none() {
+            // Programs do so; nothing comes of it.
+            return Ok(());
+        }
+        self.armed.fetch_max(what as u8, Ordering::SeqCst);
+        let _has_events = self.work.arm(what);
+        Ok(())
+    }
+
+    /// What it was armed for is there.
+    pub(crate) fn fire(&self) {
+        if let Some(channel) = &self.channel
+            && self.armed.swap(0, Ordering::SeqCst) != 0
+            && let Some(this) = self.this.upgrade()
+        {
+            channel.fire(&this);
+        }
+    }
+
+    /// Acknowledges events of this queue that were taken from the channel.
+    pub fn acknowledge_events(&self, events: u32) {
+        self.completion_events.acknowledge(events);
+    }
+
+    /// Makes it larger or smaller.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a size that no queue has, or that is less than what is in it.
+    pub fn resize(&self, entries: u32) -> Result<(), Error> {
+        self.context.provider().check()?;
+        check_entries(entries, self.context.device().attributes().completions_max)?;
+        self.set_places(entries)?;
+        self.entries.store(entries, Ordering::Release);
+        Ok(())
+    }
+
+    /// One more end of a queue pair fills it.
+    pub(crate) fn attach(&self) {
+        self.ends.fetch_add(1, Ordering::AcqRel);
+        // It is larger than it was.
+        let _ = self.set_places(self.entries());
+    }
+
+    /// One less. It keeps its places, as what is in it may need them.
+    pub(crate) fn detach(&self) {
+        self.ends.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn set_places(&self, entries: u32) -> Result<(), Error> {
+        let marks = self.ends.load(Ordering::Acquire) as usize * MARKS;
+        let places = (entries as usize + marks).min(work::COMPLETIONS_MAX);
+        if (entries as usize) < self.work.len() {
+            return Err(Error::Invalid(format!("{} completions are there", self.work.len())));
+        }
+        self.work.resize(places).map_err(|error| Error::Invalid(error.to_string()))
+    }
+
+    /// Destroys it. Waits until the events of it that were taken are acknowledged.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while queue pairs use it.
+    pub fn destroy(&self) -> Result<(), Error> {
+        self.context.provider().check()?;
+        self.uses.destroy("completion queue")?;
+        self.context.provider().registry().remove_queue(self);
+        self.context.forget_events(|element| {
+            matches!(element, EventElement::CompletionQueue(of) if std::ptr::eq(Arc::as_ptr(of), self))
+        });
+        if let Some(channel) = &self.channel {
+            self.armed.store(0, Ordering::SeqCst);
+            channel.forget(self);
+        }
+        self.completion_events.wait();
+        self.async_events.wait();
+        if let Some(channel) = &self.channel {
+            channel.uses().end();
+        }
+        self.context.end(|counts| &mut counts.completion_queues);
+        Ok(())
+    }
+
+    /// Tells, once, that completions were lost.
+    pub(crate) fn tell_if_overrun(&self) {
+        if self.work.is_overrun()
+            && !self.has_told_overrun.swap(true, Ordering::SeqCst)
+            && let Some(this) = self.this.upgrade()
+        {
+            let kind = AsyncEventKind::CompletionQueueError;
+            self.context.raise(kind, EventElement::CompletionQueue(this));
+        }
+    }
+
+    pub(crate) const fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    pub(crate) const fn completion_events(&self) -> &Unacknowledged {
+        &self.completion_events
+    }
+
+    pub(crate) const fn async_events(&self) -> &Unacknowledged {
+        &self.async_events
+    }
+
+    fn lock_polling(&self) -> MutexGuard<'_, Polling> {
+        self.polling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_flushing(&self) -> MutexGuard<'_, VecDeque<(Arc<QueuePair>, Side)>> {
+        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
+    if (1..=max).contains(&entries) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("a completion queue of {entries} entries: 1 to {max}")))
+}
+
+/// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has under
+/// way. Programs make queues for what they will be told, so there is room for these besides.
+const MARKS: usize = 256;

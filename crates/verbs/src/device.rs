@@ -1,0 +1,272 @@
+//! Devices, and what is opened of them.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::async_event::{AsyncEvent, AsyncEventKind, EventElement};
+use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes};
+use crate::completion_channel::CompletionChannel;
+use crate::completion_queue::CompletionQueue;
+use crate::error::Error;
+use crate::event_queue::EventQueue;
+use crate::protection_domain::ProtectionDomain;
+use crate::provider::Provider;
+use crate::settings::Settings;
+use crate::uses::Uses;
+
+/// The devices there are. Nothing is started.
+///
+/// # Errors
+/// What is wrong with the settings.
+pub fn devices(settings: &Settings) -> Result<Vec<Arc<Device>>, Error> {
+    let provider = crate::edge::provider(settings)?;
+    Ok(vec![Device::new(provider)])
+}
+
+/// A device.
+pub struct Device {
+    provider: Arc<dyn Provider>,
+}
+
+impl Device {
+    /// That of a provider.
+    pub fn new(provider: Arc<dyn Provider>) -> Arc<Self> {
+        Arc::new(Self { provider })
+    }
+
+    /// What makes it.
+    pub fn provider(&self) -> &Arc<dyn Provider> {
+        &self.provider
+    }
+
+    /// What it can do.
+    pub fn attributes(&self) -> &DeviceAttributes {
+        self.provider.attributes()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.attributes().name
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] in a forked child, [`Error::System`] if there is no descriptor left.
+    pub fn open(self: &Arc<Self>) -> Result<Arc<Context>, Error> {
+        self.provider.check()?;
+        let context = Arc::new(Context {
+            device: Arc::clone(self),
+            uses: Uses::default(),
+            events: EventQueue::new()?,
+            counts: Mutex::default(),
+            user: AtomicUsize::new(0),
+        });
+        self.provider.registry().add_context(&context);
+        Ok(context)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// An open device.
+#[derive(Debug)]
+pub struct Context {
+    device: Arc<Device>,
+    uses: Uses,
+    events: EventQueue<AsyncEvent>,
+    counts: Mutex<Counts>,
+    /// Whatever the surface keeps with it.
+    pub user: AtomicUsize,
+}
+
+/// How many objects of a kind there are.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) domains: u32,
+    pub(crate) completion_queues: u32,
+    pub(crate) queue_pairs: u32,
+    pub(crate) shared_queues: u32,
+    pub(crate) regions: u32,
+    pub(crate) windows: u32,
+    pub(crate) address_handles: u32,
+}
+
+impl Context {
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn provider(&self) -> &dyn Provider {
+        &*self.device.provider
+    }
+
+    /// Closes it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while there are objects of it.
+    pub fn close(&self) -> Result<(), Error> {
+        self.provider().check()?;
+        self.uses.destroy("device context")
+    }
+
+    /// What its port is like now.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it has no such port.
+    pub fn query_port(&self, port: u8) -> Result<PortAttributes, Error> {
+        self.provider().check()?;
+        check_port(port)?;
+        Ok(self.provider().port())
+    }
+
+    /// The addresses of the port.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`].
+    pub fn gids(&self) -> Result<Vec<GidEntry>, Error> {
+        self.provider().check()?;
+        Ok(self.provider().gids())
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such port or place in the table.
+    pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
+        check_port(port)?;
+        let gids = self.gids()?;
+        let entry = gids.into_iter().find(|entry| entry.index == index);
+        entry.ok_or_else(|| Error::Invalid(format!("GID index {index}")))
+    }
+
+    /// A partition key: there is one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such port or place in the table.
+    pub fn query_partition_key(&self, port: u8, index: u16) -> Result<u16, Error> {
+        check_port(port)?;
+        if index != 0 {
+            return Err(Error::Invalid(format!("partition key index {index}")));
+        }
+        Ok(DEFAULT_PARTITION_KEY)
+    }
+
+    /// A protection domain.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if there are as many as there can be.
+    pub fn allocate_domain(self: &Arc<Self>) -> Result<Arc<ProtectionDomain>, Error> {
+        ProtectionDomain::new(self)
+    }
+
+    /// A completion channel.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there is no descriptor left.
+    pub fn create_channel(self: &Arc<Self>) -> Result<Arc<CompletionChannel>, Error> {
+        CompletionChannel::new(self)
+    }
+
+    /// A queue of at least that many completions, whose events go to `channel`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a size that no queue has, [`Error::NoRoom`] if there are as many as there can be.
+    pub fn create_completion_queue(
+        self: &Arc<Self>,
+        entries: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+    ) -> Result<Arc<CompletionQueue>, Error> {
+        CompletionQueue::new(self, entries, channel)
+    }
+
+    /// Readable while there is an asynchronous event.
+    pub fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.events.descriptor()
+    }
+
+    /// Takes the oldest asynchronous event, and waits for one unless the descriptor is not to block.
+    ///
+    /// # Errors
+    /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
+    pub fn get_event(&self) -> Result<AsyncEvent, Error> {
+        self.provider().check()?;
+        let event = self.events.get(|_ready| ())?;
+        event.element.on_taken();
+        Ok(event)
+    }
+
+    /// Acknowledges an event.
+    pub fn acknowledge_event(&self, event: &AsyncEvent) {
+        event.element.acknowledge();
+    }
+
+    /// An event of this context has happened.
+    pub(crate) fn raise(&self, kind: AsyncEventKind, element: EventElement) {
+        self.events.push(AsyncEvent { kind, element });
+    }
+
+    /// Forgets events that nobody has taken, of an object that is destroyed.
+    pub(crate) fn forget_events(&self, is_of: impl Fn(&EventElement) -> bool) {
+        self.events.retain(|event| !is_of(&event.element));
+    }
+
+    /// An object of this context is made.
+    pub(crate) fn begin(
+        &self,
+        what: &str,
+        max: u32,
+        count: impl FnOnce(&mut Counts) -> &mut u32,
+    ) -> Result<(), Error> {
+        self.provider().check()?;
+        self.uses.begin_of("device context")?;
+        let mut counts = self.counts();
+        let count = count(&mut counts);
+        if *count >= max {
+            drop(counts);
+            self.uses.end();
+            return Err(Error::NoRoom(format!("all {max} {what} are in use")));
+        }
+        *count += 1;
+        Ok(())
+    }
+
+    /// An object of this context is no more.
+    pub(crate) fn end(&self, count: impl FnOnce(&mut Counts) -> &mut u32) {
+        *count(&mut self.counts()) -= 1;
+        self.uses.end();
+    }
+
+    /// A channel, of which there is no limit.
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// There is one port.
+pub(crate) fn check_port(port: u8) -> Result<(), Error> {
+    if port == 1 {
+        Ok(())
+    } else {
+        Err(Error::Invalid(format!("port {port}: there is port 1 only")))
+    }
+}
+
+/// Reads the surface's cookie of an object.
+pub(crate) fn cookie(user: &AtomicUsize) -> usize {
+    user.load(Ordering::Acquire)
+}
+
+/// The partition that everybody is in.
+const DEFAULT_PARTITION_KEY: u16 = 0xffff;

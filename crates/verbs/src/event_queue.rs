@@ -1,0 +1,173 @@
+//! Events that wait behind a real descriptor.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::error::Error;
+
+/// Events in order, and a descriptor that is readable while there is one: programs poll it, duplicate it and set
+/// `O_NONBLOCK` on it.
+///
+/// Whoever holds the lock sees as many in the descriptor as in the queue, so a read under it never blocks.
+#[derive(Debug)]
+pub(crate) struct EventQueue<T> {
+    descriptor: EventFd,
+    events: Mutex<VecDeque<T>>,
+}
+
+impl<T> EventQueue<T> {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let flags = EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC;
+        let descriptor =
+            EventFd::from_flags(flags).map_err(|errno| system("making a descriptor", errno))?;
+        Ok(Self { descriptor, events: Mutex::default() })
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Adds an event. One too many is lost, as the program has not looked for a long time.
+    pub(crate) fn push(&self, event: T) {
+        let mut events = self.lock();
+        // A semaphore that is not full never blocks: it counts to 2^64 - 2.
+        if events.len() < EVENTS_MAX && self.descriptor.write(1).is_ok() {
+            events.push_back(event);
+        }
+    }
+
+    /// Takes the oldest event, if there is one.
+    pub(crate) fn take(&self) -> Option<T> {
+        let mut events = self.lock();
+        let event = events.pop_front()?;
+        self.count_down();
+        Some(event)
+    }
+
+    /// Removes events that are meant by none any more.
+    pub(crate) fn retain(&self, mut stays: impl FnMut(&T) -> bool) {
+        let mut events = self.lock();
+        let before = events.len();
+        events.retain(|event| stays(event));
+        for _ in events.len()..before {
+            self.count_down();
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Whether the program wants no call to block.
+    pub(crate) fn is_non_blocking(&self) -> bool {
+        fcntl(&self.descriptor, FcntlArg::F_GETFL)
+            .is_ok_and(|flags| OFlag::from_bits_truncate(flags).contains(OFlag::O_NONBLOCK))
+    }
+
+    /// Takes the oldest event, and waits for one unless the descriptor is not to block. `watch` may wait first, in a
+    /// quicker way.
+    ///
+    /// # Errors
+    /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
+    pub(crate) fn get(&self, watch: impl FnOnce(&mut dyn FnMut() -> bool)) -> Result<T, Error> {
+        if let Some(event) = self.take() {
+            return Ok(event);
+        }
+        if self.is_non_blocking() {
+            return Err(Error::Again);
+        }
+        watch(&mut || !self.is_empty());
+        loop {
+            if let Some(event) = self.take() {
+                return Ok(event);
+            }
+            let mut wanted = [PollFd::new(self.descriptor(), PollFlags::POLLIN)];
+            poll(&mut wanted, PollTimeout::NONE)
+                .map_err(|errno| system("waiting for an event", errno))?;
+        }
+    }
+
+    fn count_down(&self) {
+        // There is one, so it neither blocks nor fails.
+        let _ = self.descriptor.read();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn system(what: &str, errno: Errno) -> Error {
+    Error::System { what: what.into(), number: errno as i32 }
+}
+
+/// Events that nobody has taken: 65 536 × 32 B = 2 MiB. Each queue of completions has one for each time it was armed.
+const EVENTS_MAX: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_readable<T>(queue: &EventQueue<T>) -> bool {
+        let mut wanted = [PollFd::new(queue.descriptor(), PollFlags::POLLIN)];
+        poll(&mut wanted, PollTimeout::ZERO).expect("it can be polled") > 0
+    }
+
+    fn never(_: &mut dyn FnMut() -> bool) {}
+
+    #[test]
+    fn the_descriptor_is_readable_while_there_are_events() {
+        let queue = EventQueue::new().expect("a descriptor");
+        assert!(!is_readable(&queue));
+        queue.push(1);
+        queue.push(2);
+        assert!(is_readable(&queue));
+        assert_eq!(queue.get(never), Ok(1));
+        assert!(is_readable(&queue));
+        assert_eq!(queue.take(), Some(2));
+        assert!(!is_readable(&queue));
+    }
+
+    #[test]
+    fn events_that_are_taken_back_leave_the_descriptor() {
+        let queue = EventQueue::new().expect("a descriptor");
+        for number in 0..4 {
+            queue.push(number);
+        }
+        queue.retain(|number| number % 2 == 1);
+        assert_eq!((queue.take(), queue.take(), queue.take()), (Some(1), Some(3), None));
+        assert!(!is_readable(&queue));
+    }
+
+    #[test]
+    fn who_is_not_to_block_is_told_that_there_is_nothing() {
+        let queue = EventQueue::<()>::new().expect("a descriptor");
+        fcntl(queue.descriptor(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a flag");
+        assert_eq!(queue.get(never), Err(Error::Again));
+    }
+
+    #[test]
+    fn who_blocks_is_woken_by_the_event() {
+        let queue = EventQueue::new().expect("a descriptor");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.get(never));
+            queue.push(7);
+            assert_eq!(waiting.join().expect("no panic"), Ok(7));
+        });
+    }
+
+    #[test]
+    fn nobody_who_never_looks_fills_the_memory() {
+        let queue = EventQueue::new().expect("a descriptor");
+        for number in 0..=EVENTS_MAX {
+            queue.push(number);
+        }
+        assert_eq!(queue.lock().len(), EVENTS_MAX);
+    }
+}

@@ -1,0 +1,191 @@
+//! Memory regions.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mem::{MemoryTable, Region, RegisterError};
+
+use crate::access::AccessFlags;
+use crate::error::Error;
+use crate::protection_domain::ProtectionDomain;
+use crate::registration;
+use crate::uses::Uses;
+
+/// A memory region.
+#[derive(Debug)]
+pub struct MemoryRegion {
+    uses: Uses,
+    table: Arc<MemoryTable>,
+    current: Mutex<Current>,
+    /// Whatever the surface keeps with it.
+    pub user: AtomicUsize,
+}
+
+/// What a region is now: all of it may be changed.
+#[derive(Clone, Debug)]
+struct Current {
+    domain: Arc<ProtectionDomain>,
+    region: Region,
+    address: usize,
+    access: AccessFlags,
+}
+
+impl MemoryRegion {
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        address: usize,
+        length: u64,
+        remote_address: u64,
+        access: AccessFlags,
+    ) -> Result<Arc<Self>, Error> {
+        let max = domain.context().device().attributes().regions_max;
+        domain.context().begin("memory regions", max, |counts| &mut counts.regions)?;
+        let made = domain.uses().begin_of("protection domain").and_then(|()| {
+            insert(domain, address, length, remote_address, access)
+                .inspect_err(|_| domain.uses().end())
+        });
+        let (table, region) =
+            made.inspect_err(|_| domain.context().end(|counts| &mut counts.regions))?;
+        let current = Current { domain: Arc::clone(domain), region, address, access };
+        Ok(Arc::new(Self {
+            uses: Uses::default(),
+            table,
+            current: Mutex::new(current),
+            user: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Its domain.
+    pub fn domain(&self) -> Arc<ProtectionDomain> {
+        Arc::clone(&self.current().domain)
+    }
+
+    /// Its key, on this side and for peers.
+    pub fn key(&self) -> u32 {
+        self.current().region.key.0
+    }
+
+    /// Its first byte in this process.
+    pub fn address(&self) -> usize {
+        self.current().address
+    }
+
+    /// The address by which work requests and peers name its first byte.
+    pub fn remote_address(&self) -> u64 {
+        self.current().region.start
+    }
+
+    /// Bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
+    pub fn len(&self) -> u64 {
+        self.current().region.len
+    }
+
+    /// What may be done to it.
+    pub fn access(&self) -> AccessFlags {
+        self.current().access
+    }
+
+    /// Changes what is given; it has another key afterwards. If that fails with anything but [`Error::Invalid`] or
+    /// [`Error::Busy`], nothing is registered any more, and the region is to be [given
+    /// back](MemoryRegion::deregister) only.
+    ///
+    /// # Errors
+    /// As for [`ProtectionDomain::register`], and [`Error::Busy`] while windows are bound to it.
+    pub fn reregister(&self, change: &Reregistration<'_>) -> Result<(), Error> {
+        let mut current = self.current();
+        current.domain.context().provider().check()?;
+        let domain = change.domain.unwrap_or(&current.domain);
+        let access = change.access.unwrap_or(current.access);
+        let remote_offset = current.region.start.wrapping_sub(current.address as u64);
+        let (address, length) = change.range.unwrap_or((current.address, current.region.len));
+        let remote_address = if change.range.is_some() {
+            first_address(address, access)
+        } else {
+            remote_offset.wrapping_add(address as u64)
+        };
+        access.of_region()?;
+        self.deregister_now(current.region.id)?;
+        let domain = Arc::clone(domain);
+        domain.uses().begin_of("protection domain")?;
+        let inserted = insert(&domain, address, length, remote_address, access);
+        let (_, region) = inserted.inspect_err(|_| domain.uses().end())?;
+        current.domain.uses().end();
+        *current = Current { domain, region, address, access };
+        Ok(())
+    }
+
+    /// Gives it back: its memory is not touched any more when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while windows are bound to it.
+    pub fn deregister(&self) -> Result<(), Error> {
+        let current = self.current();
+        current.domain.context().provider().check()?;
+        self.uses.destroy("memory region")?;
+        if let Err(error) = self.deregister_now(current.region.id)
+            && matches!(error, Error::Busy(_))
+        {
+            self.uses.revive();
+            return Err(error);
+        }
+        current.domain.uses().end();
+        current.domain.context().end(|counts| &mut counts.regions);
+        Ok(())
+    }
+
+    fn deregister_now(&self, region: mem::RegionId) -> Result<(), Error> {
+        self.table.deregister(region).map_err(|error| of_registration(&error))
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What changes of a region, and what stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reregistration<'a> {
+    /// Another domain of the same device.
+    pub domain: Option<&'a Arc<ProtectionDomain>>,
+    /// Other memory: address and bytes.
+    pub range: Option<(usize, u64)>,
+    /// Other rights.
+    pub access: Option<AccessFlags>,
+}
+
+fn insert(
+    domain: &ProtectionDomain,
+    address: usize,
+    length: u64,
+    remote_address: u64,
+    access: AccessFlags,
+) -> Result<(Arc<MemoryTable>, Region), Error> {
+    let rights = access.of_region()?;
+    let max = domain.context().device().attributes().region_bytes_max;
+    if length > max {
+        return Err(Error::Invalid(format!("{length} bytes are more than a region has ({max})")));
+    }
+    let (table, name) = domain.memory()?;
+    let region = registration::register(&table, name, address, length, remote_address, rights)
+        .map_err(|error| of_registration(&error))?;
+    Ok((table, region))
+}
+
+/// The address by which the first byte is named, unless the program says so.
+pub const fn first_address(address: usize, access: AccessFlags) -> u64 {
+    if access.contains(AccessFlags::ZERO_BASED) { 0 } else { address as u64 }
+}
+
+/// What programs see of it.
+pub(crate) fn of_registration(error: &RegisterError) -> Error {
+    let what = error.to_string();
+    match error {
+        RegisterError::Unreadable { .. } | RegisterError::Unwritable { .. } => {
+            Error::System { what, number: nix::libc::EFAULT }
+        }
+        RegisterError::TableFull { .. } | RegisterError::TooManyWindows => Error::NoRoom(what),
+        RegisterError::WindowsBound { .. } | RegisterError::DomainBusy { .. } => Error::Busy(what),
+        _ => Error::Invalid(what),
+    }
+}

@@ -1,0 +1,141 @@
+//! Protection domains: what belongs together.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mem::MemoryTable;
+
+use crate::access::AccessFlags;
+use crate::address_handle::AddressHandle;
+use crate::attributes::{AddressVectorAttributes, GidEntry};
+use crate::device::Context;
+use crate::error::Error;
+use crate::memory_region::MemoryRegion;
+use crate::memory_window::{MemoryWindow, WindowType};
+use crate::queue_pair::{QueuePair, QueuePairInit};
+use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::uses::Uses;
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct ProtectionDomain {
+    context: Arc<Context>,
+    uses: Uses,
+    /// Made when it is first of use, as that starts the device.
+    memory: Mutex<Option<mem::ProtectionDomain>>,
+    /// Whatever the surface keeps with it.
+    pub user: AtomicUsize,
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        let max = context.device().attributes().domains_max;
+        context.begin("protection domains", max, |counts| &mut counts.domains)?;
+        let context = Arc::clone(context);
+        let memory = Mutex::new(None);
+        Ok(Arc::new(Self { context, uses: Uses::default(), memory, user: AtomicUsize::new(0) }))
+    }
+
+    /// The open device it is of.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) const fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// The table of memory, and the domain in it.
+    pub(crate) fn memory(&self) -> Result<(Arc<MemoryTable>, mem::ProtectionDomain), Error> {
+        let table = self.context.provider().memory()?;
+        let mut domain = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(domain) = *domain {
+            return Ok((table, domain));
+        }
+        let made = table.allocate_domain();
+        if made == mem::ProtectionDomain::NONE {
+            return Err(Error::NoRoom("all protection domains are in use".into()));
+        }
+        *domain = Some(made);
+        Ok((table, made))
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while it is used.
+    pub fn deallocate(&self) -> Result<(), Error> {
+        self.context.provider().check()?;
+        self.uses.destroy("protection domain")?;
+        let domain = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(domain) = domain {
+            let table = self.context.provider().memory()?;
+            // All that was registered in it has used it.
+            let _ = table.release_domain(domain);
+        }
+        self.context.end(|counts| &mut counts.domains);
+        Ok(())
+    }
+
+    /// Registers `length` bytes at `address` of this process, which peers name by `remote_address`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for flags that contradict each other and ranges that do not exist, [`Error::NotSupported`] for unknown
+    /// flags, [`Error::NoRoom`], [`Error::System`] with `EFAULT` if the memory is not there.
+    pub fn register(
+        self: &Arc<Self>,
+        address: usize,
+        length: u64,
+        remote_address: u64,
+        access: AccessFlags,
+    ) -> Result<Arc<MemoryRegion>, Error> {
+        MemoryRegion::new(self, address, length, remote_address, access)
+    }
+
+    /// A memory window, bound to nothing.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`].
+    pub fn allocate_window(self: &Arc<Self>, kind: WindowType) -> Result<Arc<MemoryWindow>, Error> {
+        MemoryWindow::new(self, kind)
+    }
+
+    /// A shared receive queue.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for sizes beyond the device's, [`Error::NoRoom`].
+    pub fn create_shared_queue(
+        self: &Arc<Self>,
+        receives: u32,
+        pieces: u32,
+    ) -> Result<Arc<SharedReceiveQueue>, Error> {
+        SharedReceiveQueue::new(self, receives, pieces)
+    }
+
+    /// A queue pair, in RESET.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for sizes beyond the device's, [`Error::NoRoom`], [`Error::NotSupported`].
+    pub fn create_queue_pair(
+        self: &Arc<Self>,
+        init: &QueuePairInit,
+    ) -> Result<Arc<QueuePair>, Error> {
+        QueuePair::new(self, init)
+    }
+
+    /// An address handle.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it says no GID, or one that this side has not.
+    pub fn create_address_handle(
+        self: &Arc<Self>,
+        to: &AddressVectorAttributes,
+    ) -> Result<Arc<AddressHandle>, Error> {
+        AddressHandle::new(self, to)
+    }
+
+    /// Whether there is such an own GID.
+    pub(crate) fn gid_at(&self, index: u8) -> Result<GidEntry, Error> {
+        self.context.query_gid(1, index.into())
+    }
+}

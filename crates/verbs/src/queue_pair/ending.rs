@@ -1,0 +1,470 @@
+//! How the work of a queue pair ends that was not carried out.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use work::{Completion, CompletionKind, CompletionStatus};
+
+use super::modify::has_send_queue_error;
+use super::{QueuePair, lock};
+use crate::async_event::AsyncEventKind;
+use crate::attributes::{QueuePairState as State, QueuePairType};
+use crate::provider::Ending;
+use crate::work_request::{CompletionOpcode, SendOpcode, WorkCompletion};
+
+/// One of the two queues of work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Side {
+    /// That of sends.
+    Send,
+    /// That of receives.
+    Receive,
+}
+
+/// What is known of the end of a connection.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    /// No completion comes from the wire any more.
+    is_over: AtomicBool,
+    /// It is over as the peer is gone, which is a fault of none but the sends that it did not get.
+    is_lost: AtomicBool,
+    /// One more than the number of the first send that was not carried out; 0 if that is not known.
+    first_flushed: AtomicU64,
+    /// A send that fails, and how.
+    failure: Mutex<Option<(u64, CompletionStatus)>>,
+    /// The queue pair is on the list of a completion queue, for its sends and for its receives.
+    is_listed: [AtomicBool; 2],
+    /// In SQD or SQE: nothing is under way any more.
+    is_drained: AtomicBool,
+    /// An event is wanted then.
+    wants_event: AtomicBool,
+    /// The event was raised that tells of the last receive of a shared queue.
+    has_told_last: AtomicBool,
+}
+
+impl End {
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_over(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn begin_draining(&self, wants_event: bool) {
+        self.is_drained.store(false, Ordering::SeqCst);
+        self.wants_event.store(wants_event, Ordering::SeqCst);
+    }
+
+    pub(super) fn forget_draining(&self) {
+        self.is_drained.store(false, Ordering::SeqCst);
+        self.wants_event.store(false, Ordering::SeqCst);
+        self.first_flushed.store(0, Ordering::SeqCst);
+        *lock(&self.failure) = None;
+    }
+
+    pub(super) fn clear(&self) {
+        self.forget_draining();
+        self.is_over.store(false, Ordering::SeqCst);
+        self.is_lost.store(false, Ordering::SeqCst);
+        self.has_told_last.store(false, Ordering::SeqCst);
+    }
+
+    fn mark(&self, number: u64) {
+        // The first is the lowest: they come in order.
+        let unknown = self.first_flushed.load(Ordering::SeqCst) == 0;
+        if unknown {
+            self.first_flushed.store(number + 1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl QueuePair {
+    /// What a program is told of a completion of the wire, if anything. Whoever calls has the lock of its queue.
+    #[inline]
+    pub(crate) fn on_completion(&self, completion: &Completion) -> Option<WorkCompletion> {
+        if completion.kind == CompletionKind::Receive {
+            return self.on_receive_completion(completion);
+        }
+        let number = completion.context;
+        if !self.sends.is_outstanding(number) {
+            return None;
+        }
+        let status = completion.status();
+        if is_mark(status) {
+            self.end.mark(number);
+            return None;
+        }
+        let id = self.sends.id(number);
+        self.sends.retire_to(number + 1);
+        if status != CompletionStatus::Success {
+            self.on_send_failed();
+        }
+        Some(WorkCompletion {
+            id,
+            status,
+            opcode: opcode_of(completion.kind),
+            bytes: completion.bytes,
+            queue_pair: self.number,
+            ..WorkCompletion::NOTHING
+        })
+    }
+
+    fn on_receive_completion(&self, completion: &Completion) -> Option<WorkCompletion> {
+        let status = completion.status();
+        let number = completion.context;
+        let id = if let Some(shared) = &self.shared {
+            shared.retire(number)
+        } else {
+            if !self.receives.is_outstanding(number) || is_mark(status) {
+                return None;
+            }
+            let id = self.receives.id(number);
+            self.receives.retire_to(number + 1);
+            id
+        };
+        if status != CompletionStatus::Success {
+            self.fail();
+        }
+        let is_datagram = self.service == QueuePairType::Datagram;
+        let opcode = if completion.is_of_write() {
+            CompletionOpcode::ReceiveOfWrite
+        } else {
+            CompletionOpcode::Receive
+        };
+        let invalidated = completion.invalidated().filter(|_| !is_datagram);
+        Some(WorkCompletion {
+            id,
+            status,
+            opcode,
+            bytes: completion.bytes,
+            immediate: completion.immediate,
+            invalidated: invalidated.map(|key| key.0),
+            queue_pair: self.number,
+            source: if is_datagram { completion.value as u32 } else { 0 },
+            has_route_header: is_datagram,
+        })
+    }
+
+    /// A send has failed, and its completion is told.
+    #[cold]
+    fn on_send_failed(&self) {
+        if has_send_queue_error(self.service) {
+            self.enter_if(State::ReadyToSend, State::SendQueueError);
+            self.with_wire(|wire| wire.drain());
+        } else {
+            self.fail();
+        }
+    }
+
+    /// The send that is to be taken next cannot be carried out.
+    pub(super) fn fail_send(&self, status: CompletionStatus) {
+        let number = self.sends.taken();
+        *lock(&self.end.failure) = Some((number, status));
+        self.end.mark(number);
+        self.sends.take_to(number + 1);
+        if has_send_queue_error(self.service) {
+            self.enter_if(State::ReadyToSend, State::SendQueueError);
+            self.list(Side::Send, true);
+        } else {
+            self.fail();
+            self.flush_if_over();
+        }
+    }
+
+    /// It is in ERR, unless it is beyond that.
+    fn fail(&self) {
+        for from in [
+            State::Init,
+            State::ReadyToReceive,
+            State::ReadyToSend,
+            State::SendQueueDrained,
+            State::SendQueueError,
+        ] {
+            self.enter_if(from, State::Error);
+        }
+    }
+
+    fn enter_if(&self, from: State, to: State) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Makes a transition that the program wants, unless the queue pair has failed meanwhile.
+    pub(super) fn enter_unless_failed(&self, from: State, to: State) {
+        self.enter_if(from, to);
+    }
+
+    /// The wire has ended.
+    pub(super) fn end_connection(&self, ending: Ending) {
+        if self.state() == State::Reset {
+            return;
+        }
+        if matches!(ending, Ending::ByPeer | Ending::Unreachable) {
+            self.end.is_lost.store(true, Ordering::SeqCst);
+            self.end.set_over();
+            self.on_lost();
+            return;
+        }
+        self.fail();
+        self.end.set_over();
+        match ending {
+            Ending::PeerMisbehaved => self.raise(AsyncEventKind::RequestError),
+            Ending::Overrun => {
+                for queue in [&self.send_queue, &self.receive_queue] {
+                    queue.tell_if_overrun();
+                }
+                self.raise(AsyncEventKind::QueuePairFatal);
+            }
+            Ending::DeviceFailed => self.raise(AsyncEventKind::QueuePairFatal),
+            Ending::ByPeer | Ending::Unreachable | Ending::OperationFailed => {}
+        }
+        self.begin_flush();
+    }
+
+    /// The peer is gone. If it owed this side anything, that is an error; whether it did is known when all
+    /// completions are looked at.
+    fn on_lost(&self) {
+        if self.state() == State::Error {
+            self.begin_flush();
+        } else if self.sends.posted() > self.sends.retired() {
+            self.list(Side::Send, true);
+            self.list(Side::Receive, false);
+        }
+    }
+
+    /// In ERR or SQE, when no more completions come: whatever was posted is flushed.
+    pub(super) fn flush_if_over(&self) {
+        if self.end.is_over() || self.state() == State::SendQueueError {
+            self.begin_flush();
+        }
+    }
+
+    /// Has the completion queues flush what was posted and is not over.
+    pub(super) fn begin_flush(&self) {
+        if self.sends.posted() > self.sends.retired() {
+            self.list(Side::Send, true);
+        }
+        if self.receives.posted() > self.receives.retired() {
+            self.list(Side::Receive, true);
+        }
+        if self.shared.is_some()
+            && self.state() == State::Error
+            && !self.end.has_told_last.swap(true, Ordering::SeqCst)
+        {
+            self.raise(AsyncEventKind::LastReceiveReached);
+        }
+    }
+
+    /// Puts it on the list of those of which its completion queue looks what is to be flushed.
+    pub(super) fn list(&self, side: Side, fires: bool) {
+        let queue = self.queue_of(side);
+        if !self.end.is_listed[side as usize].swap(true, Ordering::SeqCst)
+            && let Some(this) = self.this.upgrade()
+        {
+            queue.add_flushing(this, side);
+        }
+        if fires {
+            queue.fire();
+        }
+    }
+
+    pub(super) const fn queue_of(&self, side: Side) -> &std::sync::Arc<crate::CompletionQueue> {
+        match side {
+            Side::Send => &self.send_queue,
+            Side::Receive => &self.receive_queue,
+        }
+    }
+
+    /// It is on no list any more.
+    pub(crate) fn on_unlisted(&self, side: Side) {
+        self.end.is_listed[side as usize].store(false, Ordering::SeqCst);
+        let (ring_posted, ring_retired) = match side {
+            Side::Send => (self.sends.posted(), self.sends.retired()),
+            Side::Receive => (self.receives.posted(), self.receives.retired()),
+        };
+        // Who posted meanwhile has found it on the list.
+        if ring_posted > ring_retired && self.can_flush(side) {
+            self.list(side, false);
+        }
+    }
+
+    fn can_flush(&self, side: Side) -> bool {
+        match self.state() {
+            State::Error => self.end.is_over(),
+            State::SendQueueError => side == Side::Send,
+            _ => false,
+        }
+    }
+
+    /// Flushes work into `out`, oldest first; how much. The lock of the completion queue is held, and the queue of the
+    /// wire was empty after this queue pair was put on the list.
+    pub(crate) fn flush(&self, side: Side, out: &mut [WorkCompletion]) -> usize {
+        if !self.can_flush(side) {
+            return 0;
+        }
+        match side {
+            Side::Send => self.flush_sends(out),
+            Side::Receive => self.flush_receives(out),
+        }
+    }
+
+    fn flush_sends(&self, out: &mut [WorkCompletion]) -> usize {
+        let failure = *lock(&self.end.failure);
+        let start = self.first_flushed();
+        if start > self.sends.retired() {
+            self.sends.retire_to(start);
+        }
+        let mut count = 0;
+        for place in out {
+            let number = self.sends.retired();
+            if number >= self.sends.posted() {
+                break;
+            }
+            let status = match failure {
+                Some((failed, status)) if failed == number => status,
+                _ => CompletionStatus::Flushed,
+            };
+            let opcode = self
+                .sends
+                .slot(number)
+                .map_or(CompletionOpcode::Send, |slot| of_send(&slot.opcode));
+            let id = self.sends.id(number);
+            *place = WorkCompletion {
+                id,
+                status,
+                opcode,
+                queue_pair: self.number,
+                ..WorkCompletion::NOTHING
+            };
+            self.sends.retire_to(number + 1);
+            if self.sends.taken() <= number {
+                self.sends.take_to(number + 1);
+            }
+            count += 1;
+        }
+        count
+    }
+
+    fn flush_receives(&self, out: &mut [WorkCompletion]) -> usize {
+        let mut count = 0;
+        for place in out {
+            let number = self.receives.retired();
+            if number >= self.receives.posted() {
+                break;
+            }
+            *place = WorkCompletion {
+                id: self.receives.id(number),
+                status: CompletionStatus::Flushed,
+                opcode: CompletionOpcode::Receive,
+                queue_pair: self.number,
+                ..WorkCompletion::NOTHING
+            };
+            self.receives.retire_to(number + 1);
+            count += 1;
+        }
+        count
+    }
+
+    /// The number of the first send that was not carried out: all that were taken were, unless a completion has told
+    /// otherwise.
+    fn first_flushed(&self) -> u64 {
+        match self.end.first_flushed.load(Ordering::SeqCst) {
+            0 => self.sends.taken(),
+            more => more - 1,
+        }
+    }
+
+    /// Whether it must be found out if the peer owed anything when it went.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        let is_open = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
+        is_open && self.end.is_lost.load(Ordering::SeqCst)
+    }
+
+    /// Finds out whether the peer owed anything when it went, unless somebody else is at it.
+    pub(super) fn settle(&self) {
+        if self.is_unsettled() {
+            self.send_queue.settle(self);
+        }
+    }
+
+    /// All completions of sends were looked at, and the lock of their queue is held: if a send was not carried out,
+    /// the oldest fails as nobody answers.
+    pub(crate) fn decide(&self) {
+        let mut failure = lock(&self.end.failure);
+        let start = self.first_flushed();
+        if !self.is_unsettled() || start >= self.sends.posted() {
+            return;
+        }
+        *failure = Some((start, CompletionStatus::TransportRetryExceeded));
+        drop(failure);
+        self.fail();
+        self.begin_flush();
+    }
+
+    /// In SQD or SQE, nothing is under way any more.
+    pub(super) fn end_draining(&self) {
+        self.end.is_drained.store(true, Ordering::SeqCst);
+        match self.state() {
+            State::SendQueueDrained => {
+                if self.end.wants_event.swap(false, Ordering::SeqCst) {
+                    self.raise(AsyncEventKind::SendQueueDrained);
+                }
+            }
+            State::SendQueueError => self.begin_flush(),
+            _ => {}
+        }
+    }
+
+    /// Nothing that was posted is told of any more. Nobody posts meanwhile, and the wire is closed.
+    pub(super) fn purge(&self) {
+        self.send_queue.purge(self);
+        if !std::sync::Arc::ptr_eq(&self.send_queue, &self.receive_queue) {
+            self.receive_queue.purge(self);
+        }
+        for listed in &self.end.is_listed {
+            listed.store(false, Ordering::SeqCst);
+        }
+        self.sends.clear();
+        self.receives.clear();
+    }
+}
+
+/// Whether a completion only says that work was not carried out since the connection was over.
+const fn is_mark(status: CompletionStatus) -> bool {
+    matches!(
+        status,
+        CompletionStatus::Flushed
+            | CompletionStatus::TransportRetryExceeded
+            | CompletionStatus::General
+    )
+}
+
+const fn opcode_of(kind: CompletionKind) -> CompletionOpcode {
+    match kind {
+        CompletionKind::Write => CompletionOpcode::Write,
+        CompletionKind::Read => CompletionOpcode::Read,
+        CompletionKind::FetchAdd => CompletionOpcode::FetchAdd,
+        CompletionKind::CompareSwap => CompletionOpcode::CompareSwap,
+        CompletionKind::BindWindow => CompletionOpcode::BindWindow,
+        CompletionKind::Invalidate => CompletionOpcode::LocalInvalidate,
+        CompletionKind::Receive => CompletionOpcode::Receive,
+        CompletionKind::Send | CompletionKind::Notification => CompletionOpcode::Send,
+    }
+}
+
+const fn of_send(opcode: &SendOpcode) -> CompletionOpcode {
+    match opcode {
+        SendOpcode::Write { .. } => CompletionOpcode::Write,
+        SendOpcode::Read { .. } => CompletionOpcode::Read,
+        SendOpcode::Send { .. } | SendOpcode::SendInvalidate { .. } => CompletionOpcode::Send,
+        SendOpcode::FetchAdd { .. } => CompletionOpcode::FetchAdd,
+        SendOpcode::CompareSwap { .. } => CompletionOpcode::CompareSwap,
+        SendOpcode::BindWindow { .. } => CompletionOpcode::BindWindow,
+        SendOpcode::LocalInvalidate { .. } => CompletionOpcode::LocalInvalidate,
+    }
+}

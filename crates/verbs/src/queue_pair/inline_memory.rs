@@ -1,0 +1,70 @@
+//! Where bytes go that a program gives by value.
+
+use std::sync::{Arc, OnceLock};
+
+use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, Rights};
+
+use super::slots::Inline;
+use crate::attributes::QueuePairLimits;
+
+/// Room for the inline bytes of every send, registered: taken in chunks when the first send of each needs it.
+pub(super) struct InlineMemory {
+    table: Arc<MemoryTable>,
+    domain: ProtectionDomain,
+    chunks: Box<[OnceLock<Option<Chunk>>]>,
+    /// Bytes of a send.
+    bytes: u32,
+    /// Sends of the ring: a power of two.
+    slots: u64,
+}
+
+struct Chunk {
+    buffer: Arc<Buffer>,
+    region: Region,
+}
+
+impl InlineMemory {
+    pub(super) fn new(
+        table: Arc<MemoryTable>,
+        domain: ProtectionDomain,
+        limits: QueuePairLimits,
+    ) -> Self {
+        let slots = u64::from(limits.sends).next_power_of_two();
+        let chunks = (0..slots.div_ceil(CHUNK_SLOTS)).map(|_| OnceLock::new()).collect();
+        Self { table, domain, chunks, bytes: limits.inline, slots }
+    }
+
+    /// Keeps the bytes of the send of this number until the next that has its place. Nothing if there is no room to
+    /// register memory.
+    pub(super) fn keep(&self, number: u64, bytes: &[u8]) -> Option<Inline> {
+        let place = number & (self.slots - 1);
+        let chunk = self.chunks.get((place / CHUNK_SLOTS) as usize)?;
+        let Chunk { buffer, region } = chunk.get_or_init(|| self.make()).as_ref()?;
+        let offset = place % CHUNK_SLOTS * u64::from(self.bytes);
+        buffer.write(offset, bytes);
+        Some(Inline { region: region.id, offset, length: bytes.len() as u32 })
+    }
+
+    #[cold]
+    fn make(&self) -> Option<Chunk> {
+        let buffer = Buffer::new(self.slots.min(CHUNK_SLOTS) * u64::from(self.bytes));
+        let region = self.table.register(self.domain, Arc::clone(&buffer), Rights::NONE).ok()?;
+        Some(Chunk { buffer, region })
+    }
+
+    /// Deregisters all of it, when the wire is closed.
+    pub(super) fn release(&self) {
+        for id in self.regions() {
+            // It is of this table, has no windows, and no thread is inside the engine here.
+            let _ = self.table.deregister(id);
+        }
+    }
+
+    fn regions(&self) -> impl Iterator<Item = RegionId> {
+        self.chunks.iter().filter_map(|chunk| Some(chunk.get()?.as_ref()?.region.id))
+    }
+}
+
+/// Sends whose bytes are in one buffer: 128 × 256 B = 32 KiB, below the size from which a buffer is lent to peers as a
+/// whole.
+const CHUNK_SLOTS: u64 = 128;

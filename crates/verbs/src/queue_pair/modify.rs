@@ -1,0 +1,326 @@
+//! From state to state.
+
+use std::ops::BitOr;
+
+use super::{QueuePair, lock, transitions};
+use crate::address_handle;
+use crate::async_event::AsyncEventKind;
+use crate::attributes::{
+    QueuePairAttributes, QueuePairLimits, QueuePairState as State, QueuePairType,
+};
+use crate::device::check_port;
+use crate::error::Error;
+
+/// Which attributes are said: bits of `ibv_qp_attr_mask`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct AttributeMask(pub u32);
+
+impl AttributeMask {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// `IBV_QP_STATE`.
+    pub const STATE: Self = Self(1);
+    /// `IBV_QP_CUR_STATE`.
+    pub const CURRENT_STATE: Self = Self(1 << 1);
+    /// `IBV_QP_EN_SQD_ASYNC_NOTIFY`.
+    pub const DRAINED_EVENT: Self = Self(1 << 2);
+    /// `IBV_QP_ACCESS_FLAGS`.
+    pub const ACCESS: Self = Self(1 << 3);
+    /// `IBV_QP_PKEY_INDEX`.
+    pub const PARTITION_KEY: Self = Self(1 << 4);
+    /// `IBV_QP_PORT`.
+    pub const PORT: Self = Self(1 << 5);
+    /// `IBV_QP_QKEY`.
+    pub const QUEUE_KEY: Self = Self(1 << 6);
+    /// `IBV_QP_AV`.
+    pub const PATH: Self = Self(1 << 7);
+    /// `IBV_QP_PATH_MTU`.
+    pub const PATH_MTU: Self = Self(1 << 8);
+    /// `IBV_QP_TIMEOUT`.
+    pub const TIMEOUT: Self = Self(1 << 9);
+    /// `IBV_QP_RETRY_CNT`.
+    pub const RETRIES: Self = Self(1 << 10);
+    /// `IBV_QP_RNR_RETRY`.
+    pub const NOT_READY_RETRIES: Self = Self(1 << 11);
+    /// `IBV_QP_RQ_PSN`.
+    pub const RECEIVE_PSN: Self = Self(1 << 12);
+    /// `IBV_QP_MAX_QP_RD_ATOMIC`.
+    pub const READS_MAX: Self = Self(1 << 13);
+    /// `IBV_QP_ALT_PATH`: taken and of no effect.
+    pub const ALTERNATE_PATH: Self = Self(1 << 14);
+    /// `IBV_QP_MIN_RNR_TIMER`.
+    pub const NOT_READY_TIMER: Self = Self(1 << 15);
+    /// `IBV_QP_SQ_PSN`.
+    pub const SEND_PSN: Self = Self(1 << 16);
+    /// `IBV_QP_MAX_DEST_RD_ATOMIC`.
+    pub const PEER_READS_MAX: Self = Self(1 << 17);
+    /// `IBV_QP_PATH_MIG_STATE`: taken and of no effect.
+    pub const PATH_MIGRATION: Self = Self(1 << 18);
+    /// `IBV_QP_DEST_QPN`.
+    pub const DESTINATION: Self = Self(1 << 20);
+
+    /// Whether all of these are said.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitOr for AttributeMask {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What shall change.
+#[derive(Clone, Copy, Debug)]
+pub struct Modification {
+    /// What is said of the rest.
+    pub mask: AttributeMask,
+    /// The next state.
+    pub state: State,
+    /// The state it is thought to be in.
+    pub current: State,
+    /// In SQD: an event is wanted when it is drained.
+    pub drained_event: bool,
+    /// The other attributes.
+    pub attributes: QueuePairAttributes,
+}
+
+/// What a queue pair is like.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuePairQuery {
+    /// Its state.
+    pub state: State,
+    /// In SQD: work is under way still.
+    pub is_draining: bool,
+    /// What was set.
+    pub attributes: QueuePairAttributes,
+    /// Its sizes.
+    pub limits: QueuePairLimits,
+    /// Every send is signalled.
+    pub signals_all: bool,
+}
+
+impl QueuePair {
+    /// Changes attributes, and the state if it is said. With all that is refused, nothing changes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such transition, an attribute is missing, wrong, or not to be said here; and
+    /// whatever the wire refuses.
+    pub fn modify(&self, change: &Modification) -> Result<(), Error> {
+        self.provider().check()?;
+        let _one_at_a_time = lock(&self.modifying);
+        if self.uses.is_destroyed() {
+            return Err(Error::Invalid("the queue pair was destroyed".into()));
+        }
+        self.settle();
+        let from = self.state();
+        let mask = change.mask;
+        let to = if mask.contains(AttributeMask::STATE) { change.state } else { from };
+        self.check_mask(change, from, to)?;
+        self.check_values(mask, &change.attributes)?;
+        let before = *self.lock_attributes();
+        set(&mut self.lock_attributes(), mask, &change.attributes);
+        let made = self.pass(from, to, change.drained_event);
+        if made.is_err() {
+            *self.lock_attributes() = before;
+        }
+        made
+    }
+
+    /// What it is like.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`].
+    pub fn query(&self) -> Result<QueuePairQuery, Error> {
+        self.provider().check()?;
+        self.settle();
+        let state = self.state();
+        Ok(QueuePairQuery {
+            state,
+            is_draining: state == State::SendQueueDrained && !self.end.is_drained(),
+            attributes: self.attributes(),
+            limits: self.limits,
+            signals_all: self.signals_all,
+        })
+    }
+
+    fn check_mask(&self, change: &Modification, from: State, to: State) -> Result<(), Error> {
+        let mask = change.mask;
+        if mask.contains(AttributeMask::CURRENT_STATE) && change.current != from {
+            return Err(Error::Invalid(format!("it is in {from:?}, not {:?}", change.current)));
+        }
+        let Some(known) = transitions::attributes(self.service, from, to) else {
+            let what = format!("no {:?} queue pair goes from {from:?} to {to:?}", self.service);
+            return Err(Error::Invalid(what));
+        };
+        let missing = known.required.without(mask);
+        let allowed = known.required | known.optional | AttributeMask::STATE;
+        let unwanted = mask.without(allowed);
+        if missing != AttributeMask::NONE || unwanted != AttributeMask::NONE {
+            return Err(Error::Invalid(format!(
+                "from {from:?} to {to:?}: attributes {:#x} are missing and {:#x} are not to be said",
+                missing.0, unwanted.0
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_values(
+        &self,
+        mask: AttributeMask,
+        attributes: &QueuePairAttributes,
+    ) -> Result<(), Error> {
+        let device = self.provider().attributes();
+        let at_most = |bit, what: &str, value: u32, max: u32| {
+            if mask.contains(bit) && value > max {
+                return Err(Error::Invalid(format!("{what} of {value}: at most {max}")));
+            }
+            Ok(())
+        };
+        let reads = device.read_depth_max.into();
+        at_most(AttributeMask::READS_MAX, "read depth", attributes.reads_max.into(), reads)?;
+        let peer_reads = attributes.peer_reads_max.into();
+        at_most(AttributeMask::PEER_READS_MAX, "read depth of the peer", peer_reads, reads)?;
+        let timer = attributes.not_ready_timer.into();
+        at_most(AttributeMask::NOT_READY_TIMER, "RNR timer", timer, 31)?;
+        at_most(AttributeMask::TIMEOUT, "timeout", attributes.timeout.into(), 31)?;
+        at_most(AttributeMask::RETRIES, "retry count", attributes.retries.into(), 7)?;
+        let retries = attributes.not_ready_retries.into();
+        at_most(AttributeMask::NOT_READY_RETRIES, "RNR retry count", retries, 7)?;
+        let key = attributes.partition_key_index.into();
+        at_most(AttributeMask::PARTITION_KEY, "partition key index", key, 0)?;
+        at_most(
+            AttributeMask::DESTINATION,
+            "queue pair number",
+            attributes.destination,
+            0xff_ffff,
+        )?;
+        if mask.contains(AttributeMask::PORT) {
+            check_port(attributes.port)?;
+        }
+        if mask.contains(AttributeMask::PATH_MTU)
+            && ![256, 512, 1024, 2048, 4096].contains(&attributes.path_mtu)
+        {
+            return Err(Error::Invalid(format!("a path MTU of {}", attributes.path_mtu)));
+        }
+        if mask.contains(AttributeMask::PATH) {
+            address_handle::check(&self.domain, &attributes.path)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the transition, which there is.
+    fn pass(&self, from: State, to: State, drained_event: bool) -> Result<(), Error> {
+        match (from, to) {
+            (_, State::Reset) => self.reset(),
+            (_, State::Error) => self.fail_by_program(),
+            (State::Init, State::Init)
+            | (State::ReadyToSend, State::ReadyToSend)
+            | (State::SendQueueDrained, State::SendQueueDrained) => {
+                return self.ask_wire(|wire| wire.update());
+            }
+            (State::Reset, State::Init) => {
+                self.ask_wire(|wire| wire.open())?;
+                self.enter(to);
+            }
+            (State::Init, State::ReadyToReceive) => {
+                // What comes at once finds it ready.
+                self.enter(to);
+                let connected = self.ask_wire(|wire| wire.connect());
+                if connected.is_err() {
+                    self.enter(from);
+                }
+                return connected;
+            }
+            (State::ReadyToReceive, State::ReadyToSend) => {
+                self.enter_unless_failed(from, to);
+                return self.ask_wire(|wire| wire.update());
+            }
+            (State::SendQueueDrained | State::SendQueueError, State::ReadyToSend) => {
+                self.end.forget_draining();
+                self.enter_unless_failed(from, to);
+                self.ring_wire();
+            }
+            (State::ReadyToSend, State::SendQueueDrained) => {
+                self.end.begin_draining(drained_event);
+                self.enter_unless_failed(from, to);
+                self.with_wire(|wire| wire.drain());
+            }
+            _ => self.enter(to),
+        }
+        Ok(())
+    }
+
+    /// Everything is as when it was made, but for its number and sizes.
+    fn reset(&self) {
+        self.enter(State::Reset);
+        self.with_wire(|wire| wire.close());
+        self.disown();
+        let _nobody_posts = (lock(&self.posting_sends), lock(&self.posting_receives));
+        self.purge();
+        self.end.clear();
+        *self.lock_attributes() = QueuePairAttributes::default();
+    }
+
+    fn fail_by_program(&self) {
+        self.enter(State::Error);
+        if !self.end.is_over() {
+            self.with_wire(|wire| wire.close());
+            self.end.set_over();
+        }
+        self.begin_flush();
+    }
+
+    fn ask_wire(
+        &self,
+        call: impl FnOnce(&dyn crate::Wire) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.with_wire(call).unwrap_or(Ok(()))
+    }
+
+    pub(super) fn raise_established(&self) {
+        if self.state() == State::ReadyToReceive {
+            self.raise(AsyncEventKind::CommunicationEstablished);
+        }
+    }
+}
+
+/// Takes over what is said.
+fn set(to: &mut QueuePairAttributes, mask: AttributeMask, from: &QueuePairAttributes) {
+    macro_rules! take {
+        ($($bit:ident: $field:ident),* $(,)?) => {
+            $(if mask.contains(AttributeMask::$bit) {
+                to.$field = from.$field;
+            })*
+        };
+    }
+    take!(
+        ACCESS: access,
+        PARTITION_KEY: partition_key_index,
+        PORT: port,
+        QUEUE_KEY: queue_key,
+        PATH: path,
+        PATH_MTU: path_mtu,
+        TIMEOUT: timeout,
+        RETRIES: retries,
+        NOT_READY_RETRIES: not_ready_retries,
+        RECEIVE_PSN: receive_psn,
+        READS_MAX: reads_max,
+        NOT_READY_TIMER: not_ready_timer,
+        SEND_PSN: send_psn,
+        PEER_READS_MAX: peer_reads_max,
+        DESTINATION: destination,
+    );
+}
+
+/// Whether sends of such a queue pair may fail and receives go on.
+pub(super) const fn has_send_queue_error(service: QueuePairType) -> bool {
+    matches!(service, QueuePairType::Datagram)
+}

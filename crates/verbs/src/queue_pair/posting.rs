@@ -1,0 +1,266 @@
+//! Posting work.
+
+use std::fmt;
+use std::sync::MutexGuard;
+
+use super::{QueuePair, lock};
+use crate::attributes::{QueuePairState, QueuePairType};
+use crate::error::Error;
+use crate::queue_pair::ending::Side;
+use crate::work_request::{ReceiveRequest, ScatterGather, SendOpcode, SendRequest};
+
+/// What the lock of those who post guards: nothing but their turn.
+#[derive(Debug, Default)]
+pub(super) struct Posting;
+
+/// Sends that are being posted, by one thread at a time: all at once when it is [done](SendPosting::post), none when it
+/// is dropped.
+pub struct SendPosting<'a> {
+    queue_pair: &'a QueuePair,
+    turn: MutexGuard<'a, Posting>,
+    next: u64,
+}
+
+/// Receives that are being posted; see [`SendPosting`].
+pub struct ReceivePosting<'a> {
+    queue_pair: &'a QueuePair,
+    turn: MutexGuard<'a, Posting>,
+    next: u64,
+}
+
+impl QueuePair {
+    /// Begins to post sends.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] before RTS, [`Error::NoDevice`].
+    pub fn begin_sends(&self) -> Result<SendPosting<'_>, Error> {
+        self.provider().check()?;
+        let turn = lock(&self.posting_sends);
+        match self.state() {
+            state @ (QueuePairState::Reset
+            | QueuePairState::Init
+            | QueuePairState::ReadyToReceive) => {
+                Err(Error::Invalid(format!("sends are posted from RTS on, not in {state:?}")))
+            }
+            _ => Ok(SendPosting { queue_pair: self, next: self.sends.posted(), turn }),
+        }
+    }
+
+    /// Posts sends, those before the first that is refused.
+    ///
+    /// # Errors
+    /// The place of the send that is refused in `requests`, and why: [`Error::NoRoom`] if the queue is full,
+    /// [`Error::Invalid`].
+    pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, Error)> {
+        let mut posting = self.begin_sends().map_err(|error| (0, error))?;
+        let added = requests
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, request)| posting.add(request).map_err(|error| (index, error)));
+        posting.post();
+        added
+    }
+
+    /// Begins to post receives.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] before INIT, or if receives are shared; [`Error::NoDevice`].
+    pub fn begin_receives(&self) -> Result<ReceivePosting<'_>, Error> {
+        self.provider().check()?;
+        if self.shared.is_some() {
+            return Err(Error::Invalid("receives are taken from a shared queue".into()));
+        }
+        let turn = lock(&self.posting_receives);
+        if self.state() == QueuePairState::Reset {
+            return Err(Error::Invalid("receives are posted from INIT on, not in RESET".into()));
+        }
+        Ok(ReceivePosting { queue_pair: self, next: self.receives.posted(), turn })
+    }
+
+    /// Posts receives, those before the first that is refused.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`].
+    pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, Error)> {
+        let mut posting = self.begin_receives().map_err(|error| (0, error))?;
+        let added = requests
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, request)| posting.add(request).map_err(|error| (index, error)));
+        posting.post();
+        added
+    }
+
+    /// Sends were posted: whoever carries them out is told, or who flushes them.
+    fn on_sends_posted(&self) {
+        match self.state() {
+            QueuePairState::ReadyToSend if self.end.is_over() => self.list(Side::Send, true),
+            QueuePairState::ReadyToSend => self.ring_wire(),
+            QueuePairState::Error | QueuePairState::SendQueueError => self.flush_if_over(),
+            _ => {}
+        }
+    }
+
+    fn on_receives_posted(&self) {
+        match self.state() {
+            QueuePairState::Error => self.flush_if_over(),
+            QueuePairState::Reset => {}
+            _ => {
+                self.with_wire(|wire| wire.receives());
+            }
+        }
+    }
+
+    pub(super) fn ring_wire(&self) {
+        self.with_wire(|wire| wire.ring());
+    }
+
+    fn check_send(&self, request: &SendRequest<'_>) -> Result<(), Error> {
+        if !is_carried(self.service, &request.opcode) {
+            let what = format!("{:?} on a queue pair of {:?}", request.opcode, self.service);
+            return Err(Error::Invalid(what));
+        }
+        if self.service == QueuePairType::Datagram && request.to.is_none() {
+            return Err(Error::Invalid("a datagram needs an address handle".into()));
+        }
+        if let Some(bytes) = request.inline {
+            return self.check_inline(&request.opcode, bytes.len());
+        }
+        check_pieces(request.pieces, self.limits.send_pieces)?;
+        let is_atomic =
+            matches!(request.opcode, SendOpcode::FetchAdd { .. } | SendOpcode::CompareSwap { .. });
+        if is_atomic && bytes_of(request.pieces) != 8 {
+            return Err(Error::Invalid("the result of an atomic has 8 bytes".into()));
+        }
+        Ok(())
+    }
+
+    fn check_inline(&self, opcode: &SendOpcode, length: usize) -> Result<(), Error> {
+        let is_source = matches!(
+            opcode,
+            SendOpcode::Write { .. } | SendOpcode::Send { .. } | SendOpcode::SendInvalidate { .. }
+        );
+        if !is_source {
+            return Err(Error::Invalid("only what is sent or written is given by value".into()));
+        }
+        if length > self.limits.inline as usize {
+            let what = format!("{length} inline bytes: there is room for {}", self.limits.inline);
+            return Err(Error::Invalid(what));
+        }
+        Ok(())
+    }
+}
+
+impl SendPosting<'_> {
+    /// Adds a send.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if the queue is full, [`Error::Invalid`] if it is impossible.
+    pub fn add(&mut self, request: &SendRequest<'_>) -> Result<(), Error> {
+        let queue_pair = self.queue_pair;
+        queue_pair.check_send(request)?;
+        let ring = &queue_pair.sends;
+        let mut slot = ring.slot_to_post(self.next).ok_or_else(|| queue_is_full("send"))?;
+        slot.inline = match request.inline {
+            Some(bytes) if !bytes.is_empty() => {
+                let kept = queue_pair.inline.keep(self.next, bytes);
+                Some(kept.ok_or_else(|| Error::NoRoom("no memory for inline bytes".into()))?)
+            }
+            _ => None,
+        };
+        slot.opcode = request.opcode;
+        slot.flags = request.flags;
+        slot.flags.signalled |= queue_pair.signals_all;
+        slot.to = request.to;
+        slot.pieces.keep(if request.inline.is_some() { &[] } else { request.pieces });
+        drop(slot);
+        ring.set_id(self.next, request.id);
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Posts what was added.
+    pub fn post(self) {
+        let Self { queue_pair, turn, next } = self;
+        let has_work = next > queue_pair.sends.posted();
+        queue_pair.sends.post_to(next);
+        drop(turn);
+        if has_work {
+            queue_pair.on_sends_posted();
+        }
+    }
+}
+
+impl ReceivePosting<'_> {
+    /// Adds a receive.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if the queue is full, [`Error::Invalid`] if it has too many pieces.
+    pub fn add(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Error> {
+        let queue_pair = self.queue_pair;
+        check_pieces(request.pieces, queue_pair.limits.receive_pieces)?;
+        let ring = &queue_pair.receives;
+        let mut slot = ring.slot_to_post(self.next).ok_or_else(|| queue_is_full("receive"))?;
+        slot.pieces.keep(request.pieces);
+        drop(slot);
+        ring.set_id(self.next, request.id);
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Posts what was added.
+    pub fn post(self) {
+        let Self { queue_pair, turn, next } = self;
+        let has_work = next > queue_pair.receives.posted();
+        queue_pair.receives.post_to(next);
+        drop(turn);
+        if has_work {
+            queue_pair.on_receives_posted();
+        }
+    }
+}
+
+impl fmt::Debug for SendPosting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendPosting").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ReceivePosting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceivePosting").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+/// Which service carries what (IBA volume 1, table 36).
+const fn is_carried(service: QueuePairType, opcode: &SendOpcode) -> bool {
+    match service {
+        QueuePairType::Reliable => true,
+        QueuePairType::Unreliable => !matches!(
+            opcode,
+            SendOpcode::Read { .. } | SendOpcode::FetchAdd { .. } | SendOpcode::CompareSwap { .. }
+        ),
+        QueuePairType::Datagram => matches!(opcode, SendOpcode::Send { .. }),
+    }
+}
+
+/// Pieces are as many as the queue has room for, and not longer than a message.
+pub(crate) fn check_pieces(pieces: &[ScatterGather], max: u32) -> Result<(), Error> {
+    if pieces.len() > max as usize {
+        return Err(Error::Invalid(format!("{} pieces: there is room for {max}", pieces.len())));
+    }
+    let bytes = bytes_of(pieces);
+    if bytes > u64::from(work::OPERATION_BYTES_MAX) {
+        let max = work::OPERATION_BYTES_MAX;
+        return Err(Error::Invalid(format!("{bytes} bytes: a message has {max}")));
+    }
+    Ok(())
+}
+
+fn bytes_of(pieces: &[ScatterGather]) -> u64 {
+    pieces.iter().map(|piece| u64::from(piece.length)).sum()
+}
+
+fn queue_is_full(queue: &str) -> Error {
+    Error::NoRoom(format!("the {queue} queue is full"))
+}

@@ -1,0 +1,164 @@
+//! What a wire asks a queue pair for, and tells it. Only the thread inside the engine calls these.
+
+use std::sync::{Arc, MutexGuard};
+
+use semantics::SharedReceives;
+use work::{CompletionStatus, Queues};
+
+use super::QueuePair;
+use super::slots::{Inline, ReceiveSlot, SendSlot};
+use crate::attributes::{QueuePairAttributes, QueuePairState};
+use crate::error::Error;
+use crate::provider::Ending;
+use crate::work_request::{AddressVector, ScatterGather, SendFlags, SendOpcode};
+
+/// The oldest send that was not taken.
+#[derive(Debug)]
+pub struct TakenSend<'a> {
+    sequence: u64,
+    slot: MutexGuard<'a, SendSlot>,
+}
+
+impl TakenSend<'_> {
+    /// Its number: the context of its completion.
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// What it does.
+    pub fn opcode(&self) -> SendOpcode {
+        self.slot.opcode
+    }
+
+    /// How.
+    pub fn flags(&self) -> SendFlags {
+        self.slot.flags
+    }
+
+    /// Its bytes, or where those that are read go; none if they are [inline](TakenSend::inline).
+    pub fn pieces(&self) -> &[ScatterGather] {
+        self.slot.pieces.get()
+    }
+
+    /// Its bytes, if they were given by value.
+    pub fn inline(&self) -> Option<Inline> {
+        self.slot.inline
+    }
+
+    /// Where it goes, of a datagram.
+    pub fn to(&self) -> Option<AddressVector> {
+        self.slot.to
+    }
+}
+
+/// The oldest receive that was not taken.
+#[derive(Debug)]
+pub struct TakenReceive<'a> {
+    sequence: u64,
+    slot: MutexGuard<'a, ReceiveSlot>,
+}
+
+impl TakenReceive<'_> {
+    /// Its number: the context of its completion.
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Where the message goes.
+    pub fn pieces(&self) -> &[ScatterGather] {
+        self.slot.pieces.get()
+    }
+}
+
+impl QueuePair {
+    /// What was set, as it is now.
+    pub fn attributes(&self) -> QueuePairAttributes {
+        *self.lock_attributes()
+    }
+
+    /// Where the wire finds the memory that keys name.
+    ///
+    /// # Errors
+    /// None that was not told when the queue pair was made.
+    pub fn domain(&self) -> Result<mem::ProtectionDomain, Error> {
+        self.domain.memory().map(|(_, domain)| domain)
+    }
+
+    /// Where completions go.
+    pub fn queues(&self) -> Queues {
+        let work = |queue: &crate::CompletionQueue| Arc::clone(queue.work());
+        Queues::of_queue_pair(work(&self.send_queue), work(&self.receive_queue))
+    }
+
+    /// Where receives come from, if others have them too.
+    pub fn shared_receives(&self) -> Option<&Arc<SharedReceives>> {
+        self.shared.as_ref().map(|shared| shared.receives())
+    }
+
+    /// The oldest send that was not taken, if it may begin.
+    #[inline]
+    pub fn next_send(&self) -> Option<TakenSend<'_>> {
+        let sequence = self.sends.taken();
+        if self.state() != QueuePairState::ReadyToSend || sequence >= self.sends.posted() {
+            return None;
+        }
+        Some(TakenSend { sequence, slot: self.sends.slot(sequence)? })
+    }
+
+    /// The send that [`QueuePair::next_send`] has shown is taken: it will complete.
+    #[inline]
+    pub fn send_taken(&self) {
+        self.sends.take_to(self.sends.taken() + 1);
+    }
+
+    /// The oldest receive that was not taken, if there is one of this queue pair alone.
+    #[inline]
+    pub fn next_receive(&self) -> Option<TakenReceive<'_>> {
+        let sequence = self.receives.taken();
+        let is_wanted = !matches!(self.state(), QueuePairState::Reset | QueuePairState::Error);
+        if !is_wanted || sequence >= self.receives.posted() {
+            return None;
+        }
+        Some(TakenReceive { sequence, slot: self.receives.slot(sequence)? })
+    }
+
+    /// The receive that [`QueuePair::next_receive`] has shown is taken: it will complete.
+    #[inline]
+    pub fn receive_taken(&self) {
+        self.receives.take_to(self.receives.taken() + 1);
+    }
+
+    /// Whether no send that was taken is incomplete, as far as the program was told.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.sends.taken() == self.sends.retired()
+    }
+
+    /// The send that [`QueuePair::next_send`] has shown cannot be carried out, for a fault of this side: it is taken,
+    /// and completes so when all before it are told. A datagram queue pair goes to SQE, others to ERR. (Where the engine
+    /// can complete it in its turn, a wire has it do so.)
+    pub fn send_failed(&self, status: CompletionStatus) {
+        self.fail_send(status);
+    }
+
+    /// Nothing that was taken is under way any more ([`crate::Wire::drain`]).
+    pub fn on_drained(&self) {
+        self.end_draining();
+    }
+
+    /// It is connected.
+    pub fn on_connected(&self) {
+        self.ring_wire();
+    }
+
+    /// The peer has sent something before this side was told that it is connected.
+    pub fn on_communication_established(&self) {
+        self.raise_established();
+    }
+
+    /// The connection has ended, and its last completions are in their queues; not to be called when the wire was
+    /// [closed](crate::Wire::close).
+    pub fn on_ended(&self, ending: Ending) {
+        self.end_connection(ending);
+    }
+}

@@ -1,0 +1,147 @@
+//! Whose completions are whose.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use semantics::SharedReceives;
+use work::Owner;
+
+use crate::async_event::{AsyncEventKind, EventElement};
+use crate::attributes::PortState;
+use crate::completion_queue::CompletionQueue;
+use crate::device::Context;
+use crate::queue_pair::QueuePair;
+use crate::shared_receive_queue::SharedReceiveQueue;
+
+/// What a wire and the objects over it know of each other: by which names the one knows the others.
+#[derive(Debug, Default)]
+pub struct Registry {
+    owners: RwLock<HashMap<u64, Arc<QueuePair>>>,
+    /// Changes when an owner is no more.
+    version: AtomicU64,
+    queues: RwLock<HashMap<usize, Weak<CompletionQueue>>>,
+    receives: RwLock<HashMap<usize, Weak<SharedReceiveQueue>>>,
+    contexts: Mutex<Vec<Weak<Context>>>,
+}
+
+impl Registry {
+    /// One that knows nobody.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Completions of this owner are from now on those of this queue pair, which may have several. A wire says so
+    /// before there can be any.
+    pub fn own(&self, owner: Owner, queue_pair: &Arc<QueuePair>) {
+        queue_pair.add_owner(owner);
+        write(&self.owners).insert(owner.bits(), Arc::clone(queue_pair));
+    }
+
+    /// These queues were armed, and have got what they were armed for: to be called outside the engine, as
+    /// `runtime::Hooks::on_completions` is.
+    pub fn on_completions(&self, queues: &[Arc<work::CompletionQueue>]) {
+        for queue in queues {
+            let found = read(&self.queues).get(&name(queue)).and_then(Weak::upgrade);
+            if let Some(queue) = found {
+                queue.fire();
+            }
+        }
+    }
+
+    /// Fewer receives are left in this queue than was wanted. May be called inside the engine.
+    pub fn on_below_limit(&self, receives: &Arc<SharedReceives>) {
+        let found = read(&self.receives).get(&name(receives)).and_then(Weak::upgrade);
+        if let Some(queue) = found {
+            queue.on_below_limit();
+        }
+    }
+
+    /// The port carries something again, or nothing any more. May be called inside the engine.
+    pub fn on_port(&self, state: PortState) {
+        let kind = match state {
+            PortState::Active => AsyncEventKind::PortActive,
+            PortState::Down => AsyncEventKind::PortError,
+        };
+        self.raise(kind, &EventElement::Port(1));
+    }
+
+    /// The table of GIDs has changed.
+    pub fn on_gids_changed(&self) {
+        self.raise(AsyncEventKind::GidChange, &EventElement::Port(1));
+    }
+
+    /// The device has failed.
+    pub fn on_device_failed(&self) {
+        self.raise(AsyncEventKind::DeviceFatal, &EventElement::Device);
+    }
+
+    fn raise(&self, kind: AsyncEventKind, element: &EventElement) {
+        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        contexts.retain(|context| {
+            let context = context.upgrade();
+            if let Some(context) = &context {
+                context.raise(kind, element.clone());
+            }
+            context.is_some()
+        });
+    }
+
+    pub(crate) fn add_context(&self, context: &Arc<Context>) {
+        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        contexts.retain(|context| context.strong_count() > 0);
+        contexts.push(Arc::downgrade(context));
+    }
+
+    pub(crate) fn add_queue(&self, queue: &Arc<CompletionQueue>) {
+        write(&self.queues).insert(name(queue.work()), Arc::downgrade(queue));
+    }
+
+    pub(crate) fn remove_queue(&self, queue: &CompletionQueue) {
+        write(&self.queues).remove(&name(queue.work()));
+    }
+
+    pub(crate) fn add_receives(&self, queue: &Arc<SharedReceiveQueue>) {
+        write(&self.receives).insert(name(queue.receives()), Arc::downgrade(queue));
+    }
+
+    pub(crate) fn remove_receives(&self, queue: &SharedReceiveQueue) {
+        write(&self.receives).remove(&name(queue.receives()));
+    }
+
+    /// Changes whenever an owner is no more: what was found before may not be so then.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Whose completions those of an owner are.
+    pub(crate) fn find(&self, owner: Owner) -> Option<Arc<QueuePair>> {
+        read(&self.owners).get(&owner.bits()).cloned()
+    }
+
+    /// Completions of these owners are nobody's any more.
+    pub(crate) fn disown(&self, owners: &[Owner]) {
+        if owners.is_empty() {
+            return;
+        }
+        let mut known = write(&self.owners);
+        for owner in owners {
+            known.remove(&owner.bits());
+        }
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// What a shared object is known by.
+fn name<T>(object: &Arc<T>) -> usize {
+    Arc::as_ptr(object).addr()
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,72 @@
+//! How many use an object, so that it is not destroyed under them.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::Error;
+
+/// How many objects stand on this one.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    /// The top bit is set when the object was destroyed.
+    count: AtomicU32,
+}
+
+impl Uses {
+    /// One more uses it. False if it was destroyed.
+    pub(crate) fn begin(&self) -> bool {
+        let more = |count: u32| (count & DESTROYED == 0).then(|| count + 1);
+        self.count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// As [`Uses::begin`], with an error that names the object.
+    pub(crate) fn begin_of(&self, what: &str) -> Result<(), Error> {
+        if self.begin() { Ok(()) } else { Err(destroyed(what)) }
+    }
+
+    /// One less.
+    pub(crate) fn end(&self) {
+        let before = self.count.fetch_sub(1, Ordering::AcqRel);
+        assert!(before & !DESTROYED > 0, "an object is let go by who did not use it");
+    }
+
+    /// Destroys the object if nobody uses it.
+    pub(crate) fn destroy(&self, what: &str) -> Result<(), Error> {
+        match self.count.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(count) if count & DESTROYED != 0 => Err(destroyed(what)),
+            Err(count) => Err(Error::Busy(format!("{count} objects still use the {what}"))),
+        }
+    }
+
+    /// Takes [`Uses::destroy`] back, as it could not be done.
+    pub(crate) fn revive(&self) {
+        self.count.store(0, Ordering::Release);
+    }
+
+    /// Whether it was destroyed.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.count.load(Ordering::Acquire) & DESTROYED != 0
+    }
+}
+
+fn destroyed(what: &str) -> Error {
+    Error::Invalid(format!("the {what} was destroyed"))
+}
+
+const DESTROYED: u32 = 1 << 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_in_use_is_not_destroyed_and_a_destroyed_one_is_not_used() {
+        let uses = Uses::default();
+        assert!(uses.begin());
+        assert!(matches!(uses.destroy("thing"), Err(Error::Busy(_))));
+        uses.end();
+        assert_eq!(uses.destroy("thing"), Ok(()));
+        assert!(!uses.begin() && uses.is_destroyed());
+        assert!(matches!(uses.destroy("thing"), Err(Error::Invalid(_))));
+    }
+}
