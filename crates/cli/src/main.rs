@@ -30,6 +30,7 @@ mod serve_command;
 mod shaped_command;
 mod simulation;
 mod simulator_command;
+mod stat_command;
 mod surroundings;
 mod sweep_command;
 mod threads;
@@ -64,6 +65,7 @@ struct Arguments {
 enum Command {
     Run(launch_command::Arguments),
     Env(environment_command::Arguments),
+    Stat(stat_command::Arguments),
     Bench(Box<bench_command::Arguments>),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Run(arguments) => return launch_command::run(&arguments),
         Command::Env(arguments) => environment_command::run(&arguments),
+        Command::Stat(arguments) => stat_command::run(&arguments),
         Command::Bench(arguments) => bench_command::run(&arguments),
         Command::Serve(arguments) => serve_command::run(&arguments),
         Command::Report(arguments) => report_command::run(&arguments),
