@@ -184,10 +184,8 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
 
 /// Bytes as hexadecimal numbers of 16 bits with colons between them.
 fn groups(bytes: &[u8]) -> String {
-    let words: Vec<String> = bytes
-        .chunks(2)
-        .map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect())
-        .collect();
+    let word = |pair: &[u8]| pair.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    let words: Vec<String> = bytes.chunks(2).map(|pair| format!("{:04x}", word(pair))).collect();
     words.join(":")
 }
 
