@@ -76,6 +76,9 @@ unsafe fn told(path: *const c_char, into: *mut Stat) -> Option<c_int> {
     };
     // SAFETY: it is made of numbers.
     let mut found: Stat = unsafe { zeroed() };
+    found.st_dev = DEVICE;
+    // SAFETY: the caller's.
+    found.st_ino = unsafe { number(path) };
     found.st_mode = mode;
     found.st_nlink = links.into();
     found.st_blksize = BLOCK_BYTES.into();
@@ -99,7 +102,14 @@ unsafe fn told_extended(path: *const c_char, into: *mut Statx) -> Option<c_int> 
     };
     // SAFETY: it is made of numbers.
     let mut found: Statx = unsafe { zeroed() };
-    found.stx_mask = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_NLINK | libc::STATX_SIZE;
+    found.stx_mask = libc::STATX_TYPE
+        | libc::STATX_MODE
+        | libc::STATX_NLINK
+        | libc::STATX_SIZE
+        | libc::STATX_INO;
+    found.stx_dev_minor = DEVICE as u32;
+    // SAFETY: the caller's.
+    found.stx_ino = unsafe { number(path) };
     found.stx_mode = mode as u16;
     found.stx_nlink = links;
     found.stx_blksize = BLOCK_BYTES as u32;
@@ -124,6 +134,21 @@ fn attributes(standing: Standing) -> Option<Result<(u32, u32), c_int>> {
 fn size(mode: u32, text: &Text) -> i64 {
     let is_file = mode & libc::S_IFMT == libc::S_IFREG;
     if is_file { text.bytes().len().cast_signed() as i64 } else { 0 }
+}
+
+/// The number of what stands at a path, by which programs know two names of one thing: FNV-1a of the plain path.
+///
+/// # Safety
+/// `path` ends with a zero.
+unsafe fn number(path: *const c_char) -> u64 {
+    // SAFETY: the caller's.
+    let given = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let mut plain = [0; libc::PATH_MAX as usize];
+    let length = normalize(given, &mut plain).unwrap_or(0);
+    let bytes = plain.iter().take(length);
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// Whether everybody may do this with what stands at one of our paths.
@@ -202,6 +227,9 @@ fn normalize(path: &[u8], into: &mut [u8]) -> Option<usize> {
     *into.get_mut(length)? = 0;
     Some(length)
 }
+
+/// The number of a device that no file system is on.
+const DEVICE: u64 = 0x6e;
 
 const BLOCK_BYTES: i32 = 4096;
 

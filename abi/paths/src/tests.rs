@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::ptr;
 
@@ -101,6 +101,18 @@ fn folders_are_listed() {
         fs::canonicalize("/sys/class/infiniband/edge0/").expect("it is there"),
         Path::new("/sys/class/infiniband/edge0")
     );
+}
+
+#[test]
+fn what_has_two_names_is_one_thing_and_others_are_others() {
+    answer_by(device);
+    let number = |path: &str| {
+        let found = fs::metadata(path).expect("it is there");
+        (found.dev(), found.ino())
+    };
+    assert_eq!(number("/sys/class/infiniband"), number("/sys/class/infiniband/"));
+    assert_ne!(number("/sys/class/infiniband"), number("/sys/class/infiniband/edge0"));
+    assert_ne!(number(GUID), number(NODE));
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! `ethernot run`: another program, with an RDMA device.
 
-use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -46,8 +45,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn become_program(arguments: &Arguments) -> Result<std::convert::Infallible, Failure> {
     let (name, rest) = arguments.program.split_first().ok_or("name a program")?;
     let variables = Variables::of(&arguments.device)?;
-    // What it starts is found where it will look itself.
-    let program = Program::find(name, env::var_os("PATH").as_deref())?;
+    // It is looked for where it will look itself.
+    let program = Program::find(name, variables.value("PATH").as_deref())?;
     variables.try_links()?;
     for warning in &program.warnings {
         eprintln!("ethernot: warning: {warning}");

@@ -97,12 +97,13 @@ impl Variables {
 
     /// What the library will read.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
-        Ok(Settings::read(|name| {
-            let set =
-                self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
-            let value = set.or_else(|| env::var_os(name))?;
-            Some(value.to_string_lossy().into_owned())
-        })?)
+        Ok(Settings::read(|name| Some(self.value(name)?.to_string_lossy().into_owned()))?)
+    }
+
+    /// What the program will find in a variable.
+    pub(crate) fn value(&self, name: &str) -> Option<OsString> {
+        let set = self.0.iter().find(|(known, _)| *known == name);
+        set.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
     }
 
     /// Makes the links and drops them.
