@@ -192,8 +192,6 @@ impl CompletionQueue {
     }
 
     fn take(&self, registry: &Registry, out: &mut [WorkCompletion]) -> usize {
-        // Looked at first: what the wire had put in before the end of a connection is found before it is flushed.
-        let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
         let mut polling = self.lock_polling();
         let mut found = 0;
         for place in &mut *out {
@@ -202,6 +200,7 @@ impl CompletionQueue {
             *place = next;
             found += 1;
         }
+        let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
         if is_flushing && let Some(room) = out.get_mut(found..).filter(|room| !room.is_empty()) {
             found += self.flush(room);
         }
@@ -214,6 +213,10 @@ impl CompletionQueue {
         let mut found = 0;
         for _ in 0..self.flushing_count.load(Ordering::SeqCst) {
             let Some((queue_pair, side)) = self.lock_flushing().front().cloned() else { break };
+            // What the wire has put in before the queue pair was listed comes first.
+            if !self.work.is_empty() {
+                break;
+            }
             let is_settled = self.settle_polled(&queue_pair, side);
             let Some(room) = out.get_mut(found..) else { break };
             found += queue_pair.flush(side, room);
@@ -274,12 +277,11 @@ impl CompletionQueue {
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Has nothing more told of a queue pair whose completions are nobody's already.
+    /// Has nothing more told of a queue pair whose wire is closed.
     pub(crate) fn purge(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
+        polling.absorb(&self.work, self.context.provider().registry());
         polling.last = None;
-        let registry = self.context.provider().registry();
-        polling.absorb(&self.work, registry);
         polling.backlog.retain(|told| told.queue_pair != queue_pair.number());
         let mut flushing = self.lock_flushing();
         flushing.retain(|(listed, _)| !std::ptr::eq(Arc::as_ptr(listed), queue_pair));
@@ -323,7 +325,11 @@ impl CompletionQueue {
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         self.context.provider().check()?;
         check_entries(entries, self.context.device().attributes().completions_max)?;
-        self.set_places(entries)?;
+        if (entries as usize) < self.work.len() {
+            return Err(Error::Invalid(format!("{} completions are there", self.work.len())));
+        }
+        let resized = self.work.resize(self.places(entries));
+        resized.map_err(|error| Error::Invalid(error.to_string()))?;
         self.entries.store(entries, Ordering::Release);
         Ok(())
     }
@@ -331,8 +337,8 @@ impl CompletionQueue {
     /// One more end of a queue pair fills it.
     pub(crate) fn attach(&self) {
         self.ends.fetch_add(1, Ordering::AcqRel);
-        // It is larger than it was.
-        let _ = self.set_places(self.entries());
+        // If it holds more than that, it is larger already.
+        let _ = self.work.resize(self.places(self.entries()));
     }
 
     /// One less. It keeps its places, as what is in it may need them.
@@ -340,13 +346,10 @@ impl CompletionQueue {
         self.ends.fetch_sub(1, Ordering::AcqRel);
     }
 
-    fn set_places(&self, entries: u32) -> Result<(), Error> {
+    /// Completions that the wire may put in when the program has room for so many.
+    fn places(&self, entries: u32) -> usize {
         let marks = self.ends.load(Ordering::Acquire) as usize * MARKS;
-        let places = (entries as usize + marks).min(work::COMPLETIONS_MAX);
-        if (entries as usize) < self.work.len() {
-            return Err(Error::Invalid(format!("{} completions are there", self.work.len())));
-        }
-        self.work.resize(places).map_err(|error| Error::Invalid(error.to_string()))
+        (entries as usize + marks).min(work::COMPLETIONS_MAX)
     }
 
     /// Destroys it. Waits until the events of it that were taken are acknowledged.

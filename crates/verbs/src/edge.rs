@@ -8,7 +8,6 @@ mod instance;
 mod meeting;
 mod numbers;
 mod patience;
-#[expect(dead_code, reason = "a device that is driven calls it")]
 mod statistics;
 mod wire;
 mod work;

@@ -42,11 +42,13 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Takes the oldest event, if there is one.
-    pub(crate) fn take(&self) -> Option<T> {
+    /// Takes the oldest event, if there is one. `on_taken` is called before anybody sees that it is not there any
+    /// more.
+    pub(crate) fn take(&self, on_taken: impl Fn(&T)) -> Option<T> {
         let mut events = self.lock();
         let event = events.pop_front()?;
         self.count_down();
+        on_taken(&event);
         Some(event)
     }
 
@@ -75,8 +77,12 @@ impl<T> EventQueue<T> {
     ///
     /// # Errors
     /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
-    pub(crate) fn get(&self, watch: impl FnOnce(&mut dyn FnMut() -> bool)) -> Result<T, Error> {
-        if let Some(event) = self.take() {
+    pub(crate) fn get(
+        &self,
+        on_taken: impl Fn(&T),
+        watch: impl FnOnce(&mut dyn FnMut() -> bool),
+    ) -> Result<T, Error> {
+        if let Some(event) = self.take(&on_taken) {
             return Ok(event);
         }
         if self.is_non_blocking() {
@@ -84,7 +90,7 @@ impl<T> EventQueue<T> {
         }
         watch(&mut || !self.is_empty());
         loop {
-            if let Some(event) = self.take() {
+            if let Some(event) = self.take(&on_taken) {
                 return Ok(event);
             }
             let mut wanted = [PollFd::new(self.descriptor(), PollFlags::POLLIN)];
@@ -128,9 +134,9 @@ mod tests {
         queue.push(1);
         queue.push(2);
         assert!(is_readable(&queue));
-        assert_eq!(queue.get(never), Ok(1));
+        assert_eq!(queue.get(|_| (), never), Ok(1));
         assert!(is_readable(&queue));
-        assert_eq!(queue.take(), Some(2));
+        assert_eq!(queue.take(|_| ()), Some(2));
         assert!(!is_readable(&queue));
     }
 
@@ -141,7 +147,10 @@ mod tests {
             queue.push(number);
         }
         queue.retain(|number| number % 2 == 1);
-        assert_eq!((queue.take(), queue.take(), queue.take()), (Some(1), Some(3), None));
+        assert_eq!(
+            (queue.take(|_| ()), queue.take(|_| ()), queue.take(|_| ())),
+            (Some(1), Some(3), None)
+        );
         assert!(!is_readable(&queue));
     }
 
@@ -149,14 +158,14 @@ mod tests {
     fn who_is_not_to_block_is_told_that_there_is_nothing() {
         let queue = EventQueue::<()>::new().expect("a descriptor");
         fcntl(queue.descriptor(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a flag");
-        assert_eq!(queue.get(never), Err(Error::Again));
+        assert_eq!(queue.get(|()| (), never), Err(Error::Again));
     }
 
     #[test]
     fn who_blocks_is_woken_by_the_event() {
         let queue = EventQueue::new().expect("a descriptor");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| queue.get(never));
+            let waiting = scope.spawn(|| queue.get(|_| (), never));
             queue.push(7);
             assert_eq!(waiting.join().expect("no panic"), Ok(7));
         });

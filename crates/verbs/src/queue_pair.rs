@@ -80,6 +80,8 @@ pub struct QueuePair {
     inline: InlineMemory,
     wire: RwLock<Option<Box<dyn Wire>>>,
     owners: Mutex<Vec<Owner>>,
+    /// Groups that it is in.
+    groups: Mutex<Vec<crate::Gid>>,
     end: ending::End,
     events: Unacknowledged,
     /// Whatever the surface keeps with it.
@@ -132,6 +134,7 @@ impl QueuePair {
             inline: InlineMemory::new(table, memory_domain, limits),
             wire: RwLock::new(None),
             owners: Mutex::default(),
+            groups: Mutex::default(),
             end: ending::End::default(),
             events: Unacknowledged::default(),
             user: AtomicUsize::new(0),
@@ -207,15 +210,32 @@ impl QueuePair {
         if self.service != QueuePairType::Datagram || !group.is_group() {
             return Err(Error::Invalid("only queue pairs for datagrams are in groups".into()));
         }
-        self.with_wire(|wire| wire.set_membership(group, is_member)).unwrap_or(Ok(()))
+        let mut groups = lock(&self.groups);
+        let at = groups.iter().position(|known| *known == group);
+        match (at, is_member) {
+            (Some(_), true) => return Ok(()),
+            (None, false) => {
+                return Err(Error::Invalid("the queue pair is not in the group".into()));
+            }
+            _ => {}
+        }
+        self.with_wire(|wire| wire.set_membership(group, is_member)).unwrap_or(Ok(()))?;
+        match at {
+            None => groups.push(group),
+            Some(at) => drop(groups.swap_remove(at)),
+        }
+        Ok(())
     }
 
-    /// Destroys it. Waits until the events of it that were taken are acknowledged.
+    /// Destroys it, unless it is in a group. Waits until the events of it that were taken are acknowledged.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was, [`Error::NoDevice`].
+    /// [`Error::Invalid`] if it was, [`Error::Busy`] if it is in a group, [`Error::NoDevice`].
     pub fn destroy(&self) -> Result<(), Error> {
         self.provider().check()?;
+        if !lock(&self.groups).is_empty() {
+            return Err(Error::Busy("the queue pair is in a group".into()));
+        }
         self.uses.destroy("queue pair")?;
         let _modifying = lock(&self.modifying);
         self.enter(QueuePairState::Reset);
@@ -223,8 +243,8 @@ impl QueuePair {
         if let Some(wire) = wire {
             wire.close();
         }
-        self.disown();
         self.purge();
+        self.disown();
         self.inline.release();
         self.context().forget_events(|element| {
             matches!(element, EventElement::QueuePair(of) if std::ptr::eq(Arc::as_ptr(of), self))

@@ -1,6 +1,7 @@
 //! What a library that is loaded into any program is told by its environment.
 
 use std::env;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use links::LinkSpec;
@@ -167,7 +168,7 @@ fn check_device(name: String) -> Result<String, Error> {
     Ok(name)
 }
 
-fn wrong(variable: &str, what: impl std::fmt::Display) -> Error {
+fn wrong(variable: &str, what: impl Display) -> Error {
     Error::Invalid(format!("{variable}: {what}"))
 }
 

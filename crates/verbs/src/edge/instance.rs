@@ -21,6 +21,7 @@ use super::desk::{Desk, DeskHooks, Wanted};
 use super::greeting::{Place, SERVICE};
 use super::meeting::Expected;
 use super::numbers::Numbers;
+use super::statistics::Statistics;
 use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
 use crate::error::Error;
@@ -78,8 +79,12 @@ impl Instance {
             return Err(Error::Invalid(format!("{} links are more than {LINKS_MAX}", all.len())));
         }
         let desk = Arc::new(Desk::new(registry));
-        let hooks = Box::new(DeskHooks(Arc::clone(&desk)));
-        let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
+        let statistics = Statistics::listen(settings, &places, registry);
+        let hooks = DeskHooks { desk: Arc::clone(&desk), statistics: statistics.clone() };
+        let runtime = Runtime::start(config()?, all, Box::new(hooks)).map_err(failed)?;
+        if let Some(statistics) = statistics {
+            statistics.watch(&runtime);
+        }
         runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
         Ok(Arc::new(Self { runtime, places, slots, numbers, desk }))

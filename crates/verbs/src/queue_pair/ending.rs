@@ -63,12 +63,16 @@ impl End {
     pub(super) fn forget_draining(&self) {
         self.is_drained.store(false, Ordering::SeqCst);
         self.wants_event.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn forget_failure(&self) {
+        self.forget_draining();
         self.first_flushed.store(0, Ordering::SeqCst);
         *lock(&self.failure) = None;
     }
 
     pub(super) fn clear(&self) {
-        self.forget_draining();
+        self.forget_failure();
         self.is_over.store(false, Ordering::SeqCst);
         self.is_lost.store(false, Ordering::SeqCst);
         self.has_told_last.store(false, Ordering::SeqCst);
@@ -154,8 +158,10 @@ impl QueuePair {
     #[cold]
     fn on_send_failed(&self) {
         if has_send_queue_error(self.service) {
-            self.enter_if(State::ReadyToSend, State::SendQueueError);
-            self.with_wire(|wire| wire.drain());
+            self.end.begin_draining(false);
+            if self.enter_if(State::ReadyToSend, State::SendQueueError) {
+                self.with_wire(|wire| wire.drain());
+            }
         } else {
             self.fail();
         }
@@ -168,8 +174,8 @@ impl QueuePair {
         self.end.mark(number);
         self.sends.take_to(number + 1);
         if has_send_queue_error(self.service) {
+            self.end.begin_draining(false);
             self.enter_if(State::ReadyToSend, State::SendQueueError);
-            self.list(Side::Send, true);
         } else {
             self.fail();
             self.flush_if_over();
@@ -288,7 +294,8 @@ impl QueuePair {
             Side::Receive => (self.receives.posted(), self.receives.retired()),
         };
         // Who posted meanwhile has found it on the list.
-        if ring_posted > ring_retired && self.can_flush(side) {
+        let is_due = self.can_flush(side) || side == Side::Send && self.is_unsettled();
+        if ring_posted > ring_retired && is_due {
             self.list(side, false);
         }
     }
@@ -296,7 +303,7 @@ impl QueuePair {
     fn can_flush(&self, side: Side) -> bool {
         match self.state() {
             State::Error => self.end.is_over(),
-            State::SendQueueError => side == Side::Send,
+            State::SendQueueError => side == Side::Send && self.end.is_drained(),
             _ => false,
         }
     }
@@ -396,8 +403,12 @@ impl QueuePair {
     /// the oldest fails as nobody answers.
     pub(crate) fn decide(&self) {
         let mut failure = lock(&self.end.failure);
+        if !self.is_unsettled() {
+            return;
+        }
         let start = self.first_flushed();
-        if !self.is_unsettled() || start >= self.sends.posted() {
+        self.sends.retire_to(start.max(self.sends.retired()));
+        if start >= self.sends.posted() {
             return;
         }
         *failure = Some((start, CompletionStatus::TransportRetryExceeded));
@@ -410,10 +421,8 @@ impl QueuePair {
     pub(super) fn end_draining(&self) {
         self.end.is_drained.store(true, Ordering::SeqCst);
         match self.state() {
-            State::SendQueueDrained => {
-                if self.end.wants_event.swap(false, Ordering::SeqCst) {
-                    self.raise(AsyncEventKind::SendQueueDrained);
-                }
+            State::SendQueueDrained if self.end.wants_event.swap(false, Ordering::SeqCst) => {
+                self.raise(AsyncEventKind::SendQueueDrained);
             }
             State::SendQueueError => self.begin_flush(),
             _ => {}
