@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use ethernot::LinkSpec;
 use verbs::Settings;
 
 use crate::Failure;
@@ -106,9 +107,13 @@ impl Variables {
         set.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
     }
 
-    /// Makes the links and drops them.
+    /// Looks for the links as the device will, and makes those that need rights, and drops them.
     pub(crate) fn try_links(&self) -> Result<(), Failure> {
-        let links: Vec<_> = self.settings()?.links.iter().map(ToString::to_string).collect();
+        let settings = self.settings()?;
+        verbs::devices(&settings)?;
+        let is_raw =
+            |link: &&LinkSpec| matches!(link, LinkSpec::Packet { .. } | LinkSpec::Xdp { .. });
+        let links: Vec<_> = settings.links.iter().filter(is_raw).map(ToString::to_string).collect();
         try_links(&links)
     }
 

@@ -53,7 +53,7 @@ fn the_device_is_told_what_it_shall_be_like() {
     let Some(place) = Place::new("settings") else { return };
     let script = "env | grep ^ETHERNOT_ | sort";
     let options = ["--device", "edge7", "--faults", "loss=0.01,dup=0.5", "--log", "debug"];
-    let files = ["--trace", "trace.jsonl", "--pcap", "frames.pcapng", "--links", "udp:127.0.0.1:0"];
+    let files = ["--trace", "trace.jsonl", "--pcap", "frames.pcapng", "--links", "udp:127.0.0.1"];
     let mut command = place.ethernot(&["run"]);
     command.current_dir(&place.folder).args(options).args(files).args(["--", "sh", "-c", script]);
     let output = command.output().unwrap();
@@ -63,7 +63,7 @@ fn the_device_is_told_what_it_shall_be_like() {
     for line in [
         "ETHERNOT_DEVICE=edge7".to_owned(),
         "ETHERNOT_FAULTS=loss=0.01,dup=0.5".to_owned(),
-        "ETHERNOT_LINKS=udp:127.0.0.1:0".to_owned(),
+        "ETHERNOT_LINKS=udp:127.0.0.1".to_owned(),
         "ETHERNOT_LOG=debug".to_owned(),
         // Programs go to other folders.
         format!("ETHERNOT_PCAP={}/frames.pcapng", folder.display()),
@@ -79,6 +79,8 @@ fn wrong_settings_are_named_before_anything_starts() {
     for (options, parts) in [
         (["--links", "udp:::::"], ["ETHERNOT_LINKS", "udp"]),
         (["--links", "absent0"], ["absent0", "no interface"]),
+        (["--links", "udp:127.0.0.1:7000"], ["127.0.0.1:7000", "port"]),
+        (["--links", "packet:absent0"], ["absent0", "interface"]),
         (["--device", "a/b"], ["ETHERNOT_DEVICE", "a/b"]),
         (["--faults", "loss=2"], ["ETHERNOT_FAULTS", "2"]),
         (["--faults", "luck=0.1"], ["luck", "loss, dup, reorder"]),
