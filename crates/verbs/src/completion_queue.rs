@@ -30,8 +30,8 @@ pub struct CompletionQueue {
     work: Arc<work::CompletionQueue>,
     /// As many as the program asked for.
     entries: AtomicU32,
-    /// Ends of queue pairs that it serves, each of which may have [`MARKS`] of which the program is not told.
-    ends: AtomicU32,
+    /// Places for completions of which the program is not told.
+    untold: AtomicU32,
     polling: Mutex<Polling>,
     /// Queue pairs of which there may be work to flush.
     flushing: Mutex<VecDeque<(Arc<QueuePair>, Side)>>,
@@ -93,13 +93,17 @@ impl Polling {
             let queue_pair = registry.find(completion.owner)?;
             self.last = Some(Known { owner: completion.owner, version, queue_pair });
         }
-        self.last.as_ref()?.queue_pair.on_completion(completion)
+        self.last.as_ref()?.queue_pair.on_completion(completion, &mut self.backlog)
     }
 
     /// Looks at all that the wire has put in.
     fn absorb(&mut self, work: &work::CompletionQueue, registry: &Registry) {
-        while let Some(told) = self.next(work, registry) {
-            self.backlog.push_back(told);
+        while let Some(completion) = work.poll() {
+            let more = self.backlog.len();
+            if let Some(told) = self.translate(registry, &completion) {
+                // Before what is told after it.
+                self.backlog.insert(more, told);
+            }
         }
     }
 }
@@ -134,7 +138,7 @@ impl CompletionQueue {
             uses: Uses::default(),
             work: Arc::new(work),
             entries: AtomicU32::new(entries),
-            ends: AtomicU32::new(0),
+            untold: AtomicU32::new(0),
             polling: Mutex::default(),
             flushing: Mutex::default(),
             flushing_count: AtomicUsize::new(0),
@@ -334,22 +338,22 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// One more end of a queue pair fills it.
-    pub(crate) fn attach(&self) {
-        self.ends.fetch_add(1, Ordering::AcqRel);
+    /// One more end of a queue pair fills it, and may have so many completions there of which the program is not told.
+    pub(crate) fn attach(&self, untold: u32) {
+        self.untold.fetch_add(untold, Ordering::AcqRel);
         // If it holds more than that, it is larger already.
         let _ = self.work.resize(self.places(self.entries()));
     }
 
-    /// One less. It keeps its places, as what is in it may need them.
-    pub(crate) fn detach(&self) {
-        self.ends.fetch_sub(1, Ordering::AcqRel);
+    /// One less. Its places stay until another is attached, as what is there may need them.
+    pub(crate) fn detach(&self, untold: u32) {
+        self.untold.fetch_sub(untold, Ordering::AcqRel);
     }
 
     /// Completions that the wire may put in when the program has room for so many.
     fn places(&self, entries: u32) -> usize {
-        let marks = self.ends.load(Ordering::Acquire) as usize * MARKS;
-        (entries as usize + marks).min(work::COMPLETIONS_MAX)
+        let untold = self.untold.load(Ordering::Acquire) as usize;
+        (entries as usize + untold).min(work::COMPLETIONS_MAX)
     }
 
     /// Destroys it. Waits until the events of it that were taken are acknowledged.
@@ -417,4 +421,4 @@ fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
 
 /// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has under
 /// way. Programs make queues for what they will be told, so there is room for these besides.
-const MARKS: usize = 256;
+pub(crate) const MARKS: u32 = 256;

@@ -106,6 +106,8 @@ pub enum Ending {
     OperationFailed,
     /// The peer did what it must not do; the queue pair is in ERR.
     PeerMisbehaved,
+    /// The peer asked for memory that it may not have; the queue pair is in ERR.
+    AccessRefused,
     /// A completion queue was full.
     Overrun,
     /// The device has failed.

@@ -20,7 +20,7 @@ use crate::async_event::{AsyncEventKind, EventElement};
 use crate::attributes::{
     DeviceAttributes, QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType,
 };
-use crate::completion_queue::CompletionQueue;
+use crate::completion_queue::{CompletionQueue, MARKS};
 use crate::device::Context;
 use crate::error::Error;
 use crate::protection_domain::ProtectionDomain;
@@ -305,6 +305,8 @@ struct Held<'a> {
     send_queue: &'a CompletionQueue,
     receive_queue: &'a CompletionQueue,
     shared: Option<&'a SharedReceiveQueue>,
+    /// Completions of sends of which the program is not told.
+    untold_sends: u32,
 }
 
 impl<'a> Held<'a> {
@@ -314,13 +316,20 @@ impl<'a> Held<'a> {
             send_queue: &queue_pair.send_queue,
             receive_queue: &queue_pair.receive_queue,
             shared: queue_pair.shared.as_deref(),
+            untold_sends: untold_sends(queue_pair.service, queue_pair.limits.sends),
         }
     }
 
     /// Begins to use all of them, or none.
     fn take(domain: &'a ProtectionDomain, init: &'a QueuePairInit) -> Result<Self, Error> {
         let (send_queue, receive_queue) = (&*init.send_queue, &*init.receive_queue);
-        let held = Self { domain, send_queue, receive_queue, shared: init.shared_queue.as_deref() };
+        let held = Self {
+            domain,
+            send_queue,
+            receive_queue,
+            shared: init.shared_queue.as_deref(),
+            untold_sends: untold_sends(init.service, init.limits.sends),
+        };
         let mut begun = Vec::new();
         for (uses, what) in held.uses() {
             if let Err(error) = uses.begin_of(what) {
@@ -329,14 +338,14 @@ impl<'a> Held<'a> {
             }
             begun.push(uses);
         }
-        send_queue.attach();
-        receive_queue.attach();
+        send_queue.attach(held.untold_sends);
+        receive_queue.attach(MARKS);
         Ok(held)
     }
 
     fn let_go(&self) {
-        self.send_queue.detach();
-        self.receive_queue.detach();
+        self.send_queue.detach(self.untold_sends);
+        self.receive_queue.detach(MARKS);
         for (uses, _) in self.uses() {
             uses.end();
         }
@@ -352,6 +361,12 @@ impl<'a> Held<'a> {
         .into_iter()
         .chain(shared)
     }
+}
+
+/// Completions of sends of which the program is not told: every datagram has one, and nobody polls them before he waits
+/// for something.
+fn untold_sends(service: QueuePairType, sends: u32) -> u32 {
+    if service == QueuePairType::Datagram { sends.max(MARKS) } else { MARKS }
 }
 
 fn check_init(

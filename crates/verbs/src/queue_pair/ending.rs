@@ -1,5 +1,6 @@
 //! How the work of a queue pair ends that was not carried out.
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -88,9 +89,14 @@ impl End {
 }
 
 impl QueuePair {
-    /// What a program is told of a completion of the wire, if anything. Whoever calls has the lock of its queue.
+    /// What a program is told of a completion of the wire, if anything, and what it is told then goes to `more`.
+    /// Whoever calls has the lock of its queue.
     #[inline]
-    pub(crate) fn on_completion(&self, completion: &Completion) -> Option<WorkCompletion> {
+    pub(crate) fn on_completion(
+        &self,
+        completion: &Completion,
+        more: &mut VecDeque<WorkCompletion>,
+    ) -> Option<WorkCompletion> {
         if completion.kind == CompletionKind::Receive {
             return self.on_receive_completion(completion);
         }
@@ -99,6 +105,9 @@ impl QueuePair {
             return None;
         }
         let status = completion.status();
+        if self.service == QueuePairType::Datagram {
+            return self.on_datagram_completion(number, status, more);
+        }
         if is_mark(status) {
             self.end.mark(number);
             return None;
@@ -116,6 +125,52 @@ impl QueuePair {
             queue_pair: self.number,
             ..WorkCompletion::NOTHING
         })
+    }
+
+    /// Datagrams to different links complete in any order, and programs are told in the order of posting.
+    fn on_datagram_completion(
+        &self,
+        number: u64,
+        status: CompletionStatus,
+        more: &mut VecDeque<WorkCompletion>,
+    ) -> Option<WorkCompletion> {
+        if is_mark(status) {
+            return None;
+        }
+        self.sends.slot(number)?.outcome = Some(status);
+        if status != CompletionStatus::Success {
+            self.on_send_failed();
+        }
+        let mut first = None;
+        while let Some(told) = self.retire_datagram() {
+            match (told, first) {
+                (Some(told), None) => first = Some(told),
+                (Some(told), Some(_)) => more.push_back(told),
+                (None, _) => {}
+            }
+        }
+        first
+    }
+
+    /// Retires the oldest send of a datagram queue pair if it is known how it ended: what is told of that, if anything.
+    fn retire_datagram(&self) -> Option<Option<WorkCompletion>> {
+        let number = self.sends.retired();
+        if number >= self.sends.posted() {
+            return None;
+        }
+        let slot = self.sends.slot(number)?;
+        let status = slot.outcome?;
+        let is_told = slot.is_told || status != CompletionStatus::Success;
+        drop(slot);
+        let id = self.sends.id(number);
+        self.sends.retire_to(number + 1);
+        let queue_pair = self.number;
+        Some(is_told.then_some(WorkCompletion {
+            id,
+            status,
+            queue_pair,
+            ..WorkCompletion::NOTHING
+        }))
     }
 
     fn on_receive_completion(&self, completion: &Completion) -> Option<WorkCompletion> {
@@ -170,13 +225,17 @@ impl QueuePair {
     /// The send that is to be taken next cannot be carried out.
     pub(super) fn fail_send(&self, status: CompletionStatus) {
         let number = self.sends.taken();
-        *lock(&self.end.failure) = Some((number, status));
-        self.end.mark(number);
-        self.sends.take_to(number + 1);
         if has_send_queue_error(self.service) {
+            if let Some(mut slot) = self.sends.slot(number) {
+                slot.outcome = Some(status);
+            }
+            self.sends.take_to(number + 1);
             self.end.begin_draining(false);
             self.enter_if(State::ReadyToSend, State::SendQueueError);
         } else {
+            *lock(&self.end.failure) = Some((number, status));
+            self.end.mark(number);
+            self.sends.take_to(number + 1);
             self.fail();
             self.flush_if_over();
         }
@@ -220,6 +279,7 @@ impl QueuePair {
         self.end.set_over();
         match ending {
             Ending::PeerMisbehaved => self.raise(AsyncEventKind::RequestError),
+            Ending::AccessRefused => self.raise(AsyncEventKind::AccessError),
             Ending::Overrun => {
                 for queue in [&self.send_queue, &self.receive_queue] {
                     queue.tell_if_overrun();
@@ -321,6 +381,9 @@ impl QueuePair {
     }
 
     fn flush_sends(&self, out: &mut [WorkCompletion]) -> usize {
+        if self.service == QueuePairType::Datagram {
+            return self.flush_datagrams(out);
+        }
         let failure = *lock(&self.end.failure);
         let start = self.first_flushed();
         if start > self.sends.retired() {
@@ -352,6 +415,29 @@ impl QueuePair {
             if self.sends.taken() <= number {
                 self.sends.take_to(number + 1);
             }
+            count += 1;
+        }
+        count
+    }
+
+    fn flush_datagrams(&self, out: &mut [WorkCompletion]) -> usize {
+        let mut count = 0;
+        while let Some(place) = out.get_mut(count) {
+            let number = self.sends.retired();
+            if number >= self.sends.posted() {
+                break;
+            }
+            *place = match self.retire_datagram() {
+                Some(Some(told)) => told,
+                Some(None) => continue,
+                None => {
+                    let (id, status) = (self.sends.id(number), CompletionStatus::Flushed);
+                    self.sends.retire_to(number + 1);
+                    self.sends.take_to(self.sends.taken().max(number + 1));
+                    let queue_pair = self.number;
+                    WorkCompletion { id, status, queue_pair, ..WorkCompletion::NOTHING }
+                }
+            };
             count += 1;
         }
         count

@@ -340,3 +340,43 @@ fn windows_and_regions_need_no_rights_that_nobody_asked_for() {
     assert_eq!(told(&host.poll()), [(1, CompletionStatus::RemoteAccess)]);
     drop(other);
 }
+
+#[test]
+fn datagrams_that_overtake_each_other_are_told_in_the_order_of_posting() {
+    let host = Host::new();
+    let init = QueuePairInit { signals_all: false, ..host.init(QueuePairType::Datagram) };
+    let one = host.domain.create_queue_pair(&init).expect("a queue pair");
+    for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend]
+    {
+        go(&one, state, 0);
+    }
+    let to =
+        Some(AddressVector { to: attributes(0).path, destination: one.number(), queue_key: 0 });
+    let datagram = |id| SendRequest { to, ..send(id, &[]) };
+    let quiet = SendRequest { to, ..unsignalled(2, &[]) };
+    one.post_send(&[datagram(1), quiet, datagram(3), datagram(4)]).expect("they are posted");
+    for _ in 0..4 {
+        assert!(one.next_send().expect("a send").flags().signalled, "the end of each is told");
+        one.send_taken();
+    }
+    host.device.complete(&one, 2);
+    assert_eq!(host.poll(), []);
+    host.device.complete(&one, 1);
+    assert_eq!(host.poll(), []);
+    host.device.complete(&one, 0);
+    assert_eq!(told(&host.poll()), [(1, SUCCESS), (3, SUCCESS)]);
+    // The last is not carried out any more.
+    go(&one, QueuePairState::Error, 0);
+    assert_eq!(told(&host.poll()), [(4, FLUSHED)]);
+}
+
+#[test]
+fn a_peer_that_asks_for_what_it_may_not_have_is_told_as_an_event() {
+    let host = Host::new();
+    let (one, _other) = host.pair();
+    host.device.end(&one, 0, Ending::AccessRefused, OperationError::Flushed);
+    let event = host.context.get_event().expect("an event");
+    assert_eq!(event.kind, AsyncEventKind::AccessError);
+    host.context.acknowledge_event(&event);
+    assert_eq!(one.state(), QueuePairState::Error);
+}
