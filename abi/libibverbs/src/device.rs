@@ -158,7 +158,7 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
         // SAFETY: as the caller says.
         match unsafe { of(context) }?.close() {
             Err(Error::Busy(what)) => {
-                say(LogLevel::Debug, &format!("a device is closed, but {what}"))
+                say(LogLevel::Debug, &format!("a device is closed, but {what}"));
             }
             // SAFETY: it was made so, and nothing of it is left.
             Ok(()) => drop(unsafe { Box::from_raw(whole(context)) }),
