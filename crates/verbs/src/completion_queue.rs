@@ -304,6 +304,7 @@ impl CompletionQueue {
         }
         self.armed.fetch_max(what as u8, Ordering::SeqCst);
         let _has_events = self.work.arm(what);
+        self.context.provider().serve_alone();
         Ok(())
     }
 
