@@ -118,8 +118,8 @@ impl Found {
             let is_same = |old: &&DeviceReport| {
                 (old.process, &old.device) == (device.process, &device.device)
             };
-            let old = before.map(|before| before.iter().find(is_same));
-            show(&mut text, device, old, columns);
+            let before = before.map(|before| Before(before.iter().find(is_same)));
+            show(&mut text, device, before.as_ref(), columns);
         }
         if self.devices.is_empty() {
             text.push_str("no program has a device; start one with: ethernot run -- PROGRAM\n");
@@ -134,6 +134,9 @@ impl Found {
         text
     }
 }
+
+/// What a device told a moment ago, if it was there.
+struct Before<'a>(Option<&'a DeviceReport>);
 
 /// Names of sockets that devices listen on, each once.
 fn names(sockets: &str) -> Vec<String> {
@@ -168,12 +171,7 @@ fn ask(name: &str) -> io::Result<Vec<u8>> {
 }
 
 /// A line for the device, and one for each of its queue pairs.
-fn show(
-    text: &mut String,
-    device: &DeviceReport,
-    old: Option<Option<&DeviceReport>>,
-    columns: u16,
-) {
+fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) {
     let addresses: Vec<_> = device.addresses.iter().map(ToString::to_string).collect();
     let waiting: u32 = device.completion_queues.iter().map(|queue| queue.waiting).sum();
     let overrun = device.completion_queues.iter().filter(|queue| queue.is_overrun).count();
@@ -201,27 +199,27 @@ fn show(
         let _ = writeln!(text, "  {}", counters.join(", "));
     }
     if !device.queue_pairs.is_empty() {
-        let _ = writeln!(text, "{}", table(device, old, columns));
+        let _ = writeln!(text, "{}", table(device, before, columns));
     }
     text.push('\n');
 }
 
-fn table(device: &DeviceReport, old: Option<Option<&DeviceReport>>, columns: u16) -> Table {
+fn table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new());
     table.set_width(columns).set_content_arrangement(ContentArrangement::Dynamic);
-    let is_watched = old.is_some();
+    let is_watched = before.is_some();
     let mut header = vec!["QP", "type", "state", "peer"];
     header.extend(if is_watched { ["sent/s", "received/s"] } else { ["sent", "received"] });
     header.extend(["frames", "again", "RTT", "under way", "credits"]);
     table.set_header(header);
-    let before: BTreeMap<u32, &QueuePairReport> = old
-        .flatten()
+    let known: BTreeMap<u32, &QueuePairReport> = before
+        .and_then(|before| before.0)
         .into_iter()
         .flat_map(|old| old.queue_pairs.iter().map(|pair| (pair.number, pair)))
         .collect();
     for pair in &device.queue_pairs {
-        let known = before.get(&pair.number);
+        let known = known.get(&pair.number);
         let since = |now: u64, then: fn(&QueuePairReport) -> u64| {
             if is_watched { now.saturating_sub(known.map_or(now, |pair| then(pair))) } else { now }
         };
@@ -279,7 +277,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
         value /= step;
         unit = next;
     }
-    let digits = if value < 9.95 && value.fract() != 0.0 { 1 } else { 0 };
+    let digits = usize::from(value < 9.95 && value.fract() != 0.0);
     format!("{value:.digits$} {unit}")
 }
 
