@@ -272,6 +272,20 @@ impl CompletionQueue {
         true
     }
 
+    /// Keeps for later what is to be told of the sends of a queue pair that have failed, as it is to send again.
+    pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
+        let mut polling = self.lock_polling();
+        polling.absorb(&self.work, self.context.provider().registry());
+        let mut told = [WorkCompletion::NOTHING; 16];
+        loop {
+            let count = queue_pair.flush(Side::Send, &mut told);
+            polling.backlog.extend(told.iter().take(count));
+            if count < told.len() {
+                return;
+            }
+        }
+    }
+
     pub(crate) fn add_flushing(&self, queue_pair: Arc<QueuePair>, side: Side) {
         let mut flushing = self.lock_flushing();
         flushing.push_back((queue_pair, side));

@@ -10,6 +10,7 @@ mod meeting;
 mod numbers;
 mod patience;
 mod statistics;
+mod ways;
 mod wire;
 mod work;
 
@@ -212,7 +213,7 @@ fn attributes(settings: &Settings, host: &[Interface]) -> DeviceAttributes {
         shared_queues_max: 1 << 14,
         shared_receives_max: (SHARED_RECEIVES_MAX as u32).min(WORK_REQUESTS_MAX),
         address_handles_max: 1 << 16,
-        groups_max: 64,
+        groups_max: GROUPS_MAX,
     }
 }
 
@@ -233,6 +234,9 @@ const QUEUE_PAIRS_MAX: u32 = INDICES as u32 - 2;
 
 /// Work requests in a queue of a queue pair.
 const WORK_REQUESTS_MAX: u32 = 16_384;
+
+/// Groups that queue pairs are in: as many as a runtime has sockets for.
+const GROUPS_MAX: u32 = 64;
 
 /// Bytes that a send carries by value: what is copied behind the header of a frame.
 const INLINE_MAX: u32 = 256;
