@@ -66,6 +66,7 @@ impl CompletionChannel {
     /// A queue was armed, and has got what it was armed for.
     pub(crate) fn fire(&self, queue: &Arc<CompletionQueue>) {
         self.events.push(Arc::clone(queue));
+        self.context.provider().wake();
     }
 
     /// Forgets the events of a queue that is destroyed.

@@ -62,6 +62,14 @@ pub trait Provider: Send + Sync {
 
     /// Waits until `ready`, which is asked again whenever a completion or an event may have come.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
+
+    /// Something that threads [wait](Provider::wait) for may be there, and not from the wire. May be called inside the
+    /// engine.
+    fn wake(&self);
+
+    /// The application is about to wait in a way of which the device knows nothing, as for a descriptor: progress
+    /// must not depend on it any more.
+    fn serve_alone(&self);
 }
 
 /// What carries the work of one queue pair, from when it is made until it is destroyed: through RESET and back. It is

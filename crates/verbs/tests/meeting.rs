@@ -2,9 +2,9 @@
 
 mod ends;
 
-use ends::{End, Name, Program, loopback, pair, with_links};
+use ends::{End, Name, Program, loopback, with_links};
 use verbs::{
-    CompletionOpcode, CompletionStatus, QueuePairAttributes, QueuePairState, QueuePairType,
+    CompletionOpcode, CompletionStatus, Faults, QueuePairAttributes, QueuePairState, QueuePairType,
     SendOpcode, Settings,
 };
 
@@ -81,9 +81,18 @@ fn the_end_that_only_receives_is_found_whichever_it_is() {
 //= protocol.md: verbs.6
 #[test]
 fn ends_that_were_reset_meet_again_in_any_order() {
-    let pair = pair();
-    let [(here, one), (there, other)] = &pair;
-    let ends = [(here, one), (there, other)];
+    let usual = loopback();
+    meet_again(&usual);
+    let faults = Faults { loss: 0.1, duplication: 0.1, reordering: 0.1 };
+    meet_again(&Settings { faults, ..usual });
+}
+
+fn meet_again(settings: &Settings) {
+    let programs = [0, 1].map(|_| Program::new(settings));
+    let [one, other] = [(0, 11), (1, 22)].map(|(at, psn)| programs[at].end(psn));
+    one.connect(other.name());
+    other.connect(one.name());
+    let ends = [(&programs[0], &one), (&programs[1], &other)];
     let mut psns = [11, 22];
     for round in 0..16_u64 {
         say(ends[0], ends[1], 2 * round);
@@ -223,4 +232,31 @@ fn every_gid_of_a_host_leads_to_its_queue_pairs() {
         say((here, &one), (there, &other), 1);
         say((there, &other), (here, &one), 2);
     }
+}
+
+#[test]
+fn whoever_wonders_is_told_what_happens_to_connections() {
+    let path = std::env::temp_dir().join(format!("ethernot-meeting-{}", std::process::id()));
+    let settings = Settings { trace: Some(path.clone()), ..loopback() };
+    let programs = [Program::new(&settings), Program::new(&loopback())];
+    let [here, there] = &programs;
+    let [one, other] = programs.each_ref().map(|program| program.end(1));
+    one.connect(other.name());
+    other.connect(one.name());
+    say((here, &one), (there, &other), 1);
+    other.queue_pair.destroy().expect("it is there");
+    let (number, peer) = (one.queue_pair.number(), other.queue_pair.number());
+    let told = [
+        format!("queue pair {number:#x} looks for {peer:#x} at 127.0.0.1"),
+        format!("queue pair {number:#x} is connected to {peer:#x} at 127.0.0.1"),
+        format!("the connection of queue pair {number:#x} is over: closed by the peer"),
+    ];
+    loop {
+        one.poll();
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        if told.iter().all(|line| text.contains(line)) {
+            break;
+        }
+    }
+    std::fs::remove_file(&path).expect("it is there");
 }

@@ -167,7 +167,6 @@ impl Source {
         for _ in 0..window.min(limit) {
             let Some(send) = self.queue_pair.next_send() else { return };
             let outcome = self.post_send(engine, memory, port, &send);
-            drop(send);
             match outcome {
                 Outcome::Posted => {}
                 Outcome::NoRoom => return posted.rest = Rest::Blocked,
@@ -176,11 +175,15 @@ impl Source {
                     return posted.rest = Rest::Blocked;
                 }
                 Outcome::Failed(status) => {
-                    self.queue_pair.send_failed(status);
+                    self.queue_pair.send_failed(send, status);
                     return self.queue_pair.on_drained();
                 }
-                Outcome::Over(ending) => return self.end(engine, ending),
+                Outcome::Over(ending) => {
+                    drop(send);
+                    return self.end(engine, ending);
+                }
             }
+            drop(send);
             self.queue_pair.send_taken();
             posted.count += 1;
         }

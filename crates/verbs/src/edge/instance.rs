@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use delivery::{Instant, LINKS_MAX, LinkId};
@@ -19,14 +20,16 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 use super::addresses::Places;
 use super::desk::{Desk, DeskHooks, Wanted};
 use super::greeting::{Place, SERVICE};
+use super::log::Log;
 use super::meeting::Expected;
 use super::numbers::Numbers;
+use super::port::PortWatch;
 use super::ways::Ways;
 use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
 use crate::error::Error;
 use crate::registry::Registry;
-use crate::settings::{Faults, Settings};
+use crate::settings::{Faults, LogLevel, Settings};
 
 /// A device that is driven.
 pub(crate) struct Instance {
@@ -35,8 +38,12 @@ pub(crate) struct Instance {
     places: Places,
     ways: Ways,
     numbers: Mutex<Numbers>,
-    registry: Arc<Registry>,
     desk: Arc<Desk>,
+    registry: Arc<Registry>,
+    /// That the device has failed was told.
+    has_failed: AtomicBool,
+    /// Ends with it.
+    _port: Option<PortWatch>,
 }
 
 impl Instance {
@@ -79,13 +86,28 @@ impl Instance {
         if all.len() > LINKS_MAX {
             return Err(Error::Invalid(format!("{} links are more than {LINKS_MAX}", all.len())));
         }
-        let desk = Arc::new(Desk::new(registry));
+        let log = Log::open(settings)?;
+        log.note(
+            LogLevel::Info,
+            format_args!("{}: slot {slot:#05x} at {ips:?}, {} links", settings.device, all.len()),
+        );
+        let desk = Arc::new(Desk::new(registry, log));
         let hooks = Box::new(DeskHooks(Arc::clone(&desk)));
         let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
         runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
+        let port = PortWatch::start(&places, registry);
         let (ways, registry) = (Ways::new(&places.addresses, slots), Arc::clone(registry));
-        Ok(Arc::new(Self { runtime, places, ways, numbers, registry, desk }))
+        Ok(Arc::new(Self {
+            runtime,
+            places,
+            ways,
+            numbers,
+            desk,
+            registry,
+            has_failed: AtomicBool::new(false),
+            _port: port,
+        }))
     }
 
     pub(crate) const fn runtime(&self) -> &Runtime {
@@ -114,9 +136,21 @@ impl Instance {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the process that has made it.
+    /// Whether it works, and this is the process that has made it. That a thread has panicked inside is told once.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.runtime.check_process().map_err(forked)
+        self.runtime.check_process().map_err(forked)?;
+        if self.runtime.is_sound() { Ok(()) } else { Err(self.fail()) }
+    }
+
+    #[cold]
+    fn fail(&self) -> Error {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            self.registry.on_device_failed();
+        }
+        Error::Failed(
+            "a thread has panicked inside the engine: this is a fault of the library".into(),
+        )
     }
 
     /// Does something at the desk, inside the engine.
@@ -124,6 +158,7 @@ impl Instance {
         &self,
         work: impl FnOnce(&Desk, &mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        self.check()?;
         let desk = Arc::clone(&self.desk);
         let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             work(&desk, engine, memory, now)
@@ -171,7 +206,7 @@ impl Instance {
             engine.on_receives_posted(now, memory, &receives);
         };
         // In a forked child nobody waits.
-        let _forked = self.runtime.control(go_on);
+        let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
     }
 
     /// See [`SharedReceives::arm_limit`].
@@ -180,13 +215,17 @@ impl Instance {
         receives: &Arc<SharedReceives>,
         limit: u32,
     ) -> Result<bool, Error> {
+        self.check()?;
         let receives = Arc::clone(receives);
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
     /// Waits until `ready`.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        // In a forked child nothing comes.
+        // In a forked child, and when the device has failed, nothing comes.
+        if self.check().is_err() {
+            return;
+        }
         let _forked = self.runtime.wait(Interest::News, None, || ready().then_some(()));
     }
 }

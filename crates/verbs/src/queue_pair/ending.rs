@@ -142,35 +142,32 @@ impl QueuePair {
             self.on_send_failed();
         }
         let mut first = None;
-        while let Some(told) = self.retire_datagram() {
-            match (told, first) {
-                (Some(told), None) => first = Some(told),
-                (Some(told), Some(_)) => more.push_back(told),
-                (None, _) => {}
+        loop {
+            match (self.retire_datagram(), first) {
+                (Retired::Nothing, _) => return first,
+                (Retired::Quietly, _) => {}
+                (Retired::Told(told), None) => first = Some(told),
+                (Retired::Told(told), Some(_)) => more.push_back(told),
             }
         }
-        first
     }
 
-    /// Retires the oldest send of a datagram queue pair if it is known how it ended: what is told of that, if anything.
-    fn retire_datagram(&self) -> Option<Option<WorkCompletion>> {
+    /// Retires the oldest send of a datagram queue pair if it is known how it ended.
+    fn retire_datagram(&self) -> Retired {
         let number = self.sends.retired();
-        if number >= self.sends.posted() {
-            return None;
-        }
-        let slot = self.sends.slot(number)?;
-        let status = slot.outcome?;
-        let is_told = slot.is_told || status != CompletionStatus::Success;
-        drop(slot);
+        let slot = (number < self.sends.posted()).then(|| self.sends.slot(number)).flatten();
+        let Some((status, is_wanted)) =
+            slot.and_then(|slot| slot.outcome.map(|status| (status, slot.is_told)))
+        else {
+            return Retired::Nothing;
+        };
         let id = self.sends.id(number);
         self.sends.retire_to(number + 1);
+        if status == CompletionStatus::Success && !is_wanted {
+            return Retired::Quietly;
+        }
         let queue_pair = self.number;
-        Some(is_told.then_some(WorkCompletion {
-            id,
-            status,
-            queue_pair,
-            ..WorkCompletion::NOTHING
-        }))
+        Retired::Told(WorkCompletion { id, status, queue_pair, ..WorkCompletion::NOTHING })
     }
 
     fn on_receive_completion(&self, completion: &Completion) -> Option<WorkCompletion> {
@@ -226,13 +223,9 @@ impl QueuePair {
         }
     }
 
-    /// The send that is to be taken next cannot be carried out.
-    pub(super) fn fail_send(&self, status: CompletionStatus) {
-        let number = self.sends.taken();
+    /// The send of this number, which is to be taken next, cannot be carried out.
+    pub(super) fn fail_send(&self, number: u64, status: CompletionStatus) {
         if has_send_queue_error(self.service) {
-            if let Some(mut slot) = self.sends.slot(number) {
-                slot.outcome = Some(status);
-            }
             self.sends.take_to(number + 1);
             self.end.begin_draining(false);
             self.enter_if(State::ReadyToSend, State::SendQueueError);
@@ -433,9 +426,9 @@ impl QueuePair {
                 break;
             }
             *place = match self.retire_datagram() {
-                Some(Some(told)) => told,
-                Some(None) => continue,
-                None => {
+                Retired::Told(told) => told,
+                Retired::Quietly => continue,
+                Retired::Nothing => {
                     let (id, status) = (self.sends.id(number), CompletionStatus::Flushed);
                     self.sends.retire_to(number + 1);
                     self.sends.take_to(self.sends.taken().max(number + 1));
@@ -532,6 +525,16 @@ impl QueuePair {
         self.sends.clear();
         self.receives.clear();
     }
+}
+
+/// What became of the oldest send.
+enum Retired {
+    /// It is not known how it ended.
+    Nothing,
+    /// It is over, and the program does not want to hear of it.
+    Quietly,
+    /// It is over, and the program is told this.
+    Told(WorkCompletion),
 }
 
 /// Whether a completion only says that work was not carried out since the connection was over.

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -87,6 +88,18 @@ fn who_waits_for_what_is_solicited_is_woken_by_a_failure() {
     crate::go(&watched.other, QueuePairState::Error, 0);
     assert!(watched.is_readable());
     assert_eq!(told(&poll(&watched.queue)), [(1, CompletionStatus::Flushed)]);
+}
+
+#[test]
+fn an_event_that_the_wire_does_not_bring_wakes_who_waits_for_it() {
+    let watched = Watched::new();
+    crate::go(&watched.other, QueuePairState::Error, 0);
+    watched.queue.arm(Arm::Next).expect("it is armed");
+    assert_eq!(watched.host.device.left_alone.load(Ordering::SeqCst), 1);
+    let before = watched.host.device.wakes.load(Ordering::SeqCst);
+    watched.other.post_receive(&[receive(1, &[])]).expect("a receive that is flushed");
+    assert_eq!(watched.host.device.wakes.load(Ordering::SeqCst), before + 1);
+    watched.channel.get().expect("an event").acknowledge_events(1);
 }
 
 #[test]
@@ -209,7 +222,7 @@ fn marks_of_flushed_work_overrun_no_queue_that_has_room_for_what_is_told() {
     init.limits.sends = 200;
     init.send_queue = Arc::clone(&queue);
     let (one, _other) = host.pair_of(&init);
-    host.device.holds.store(true, std::sync::atomic::Ordering::SeqCst);
+    host.device.holds.store(true, Ordering::SeqCst);
     for id in 0..200 {
         one.post_send(&[crate::unsignalled(id, &[])]).expect("a send");
     }

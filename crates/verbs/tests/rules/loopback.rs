@@ -26,6 +26,9 @@ pub(crate) struct Loopback {
     pub(crate) holds: AtomicBool,
     /// What was asked of it while connections waited for shared receives.
     pub(crate) receives_posted: AtomicU32,
+    /// How often threads that wait were woken, and how often the application went to wait elsewhere.
+    pub(crate) wakes: AtomicU32,
+    pub(crate) left_alone: AtomicU32,
     /// Sends that were rung for.
     pub(crate) rings: AtomicU32,
     engine: Mutex<Engine>,
@@ -91,6 +94,8 @@ impl Loopback {
             is_foreign: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             receives_posted: AtomicU32::new(0),
+            wakes: AtomicU32::new(0),
+            left_alone: AtomicU32::new(0),
             rings: AtomicU32::new(0),
             engine: Mutex::default(),
         })
@@ -115,6 +120,11 @@ impl Loopback {
             engine.complete_held(queue_pair.number(), usize::MAX, None);
             engine.tell_drained(queue_pair.number());
         });
+    }
+
+    /// So many of the sends that were taken have been carried out.
+    pub(crate) fn carry(&self, queue_pair: &QueuePair, count: usize) {
+        self.inside(|_, engine| engine.complete_held(queue_pair.number(), count, None));
     }
 
     /// The connection of a queue pair ends: the first `done` sends that were taken have been carried out.
@@ -236,6 +246,14 @@ impl Provider for Loopback {
     }
 
     fn send_put_off(&self) {}
+
+    fn wake(&self) {
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn serve_alone(&self) {
+        self.left_alone.fetch_add(1, Ordering::SeqCst);
+    }
 
     fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         while !ready() {
