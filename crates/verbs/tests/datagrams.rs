@@ -128,7 +128,7 @@ fn datagrams_of_all_sizes_and_by_value_come_within_a_program_and_to_oneself() {
         for (id, length) in (0..).zip([0_u32, 1, 256, 257, 1024, 4096]) {
             target.receive(100 + id, &[program.piece(10_000, ROUTE + length)]);
             send(&one, id, &[program.piece(0, length)], to(target));
-            if std::ptr::eq(target, &one) {
+            if std::ptr::eq(target, &raw const one) {
                 let mut done = one.next(2);
                 done.sort_by_key(|done| done.id);
                 assert_eq!(told(&done), [(id, GOOD), (100 + id, GOOD)]);
@@ -221,14 +221,17 @@ fn thousands_of_datagrams_leave_however_small_the_window_is() {
         for id in 0..500 {
             other.receive(id, &[there.piece(id * 100, 100)]);
         }
+        let pieces: Vec<_> = (0..500).map(|id| [here.piece(id * 8, 8)]).collect();
         // A completion for the last of them.
-        for id in 0..500 {
-            here.buffer.write(id * 8, &id.to_le_bytes());
-            let pieces = [here.piece(id * 8, 8)];
-            let flags = SendFlags { signalled: id == 499, ..SendFlags::default() };
-            let post = SendRequest { flags, ..request(id, &pieces, to(&other)) };
-            one.queue_pair.post_send(&[post]).expect("it is posted");
-        }
+        let posts: Vec<_> = (0..)
+            .zip(&pieces)
+            .map(|(id, pieces)| {
+                here.buffer.write(id * 8, &id.to_le_bytes());
+                let flags = SendFlags { signalled: id == 499, ..SendFlags::default() };
+                SendRequest { flags, ..request(id, pieces, to(&other)) }
+            })
+            .collect();
+        one.queue_pair.post_send(&posts).expect("they are posted");
         one.succeed(499);
         let done = other.next(500);
         for (id, done) in (0..).zip(done) {
