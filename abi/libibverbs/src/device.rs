@@ -205,20 +205,25 @@ pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 
 /// The text of a file: of a device of ours, or any other.
 fn read(path: &str) -> Result<String, Error> {
-    for &device in &devices()?.devices {
-        // SAFETY: devices are never freed.
-        let Device { opens: device, index, .. } = unsafe { &*device };
-        let provider = device.provider();
-        let entries =
-            sysfs::entries(*index, device.attributes(), &provider.port(), &provider.gids());
-        if let Some(text) = sysfs::file(&entries, path) {
-            return Ok(text.to_owned());
-        }
+    if let Some(text) = sysfs::file(&files()?, path) {
+        return Ok(text.to_owned());
     }
     std::fs::read_to_string(path).map_err(|cause| Error::System {
         what: format!("reading {path}"),
         number: cause.raw_os_error().unwrap_or(libc::EIO),
     })
+}
+
+/// All files of all devices.
+pub(crate) fn files() -> Result<Vec<(String, sysfs::Entry)>, Error> {
+    let mut files = Vec::new();
+    for &device in &devices()?.devices {
+        // SAFETY: devices are never freed.
+        let Device { opens: device, index, .. } = unsafe { &*device };
+        let (provider, attributes) = (device.provider(), device.attributes());
+        files.extend(sysfs::entries(*index, attributes, &provider.port(), &provider.gids()));
+    }
+    Ok(files)
 }
 
 /// What is ours of a device.

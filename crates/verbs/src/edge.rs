@@ -10,6 +10,7 @@ mod meeting;
 mod numbers;
 mod patience;
 mod port;
+mod statistics;
 mod ways;
 mod wire;
 mod work;

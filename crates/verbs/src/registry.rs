@@ -87,6 +87,11 @@ impl Registry {
         });
     }
 
+    /// The completion queues there are.
+    pub(crate) fn completion_queues(&self) -> Vec<Arc<CompletionQueue>> {
+        read(&self.queues).values().filter_map(Weak::upgrade).collect()
+    }
+
     pub(crate) fn add_context(&self, context: &Arc<Context>) {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|context| context.strong_count() > 0);

@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use delivery::{Instant, LinkId};
 use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Terms};
 use mem::MemoryAccess;
-use runtime::{Hooks, Rest};
+use runtime::{Hooks, Readiness, Rest};
 use semantics::{CompletionQueue, SharedReceives};
 use wire_edge::{CloseReason, PeerAddr};
 
-use super::greeting::{Greeting, Refusal, SERVICE};
+use super::greeting::{Greeting, Place, Refusal, SERVICE};
 use super::log::Log;
 use super::meeting::{Expected, Judgement, WAIT_NS};
 use super::patience::{not_ready_ns, search_ns, silence_ns};
+use super::statistics::{self, Statistics};
 use super::wire::Source;
 use super::work::Ends;
 use crate::access::AccessFlags;
@@ -189,6 +190,18 @@ impl Desk {
     /// Ends whatever a queue pair has of connections.
     pub(crate) fn close(&self, engine: &mut Engine, now: Instant, number: u32) {
         self.book().abandon(engine, now, number);
+    }
+
+    /// Every queue pair, with whom it looks for or talks to, and by which connections.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(&QueuePair, Option<Place>, Option<Ends>)) {
+        for entry in self.book().entries.values() {
+            let (peer, ends) = match &entry.phase {
+                Phase::Seeking(search) => (Some(search.wanted.expected.peer), None),
+                Phase::Connected { ends, wanted, .. } => (Some(wanted.expected.peer), Some(*ends)),
+                Phase::Open | Phase::Ended => (None, None),
+            };
+            visit(entry.source.queue_pair(), peer, ends);
+        }
     }
 
     /// Has all looked at in this turn, or the next.
@@ -681,11 +694,15 @@ fn pause_ns(tries: u32) -> u64 {
 }
 
 /// What the runtime calls.
-pub(crate) struct DeskHooks(pub(crate) Arc<Desk>);
+pub(crate) struct DeskHooks {
+    pub(crate) desk: Arc<Desk>,
+    /// None if there is no name for its socket.
+    pub(crate) statistics: Option<Arc<Statistics>>,
+}
 
 impl Hooks for DeskHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
-        let desk = &self.0;
+        let desk = &self.desk;
         let then = match event {
             Event::Requested { connection, service: SERVICE, peer, private_data } => {
                 desk.on_requested(engine, now, connection, peer, &private_data)
@@ -701,22 +718,37 @@ impl Hooks for DeskHooks {
         desk.finish(engine, memory, now, then);
     }
 
+    fn on_descriptor(
+        &self,
+        engine: &mut Engine,
+        _memory: &MemoryAccess<'_>,
+        _now: Instant,
+        key: u64,
+        _ready: Readiness,
+    ) {
+        if key == statistics::KEY
+            && let Some(statistics) = &self.statistics
+        {
+            statistics.answer(|| statistics.report(&self.desk, engine));
+        }
+    }
+
     fn due(&self) -> Instant {
-        Instant(self.0.due_ns.load(Ordering::Relaxed))
+        Instant(self.desk.due_ns.load(Ordering::Relaxed))
     }
 
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
-        self.0.look(engine, memory, now);
+        self.desk.look(engine, memory, now);
     }
 
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
         for queue in queues {
-            self.0.registry.on_below_limit(queue);
+            self.desk.registry.on_below_limit(queue);
         }
     }
 
     fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
-        self.0.registry.on_completions(queues);
+        self.desk.registry.on_completions(queues);
     }
 }
 

@@ -24,6 +24,7 @@ use super::log::Log;
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::port::PortWatch;
+use super::statistics::Statistics;
 use super::ways::Ways;
 use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
@@ -92,8 +93,12 @@ impl Instance {
             format_args!("{}: slot {slot:#05x} at {ips:?}, {} links", settings.device, all.len()),
         );
         let desk = Arc::new(Desk::new(registry, log));
-        let hooks = Box::new(DeskHooks(Arc::clone(&desk)));
-        let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
+        let statistics = Statistics::listen(settings, &places, registry);
+        let hooks = DeskHooks { desk: Arc::clone(&desk), statistics: statistics.clone() };
+        let runtime = Runtime::start(config()?, all, Box::new(hooks)).map_err(failed)?;
+        if let Some(statistics) = statistics {
+            statistics.watch(&runtime);
+        }
         runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
         let port = PortWatch::start(&places, registry);
