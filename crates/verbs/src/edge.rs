@@ -9,6 +9,7 @@ mod log;
 mod meeting;
 mod numbers;
 mod patience;
+mod port;
 mod statistics;
 mod ways;
 mod wire;
@@ -113,9 +114,7 @@ impl Provider for Edge {
     }
 
     fn port(&self) -> PortAttributes {
-        let now = interfaces().ok().and_then(|host| Places::of(&self.settings.links, &host).ok());
-        let places = now.as_ref().unwrap_or(&self.places);
-        PortAttributes { gids: self.places.addresses.len() as u32, ..places.port() }
+        interfaces().map_or_else(|_| self.places.port(), |host| self.places.now(&host).port())
     }
 
     fn gids(&self) -> Vec<GidEntry> {

@@ -23,6 +23,7 @@ use super::greeting::{Place, SERVICE};
 use super::log::Log;
 use super::meeting::Expected;
 use super::numbers::Numbers;
+use super::port::PortWatch;
 use super::statistics::Statistics;
 use super::ways::Ways;
 use super::wire::Source;
@@ -42,6 +43,8 @@ pub(crate) struct Instance {
     registry: Arc<Registry>,
     /// That the device has failed was told.
     has_failed: AtomicBool,
+    /// Ends with it.
+    _port: Option<PortWatch>,
 }
 
 impl Instance {
@@ -99,9 +102,18 @@ impl Instance {
         }
         runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
+        let port = PortWatch::start(&places, registry);
         let (ways, registry) = (Ways::new(&places.addresses, slots), Arc::clone(registry));
-        let has_failed = AtomicBool::new(false);
-        Ok(Arc::new(Self { runtime, places, ways, numbers, desk, registry, has_failed }))
+        Ok(Arc::new(Self {
+            runtime,
+            places,
+            ways,
+            numbers,
+            desk,
+            registry,
+            has_failed: AtomicBool::new(false),
+            _port: port,
+        }))
     }
 
     pub(crate) const fn runtime(&self) -> &Runtime {
