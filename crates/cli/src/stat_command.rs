@@ -228,7 +228,7 @@ fn table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Ta
         table.add_row([
             format!("{:06x}", pair.number),
             pair.service.clone(),
-            if pair.is_connected { pair.state.clone() } else { format!("{}, alone", pair.state) },
+            if is_alone(pair) { format!("{}, alone", pair.state) } else { pair.state.clone() },
             peer,
             bytes(since(pair.bytes_sent, |pair| pair.bytes_sent)),
             bytes(since(pair.bytes_received, |pair| pair.bytes_received)),
@@ -247,6 +247,11 @@ fn table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Ta
         }
     }
     table
+}
+
+/// Whether it has a peer, and no connection with it.
+fn is_alone(pair: &QueuePairReport) -> bool {
+    pair.peer.is_some() && !pair.is_connected
 }
 
 fn none() -> String {

@@ -54,7 +54,7 @@ pub struct QueuePairReport {
     pub outstanding: u32,
     /// Messages that may be sent until the peer has posted more receives.
     pub credits: u32,
-    /// Bytes of operations sent, retransmissions included.
+    /// Bytes of operations sent, retransmissions included. (Datagrams are counted for the whole device.)
     pub bytes_sent: u64,
     /// Bytes of operations received.
     pub bytes_received: u64,

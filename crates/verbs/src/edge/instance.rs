@@ -73,12 +73,13 @@ impl Instance {
         for spec in &places.others {
             all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
         }
-        // Frames are not lost in memory, so faults are for links beside it; by default there is no way around them.
-        let shares_memory =
-            places.shares_memory && (!settings.links.is_empty() || !settings.faults.is_any());
+        // Frames are not lost in memory, and have no headers there that a capture could show: faults and captures are of
+        // links beside it. By default there is no way around them.
+        let is_plain = !settings.faults.is_any() && settings.pcap.is_none();
+        let shares_memory = places.shares_memory && (!settings.links.is_empty() || is_plain);
         if shares_memory {
             match ShmLink::open() {
-                Ok(link) => all.push(wrapping.capture(Box::new(link))?),
+                Ok(link) => all.push(Box::new(link)),
                 Err(error) if !settings.links.is_empty() => return Err(failed(error)),
                 // A host that has none of it does with what else there is.
                 Err(_) => {}

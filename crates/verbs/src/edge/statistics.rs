@@ -20,6 +20,7 @@ use super::desk::Desk;
 use super::greeting::Place;
 use super::work::Ends;
 use crate::attributes::{QueuePairState, QueuePairType};
+use crate::completion_queue::CompletionQueue;
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
 use crate::settings::Settings;
@@ -63,13 +64,13 @@ impl Statistics {
 
     /// Answers whoever asks and may know. It is called inside the engine, where `report` is made; it is written
     /// by a thread that lives for that long, since it may be larger than what a socket takes at once.
-    pub(crate) fn answer(&self, report: impl FnOnce() -> DeviceReport) {
+    pub(crate) fn answer(&self, report: impl FnOnce() -> (DeviceReport, Kept)) {
         // One at a time: if another waits the descriptor stays readable.
         let Ok((stream, _)) = self.listener.accept() else { return };
         if !may_know(&stream) || self.writing.load(Ordering::Relaxed) >= WRITING_MAX {
             return;
         }
-        let report = report();
+        let (report, kept) = report();
         let writing = Arc::clone(&self.writing);
         writing.fetch_add(1, Ordering::Relaxed);
         let is_started = link::start_thread("ethernot-stat", {
@@ -77,6 +78,7 @@ impl Statistics {
             move || {
                 // Who asks may have gone.
                 let _gone = write(stream, &report);
+                drop(kept);
                 writing.fetch_sub(1, Ordering::Relaxed);
             }
         });
@@ -86,14 +88,21 @@ impl Statistics {
     }
 
     /// What is known now.
-    pub(crate) fn report(&self, desk: &Desk, engine: &Engine) -> DeviceReport {
+    pub(crate) fn report(&self, desk: &Desk, engine: &Engine) -> (DeviceReport, Kept) {
         let mut queue_pairs = Vec::new();
         desk.visit(|queue_pair, peer, ends| {
             queue_pairs.push(queue_pair_report(engine, queue_pair, peer, ends));
         });
+        self.registry.visit_queue_pairs(|queue_pair| {
+            if queue_pair.service() == QueuePairType::Datagram {
+                queue_pairs.push(queue_pair_report(engine, queue_pair, None, None));
+            }
+        });
         queue_pairs.sort_unstable_by_key(|report| report.number);
+        queue_pairs.dedup_by_key(|report| report.number);
         let counters = engine.counters().iter();
-        DeviceReport {
+        let queues = self.registry.completion_queues();
+        let report = DeviceReport {
             format: FORMAT.into(),
             process: std::process::id(),
             program: program(),
@@ -101,21 +110,21 @@ impl Statistics {
             device: self.device.clone(),
             addresses: self.addresses.clone(),
             queue_pairs,
-            completion_queues: self.completion_queues(),
+            completion_queues: queues.iter().map(|queue| completion_queue_report(queue)).collect(),
             counters: counters.map(|(name, value, _)| (name.to_owned(), value)).collect(),
-        }
+        };
+        (report, queues)
     }
+}
 
-    fn completion_queues(&self) -> Vec<CompletionQueueReport> {
-        let queues = self.registry.completion_queues();
-        queues
-            .iter()
-            .map(|queue| CompletionQueueReport {
-                entries: queue.entries(),
-                waiting: queue.work().len() as u32,
-                is_overrun: queue.work().is_overrun(),
-            })
-            .collect()
+/// What was looked at. If the program has let go of it meanwhile it ends with us, which must not be inside the engine.
+type Kept = Vec<Arc<CompletionQueue>>;
+
+fn completion_queue_report(queue: &CompletionQueue) -> CompletionQueueReport {
+    CompletionQueueReport {
+        entries: queue.entries(),
+        waiting: queue.work().len() as u32,
+        is_overrun: queue.work().is_overrun(),
     }
 }
 
@@ -255,7 +264,7 @@ mod tests {
             .collect();
         let report = DeviceReport { process: 7, queue_pairs, ..DeviceReport::default() };
         let stream = ask(&statistics);
-        statistics.answer(|| report.clone());
+        statistics.answer(|| (report.clone(), Vec::new()));
         let told: DeviceReport = serde_json::from_slice(&read(stream)).expect("it is a report");
         assert_eq!(told, report);
     }
