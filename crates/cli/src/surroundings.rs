@@ -196,12 +196,20 @@ fn in_front(ours: &OsStr, found: &OsStr, separators: &[u8]) -> OsString {
 
 /// The devices of the kernel's, which a program does not see beside ours.
 pub(crate) fn hidden_devices() -> Vec<String> {
+    // This command is run by another one: what it sees there is ours.
+    let preloaded = env::var_os("LD_PRELOAD").unwrap_or_default();
+    if preloaded.to_string_lossy().contains(PATHS) {
+        return Vec::new();
+    }
     let entries = fs::read_dir(verbs::sysfs::DEVICES).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// In the order in which the loader gets them.
-const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", "libethernot_paths.so"];
+const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", PATHS];
+
+/// Shows programs the files of devices.
+const PATHS: &str = "libethernot_paths.so";
 
 /// Beside the libraries: programs that others start to learn of devices.
 const TOOLS: &str = "bin";

@@ -241,6 +241,33 @@ fn each_command_explains_itself_with_an_example() {
     }
 }
 
+#[test]
+fn the_page_names_every_option_and_no_other() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/running-programs.md")).unwrap();
+    let help = |command: &str| {
+        let mut ethernot = Command::new(env!("CARGO_BIN_EXE_ethernot"));
+        text(&ethernot.args([command, "--help"]).output().unwrap().stdout)
+    };
+    let options = |help: &str| -> Vec<String> {
+        let words = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+        words.filter_map(|rest| rest.split([' ', '=']).next()).map(str::to_owned).collect()
+    };
+    let known = options(&help("run"));
+    assert!(known.len() >= 6, "{known:?}");
+    for option in &known {
+        assert!(page.contains(&format!("| `--{option} ")), "the page does not name --{option}");
+    }
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `--"));
+    for named in rows.filter_map(|rest| rest.split([' ', '`']).next()) {
+        assert!(known.iter().any(|option| option == named), "there is no option --{named}");
+    }
+    for command in ["run", "env", "stat"] {
+        assert!(help(command).contains("Examples"), "{command}");
+        assert!(page.contains(&format!("ethernot {command}")), "{command}");
+    }
+}
+
 /// A folder of a test, with empty libraries.
 struct Place {
     folder: PathBuf,

@@ -31,6 +31,16 @@ fn everybody_sees_the_device() {
 }
 
 #[test]
+fn a_program_may_run_others_the_same_way() {
+    let Some([host, _peer]) = two_hosts(&["ibv_devinfo"]) else { return };
+    let this = env!("CARGO_BIN_EXE_ethernot");
+    let output = run(&host, User::Root, &[this, "run", "--device", "inner0", "ibv_devinfo"]);
+    let output = output.unwrap();
+    assert!(text(&output.stdout).contains("inner0"), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
 fn programs_find_the_files_of_the_device_and_the_host_has_none() {
     let Some([host, _peer]) = two_hosts(&["sh"]) else { return };
     let script = "cd /; test -c /dev/infiniband/uverbs0 && : < /dev/infiniband/uverbs0 && \
