@@ -296,7 +296,7 @@ impl Desk {
         let queue_pair = source.queue_pair();
         let attributes = queue_pair.attributes();
         let reply = greeting(&search.wanted.expected, &attributes, life);
-        let terms = terms(queue_pair, &attributes);
+        let terms = terms(queue_pair, &attributes, CONFIRM_NS);
         let handle = request.handle;
         self.registry.own(handle.owner(), queue_pair);
         let (domain, queues) = (source.domain(), queue_pair.queues());
@@ -335,7 +335,7 @@ impl Desk {
             private_data: greeting.encode().to_vec(),
             domain: source.domain(),
             queues: queue_pair.queues(),
-            terms: terms(queue_pair, &attributes),
+            terms: terms(queue_pair, &attributes, SEARCH_NS),
         };
         match engine.connect(now, request) {
             Ok(handle) => {
@@ -656,14 +656,14 @@ fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) ->
 }
 
 /// What a connection of a queue pair has of its own. Patience is known when the queue pair is ready to send.
-fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes) -> Terms {
+fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u64) -> Terms {
     let receives = queue_pair.limits().receives.max(1);
     Terms {
         queue_pair: true,
         grants: Grants {
             read_depth: Some(attributes.peer_reads_max.into()),
             receives: Some(receives),
-            silence_ns: Some(SEARCH_NS),
+            silence_ns: Some(silence_ns),
             rights: Some(AccessFlags(attributes.access).rights()),
             ..Grants::default()
         },
@@ -776,6 +776,10 @@ const RETRY_NS_MAX: u64 = 200_000_000;
 
 /// How long one attempt lasts if nobody answers: pauses between its frames grow, and the next begins with short ones.
 const SEARCH_NS: u64 = 2_000_000_000;
+
+/// How long a peer that was accepted may take to confirm that. Giving up a connection that it believes to have would fail
+/// its work, and whoever asks anew is accepted instead; so this is as long as a busy host may take.
+const CONFIRM_NS: u64 = 10_000_000_000;
 
 /// Pause before receives are posted again for which there was no room.
 const ROOM_NS: u64 = 1_000_000;

@@ -68,7 +68,7 @@ const TIMEOUT_UNIT_NS: u64 = 4096;
 
 /// Shortest silence after which a peer counts as unreachable: some lost frames, and a process that waits for a
 /// processor that others have.
-const SILENCE_NS_MIN: u64 = 3_000_000_000;
+const SILENCE_NS_MIN: u64 = 5_000_000_000;
 
 /// Shortest search for a peer where nobody says that there is none: 64 processes with 64 queue pairs each take some
 /// seconds on two processors.
