@@ -44,8 +44,14 @@ impl<T> EventQueue<T> {
 
     /// Takes the oldest event, if there is one.
     pub(crate) fn take(&self) -> Option<T> {
+        self.take_noting(|_| {})
+    }
+
+    /// The same; what is done with it is done before anybody else finds that it is not there any more.
+    fn take_noting(&self, on_taken: impl FnOnce(&T)) -> Option<T> {
         let mut events = self.lock();
         let event = events.pop_front()?;
+        on_taken(&event);
         self.count_down();
         Some(event)
     }
@@ -58,6 +64,16 @@ impl<T> EventQueue<T> {
         for _ in events.len()..before {
             self.count_down();
         }
+    }
+
+    /// Takes the events that are meant, in their order.
+    pub(crate) fn take_those(&self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut events = self.lock();
+        let (taken, stay) = events.drain(..).partition(|event| is_meant(event));
+        let taken: VecDeque<T> = taken;
+        *events = stay;
+        taken.iter().for_each(|_| self.count_down());
+        taken.into()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -76,7 +92,16 @@ impl<T> EventQueue<T> {
     /// # Errors
     /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
     pub(crate) fn get(&self, watch: impl FnOnce(&mut dyn FnMut() -> bool)) -> Result<T, Error> {
-        if let Some(event) = self.take() {
+        self.get_noting(watch, |_| {})
+    }
+
+    /// The same; what is done with it is done before anybody else finds that it is not there any more.
+    pub(crate) fn get_noting(
+        &self,
+        watch: impl FnOnce(&mut dyn FnMut() -> bool),
+        on_taken: impl Fn(&T),
+    ) -> Result<T, Error> {
+        if let Some(event) = self.take_noting(&on_taken) {
             return Ok(event);
         }
         if self.is_non_blocking() {
@@ -84,7 +109,7 @@ impl<T> EventQueue<T> {
         }
         watch(&mut || !self.is_empty());
         loop {
-            if let Some(event) = self.take() {
+            if let Some(event) = self.take_noting(&on_taken) {
                 return Ok(event);
             }
             let mut wanted = [PollFd::new(self.descriptor(), PollFlags::POLLIN)];

@@ -8,6 +8,7 @@ mod acknowledged;
 mod address_handle;
 mod async_event;
 mod attributes;
+pub mod cm;
 mod completion_channel;
 mod completion_queue;
 mod device;

@@ -7,6 +7,7 @@ use semantics::SharedReceives;
 use work::Owner;
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, QueuePairType};
+use crate::cm::ConnectionManager;
 use crate::error::Error;
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
@@ -62,6 +63,11 @@ pub trait Provider: Send + Sync {
 
     /// Waits until `ready`, which is asked again whenever a completion or an event may have come.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
+
+    /// What connects ids of the device ([`crate::cm`]), if it has something that does.
+    fn manager(&self) -> Option<&dyn ConnectionManager> {
+        None
+    }
 }
 
 /// What carries the work of one queue pair, from when it is made until it is destroyed: through RESET and back. It is
