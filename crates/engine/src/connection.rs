@@ -351,6 +351,13 @@ impl Connection {
         self.terms.as_mut().filter(|terms| terms.is_queue_pair()).map(|terms| terms.patience_mut())
     }
 
+    /// It waits for so long from now on, if it has terms of its own.
+    pub(crate) fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
+        let Some(terms) = &mut self.terms else { return };
+        terms.set_patience(silence_ns, not_ready_ns);
+        self.liveness.set_budget(silence_ns);
+    }
+
     /// Whether it is a queue pair.
     pub(crate) fn is_queue_pair(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.is_queue_pair())

@@ -229,6 +229,21 @@ impl Engine {
         self.with_handle(handle, close).ok_or(Unknown)
     }
 
+    /// How long a connection with terms of its own waits from now on: in all for a sign of its peer (see
+    /// [`Grants::silence_ns`](crate::Grants::silence_ns)), and each operation for a receive of it (see
+    /// [`Terms::not_ready_ns`]). Programs of verbs say so when they are connected already.
+    pub fn set_patience(
+        &mut self,
+        handle: ConnectionHandle,
+        silence_ns: u64,
+        not_ready_ns: Option<u64>,
+    ) -> Result<(), Unknown> {
+        let set = |_: &mut Parts<'_>, connection: &mut Connection| {
+            connection.set_patience(silence_ns.max(1), not_ready_ns);
+        };
+        self.with_handle(handle, set).ok_or(Unknown)
+    }
+
     /// Closes all connections, as [`Engine::close`] does.
     pub fn close_all(&mut self, now: Instant) {
         self.with_each(|parts, connection| close(parts, connection, now, &[]));
@@ -306,6 +321,17 @@ impl Engine {
         self.post_receive_by(handle, |inbound, pools| {
             inbound.post_receive_list(memory, pools, list, context)
         })
+    }
+
+    /// Posts a receive of a queue pair that failed before it got here, as its memory is not there: a message that
+    /// comes for it ends the connection, and it completes with what was wrong.
+    pub fn post_failed_receive(
+        &mut self,
+        handle: ConnectionHandle,
+        length: u32,
+        context: u64,
+    ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, _| inbound.post_failed_receive(length, context))
     }
 
     #[inline]
@@ -424,8 +450,7 @@ impl Engine {
         receives: &SharedReceives,
     ) {
         while let Some(owner) = receives.next_ready() {
-            let handle = ConnectionHandle { index: owner.index(), generation: owner.life() };
-            self.with_handle(handle, |parts, connection| {
+            self.with_handle(ConnectionHandle::of(owner), |parts, connection| {
                 parts.on_receive_there(now, memory, connection);
             });
         }
@@ -456,6 +481,14 @@ impl Engine {
             outstanding: connection.outbound().outstanding(),
             paths: connection.paths().iter().map(Path::info).collect(),
         }
+    }
+
+    /// Operations of a connection that are posted and not complete; 0 if there is no such connection.
+    #[inline]
+    pub fn outstanding(&self, handle: ConnectionHandle) -> u32 {
+        // One that rests has none.
+        let connection = self.connections.at(handle.index).filter(|_| self.connections.has(handle));
+        connection.map_or(0, |connection| connection.outbound().outstanding())
     }
 
     /// Counters of the endpoint as a whole; those of links are in [`Engine::info`].

@@ -19,6 +19,11 @@ impl ConnectionHandle {
         self.index
     }
 
+    /// The connection of which completions carry this.
+    pub const fn of(owner: Owner) -> Self {
+        Self { index: owner.index(), generation: owner.life() }
+    }
+
     /// What the completions of the connection carry.
     pub const fn owner(self) -> Owner {
         Owner::new(self.index, self.generation)

@@ -20,6 +20,11 @@ impl Patience {
         Self { budget_ns, waiting: None, try_at: Instant::NEVER }
     }
 
+    /// An operation waits for so long from now on, whichever does already included.
+    pub(crate) const fn set_budget(&mut self, budget_ns: Option<u64>) {
+        self.budget_ns = budget_ns;
+    }
+
     /// The peer has said that it has no receive.
     pub(crate) fn try_later(&mut self, now: Instant) {
         self.try_at = now.after_ns(TRY_NS);

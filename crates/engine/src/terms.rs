@@ -155,6 +155,12 @@ impl OwnTerms {
         &mut self.patience
     }
 
+    /// It waits for so long from now on: for a sign of the peer, and for a receive of it.
+    pub(crate) const fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
+        self.silence_ns = silence_ns;
+        self.patience.set_budget(not_ready_ns);
+    }
+
     /// The peer is refused when it has all answers.
     pub(crate) const fn set_refused(&mut self, close: (CloseReason, OperationNumber)) {
         self.refused = Some(close);

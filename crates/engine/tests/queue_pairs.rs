@@ -409,3 +409,25 @@ fn says(bytes: &[u8], wanted: impl Fn(&Control<'_>) -> bool) -> bool {
             && control_messages(frame.payload).any(|message| message.is_ok_and(|m| wanted(&m)))
     })
 }
+
+//= protocol.md: fault.2
+#[test]
+fn a_receive_without_memory_fails_when_a_message_comes_for_it_and_not_before() {
+    let mut pair = queue_pair(1);
+    pair.receive(1, 3 << 20, 4000, 0);
+    let pair::Host { engine, connection, .. } = &mut pair.hosts[1];
+    engine.post_failed_receive(connection.unwrap(), 4000, 1).unwrap();
+    pair.receive(1, 3 << 20, 4000, 2);
+    let source = pair.source(0, 0);
+    pair.post(0, Request::Send { source }, 100, 0);
+    pair.run_for(SECOND_NS);
+    assert_eq!(results(&pair.done(1)), [Ok(())]);
+    assert_eq!(results(&pair.done(0)), [Ok(())]);
+    pair.post(0, Request::Send { source }, 100, 1);
+    pair.post(0, Request::Send { source }, 100, 2);
+    pair.run_for(SECOND_NS);
+    let expected = [OperationError::LocalAccess, OperationError::Flushed].map(Err);
+    assert_eq!(results(&pair.done(1)), expected);
+    let expected = [OperationError::RemoteOperation, OperationError::EndedByPeer].map(Err);
+    assert_eq!(results(&pair.done(0)), expected);
+}

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use delivery::{Evidence, LinkEvent, LinkId};
 use engine::{Closed, ConnectError, ConnectRequest, EngineConfig, Grants, Terms};
 use pair::{Pair, address};
-use semantics::{Arm, CompletionQueue, OperationFlags, PostError, Receive, Request};
+use semantics::{
+    Arm, CompletionQueue, OperationError, OperationFlags, PostError, Receive, Request,
+};
 use wire_edge::CloseReason;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -102,6 +104,55 @@ fn a_connection_may_be_more_or_less_patient_than_its_endpoint() {
         [Closed::Unreachable { peer: address(1, 0), silence_ms: 1000 }]
     );
     assert_eq!(pair.hosts[1].closed(), []);
+}
+
+//= protocol.md: silence.4
+#[test]
+fn a_connection_becomes_more_or_less_patient_while_it_lives() {
+    let queue_pair = Terms { queue_pair: true, ..Terms::default() };
+    let mut pair = connected_under([queue_pair.clone(), queue_pair]);
+    let be = |pair: &mut Pair, silence_ns, not_ready_ns| {
+        let pair::Host { engine, connection, .. } = &mut pair.hosts[0];
+        engine.set_patience(connection.unwrap(), silence_ns, not_ready_ns)
+    };
+    let source = pair.source(0, 0);
+    pair.post(0, Request::Send { source }, 8, 1);
+    pair.run_for(10 * SECOND_NS);
+    assert_eq!(pair.done(0).len(), 0, "it waits for a receive for as long as it takes");
+    pair.receive(1, 3 << 20, 4096, 0);
+    pair.run_for(SECOND_NS);
+    assert_eq!(pair.done(0).len(), 1);
+    assert_eq!(be(&mut pair, 2 * SECOND_NS, Some(SECOND_NS)), Ok(()));
+    for host in 0..2 {
+        pair.set_up(host, 0, false);
+    }
+    pair.write(0, 0, 8, 2);
+    pair.run_for(3 * SECOND_NS);
+    assert_eq!(
+        pair.hosts[0].closed(),
+        [Closed::Unreachable { peer: address(1, 0), silence_ms: 2000 }]
+    );
+    assert!(be(&mut pair, 1, None).is_err(), "it is over");
+}
+
+#[test]
+fn a_wait_for_a_receive_may_be_limited_while_it_lasts() {
+    let queue_pair = Terms { queue_pair: true, ..Terms::default() };
+    let mut pair = connected_under([queue_pair.clone(), queue_pair]);
+    let source = pair.source(0, 0);
+    pair.post(0, Request::Send { source }, 8, 1);
+    let handle = pair.hosts[0].connection.unwrap();
+    assert_eq!(pair.hosts[0].engine.outstanding(handle), 1);
+    pair.run_for(10 * SECOND_NS);
+    assert_eq!(
+        pair.hosts[0].engine.set_patience(handle, 5 * SECOND_NS, Some(11 * SECOND_NS)),
+        Ok(())
+    );
+    pair.run_for(SECOND_NS / 2);
+    assert_eq!(pair.done(0).len(), 0);
+    pair.run_for(SECOND_NS);
+    assert_eq!(pair.done(0)[0].result, Err(OperationError::ReceiverNotReady));
+    assert_eq!(pair.hosts[0].engine.outstanding(handle), 0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub type Case = fn(&[u8]);
 
 /// All of them but `engine_frames`, which is made of what tests of the engine are made of, and so is
 /// beside the test.
-pub const CASES: [(&str, Case); 9] = [
+pub const CASES: [(&str, Case); 10] = [
     ("control_messages", control_messages),
     ("decode_datagram", decode_datagram),
     ("decode_frame", decode_frame),
@@ -25,6 +25,7 @@ pub const CASES: [(&str, Case); 9] = [
     ("door", door),
     ("ethernet_frame", ethernet_frame),
     ("goal_trace", goal_trace),
+    ("greeting", greeting),
     ("shm_messages", shm_messages),
     ("shm_ring", shm_ring),
 ];
@@ -63,6 +64,11 @@ pub fn ethernet_frame(bytes: &[u8]) {
 /// Any bytes as a trace in GOAL: no panic, and what is accepted survives encoding.
 pub fn goal_trace(bytes: &[u8]) {
     goal_trace::run(bytes);
+}
+
+/// Any bytes as what one end of a queue pair tells the other: no panic, and what is accepted survives encoding.
+pub fn greeting(bytes: &[u8]) {
+    verbs::fuzz_greeting(bytes);
 }
 
 /// Any bytes as what a process says over the Unix socket that goes with shared memory: no panic, and

@@ -54,6 +54,11 @@ fn ethernet_frame() {
 }
 
 #[test]
+fn greeting() {
+    replay("greeting");
+}
+
+#[test]
 fn goal_trace() {
     replay("goal_trace");
 }

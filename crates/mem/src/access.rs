@@ -102,6 +102,25 @@ impl<'a> MemoryAccess<'a> {
         found.validate(id, address, len, want)
     }
 
+    /// As [`MemoryAccess::resolve`], for the owner of the memory: which region it is, and how many bytes from its start
+    /// the range begins. Whoever posts work by key and address keeps these.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::resolve`].
+    #[inline]
+    pub fn locate(
+        &self,
+        domain: ProtectionDomain,
+        key: RemoteKey,
+        address: u64,
+        len: u64,
+        want: Rights,
+    ) -> Result<(RegionId, u64), AccessError> {
+        let target = self.resolve(domain, key, address, len, want)?;
+        let start = self.find(target.region)?.start();
+        Ok((target.region, target.address.wrapping_sub(start)))
+    }
+
     /// As [`MemoryAccess::resolve`] for a connection, which also reaches [windows](crate::Window) by their keys.
     /// `connection` is the number that windows name.
     ///

@@ -205,6 +205,10 @@ impl World {
             && known.region.rights.contains(want)
             && known.contains(u128::from(address), len);
         prop_assert_eq!(resolved.is_ok(), granted, "{:?}", resolved);
+        let located =
+            self.table.access().locate(self.domains[domain], known.region.key, address, len, want);
+        let place = granted.then(|| (known.region.id, address - known.region.start));
+        prop_assert_eq!(located.ok(), place);
         self.keep(index, address, len, resolved)
     }
 

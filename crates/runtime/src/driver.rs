@@ -10,7 +10,7 @@ use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
 use engine::{ConnectionHandle, DatagramError, DatagramPort, Emitted, Engine, EngineLinkError};
 use link::{Link, LinkStatistics, PayloadUnmapped};
 use mem::{MemoryAccess, MemoryTable};
-use semantics::{CompletionQueue, PostError, StatusTable};
+use semantics::{CompletionQueue, PostError, SharedReceives, StatusTable};
 use wire_edge::Moved;
 
 use crate::clock::{Clock, TurnClock};
@@ -60,7 +60,9 @@ pub(crate) struct Host {
     pub(crate) has_news: AtomicBool,
     /// Completion queues of which the hooks are to be told.
     pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
-    /// `fired` is not empty.
+    /// Queues of receives of which they are to be told.
+    pub(crate) below_limit: Mutex<Vec<Arc<SharedReceives>>>,
+    /// `fired` or `below_limit` is not empty.
     pub(crate) has_fired: AtomicBool,
 }
 
@@ -92,30 +94,46 @@ impl Host {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
+    /// The same of queues of receives that have fewer left than was wanted.
+    #[cold]
+    fn pass_on_below_limit(&self, queues: impl Iterator<Item = Arc<SharedReceives>>) {
+        let mut below = self.below_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        below.extend(queues);
+        self.has_fired.store(true, Ordering::Relaxed);
+    }
+
     /// Whether [`Host::tell_fired`] has something to do.
     #[inline]
     pub(crate) fn has_fired(&self) -> bool {
         self.has_fired.load(Ordering::Relaxed)
     }
 
-    /// Tells of completion queues that have got what they were armed for. To be called after leaving the
-    /// cell.
+    /// Tells of completion queues that have got what they were armed for, and of queues of receives that run low. To be
+    /// called after leaving the cell.
     #[inline]
     pub(crate) fn tell_fired(&self) {
         if self.has_fired() {
-            self.tell_of_completions();
+            self.tell_of_queues();
         }
     }
 
     #[cold]
-    fn tell_of_completions(&self) {
-        let queues = {
+    fn tell_of_queues(&self) {
+        let (fired, below) = {
             let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut below = self.below_limit.lock().unwrap_or_else(PoisonError::into_inner);
             self.has_fired.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *fired)
+            (std::mem::take(&mut *fired), std::mem::take(&mut *below))
         };
-        if !queues.is_empty() {
-            self.hooks.on_completions(&queues);
+        if !fired.is_empty() {
+            self.hooks.on_completions(&fired);
+        }
+        if !below.is_empty() {
+            self.hooks.on_below_limit(&below);
+        }
+        // What the hooks have told may be what threads wait for.
+        if !(fired.is_empty() && below.is_empty()) && self.waiters.are_blocked() {
+            self.waiters.wake(true, &self.status, &self.sleeper);
         }
     }
 
@@ -234,6 +252,10 @@ impl Driver {
         worked |= received;
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
+            worked = true;
+        }
+        if host.hooks.due() <= now {
+            host.hooks.on_due(&mut self.engine, memory.begun(), now);
             worked = true;
         }
         if host.sleeper.auxiliary.is_in_use() {
@@ -714,12 +736,16 @@ impl Driver {
         self.counters.turns += 1;
         // What was put off is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
-        let due = due.min(self.machines.due());
+        let due = due.min(self.machines.due()).min(host.hooks.due());
         host.turn_due.store(due.0, Ordering::Relaxed);
         if worked {
             if let Some(queue) = self.engine.take_fired() {
                 let others = std::iter::from_fn(|| self.engine.take_fired());
                 host.pass_on_fired(std::iter::once(queue).chain(others));
+            }
+            if let Some(queue) = self.engine.take_below_limit() {
+                let others = std::iter::from_fn(|| self.engine.take_below_limit());
+                host.pass_on_below_limit(std::iter::once(queue).chain(others));
             }
             host.worked_at.store(now.0, Ordering::Relaxed);
             self.counters.turns_with_work += 1;

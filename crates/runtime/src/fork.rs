@@ -16,6 +16,16 @@ use thiserror::Error;
 #[error("this endpoint belongs to the parent process; a forked child makes its own")]
 pub struct Forked;
 
+/// How many forks lie between this process and the one that first asked: whoever keeps something for each process tells
+/// them apart by it. One relaxed load, but for the first call.
+#[inline]
+pub fn forks() -> u32 {
+    if !REGISTERED.is_completed() {
+        HomeProcess::here();
+    }
+    FORKS.load(Ordering::Relaxed)
+}
+
 /// Knows in which process it was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HomeProcess {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use delivery::Instant;
 use engine::{Engine, Event};
 use mem::MemoryAccess;
-use semantics::CompletionQueue;
+use semantics::{CompletionQueue, SharedReceives};
 
 use crate::auxiliary::Readiness;
 
@@ -29,6 +29,24 @@ pub trait Hooks: Send + Sync {
         ready: Readiness,
     ) {
         let _ = (engine, memory, now, key, ready);
+    }
+
+    /// When [`Hooks::on_due`] is wanted. It is asked in every turn, so it must cost nothing; an earlier time set by a
+    /// thread that is not inside the engine counts from the next turn on.
+    fn due(&self) -> Instant {
+        Instant::NEVER
+    }
+
+    /// The time of [`Hooks::due`] has come. It is called inside the engine as [`Hooks::on_event`] is, in every turn
+    /// until another time is due.
+    fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
+        let _ = (engine, memory, now);
+    }
+
+    /// These queues of receives have fewer left than was [wanted](SharedReceives::arm_limit). It is called when the
+    /// calling thread has left the engine.
+    fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
+        let _ = queues;
     }
 
     /// These queues were armed, and have got what they were armed for. It is called when the calling

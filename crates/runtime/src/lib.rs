@@ -43,7 +43,7 @@ pub use cell::{Drive, Inside, ProgressCell};
 pub use counters::RuntimeCounters;
 pub use doors::DoorError;
 pub use driver::AttachError;
-pub use fork::Forked;
+pub use fork::{Forked, forks};
 pub use hooks::Hooks;
 pub use machine::{Descriptors, Machine, MachineError, MachineId, Progress};
 pub use park::{Interest, Polling};

@@ -174,6 +174,7 @@ impl Runtime {
                 is_unfinished: AtomicBool::new(false),
                 has_news: AtomicBool::new(false),
                 fired: Mutex::new(Vec::new()),
+                below_limit: Mutex::new(Vec::new()),
                 has_fired: AtomicBool::new(false),
                 polled_at: AtomicU64::new(0),
                 looked_at: AtomicU64::new(0),

@@ -6,17 +6,19 @@ use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use delivery::Instant;
-use engine::{ConnectionHandle, Engine, Event};
+use engine::{ConnectRequest, ConnectionHandle, Engine, Event, Terms};
 use link::{UdpConfig, UdpLink};
-use mem::{Buffer, MemoryAccess, ProtectionDomain, Rights};
+use mem::{Buffer, MemoryAccess, ProtectionDomain, RegionId, Rights};
 use pair::{ask, small_write};
 use runtime::{Doorbell, Hooks, Readiness, Runtime, RuntimeConfig};
-use semantics::CompletionQueue;
+use semantics::{
+    CompletionQueue, Operation, OperationFlags, Queues, Receive, Request, SharedReceives, Source,
+};
 use work::Arm;
 
 /// Accepts every request, at once.
@@ -133,6 +135,128 @@ fn descriptors_that_are_no_links_are_told_of_by_whoever_serves_the_links() {
             assert_eq!(std::iter::repeat_with(come).flatten().next(), Some((7, byte)));
         }
         assert!(runtime.unwatch_descriptor(watched.as_fd()));
+    }
+}
+
+/// Wants to be called at a time, and tells when it is.
+struct Due {
+    at_ns: AtomicU64,
+    called: Mutex<Sender<Instant>>,
+}
+
+struct DueHooks(Arc<Due>);
+
+impl Hooks for DueHooks {
+    fn on_event(&self, _: &mut Engine, _: &MemoryAccess<'_>, _: Instant, _: Event) {}
+
+    fn due(&self) -> Instant {
+        Instant(self.0.at_ns.load(Ordering::Relaxed))
+    }
+
+    fn on_due(&self, _: &mut Engine, _: &MemoryAccess<'_>, now: Instant) {
+        self.0.at_ns.store(u64::MAX, Ordering::Relaxed);
+        self.0.called.lock().expect("nobody panics").send(now).expect("it is awaited");
+    }
+}
+
+#[test]
+fn who_wants_to_be_called_at_a_time_is_called_once_it_has_come() {
+    let (called, awaited) = channel();
+    let due = Arc::new(Due { at_ns: AtomicU64::new(u64::MAX), called: Mutex::new(called) });
+    let runtime = start_with(Box::new(DueHooks(Arc::clone(&due))), true);
+    for pause_ns in [0, 1, 3_000_000] {
+        let hooks = Arc::clone(&due);
+        let set = move |_: &mut Engine, _: &MemoryAccess<'_>, now: Instant| {
+            let at = now.after_ns(pause_ns);
+            hooks.at_ns.store(at.0, Ordering::Relaxed);
+            at
+        };
+        let at = runtime.control(set).expect("not forked");
+        // The progress thread sleeps until then, though nothing else happens.
+        assert!(awaited.recv().expect("it is called") >= at);
+        assert!(awaited.try_recv().is_err(), "once");
+    }
+}
+
+/// Accepts every request with receives from a queue that others may share.
+struct Sharing {
+    domain: OnceLock<ProtectionDomain>,
+    receives: Arc<SharedReceives>,
+    below: Mutex<Vec<Arc<SharedReceives>>>,
+}
+
+struct SharingHooks(Arc<Sharing>);
+
+impl Hooks for SharingHooks {
+    fn on_event(&self, engine: &mut Engine, _: &MemoryAccess<'_>, now: Instant, event: Event) {
+        let Event::Requested { connection, .. } = event else { return };
+        let domain = *self.0.domain.get().expect("it is set before anybody listens");
+        let queue = Arc::new(CompletionQueue::new(16));
+        let queues = Queues::of_queue_pair(Arc::clone(&queue), queue);
+        let shared_receives = Some(Arc::clone(&self.0.receives));
+        let terms = Terms { queue_pair: true, shared_receives, ..Terms::default() };
+        let accepted = engine.accept_under(now, connection, domain, queues, &terms, b"");
+        accepted.expect("the request is there");
+    }
+
+    fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
+        self.0.below.lock().expect("nobody panics").extend_from_slice(queues);
+    }
+}
+
+#[test]
+fn who_wants_to_know_that_receives_run_low_is_told_once() {
+    let receives = Arc::new(SharedReceives::new(8));
+    let (domain, below) = (OnceLock::new(), Mutex::default());
+    let hooks = Arc::new(Sharing { domain, receives: Arc::clone(&receives), below });
+    let server = start(Box::new(SharingHooks(Arc::clone(&hooks))));
+    hooks.domain.get_or_init(|| server.memory().allocate_domain());
+    server.control(|engine, _, _| engine.listen(0)).expect("not forked");
+    for context in 0..4 {
+        let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context };
+        assert_eq!(receives.post(receive), Ok(false));
+    }
+    let armed = Arc::clone(&receives);
+    let is_below = server.control(move |_, _, _| armed.arm_limit(3)).expect("not forked");
+    assert!(!is_below, "four are left");
+    let client = start(Box::new(drop::<Event>));
+    let queue = Arc::new(CompletionQueue::new(16));
+    let (_, peer) = server.link_addresses().expect("not forked")[0];
+    let (link, _) = client.link_addresses().expect("not forked")[0];
+    let request = ConnectRequest {
+        paths: vec![(link, peer)],
+        service: 0,
+        private_data: Vec::new(),
+        domain: client.memory().allocate_domain(),
+        queues: Queues::of_queue_pair(Arc::clone(&queue), Arc::clone(&queue)),
+        terms: Terms { queue_pair: true, ..Terms::default() },
+    };
+    let asked = client.control(move |engine, _, now| engine.connect(now, request));
+    let connection = asked.expect("not forked").expect("it is asked for");
+    let is_established = move |engine: &mut Engine, _: &MemoryAccess<'_>, _| {
+        engine.info(connection).is_some_and(|info| info.established)
+    };
+    while !client.control(is_established).expect("not forked") {
+        server.drive().expect("not forked");
+    }
+    for sent in 1..=4 {
+        let send = Operation {
+            request: Request::Send { source: Source::Inline([0; 64]) },
+            length: 0,
+            flags: OperationFlags { signalled: true, ..OperationFlags::default() },
+            immediate: None,
+            context: sent,
+            status: None,
+        };
+        client.post(connection, &queue, &send, Doorbell::Ring).expect("it is posted");
+        while queue.is_empty() {
+            client.drive().expect("not forked");
+            server.drive().expect("not forked");
+        }
+        assert!(queue.poll().expect("it is there").result.is_ok());
+        let below = hooks.below.lock().expect("nobody panics");
+        assert_eq!(below.len(), usize::from(sent >= 2), "two are left after the second");
+        assert!(below.iter().all(|one| Arc::ptr_eq(one, &receives)));
     }
 }
 

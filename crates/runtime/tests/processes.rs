@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use link::{Link, UdpConfig, UdpLink};
-use runtime::{Forked, Interest, Runtime, RuntimeConfig};
+use runtime::{Forked, Interest, Runtime, RuntimeConfig, forks};
 
 fn start(progress_thread: bool) -> Runtime {
     let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
@@ -37,12 +37,14 @@ fn a_child_is_refused_and_nothing_is_left_behind() {
 
 /// What a forked child makes of the runtime: 0 if every call was refused.
 fn child_status(runtime: &Runtime) -> i32 {
+    let forks_of_parent = forks();
     // SAFETY: the child calls what reads atomics, drops what does nothing there, and leaves.
     match unsafe { libc::fork() } {
         0 => {
             let refused = runtime.check_process() == Err(Forked)
                 && runtime.drive() == Err(Forked)
                 && runtime.counters() == Err(Forked)
+                && forks() == forks_of_parent + 1
                 && runtime.wait(Interest::News, None, || None::<()>) == Err(Forked);
             runtime.stop();
             // SAFETY: ends the child without the parent's exit handlers.

@@ -11,7 +11,7 @@ mod yielding;
 
 use std::sync::Arc;
 
-use mem::{AccessError, MemoryAccess, Payload, ProtectionDomain, Rights, Target};
+use mem::{AccessError, MemoryAccess, Payload, ProtectionDomain, RegionId, Rights, Target};
 use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use crate::close::close_reason_of;
@@ -284,6 +284,22 @@ impl Inbound {
             self.receives().push(Posted { context, length: list.length(), destination });
         assert!(is_posted, "there was room for the receive above");
         Ok(())
+    }
+
+    /// Posts a receive of which is known that there is no such memory: it fails when a message comes for it, as one whose
+    /// memory has gone meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Inbound::post_receive`].
+    pub fn post_failed_receive(&mut self, length: u32, context: u64) -> Result<(), PostError> {
+        self.check_own_receives()?;
+        self.outlet.promise()?;
+        let receive = Receive { region: RegionId::NONE, offset: 0, length, context };
+        if self.receives().push(receive.into()) {
+            return Ok(());
+        }
+        self.outlet.withdraw();
+        Err(PostError::ReceiveQueueFull(self.limits.receives))
     }
 
     fn receives(&mut self) -> &mut ReceiveQueue {

@@ -1,15 +1,221 @@
 //! The device over the edge engine.
 
-use std::sync::Arc;
+mod addresses;
+mod datagrams;
+mod desk;
+mod greeting;
+mod instance;
+mod meeting;
+mod numbers;
+mod patience;
+mod wire;
+mod work;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use ::work::COMPLETIONS_MAX;
+use link::host::{Interface, interfaces};
+use mem::{MemoryTable, TableLimits};
+use runtime::forks;
+use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
+
+use self::addresses::Places;
+#[doc(hidden)]
+pub use self::greeting::fuzz_greeting;
+use self::instance::{DOMAINS_MAX, Instance, READ_DEPTH, failed};
+use self::numbers::INDICES;
+use self::wire::{ConnectedWire, Source};
+use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, QueuePairType};
 use crate::error::Error;
-use crate::provider::Provider;
+use crate::provider::{Provider, Wire};
+use crate::queue_pair::QueuePair;
+use crate::registry::Registry;
 use crate::settings::Settings;
 
-/// The provider of this process.
+/// The provider of this process. Nothing is started; a forked child that wants one makes its own.
 ///
 /// # Errors
 /// What is wrong with the settings.
 pub fn provider(settings: &Settings) -> Result<Arc<dyn Provider>, Error> {
-    Err(Error::NotSupported(format!("the device {} is not there yet", settings.device)))
+    let host = interfaces().map_err(failed)?;
+    let places = Places::of(&settings.links, &host)?;
+    Ok(Arc::new(Edge {
+        attributes: attributes(settings, &host),
+        settings: settings.clone(),
+        places,
+        registry: Registry::new(),
+        instance: OnceLock::new(),
+        starting: Mutex::new(()),
+        started_in: AtomicU32::new(0),
+    }))
 }
+
+/// A device of this process.
+struct Edge {
+    attributes: DeviceAttributes,
+    settings: Settings,
+    /// As the interfaces were when it was looked for.
+    places: Places,
+    registry: Arc<Registry>,
+    instance: OnceLock<Arc<Instance>>,
+    starting: Mutex<()>,
+    /// In which process it was started, by the forks before it, from 1 on; 0 if it was not.
+    started_in: AtomicU32,
+}
+
+impl Edge {
+    /// What drives it, which is started now at the latest.
+    fn instance(&self) -> Result<&Arc<Instance>, Error> {
+        self.check()?;
+        if let Some(instance) = self.instance.get() {
+            return Ok(instance);
+        }
+        // A child that is forked now finds that it was started here, and asks no lock.
+        self.started_in.store(forks() + 1, Ordering::Release);
+        let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(instance) = self.instance.get() {
+            return Ok(instance);
+        }
+        let started = Instance::start(&self.settings, self.places.clone(), &self.registry);
+        if started.is_err() {
+            self.started_in.store(0, Ordering::Release);
+        }
+        let started = started?;
+        Ok(self.instance.get_or_init(|| started))
+    }
+
+    /// What drives it, if it was started, and here.
+    fn running(&self) -> Option<&Arc<Instance>> {
+        self.instance.get()
+    }
+}
+
+impl Provider for Edge {
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let started_in = self.started_in.load(Ordering::Acquire);
+        if started_in == 0 || started_in == forks() + 1 {
+            return Ok(());
+        }
+        let what = "it belongs to the parent process; a forked child opens its own";
+        Err(Error::NoDevice(what.into()))
+    }
+
+    fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    fn port(&self) -> PortAttributes {
+        let now = interfaces().ok().and_then(|host| Places::of(&self.settings.links, &host).ok());
+        let places = now.as_ref().unwrap_or(&self.places);
+        PortAttributes { gids: self.places.addresses.len() as u32, ..places.port() }
+    }
+
+    fn gids(&self) -> Vec<GidEntry> {
+        self.running().map_or(&self.places, |instance| instance.places()).gids()
+    }
+
+    fn memory(&self) -> Result<Arc<MemoryTable>, Error> {
+        Ok(Arc::clone(self.instance()?.runtime().memory()))
+    }
+
+    fn reserve_number(&self, _service: QueuePairType) -> Result<u32, Error> {
+        let number = self.instance()?.numbers().reserve();
+        number.ok_or_else(|| Error::NoRoom(format!("all {QUEUE_PAIRS_MAX} queue pairs are in use")))
+    }
+
+    fn release_number(&self, number: u32) {
+        if self.check().is_ok()
+            && let Some(instance) = self.running()
+        {
+            instance.numbers().release(number);
+        }
+    }
+
+    fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error> {
+        let instance = self.instance()?;
+        if queue_pair.service() == QueuePairType::Datagram {
+            return datagrams::wire(instance, queue_pair);
+        }
+        let source = Source::new(queue_pair, queue_pair.domain()?, instance.desk());
+        Ok(Box::new(ConnectedWire::new(instance, source)))
+    }
+
+    fn receives_posted(&self, receives: &Arc<SharedReceives>) {
+        if let Some(instance) = self.running() {
+            instance.receives_posted(receives);
+        }
+    }
+
+    fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error> {
+        self.instance()?.arm_limit(receives, limit)
+    }
+
+    fn drive(&self) {
+        if let Some(instance) = self.running() {
+            // In a forked child there is nothing to drive.
+            let _forked = instance.runtime().drive();
+        }
+    }
+
+    fn send_put_off(&self) {
+        if let Some(instance) = self.running() {
+            // The same.
+            let _forked = instance.runtime().ring_put_off();
+        }
+    }
+
+    fn wait(&self, ready: &mut dyn FnMut() -> bool) {
+        if let Ok(instance) = self.instance() {
+            instance.wait(ready);
+        }
+    }
+}
+
+/// What a device can do.
+fn attributes(settings: &Settings, host: &[Interface]) -> DeviceAttributes {
+    DeviceAttributes {
+        name: settings.device.clone(),
+        node_guid: node_guid(host),
+        queue_pairs_max: QUEUE_PAIRS_MAX,
+        work_requests_max: WORK_REQUESTS_MAX,
+        pieces_max: PIECES_MAX as u32,
+        inline_max: INLINE_MAX,
+        completion_queues_max: 1 << 16,
+        completions_max: COMPLETIONS_MAX as u32,
+        regions_max: TableLimits::REGIONS_MAX,
+        windows_max: 1 << 16,
+        region_bytes_max: 1 << 46,
+        domains_max: DOMAINS_MAX,
+        read_depth_max: READ_DEPTH,
+        shared_queues_max: 1 << 14,
+        shared_receives_max: (SHARED_RECEIVES_MAX as u32).min(WORK_REQUESTS_MAX),
+        address_handles_max: 1 << 16,
+        groups_max: 64,
+    }
+}
+
+/// A number of this host: the station address of its first interface that has one, as RFC 4291 widens it; that of an
+/// adapter of no company otherwise.
+fn node_guid(host: &[Interface]) -> [u8; 8] {
+    let station = host
+        .iter()
+        .filter(|interface| !interface.is_loopback)
+        .find_map(|interface| interface.mac.filter(|mac| *mac != [0; 6]));
+    let [first, rest @ .., third, second, last] = station.unwrap_or([2, 0, 0, 0, 0, 1]);
+    let [of_maker, maker] = rest;
+    [first ^ 2, of_maker, maker, 0xff, 0xfe, third, second, last]
+}
+
+/// Queue pairs at a time: the numbers of a slot, of which slot 0 and the last lack two and one.
+const QUEUE_PAIRS_MAX: u32 = INDICES as u32 - 2;
+
+/// Work requests in a queue of a queue pair.
+const WORK_REQUESTS_MAX: u32 = 16_384;
+
+/// Bytes that a send carries by value: what is copied behind the header of a frame.
+const INLINE_MAX: u32 = 256;

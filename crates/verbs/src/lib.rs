@@ -37,6 +37,8 @@ pub use attributes::{
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use device::{Context, Device, devices};
+#[doc(hidden)]
+pub use edge::fuzz_greeting;
 pub use error::Error;
 pub use memory_region::{MemoryRegion, Reregistration, first_address};
 pub use memory_window::{MemoryWindow, WindowBinding, WindowType, next_key};

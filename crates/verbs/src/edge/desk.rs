@@ -1,0 +1,664 @@
+//! Where the two ends of queue pairs find each other, and where news of their connections comes in. All of it happens
+//! inside the engine.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use delivery::{Instant, LinkId};
+use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Terms};
+use mem::MemoryAccess;
+use runtime::{Hooks, Rest};
+use semantics::{CompletionQueue, SharedReceives};
+use wire_edge::PeerAddr;
+
+use super::greeting::{Greeting, Refusal, SERVICE};
+use super::meeting::{Expected, Judgement, WAIT_NS};
+use super::patience::{not_ready_ns, silence_ns};
+use super::wire::Source;
+use super::work::Ends;
+use crate::attributes::{QueuePairAttributes, QueuePairState, QueuePairType};
+use crate::provider::Ending;
+use crate::queue_pair::QueuePair;
+use crate::registry::Registry;
+
+/// The queue pairs of an instance that are connected or are to be.
+pub(crate) struct Desk {
+    registry: Arc<Registry>,
+    book: Mutex<Book>,
+    /// When to look at all of them, in nanoseconds.
+    due_ns: AtomicU64,
+}
+
+#[derive(Default)]
+struct Book {
+    /// By number.
+    entries: HashMap<u32, Entry>,
+    /// Which queue pair a connection is of, once it is asked for or accepted.
+    connections: HashMap<ConnectionHandle, u32>,
+    /// Requests that may be accepted later, the oldest first.
+    held: Vec<Held>,
+}
+
+/// A queue pair.
+struct Entry {
+    source: Arc<Source>,
+    phase: Phase,
+    /// Counts what was tried under its number.
+    life: u32,
+}
+
+enum Phase {
+    /// It wants no peer yet.
+    Open,
+    /// It looks for its peer.
+    Seeking(Search),
+    /// It is connected.
+    Connected { ends: Ends, greeting: Greeting, wanted: Wanted },
+    /// It was.
+    Ended,
+}
+
+/// Whom a queue pair looks for, and by which way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) expected: Expected,
+    /// The link and the address to ask at; none if the number of the peer leads nowhere.
+    pub(crate) path: Option<(LinkId, PeerAddr)>,
+}
+
+struct Search {
+    wanted: Wanted,
+    /// When this end asks next.
+    ask_at: Instant,
+    /// Attempts so far.
+    tries: u32,
+    /// What it has asked for.
+    asked: Option<Side>,
+    /// What it has accepted.
+    accepted: Option<Side>,
+}
+
+/// One of the connections that may become that of a queue pair.
+struct Side {
+    handle: ConnectionHandle,
+    /// What the peer has said.
+    greeting: Option<Greeting>,
+    is_established: bool,
+}
+
+/// A request of a peer that is not answered yet.
+struct Held {
+    handle: ConnectionHandle,
+    from: PeerAddr,
+    greeting: Greeting,
+}
+
+/// What is to be done when the book is shut again.
+enum Then {
+    Nothing,
+    /// It is connected: its receives are posted, and what waits is sent.
+    Pull(Arc<Source>),
+    /// Its connection has ended.
+    Tell(Arc<Source>, Ending),
+}
+
+impl Desk {
+    pub(crate) fn new(registry: &Arc<Registry>) -> Self {
+        let due_ns = AtomicU64::new(u64::MAX);
+        Self { registry: Arc::clone(registry), book: Mutex::default(), due_ns }
+    }
+
+    /// A queue pair is made.
+    pub(crate) fn enter(&self, source: &Arc<Source>) {
+        let entry = Entry { source: Arc::clone(source), phase: Phase::Open, life: 0 };
+        self.book().entries.insert(source.queue_pair().number(), entry);
+    }
+
+    /// It is destroyed.
+    pub(crate) fn leave(&self, engine: &mut Engine, now: Instant, number: u32) {
+        let left = {
+            let mut book = self.book();
+            book.abandon(engine, now, number);
+            let unwanted = |held: &Held| held.greeting.destination.number == number;
+            book.refuse_held(engine, Refusal::UnknownNumber, unwanted);
+            book.entries.remove(&number)
+        };
+        // What it keeps alive ends when nobody is at the book.
+        drop(left);
+    }
+
+    /// A queue pair looks for its peer.
+    pub(crate) fn seek(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        number: u32,
+        wanted: Wanted,
+    ) {
+        let then = {
+            let mut book = self.book();
+            book.abandon(engine, now, number);
+            let Some(entry) = book.entries.get_mut(&number) else { return };
+            entry.life = entry.life.wrapping_add(1);
+            let wait_ns = if wanted.expected.asks_first() { 0 } else { WAIT_NS };
+            let ask_at = now.after_ns(wait_ns);
+            let search = Search { wanted, ask_at, tries: 0, asked: None, accepted: None };
+            entry.phase = Phase::Seeking(search);
+            self.go_on(&mut book, engine, now, number)
+        };
+        Self::finish(engine, memory, now, then);
+    }
+
+    /// Attributes have changed: what the peer was told, and how long it is waited for.
+    pub(crate) fn update(&self, engine: &mut Engine, now: Instant, number: u32) {
+        let mut book = self.book();
+        let Some(entry) = book.entries.get_mut(&number) else { return };
+        let attributes = entry.source.queue_pair().attributes();
+        let is_sending = entry.source.queue_pair().state() == QueuePairState::ReadyToSend;
+        let send_psn = is_sending.then_some(attributes.send_psn);
+        match &mut entry.phase {
+            Phase::Seeking(search) => search.wanted.expected.send_psn = send_psn,
+            Phase::Connected { ends, greeting, wanted } => {
+                wanted.expected.send_psn = send_psn;
+                if !wanted.expected.fits(greeting) {
+                    let wanted = *wanted;
+                    book.abandon(engine, now, number);
+                    return self.seek_again(&mut book, now, number, wanted);
+                }
+                be_patient(engine, *ends, &attributes, greeting);
+            }
+            Phase::Open | Phase::Ended => {}
+        }
+        // Work may have been given up by another time.
+        self.look_soon(now);
+    }
+
+    /// Ends whatever a queue pair has of connections.
+    pub(crate) fn close(&self, engine: &mut Engine, now: Instant, number: u32) {
+        self.book().abandon(engine, now, number);
+    }
+
+    /// Has all looked at in this turn, or the next.
+    pub(crate) fn look_soon(&self, now: Instant) {
+        self.look_at(now);
+    }
+
+    fn look_at(&self, at: Instant) {
+        self.due_ns.fetch_min(at.0, Ordering::Relaxed);
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that was there has turned out not to be the one that was meant.
+    fn seek_again(&self, book: &mut Book, now: Instant, number: u32, wanted: Wanted) {
+        let Some(entry) = book.entries.get_mut(&number) else { return };
+        let ask_at = now.after_ns(pause_ns(0));
+        let search = Search { wanted, ask_at, tries: 1, asked: None, accepted: None };
+        entry.phase = Phase::Seeking(search);
+        self.look_at(ask_at);
+    }
+
+    //= protocol.md: verbs.2, verbs.6
+    /// Accepts the request that a queue pair waits for, or asks itself if it is time.
+    fn go_on(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
+        let Book { entries, connections, held } = book;
+        let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
+        let life = entry.life;
+        let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
+        let source = &entry.source;
+        // Of requests of one peer the latest counts, also if an earlier one was accepted and not confirmed.
+        {
+            let asks = search.asked.is_some();
+            let mut refused = Vec::new();
+            let expected = &search.wanted.expected;
+            let mut judge = |(position, held): (usize, &Held)| {
+                if held.greeting.destination.number != number {
+                    return None;
+                }
+                let from = held.from.to_socket().map(|from| from.ip().to_canonical());
+                match expected.judge(&held.greeting, from, asks) {
+                    Judgement::Accept => Some(position),
+                    Judgement::Hold => None,
+                    Judgement::Refuse(refusal) => {
+                        refused.push((held.handle, refusal));
+                        None
+                    }
+                }
+            };
+            let accepted = held.iter().enumerate().rev().find_map(&mut judge);
+            let accepted = accepted.map(|position| held.remove(position));
+            for (handle, refusal) in refused {
+                held.retain(|held| held.handle != handle);
+                let _gone = engine.reject(handle, &refusal.encode());
+            }
+            if let Some(request) = accepted {
+                if let Some(before) = search.accepted.take() {
+                    connections.remove(&before.handle);
+                    let _gone = engine.close(now, before.handle, &[]);
+                }
+                self.accept(engine, now, source, search, &request, life);
+                let accepted = search.accepted.as_ref();
+                connections.extend(accepted.map(|side| (side.handle, number)));
+            }
+        }
+        let is_self = search.wanted.expected.is_own_peer();
+        if search.asked.is_none() && (search.accepted.is_none() || is_self) {
+            if search.ask_at > now {
+                self.look_at(search.ask_at);
+                return Then::Nothing;
+            }
+            self.ask(engine, now, source, search, life);
+            connections.extend(search.asked.as_ref().map(|side| (side.handle, number)));
+        }
+        Then::Nothing
+    }
+
+    /// Accepts a request; what this end has asked for itself is given up.
+    fn accept(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        source: &Arc<Source>,
+        search: &mut Search,
+        request: &Held,
+        life: u32,
+    ) {
+        let queue_pair = source.queue_pair();
+        let attributes = queue_pair.attributes();
+        let reply = greeting(&search.wanted.expected, &attributes, life);
+        let terms = terms(queue_pair, &attributes);
+        let handle = request.handle;
+        self.registry.own(handle.owner(), queue_pair);
+        let (domain, queues) = (source.domain(), queue_pair.queues());
+        let accepted = engine.accept_under(now, handle, domain, queues, &terms, &reply.encode());
+        if accepted.is_err() {
+            // It has gone meanwhile, and comes again if it is meant.
+            return;
+        }
+        if !search.wanted.expected.is_own_peer()
+            && let Some(asked) = search.asked.take()
+        {
+            let _gone = engine.close(now, asked.handle, &[]);
+        }
+        let greeting = Some(request.greeting);
+        search.accepted = Some(Side { handle, greeting, is_established: false });
+    }
+
+    /// Asks the peer.
+    fn ask(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        source: &Arc<Source>,
+        search: &mut Search,
+        life: u32,
+    ) {
+        search.tries += 1;
+        search.ask_at = now.after_ns(pause_ns(search.tries));
+        let Some(path) = search.wanted.path else { return self.look_at(search.ask_at) };
+        let queue_pair = source.queue_pair();
+        let attributes = queue_pair.attributes();
+        let greeting = greeting(&search.wanted.expected, &attributes, life);
+        let request = ConnectRequest {
+            paths: vec![path],
+            service: SERVICE,
+            private_data: greeting.encode().to_vec(),
+            domain: source.domain(),
+            queues: queue_pair.queues(),
+            terms: terms(queue_pair, &attributes),
+        };
+        match engine.connect(now, request) {
+            Ok(handle) => {
+                self.registry.own(handle.owner(), queue_pair);
+                search.asked = Some(Side { handle, greeting: None, is_established: false });
+            }
+            // A link that comes back, or a connection that ends, makes room.
+            Err(_) => self.look_at(search.ask_at),
+        }
+    }
+
+    //= protocol.md: verbs.5, verbs.6
+    /// A peer asks for a connection to one of the queue pairs.
+    fn on_requested(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        handle: ConnectionHandle,
+        from: PeerAddr,
+        private_data: &[u8],
+    ) -> Then {
+        let refuse = |engine: &mut Engine, refusal: Refusal| {
+            let _gone = engine.reject(handle, &refusal.encode());
+            Then::Nothing
+        };
+        let Some(greeting) = Greeting::decode(private_data) else {
+            return refuse(engine, Refusal::NotUnderstood);
+        };
+        let number = greeting.destination.number;
+        let mut book = self.book();
+        if !book.entries.contains_key(&number) {
+            return refuse(engine, Refusal::UnknownNumber);
+        }
+        // What the same queue pair asked for before is over.
+        book.refuse_held(engine, Refusal::Another, |held| {
+            held.greeting.destination.number == number && held.greeting.source == greeting.source
+        });
+        let waiting = book.held.iter().filter(|held| held.greeting.destination.number == number);
+        if waiting.count() >= HELD_MAX {
+            return refuse(engine, Refusal::TooMany);
+        }
+        book.held.push(Held { handle, from, greeting });
+        self.go_on(&mut book, engine, now, number)
+    }
+
+    /// A connection is there.
+    fn on_established(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        handle: ConnectionHandle,
+        private_data: &[u8],
+    ) -> Then {
+        let mut book = self.book();
+        let Some(&number) = book.connections.get(&handle) else { return Then::Nothing };
+        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
+        if let Some(asked) = search.asked.as_mut().filter(|asked| asked.handle == handle) {
+            asked.greeting = Greeting::decode(private_data);
+        }
+        let sides = [&mut search.asked, &mut search.accepted];
+        let Some(side) = sides.into_iter().flatten().find(|side| side.handle == handle) else {
+            return Then::Nothing;
+        };
+        side.is_established = true;
+        let wanted = search.wanted;
+        let greeting = side.greeting.filter(|greeting| wanted.expected.fits(greeting));
+        let Some(greeting) = greeting else {
+            book.abandon(engine, now, number);
+            self.seek_again(&mut book, now, number, wanted);
+            return Then::Nothing;
+        };
+        let Some(ends) = search.ends() else { return Then::Nothing };
+        let (source, is_accepted) = (Arc::clone(&entry.source), search.accepted.is_some());
+        entry.phase = Phase::Connected { ends, greeting, wanted };
+        source.set_ends(ends);
+        let queue_pair = source.queue_pair();
+        be_patient(engine, ends, &queue_pair.attributes(), &greeting);
+        if is_accepted && queue_pair.state() == QueuePairState::ReadyToReceive {
+            queue_pair.on_communication_established();
+        }
+        // What the peer has asked for beside the one that is there now.
+        book.refuse_held(engine, Refusal::Another, |held| {
+            held.greeting.destination.number == number && held.greeting.source == greeting.source
+        });
+        Then::Pull(source)
+    }
+
+    /// A connection is over, or there will be none.
+    fn on_closed(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        handle: ConnectionHandle,
+        reason: Closed,
+    ) -> Then {
+        let mut book = self.book();
+        book.held.retain(|held| held.handle != handle);
+        let Some(number) = book.connections.remove(&handle) else { return Then::Nothing };
+        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let source = Arc::clone(&entry.source);
+        match &mut entry.phase {
+            Phase::Seeking(search) => {
+                let is_it = |side: &mut Side| side.handle == handle;
+                let was_asked = search.asked.take_if(is_it).is_some();
+                let was_accepted = search.accepted.take_if(is_it).is_some();
+                if was_asked || was_accepted {
+                    search.ask_at = now.after_ns(pause_ns(search.tries));
+                }
+                self.go_on(&mut book, engine, now, number)
+            }
+            Phase::Connected { ends, .. } => {
+                let others = [ends.sends, ends.receives];
+                entry.phase = Phase::Ended;
+                for other in others.into_iter().filter(|other| *other != handle) {
+                    book.connections.remove(&other);
+                    let _gone = engine.close(now, other, &[]);
+                }
+                source.clear_ends(true);
+                Then::Tell(source, ending_of(reason))
+            }
+            Phase::Open | Phase::Ended => Then::Nothing,
+        }
+    }
+
+    /// Asks again, gives up what has waited for too long, and finds out when that is to be done next.
+    fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
+        self.due_ns.store(u64::MAX, Ordering::Relaxed);
+        let numbers: Vec<u32> = {
+            let book = self.book();
+            let seeking = book.entries.iter().filter(|(_, entry)| entry.is_seeking());
+            seeking.map(|(number, _)| *number).collect()
+        };
+        for number in numbers {
+            let then = {
+                let mut book = self.book();
+                match self.give_up(&mut book, engine, now, number) {
+                    Then::Nothing => self.go_on(&mut book, engine, now, number),
+                    then => then,
+                }
+            };
+            Self::finish(engine, memory, now, then);
+        }
+    }
+
+    //= protocol.md: verbs.7
+    /// Ends the search for a peer to whom work was to go, if that has lasted for too long.
+    fn give_up(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
+        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let source = Arc::clone(&entry.source);
+        let (true, Some(since)) = (entry.is_seeking(), source.waits_since()) else {
+            return Then::Nothing;
+        };
+        let until = since.after_ns(silence_ns(&source.queue_pair().attributes()));
+        if until > now {
+            self.look_at(until);
+            return Then::Nothing;
+        }
+        book.abandon(engine, now, number);
+        if let Some(entry) = book.entries.get_mut(&number) {
+            entry.phase = Phase::Ended;
+        }
+        source.clear_ends(true);
+        Then::Tell(source, Ending::Unreachable)
+    }
+
+    /// Does what is to be done when nobody is at the book.
+    fn finish(engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Tell(source, ending) => source.queue_pair().on_ended(ending),
+            Then::Pull(source) => {
+                // Sends that wait are asked for again in this turn anyway; receives may be many.
+                while source.pull(engine, memory, now, PULLED_AT_ONCE).rest == Rest::More {}
+            }
+        }
+    }
+}
+
+impl Book {
+    /// A queue pair has no connections any more, and wants none.
+    fn abandon(&mut self, engine: &mut Engine, now: Instant, number: u32) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        entry.source.clear_ends(false);
+        let handles: Vec<ConnectionHandle> = match &entry.phase {
+            Phase::Open | Phase::Ended => Vec::new(),
+            Phase::Seeking(Search { asked, accepted, .. }) => {
+                [asked, accepted].into_iter().flatten().map(|side| side.handle).collect()
+            }
+            Phase::Connected { ends, .. } if ends.sends == ends.receives => vec![ends.sends],
+            Phase::Connected { ends, .. } => vec![ends.sends, ends.receives],
+        };
+        entry.phase = Phase::Open;
+        for handle in handles {
+            self.connections.remove(&handle);
+            // It may have ended by itself.
+            let _gone = engine.close(now, handle, &[]);
+        }
+    }
+
+    /// Refuses requests that wait.
+    fn refuse_held(
+        &mut self,
+        engine: &mut Engine,
+        refusal: Refusal,
+        is_refused: impl Fn(&Held) -> bool,
+    ) {
+        self.held.retain(|held| {
+            let is_refused = is_refused(held);
+            if is_refused {
+                let _gone = engine.reject(held.handle, &refusal.encode());
+            }
+            !is_refused
+        });
+    }
+}
+
+impl Entry {
+    const fn is_seeking(&self) -> bool {
+        matches!(self.phase, Phase::Seeking(_))
+    }
+}
+
+impl Search {
+    /// The connections, when all are there.
+    fn ends(&self) -> Option<Ends> {
+        let there = |side: &Option<Side>| {
+            side.as_ref().filter(|side| side.is_established).map(|side| side.handle)
+        };
+        let (asked, accepted) = (there(&self.asked), there(&self.accepted));
+        if self.wanted.expected.is_own_peer() {
+            let (sends, receives) = asked.zip(accepted)?;
+            return Some(Ends { sends, receives });
+        }
+        asked.or(accepted).map(|both| Ends { sends: both, receives: both })
+    }
+}
+
+/// What is told to the peer.
+fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) -> Greeting {
+    Greeting {
+        kind: expected.kind,
+        not_ready_timer: attributes.not_ready_timer & 31,
+        life,
+        destination: expected.peer,
+        source: expected.own,
+        receive_psn: expected.receive_psn,
+        send_psn: expected.send_psn,
+    }
+}
+
+/// What a connection of a queue pair has of its own. Patience is known when the queue pair is ready to send.
+fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes) -> Terms {
+    let receives = queue_pair.limits().receives.max(1);
+    Terms {
+        queue_pair: true,
+        grants: Grants {
+            read_depth: Some(attributes.peer_reads_max.into()),
+            receives: Some(receives),
+            silence_ns: Some(SEARCH_NS),
+            ..Grants::default()
+        },
+        shared_receives: queue_pair.shared_receives().cloned(),
+        not_ready_ns: None,
+    }
+}
+
+/// A connection that is there waits as long as the program has said.
+fn be_patient(engine: &mut Engine, ends: Ends, attributes: &QueuePairAttributes, peer: &Greeting) {
+    let not_ready_ns = match peer.kind {
+        // Nobody tells the program of an unreliable connection.
+        QueuePairType::Unreliable => None,
+        _ => not_ready_ns(attributes, peer.not_ready_timer),
+    };
+    for handle in [ends.sends, ends.receives] {
+        // It may have ended in this turn.
+        let _gone = engine.set_patience(handle, silence_ns(attributes), not_ready_ns);
+    }
+}
+
+/// What the end of a connection means to its queue pair.
+const fn ending_of(reason: Closed) -> Ending {
+    match reason {
+        Closed::ByPeer | Closed::Here => Ending::ByPeer,
+        Closed::PeerMisbehaved(_) => Ending::PeerMisbehaved,
+        Closed::PeerRefused(_) | Closed::LocalMemory | Closed::OperationFailed => {
+            Ending::OperationFailed
+        }
+        Closed::Overrun => Ending::Overrun,
+        _ => Ending::Unreachable,
+    }
+}
+
+/// Pause before a peer is asked again that did not want to, or was not there.
+fn pause_ns(tries: u32) -> u64 {
+    (RETRY_NS << tries.min(5)).min(RETRY_NS_MAX)
+}
+
+/// What the runtime calls.
+pub(crate) struct DeskHooks(pub(crate) Arc<Desk>);
+
+impl Hooks for DeskHooks {
+    fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
+        let desk = &self.0;
+        let then = match event {
+            Event::Requested { connection, service: SERVICE, peer, private_data } => {
+                desk.on_requested(engine, now, connection, peer, &private_data)
+            }
+            Event::Established { connection, private_data } => {
+                desk.on_established(engine, now, connection, &private_data)
+            }
+            Event::Closed { connection, reason, .. } => {
+                desk.on_closed(engine, now, connection, reason)
+            }
+            _ => Then::Nothing,
+        };
+        Desk::finish(engine, memory, now, then);
+    }
+
+    fn due(&self) -> Instant {
+        Instant(self.0.due_ns.load(Ordering::Relaxed))
+    }
+
+    fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
+        self.0.look(engine, memory, now);
+    }
+
+    fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
+        for queue in queues {
+            self.0.registry.on_below_limit(queue);
+        }
+    }
+
+    fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
+        self.0.registry.on_completions(queues);
+    }
+}
+
+/// First pause before a peer is asked again; doubles.
+const RETRY_NS: u64 = 10_000_000;
+/// Longest pause.
+const RETRY_NS_MAX: u64 = 200_000_000;
+
+/// How long one attempt lasts if nobody answers: pauses between its frames grow, and the next begins with short ones.
+const SEARCH_NS: u64 = 2_000_000_000;
+
+/// Requests that wait for one queue pair: of the peer it is meant for, and of some that the program is to name later or
+/// has named before.
+const HELD_MAX: usize = 16;
+
+/// Work requests that are posted in one go when a queue pair is connected.
+const PULLED_AT_ONCE: u32 = 1024;

@@ -1,0 +1,295 @@
+//! What drives a device, once something is asked for that needs it: links, the engine, its threads.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use delivery::{Instant, LINKS_MAX, LinkId};
+use engine::{Engine, EngineConfig};
+use link::{
+    Capture, CaptureClock, ClaimedSlot, Fault, FaultConfig, Link, ShmLink, Slots, UdpConfig,
+};
+use links::Opener;
+use mem::{MemoryAccess, TableLimits};
+use runtime::{Forked, Interest, Runtime, RuntimeConfig};
+use semantics::SharedReceives;
+use wire_edge::{PeerAddr, QueuePairNumber};
+
+use super::addresses::Places;
+use super::desk::{Desk, DeskHooks, Wanted};
+use super::greeting::{Place, SERVICE};
+use super::meeting::Expected;
+use super::numbers::Numbers;
+use super::wire::Source;
+use crate::attributes::{Gid, QueuePairState, QueuePairType};
+use crate::error::Error;
+use crate::registry::Registry;
+use crate::settings::{Faults, Settings};
+
+/// A device that is driven.
+pub(crate) struct Instance {
+    runtime: Runtime,
+    /// Its addresses; the link of each has the number of its place.
+    places: Places,
+    slots: Slots,
+    numbers: Mutex<Numbers>,
+    desk: Arc<Desk>,
+}
+
+impl Instance {
+    /// Claims a slot, opens the links and starts the threads.
+    pub(crate) fn start(
+        settings: &Settings,
+        places: Places,
+        registry: &Arc<Registry>,
+    ) -> Result<Arc<Self>, Error> {
+        let slots = match settings.slot_base {
+            None => Slots::default(),
+            Some(port) => Slots::new(port).ok_or_else(|| {
+                Error::Invalid(format!("ETHERNOT_SLOT_BASE: {port} is not from 1 to {}", 0xf000))
+            })?,
+        };
+        let udp = UdpConfig::default();
+        let ips: Vec<IpAddr> = places.addresses.iter().map(|address| address.ip).collect();
+        let claimed = slots.claim(&ips, random() as u16, &udp).map_err(failed)?;
+        let ClaimedSlot { slot, links } = claimed;
+        let mut wrapping = Wrapping::new(settings);
+        let mut all = Vec::new();
+        for link in links {
+            all.push(wrapping.wrap(Box::new(link))?);
+        }
+        let opener = Opener { udp, port: 0 };
+        for spec in &places.others {
+            all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
+        }
+        // Frames are not lost in memory, so faults are for links beside it; by default there is no way around them.
+        let shares_memory =
+            places.shares_memory && (!settings.links.is_empty() || !settings.faults.is_any());
+        if shares_memory {
+            match ShmLink::open() {
+                Ok(link) => all.push(wrapping.capture(Box::new(link))?),
+                Err(error) if !settings.links.is_empty() => return Err(failed(error)),
+                // A host that has none of it does with what else there is.
+                Err(_) => {}
+            }
+        }
+        if all.len() > LINKS_MAX {
+            return Err(Error::Invalid(format!("{} links are more than {LINKS_MAX}", all.len())));
+        }
+        let desk = Arc::new(Desk::new(registry));
+        let hooks = Box::new(DeskHooks(Arc::clone(&desk)));
+        let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
+        runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
+        let numbers = Mutex::new(Numbers::new(slot, random() as u16));
+        Ok(Arc::new(Self { runtime, places, slots, numbers, desk }))
+    }
+
+    pub(crate) const fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    pub(crate) const fn places(&self) -> &Places {
+        &self.places
+    }
+
+    pub(crate) const fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    /// The numbers of queue pairs.
+    pub(crate) fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is the process that has made it.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.runtime.check_process().map_err(forked)
+    }
+
+    /// Does something at the desk, inside the engine.
+    pub(crate) fn at_desk<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Desk, &mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        let desk = Arc::clone(&self.desk);
+        let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
+            work(&desk, engine, memory, now)
+        };
+        self.runtime.control(work).map_err(forked)
+    }
+
+    /// Whom a queue pair looks for, as its attributes say.
+    pub(crate) fn wanted(&self, source: &Source) -> Result<Wanted, Error> {
+        let queue_pair = source.queue_pair();
+        let attributes = queue_pair.attributes();
+        let index = attributes.path.source_index;
+        let gids = self.places.gids();
+        let own = gids.get(usize::from(index)).ok_or_else(|| {
+            Error::Invalid(format!("there is no GID {index}: the port has {}", gids.len()))
+        })?;
+        let peer_gid = attributes.path.gid;
+        if !attributes.path.is_global || peer_gid.is_group() || peer_gid == Gid::default() {
+            let what = "a queue pair is connected by the GID of its peer";
+            return Err(Error::Invalid(what.into()));
+        }
+        let is_sending = queue_pair.state() == QueuePairState::ReadyToSend;
+        let expected = Expected {
+            kind: queue_pair.service(),
+            own: Place { number: queue_pair.number(), gid: own.gid },
+            peer: Place { number: attributes.destination, gid: peer_gid },
+            receive_psn: attributes.receive_psn,
+            send_psn: is_sending.then_some(attributes.send_psn),
+        };
+        debug_assert!(expected.kind != QueuePairType::Datagram, "those have no peer");
+        Ok(Wanted { expected, path: self.path_to(index.into(), expected.peer) })
+    }
+
+    /// The link and the address by which a queue pair is asked for.
+    fn path_to(&self, index: usize, peer: Place) -> Option<(LinkId, PeerAddr)> {
+        let number = QueuePairNumber::new(peer.number)?;
+        let number = QueuePairNumber::at(number.slot(), number.index())?;
+        let ip = peer.gid.address();
+        let is_alike = |address: &IpAddr| address.is_ipv4() == ip.is_ipv4();
+        let ips = || self.places.addresses.iter().map(|address| address.ip);
+        let own = ips().nth(index).filter(is_alike).map(|_| index);
+        let link = own.or_else(|| ips().position(|address| is_alike(&address)))?;
+        Some((LinkId(link as u8), PeerAddr::from(self.slots.address_of(ip, number))))
+    }
+
+    /// Receives were posted that connections wait for.
+    pub(crate) fn receives_posted(&self, receives: &Arc<SharedReceives>) {
+        let receives = Arc::clone(receives);
+        let go_on = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
+            engine.on_receives_posted(now, memory, &receives);
+        };
+        // In a forked child nobody waits.
+        let _forked = self.runtime.control(go_on);
+    }
+
+    /// See [`SharedReceives::arm_limit`].
+    pub(crate) fn arm_limit(
+        &self,
+        receives: &Arc<SharedReceives>,
+        limit: u32,
+    ) -> Result<bool, Error> {
+        let receives = Arc::clone(receives);
+        self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
+    }
+
+    /// Waits until `ready`.
+    pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
+        // In a forked child nothing comes.
+        let _forked = self.runtime.wait(Interest::News, None, || ready().then_some(()));
+    }
+}
+
+/// What is put around links.
+struct Wrapping<'a> {
+    faults: Faults,
+    pcap: Option<&'a Path>,
+    /// Links so far.
+    count: usize,
+}
+
+impl<'a> Wrapping<'a> {
+    fn new(settings: &'a Settings) -> Self {
+        Self { faults: settings.faults, pcap: settings.pcap.as_deref(), count: 0 }
+    }
+
+    /// A link that misbehaves as asked for, and is captured as it then is.
+    fn wrap(&mut self, link: Box<dyn Link>) -> Result<Box<dyn Link>, Error> {
+        if !self.faults.is_any() {
+            return self.capture(link);
+        }
+        let config = FaultConfig {
+            seed: random(),
+            receive_loss: self.faults.loss,
+            duplication: self.faults.duplication,
+            reordering: self.faults.reordering,
+            ..FaultConfig::default()
+        };
+        self.capture(Box::new(Fault::new(link, config).map_err(failed)?))
+    }
+
+    fn capture(&mut self, link: Box<dyn Link>) -> Result<Box<dyn Link>, Error> {
+        let index = self.count;
+        self.count += 1;
+        let Some(path) = self.pcap else { return Ok(link) };
+        let path = capture_path(path, index);
+        Ok(Box::new(Capture::create(link, &path, CaptureClock::Wall).map_err(failed)?))
+    }
+}
+
+/// The file of a link: the first has the name that was asked for, in which `%p` is the number of the process, others
+/// have theirs behind it.
+fn capture_path(path: &Path, index: usize) -> PathBuf {
+    let name = path.to_string_lossy().replace("%p", &std::process::id().to_string());
+    if index == 0 {
+        return name.into();
+    }
+    match name.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')) {
+        Some((stem, extension)) => format!("{stem}-{index}.{extension}").into(),
+        None => format!("{name}-{index}").into(),
+    }
+}
+
+/// Of the runtime of a device.
+fn config() -> Result<RuntimeConfig, Error> {
+    let usual = RuntimeConfig::from_entropy().map_err(failed)?;
+    Ok(RuntimeConfig {
+        engine: EngineConfig {
+            requests_max: REQUESTS_MAX,
+            read_depth: READ_DEPTH.into(),
+            ..EngineConfig::default()
+        },
+        handles_max: 1,
+        submissions_max: 1,
+        regions: TableLimits { regions_max: TableLimits::REGIONS_MAX, domains_max: DOMAINS_MAX },
+        ..usual
+    })
+}
+
+/// A number that others do not guess often.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+/// Why a device does not start.
+pub(super) fn failed(error: impl std::error::Error) -> Error {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    Error::Failed(text)
+}
+
+pub(super) fn forked(error: Forked) -> Error {
+    Error::NoDevice(error.to_string())
+}
+
+/// Requests of peers that wait: all queue pairs of a device may be asked for by one host at a time, whose share is a
+/// quarter. They take memory while they are there.
+const REQUESTS_MAX: u32 = 4 * super::QUEUE_PAIRS_MAX;
+
+/// Reads and atomics that a peer may have under way.
+pub(super) const READ_DEPTH: u8 = 128;
+
+/// Protection domains.
+pub(super) const DOMAINS_MAX: u32 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_link_is_captured_in_a_file_of_its_own() {
+        let name = |path: &str, index| capture_path(Path::new(path), index).display().to_string();
+        assert_eq!(name("/tmp/a.pcapng", 0), "/tmp/a.pcapng");
+        assert_eq!(name("/tmp/a.pcapng", 2), "/tmp/a-2.pcapng");
+        assert_eq!(name("/tmp/x.y/a", 1), "/tmp/x.y/a-1");
+        assert_eq!(name("a%p", 0), format!("a{}", std::process::id()));
+    }
+}

@@ -1,0 +1,93 @@
+//! Times that programs of verbs set by codes.
+
+use crate::attributes::QueuePairAttributes;
+
+/// How long the peer may be silent while something is awaited, in nanoseconds: the time of one attempt for each that is
+/// allowed. An adapter counts the attempts of one packet; here loss is noticed by other means, and the time they would
+/// take together is what counts. It is bounded, for processes wait for processors and peers start late.
+pub(crate) fn silence_ns(attributes: &QueuePairAttributes) -> u64 {
+    if attributes.timeout == 0 {
+        return FOR_EVER_NS;
+    }
+    let attempt_ns = TIMEOUT_UNIT_NS << attributes.timeout.min(31);
+    let attempts = u64::from(attributes.retries.min(7)) + 1;
+    (attempt_ns * attempts).clamp(SILENCE_NS_MIN, SILENCE_NS_MAX)
+}
+
+/// How long work waits for a receive of the peer whose timer has this code, in nanoseconds; `None` for ever.
+pub(crate) fn not_ready_ns(attributes: &QueuePairAttributes, peer_timer: u8) -> Option<u64> {
+    if attributes.not_ready_retries >= 7 {
+        return None;
+    }
+    let pause_ns = timer_ns(peer_timer);
+    let pauses = u64::from(attributes.not_ready_retries) + 1;
+    Some((pause_ns * pauses).max(NOT_READY_NS_MIN))
+}
+
+/// The time that an RNR timer code stands for, in nanoseconds (IBA volume 1, table 45).
+fn timer_ns(code: u8) -> u64 {
+    let hundredths_ms: u64 = match code & 31 {
+        0 => 65_536,
+        code @ 1..=4 => u64::from(code),
+        // Each code is 2^k or 3 × 2^(k-1) hundredths.
+        code => {
+            let step = u32::from(code - 3) / 2;
+            if code % 2 == 1 { 3 << step } else { 4 << step }
+        }
+    };
+    hundredths_ms * 10_000
+}
+
+/// Unit of timeouts: 4.096 µs.
+const TIMEOUT_UNIT_NS: u64 = 4096;
+
+/// Shortest silence after which a peer counts as unreachable: some lost frames, and a process that waits for a
+/// processor that others have.
+const SILENCE_NS_MIN: u64 = 1_500_000_000;
+
+/// Longest: whoever asks for more, up to 19 hours, wants to see whether it works at all.
+const SILENCE_NS_MAX: u64 = 60_000_000_000;
+
+/// Without a timeout: a year.
+const FOR_EVER_NS: u64 = 365 * 86_400 * 1_000_000_000;
+
+/// Shortest time for a receive: the peer's process may have lost its processor.
+const NOT_READY_NS_MIN: u64 = 10_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timer_codes_stand_for_the_times_of_the_standard() {
+        // In hundredths of a millisecond, from code 1 on.
+        let table = [
+            1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+            2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152,
+        ];
+        assert_eq!(timer_ns(0), 655_360_000);
+        for (code, hundredths) in (1..).zip(table) {
+            assert_eq!(timer_ns(code), hundredths * 10_000, "code {code}");
+        }
+    }
+
+    #[test]
+    fn silence_is_all_attempts_together_within_bounds() {
+        let attributes =
+            |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
+        assert_eq!(silence_ns(&attributes(18, 1)), 2 * (4096 << 18));
+        assert_eq!(silence_ns(&attributes(14, 0)), SILENCE_NS_MIN);
+        assert_eq!(silence_ns(&attributes(31, 7)), SILENCE_NS_MAX);
+        assert_eq!(silence_ns(&attributes(0, 7)), FOR_EVER_NS);
+        assert_eq!(silence_ns(&attributes(255, 255)), SILENCE_NS_MAX);
+    }
+
+    #[test]
+    fn seven_retries_wait_for_a_receive_for_ever() {
+        let attributes =
+            |not_ready_retries| QueuePairAttributes { not_ready_retries, ..Default::default() };
+        assert_eq!(not_ready_ns(&attributes(7), 12), None);
+        assert_eq!(not_ready_ns(&attributes(6), 0), Some(7 * 655_360_000));
+        assert_eq!(not_ready_ns(&attributes(0), 1), Some(NOT_READY_NS_MIN));
+    }
+}

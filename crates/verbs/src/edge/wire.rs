@@ -1,0 +1,308 @@
+//! The wire of a reliable or unreliable connection: what a queue pair calls, and where the engine takes its work from.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use delivery::Instant;
+use engine::{ConnectionHandle, Engine};
+use mem::{MemoryAccess, ProtectionDomain};
+use runtime::{Bell, Posted, Rest, WorkSource};
+use semantics::Owner;
+
+use super::desk::Desk;
+use super::instance::Instance;
+use super::work::{Ends, Outcome, post_receive, post_send};
+use crate::Gid;
+use crate::error::Error;
+use crate::provider::{Ending, Wire};
+use crate::queue_pair::QueuePair;
+
+/// Where the engine takes the work of a queue pair from.
+pub(crate) struct Source {
+    queue_pair: Arc<QueuePair>,
+    domain: ProtectionDomain,
+    bell: Bell,
+    desk: Arc<Desk>,
+    /// Owners of the connections; [`NOBODY`] if there is none.
+    sends: AtomicU64,
+    receives: AtomicU64,
+    /// Since when there is work and nobody to whom it could go; [`NEVER`] if that is not so.
+    waits_since_ns: AtomicU64,
+    /// Its connection has ended, and there will be no other before it is in RESET again.
+    has_ended: AtomicBool,
+    /// The queue pair wants to know when nothing is under way any more.
+    is_draining: AtomicBool,
+}
+
+impl Source {
+    pub(crate) fn new(
+        queue_pair: &Arc<QueuePair>,
+        domain: ProtectionDomain,
+        desk: &Arc<Desk>,
+    ) -> Self {
+        Self {
+            queue_pair: Arc::clone(queue_pair),
+            domain,
+            bell: Bell::new(),
+            desk: Arc::clone(desk),
+            sends: AtomicU64::new(NOBODY),
+            receives: AtomicU64::new(NOBODY),
+            waits_since_ns: AtomicU64::new(NEVER),
+            has_ended: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+        }
+    }
+
+    /// Whose work it is.
+    pub(crate) const fn queue_pair(&self) -> &Arc<QueuePair> {
+        &self.queue_pair
+    }
+
+    /// What its connections reach.
+    pub(crate) const fn domain(&self) -> ProtectionDomain {
+        self.domain
+    }
+
+    /// It is connected.
+    pub(crate) fn set_ends(&self, ends: Ends) {
+        self.waits_since_ns.store(NEVER, Ordering::Relaxed);
+        self.has_ended.store(false, Ordering::Relaxed);
+        self.receives.store(ends.receives.owner().bits(), Ordering::Relaxed);
+        self.sends.store(ends.sends.owner().bits(), Ordering::Relaxed);
+    }
+
+    /// It is not, or no more; whether for good, as far as this life of the queue pair goes.
+    pub(crate) fn clear_ends(&self, has_ended: bool) {
+        self.sends.store(NOBODY, Ordering::Relaxed);
+        self.receives.store(NOBODY, Ordering::Relaxed);
+        self.waits_since_ns.store(NEVER, Ordering::Relaxed);
+        self.has_ended.store(has_ended, Ordering::Relaxed);
+    }
+
+    /// Since when work waits for a peer.
+    pub(crate) fn waits_since(&self) -> Option<Instant> {
+        let since_ns = self.waits_since_ns.load(Ordering::Relaxed);
+        (since_ns != NEVER).then_some(Instant(since_ns))
+    }
+
+    /// Has it asked whether work is still under way.
+    fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Posts receives, then sends.
+    pub(crate) fn pull(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        limit: u32,
+    ) -> Posted {
+        let (sends, receives) = (handle(&self.sends), handle(&self.receives));
+        let mut posted = Posted { count: 0, rest: Rest::Nothing };
+        if let Some(receives) = receives {
+            self.pull_receives(engine, memory, receives, limit, &mut posted);
+        }
+        match sends.zip(receives) {
+            Some((sends, receives)) => {
+                self.pull_sends(engine, memory, Ends { sends, receives }, limit, &mut posted);
+            }
+            None => self.wait_for_peer(now, &mut posted),
+        }
+        if self.is_draining.load(Ordering::Relaxed) {
+            self.end_draining(engine, sends, &mut posted);
+        }
+        posted
+    }
+
+    fn pull_receives(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        limit: u32,
+        posted: &mut Posted,
+    ) {
+        for _ in 0..limit {
+            let Some(receive) = self.queue_pair.next_receive() else { return };
+            match post_receive(engine, memory, handle, self.domain, &receive) {
+                Outcome::Posted => {}
+                Outcome::NoRoom => return posted.rest = Rest::Blocked,
+                Outcome::Over => return,
+            }
+            drop(receive);
+            self.queue_pair.receive_taken();
+            posted.count += 1;
+        }
+        posted.rest = Rest::More;
+    }
+
+    fn pull_sends(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        ends: Ends,
+        limit: u32,
+        posted: &mut Posted,
+    ) {
+        let window = WINDOW.saturating_sub(engine.outstanding(ends.sends));
+        for _ in 0..window.min(limit) {
+            let Some(send) = self.queue_pair.next_send() else { return };
+            match post_send(engine, memory, ends, self.domain, &send) {
+                Outcome::Posted => {}
+                Outcome::NoRoom => return posted.rest = Rest::Blocked,
+                Outcome::Over => return,
+            }
+            drop(send);
+            self.queue_pair.send_taken();
+            posted.count += 1;
+        }
+        if self.queue_pair.next_send().is_some() {
+            posted.rest = if window <= limit { Rest::Blocked } else { Rest::More };
+        }
+    }
+
+    /// There is nobody yet to whom work could go, or nobody any more.
+    #[cold]
+    fn wait_for_peer(&self, now: Instant, posted: &mut Posted) {
+        if self.queue_pair.next_send().is_none() {
+            return;
+        }
+        if self.has_ended.load(Ordering::Relaxed) {
+            return self.queue_pair.on_ended(Ending::Unreachable);
+        }
+        posted.rest = Rest::Blocked;
+        if self.waits_since().is_none() {
+            self.waits_since_ns.store(now.0, Ordering::Relaxed);
+            self.desk.look_soon(now);
+        }
+    }
+
+    #[cold]
+    fn end_draining(&self, engine: &Engine, sends: Option<ConnectionHandle>, posted: &mut Posted) {
+        if sends.is_some_and(|sends| engine.outstanding(sends) > 0) {
+            posted.rest = Rest::Blocked;
+            return;
+        }
+        if self.is_draining.swap(false, Ordering::Relaxed) {
+            self.queue_pair.on_drained();
+        }
+    }
+}
+
+impl WorkSource for Source {
+    fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue_pair.is_idle()
+    }
+
+    fn post(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        limit: u32,
+    ) -> Posted {
+        self.pull(engine, memory, now, limit)
+    }
+}
+
+/// What a queue pair calls.
+pub(crate) struct ConnectedWire {
+    instance: Arc<Instance>,
+    source: Arc<Source>,
+    /// The same, as the runtime knows it.
+    rung: Arc<dyn WorkSource>,
+}
+
+impl ConnectedWire {
+    pub(crate) fn new(instance: &Arc<Instance>, source: Source) -> Self {
+        let source = Arc::new(source);
+        let rung = Arc::clone(&source);
+        instance.desk().enter(&source);
+        Self { instance: Arc::clone(instance), source, rung }
+    }
+
+    fn number(&self) -> u32 {
+        self.source.queue_pair.number()
+    }
+
+    /// Has work looked for. In a forked child there is none.
+    fn look(&self) {
+        let _forked = self.instance.runtime().ring(&self.rung);
+    }
+}
+
+impl Wire for ConnectedWire {
+    fn open(&self) -> Result<(), Error> {
+        self.instance.check()
+    }
+
+    fn connect(&self) -> Result<(), Error> {
+        let number = self.number();
+        let wanted = self.instance.wanted(&self.source)?;
+        self.instance.at_desk(move |desk, engine, memory, now| {
+            desk.seek(engine, memory, now, number, wanted);
+        })
+    }
+
+    fn update(&self) -> Result<(), Error> {
+        let number = self.number();
+        self.instance.at_desk(move |desk, engine, _, now| desk.update(engine, now, number))
+    }
+
+    fn ring(&self) {
+        self.look();
+    }
+
+    fn receives(&self) {
+        self.look();
+    }
+
+    fn drain(&self) {
+        self.source.drain();
+        self.look();
+    }
+
+    fn close(&self) {
+        let number = self.number();
+        let close = move |desk: &Desk, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
+            desk.close(engine, now, number);
+        };
+        // In a forked child there is nothing to close.
+        let _forked = self.instance.at_desk(close);
+    }
+
+    fn set_membership(&self, _group: Gid, _is_member: bool) -> Result<(), Error> {
+        Err(Error::Invalid("only datagram queue pairs are in groups".into()))
+    }
+}
+
+impl Drop for ConnectedWire {
+    fn drop(&mut self) {
+        let number = self.number();
+        let leave = move |desk: &Desk, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
+            desk.leave(engine, now, number);
+        };
+        // In a forked child there is nothing to leave.
+        let _forked = self.instance.at_desk(leave);
+    }
+}
+
+/// The connection of an owner, if it is one.
+fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
+    let bits = owner.load(Ordering::Relaxed);
+    (bits != NOBODY).then(|| ConnectionHandle::of(Owner::new(bits as u32, (bits >> 32) as u32)))
+}
+
+/// Work requests of a queue pair under way in the engine: the ring of the queue pair is the queue. 32 queue pairs fill
+/// the records of an endpoint.
+const WINDOW: u32 = 256;
+
+/// The owner of no connection.
+const NOBODY: u64 = u64::MAX;
+
+const NEVER: u64 = u64::MAX;
