@@ -13,6 +13,7 @@ use semantics::{CompletionQueue, SharedReceives};
 use wire_edge::PeerAddr;
 
 use super::greeting::{Greeting, Refusal, SERVICE};
+use super::manager::Clerk;
 use super::meeting::{Expected, Judgement, WAIT_NS};
 use super::patience::{not_ready_ns, silence_ns};
 use super::wire::Source;
@@ -609,11 +610,14 @@ fn pause_ns(tries: u32) -> u64 {
 }
 
 /// What the runtime calls.
-pub(crate) struct DeskHooks(pub(crate) Arc<Desk>);
+pub(crate) struct DeskHooks(pub(crate) Arc<Desk>, pub(crate) Arc<Clerk>);
 
 impl Hooks for DeskHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         let desk = &self.0;
+        if self.1.on_event(engine, now, &event) {
+            return;
+        }
         let then = match event {
             Event::Requested { connection, service: SERVICE, peer, private_data } => {
                 desk.on_requested(engine, now, connection, peer, &private_data)
@@ -630,11 +634,14 @@ impl Hooks for DeskHooks {
     }
 
     fn due(&self) -> Instant {
-        Instant(self.0.due_ns.load(Ordering::Relaxed))
+        Instant(self.0.due_ns.load(Ordering::Relaxed)).min(self.1.due())
     }
 
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
-        self.0.look(engine, memory, now);
+        if Instant(self.0.due_ns.load(Ordering::Relaxed)) <= now {
+            self.0.look(engine, memory, now);
+        }
+        self.1.on_due(engine, now);
     }
 
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {

@@ -19,6 +19,7 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 use super::addresses::Places;
 use super::desk::{Desk, DeskHooks, Wanted};
 use super::greeting::{Place, SERVICE};
+use super::manager::{self, Clerk};
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::wire::Source;
@@ -35,6 +36,7 @@ pub(crate) struct Instance {
     slots: Slots,
     numbers: Mutex<Numbers>,
     desk: Arc<Desk>,
+    clerk: Arc<Clerk>,
 }
 
 impl Instance {
@@ -78,11 +80,18 @@ impl Instance {
             return Err(Error::Invalid(format!("{} links are more than {LINKS_MAX}", all.len())));
         }
         let desk = Arc::new(Desk::new(registry));
-        let hooks = Box::new(DeskHooks(Arc::clone(&desk)));
+        let clerk = Clerk::new();
+        let hooks = Box::new(DeskHooks(Arc::clone(&desk), Arc::clone(&clerk)));
         let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
-        runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
+        let listen = |engine: &mut Engine, _: &MemoryAccess<'_>, _: Instant| {
+            engine.listen(SERVICE);
+            engine.listen(manager::SERVICE);
+        };
+        runtime.control(listen).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
-        Ok(Arc::new(Self { runtime, places, slots, numbers, desk }))
+        let made = Arc::new(Self { runtime, places, slots, numbers, desk, clerk });
+        made.clerk.settle(&made);
+        Ok(made)
     }
 
     pub(crate) const fn runtime(&self) -> &Runtime {
@@ -95,6 +104,10 @@ impl Instance {
 
     pub(crate) const fn desk(&self) -> &Arc<Desk> {
         &self.desk
+    }
+
+    pub(crate) const fn clerk(&self) -> &Arc<Clerk> {
+        &self.clerk
     }
 
     /// The numbers of queue pairs.
