@@ -5,6 +5,7 @@
 mod acceptance;
 mod deny;
 mod fuzz;
+mod libraries;
 mod loom;
 mod miri;
 mod python;
@@ -30,6 +31,7 @@ usage: cargo xtask COMMAND
   fuzz --seconds N [TARGET...]
                              run every fuzz target in turn, or those named, N seconds in all
   deny                       check licences, known faults and sources of crates (needs cargo-deny)
+  libraries [--release]      build the C libraries that programs for RDMA load; prints their folder
   loom                       run the models of threads, in every interleaving
   miri                       interpret the tests of the crates that only compute (needs nightly)
   python                     build the Python package and run its tests, in a place of their own
@@ -55,6 +57,8 @@ enum XtaskError {
     Write { path: PathBuf, cause: std::io::Error },
     #[error("no package of this workspace builds `{program}`")]
     NotBuilt { program: String },
+    #[error("{path}, {what}", path = path.display())]
+    Names { path: PathBuf, what: String },
     #[error("{what}\n\n{USAGE}")]
     Usage { what: String },
 }
@@ -84,6 +88,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
         "acceptance" => acceptance::run(&Workspace::load()?, rest),
         "fuzz" => fuzz::run(&Workspace::load()?, rest),
         "deny" => Ok(outcome(deny::test()?)),
+        "libraries" => libraries::run(&Workspace::load()?, rest),
         "loom" => Ok(outcome(loom::test(&Workspace::load()?)?)),
         "miri" => miri::run(&Workspace::load()?),
         "python" => python::run(&Workspace::load()?),

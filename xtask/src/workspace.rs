@@ -122,7 +122,7 @@ pub(crate) fn cargo() -> Command {
 
 /// Root of the sources this program is run from: as cargo says, which may run a program that it built in
 /// a folder of another name; otherwise where it was built.
-fn source_root() -> PathBuf {
+pub(crate) fn source_root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     here.parent().unwrap_or(&here).to_path_buf()

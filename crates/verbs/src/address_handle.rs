@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use crate::attributes::{AddressVectorAttributes, Gid};
-use crate::device::check_port;
+use crate::device::{Context, check_port};
 use crate::error::Error;
 use crate::protection_domain::ProtectionDomain;
 use crate::uses::Uses;
@@ -66,7 +66,7 @@ impl AddressHandle {
 /// # Errors
 /// [`Error::Invalid`] if there is no route header, or it is that of no IP packet.
 pub fn answer_to(
-    domain: &ProtectionDomain,
+    context: &Context,
     port: u8,
     completion: &WorkCompletion,
     route_header: &[u8; 40],
@@ -77,7 +77,7 @@ pub fn answer_to(
     }
     let (source, destination) = addresses(route_header)
         .ok_or_else(|| Error::Invalid("the route header is that of no IP packet".into()))?;
-    let own = domain.context().gids()?.into_iter().find(|entry| entry.gid == destination);
+    let own = context.gids()?.into_iter().find(|entry| entry.gid == destination);
     let source_index = own.map_or(0, |entry| entry.index as u8);
     Ok(AddressVectorAttributes {
         gid: source,

@@ -20,6 +20,8 @@ const ROOMS: &[Room] = &[
     Room { name: "links", lean: Lean::Below, is_unsafe: false },
     // Only its file `registration.rs` is unsafe.
     Room { name: "verbs", lean: Lean::Below, is_unsafe: true },
+    // Structures and calls of C.
+    Room { name: "libibverbs-abi", lean: Lean::On(&["work", "verbs"]), is_unsafe: true },
     Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },
     // The simulator runs the engine itself, without the public API or any real link.
     Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },

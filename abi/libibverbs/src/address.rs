@@ -1,0 +1,196 @@
+//! Address handles, and groups.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use verbs::{AddressHandle, AddressVectorAttributes, Error, Gid, answer_to};
+
+use crate::completion::completion_of;
+use crate::device::of;
+use crate::failure::{code, invalid, number, pointer};
+use crate::layout::{
+    Aligned, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_pd, ibv_qp,
+    ibv_wc,
+};
+use crate::memory::{domain, handle};
+use crate::{port, shell};
+
+/// What is ours of an address handle.
+pub(crate) struct Address {
+    pub(crate) handle: Arc<AddressHandle>,
+}
+
+/// `ibv_create_ah`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_create_ah")]
+pub(crate) unsafe extern "C" fn ibv_create_ah(
+    pd: *mut ibv_pd,
+    attributes: *mut ibv_ah_attr,
+) -> *mut ibv_ah {
+    pointer("ibv_create_ah", || {
+        // SAFETY: as the caller says.
+        let Some(attributes) = (unsafe { attributes.as_ref() }) else {
+            return invalid("there is no address");
+        };
+        // SAFETY: as the caller says.
+        unsafe { create(pd, &of_c(attributes)) }
+    })
+}
+
+/// `ibv_create_ah_from_wc`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_create_ah_from_wc")]
+pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
+    pd: *mut ibv_pd,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    port: u8,
+) -> *mut ibv_ah {
+    pointer("ibv_create_ah_from_wc", || {
+        // SAFETY: as the caller says.
+        let context = unsafe { domain(pd) }?.protects.context();
+        // SAFETY: as the caller says.
+        let attributes = unsafe { answer(context, port, wc, grh) }?;
+        // SAFETY: as the caller says.
+        unsafe { create(pd, &attributes) }
+    })
+}
+
+/// `ibv_init_ah_from_wc`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_init_ah_from_wc")]
+pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
+    context: *mut ibv_context,
+    port: u8,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    into: *mut ibv_ah_attr,
+) -> c_int {
+    number("ibv_init_ah_from_wc", || {
+        // SAFETY: as the caller says.
+        let attributes = unsafe { answer(of(context)?, port, wc, grh) }?;
+        // SAFETY: as the caller says.
+        unsafe { port::write(into, &to_c(&attributes), size_of::<ibv_ah_attr>()) }.map(|()| 0)
+    })
+}
+
+/// `ibv_destroy_ah`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_destroy_ah")]
+pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    code("ibv_destroy_ah", || {
+        // SAFETY: as the caller says.
+        unsafe { shell::Address::ours(ah, "address handle") }?.handle.destroy()?;
+        // SAFETY: it was made so, and nobody uses it.
+        unsafe { shell::Address::free(ah) };
+        Ok(())
+    })
+}
+
+/// `ibv_attach_mcast`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_attach_mcast")]
+pub(crate) unsafe extern "C" fn ibv_attach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    _lid: u16,
+) -> c_int {
+    // SAFETY: as the caller says.
+    code("ibv_attach_mcast", || unsafe { set_membership(qp, gid, true) })
+}
+
+/// `ibv_detach_mcast`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_detach_mcast")]
+pub(crate) unsafe extern "C" fn ibv_detach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    _lid: u16,
+) -> c_int {
+    // SAFETY: as the caller says.
+    code("ibv_detach_mcast", || unsafe { set_membership(qp, gid, false) })
+}
+
+unsafe fn set_membership(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    is_member: bool,
+) -> Result<(), Error> {
+    // SAFETY: as the caller says.
+    let Some(gid) = (unsafe { gid.as_ref() }) else { return invalid("there is no group") };
+    // SAFETY: as the caller says.
+    unsafe { shell::pair(qp) }?.pair.set_membership(Gid(*gid), is_member)
+}
+
+unsafe fn create(pd: *mut ibv_pd, to: &AddressVectorAttributes) -> Result<*mut ibv_ah, Error> {
+    // SAFETY: as the caller says.
+    let made = unsafe { domain(pd) }?.protects.create_address_handle(to)?;
+    // SAFETY: as the caller says.
+    let context = unsafe { (*pd).context };
+    Ok(shell::Address::make(ibv_ah { context, pd, handle: handle() }, Address { handle: made }))
+}
+
+/// Where the answer to a datagram goes.
+unsafe fn answer(
+    context: &verbs::Context,
+    port: u8,
+    wc: *const ibv_wc,
+    grh: *const ibv_grh,
+) -> Result<AddressVectorAttributes, Error> {
+    // SAFETY: as the caller says.
+    let Some(wc) = (unsafe { wc.as_ref() }) else { return invalid("there is no completion") };
+    if grh.is_null() {
+        return invalid("there is no route header");
+    }
+    // SAFETY: as the caller says. It may lie anywhere in the program's memory.
+    let header = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
+    answer_to(context, port, &completion_of(wc), &header)
+}
+
+/// What a program says of a path.
+pub(crate) fn of_c(c: &ibv_ah_attr) -> AddressVectorAttributes {
+    AddressVectorAttributes {
+        gid: Gid(c.grh.dgid.0),
+        source_index: c.grh.sgid_index,
+        flow_label: c.grh.flow_label,
+        hop_limit: c.grh.hop_limit,
+        traffic_class: c.grh.traffic_class,
+        lid: c.dlid,
+        service_level: c.sl,
+        source_path_bits: c.src_path_bits,
+        rate: c.static_rate,
+        is_global: c.is_global != 0,
+        port: c.port_num,
+    }
+}
+
+/// The same the other way.
+pub(crate) fn to_c(path: &AddressVectorAttributes) -> ibv_ah_attr {
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: Aligned(path.gid.0),
+            flow_label: path.flow_label,
+            sgid_index: path.source_index,
+            hop_limit: path.hop_limit,
+            traffic_class: path.traffic_class,
+        },
+        dlid: path.lid,
+        sl: path.service_level,
+        src_path_bits: path.source_path_bits,
+        static_rate: path.rate,
+        is_global: u8::from(path.is_global),
+        port_num: path.port,
+    }
+}

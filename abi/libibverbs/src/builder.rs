@@ -1,0 +1,350 @@
+//! Work requests that programs put together by calls: `ibv_wr_start`, what there is to do, `ibv_wr_complete`.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::ptr;
+
+use verbs::{
+    AddressVector, Error, QueuePairType, ScatterGather, SendFlags, SendOpcode, SendRequest,
+};
+use work::PIECES_MAX;
+
+use crate::failure::{code, invalid, silent};
+use crate::layout::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
+use crate::pair::Pair;
+use crate::post::{INLINE_MAX, binding, destination, flags, pieces};
+use crate::shell;
+use crate::turn::Turn;
+
+/// What is put together, by one thread at a time.
+#[derive(Default)]
+pub(crate) struct Builder {
+    turn: Turn,
+    /// Of whose turn it is.
+    batch: UnsafeCell<Batch>,
+}
+
+/// Work requests with their pieces and bytes, in memory that is used again.
+#[derive(Default)]
+struct Batch {
+    requests: Vec<Request>,
+    pieces: Vec<ScatterGather>,
+    bytes: Vec<u8>,
+    /// The first error, of which the program learns at the end.
+    failure: Option<Error>,
+}
+
+struct Request {
+    id: u64,
+    opcode: SendOpcode,
+    flags: SendFlags,
+    pieces: Range<usize>,
+    inline: Option<Range<usize>>,
+    to: Option<AddressVector>,
+    /// The window that it binds, or null.
+    window: *mut ibv_mw,
+}
+
+/// What a queue pair of a service carries: bits of `ibv_qp_create_send_ops_flags`.
+pub(crate) const fn operations(service: QueuePairType) -> u64 {
+    match service {
+        QueuePairType::Reliable => 0x3ff,
+        // No reads and no atomics.
+        QueuePairType::Unreliable => 0x3ff & !(1 << 4 | 1 << 5 | 1 << 6),
+        // Sends, with an immediate or not.
+        QueuePairType::Datagram => 1 << 2 | 1 << 3,
+    }
+}
+
+/// The structure with functions for what the program will do.
+pub(crate) fn structure(base: ibv_qp, operations: u64) -> ibv_qp_ex {
+    let has = |bit: u32| operations & 1 << bit != 0;
+    let any = operations != 0;
+    ibv_qp_ex {
+        base,
+        comp_mask: 0,
+        wr_id: 0,
+        wr_flags: 0,
+        wr_atomic_cmp_swp: has(5).then_some(wr_atomic_cmp_swp as _),
+        wr_atomic_fetch_add: has(6).then_some(wr_atomic_fetch_add as _),
+        wr_bind_mw: has(8).then_some(wr_bind_mw as _),
+        wr_local_inv: has(7).then_some(wr_local_inv as _),
+        wr_rdma_read: has(4).then_some(wr_rdma_read as _),
+        wr_rdma_write: has(0).then_some(wr_rdma_write as _),
+        wr_rdma_write_imm: has(1).then_some(wr_rdma_write_imm as _),
+        wr_send: has(2).then_some(wr_send as _),
+        wr_send_imm: has(3).then_some(wr_send_imm as _),
+        wr_send_inv: has(9).then_some(wr_send_inv as _),
+        wr_send_tso: ptr::null(),
+        wr_set_ud_addr: any.then_some(wr_set_ud_addr as _),
+        wr_set_xrc_srqn: ptr::null(),
+        wr_set_inline_data: any.then_some(wr_set_inline_data as _),
+        wr_set_inline_data_list: any.then_some(wr_set_inline_data_list as _),
+        wr_set_sge: any.then_some(wr_set_sge as _),
+        wr_set_sge_list: any.then_some(wr_set_sge_list as _),
+        wr_start: any.then_some(wr_start as _),
+        wr_complete: any.then_some(wr_complete as _),
+        wr_abort: any.then_some(wr_abort as _),
+        wr_atomic_write: ptr::null(),
+        wr_flush: ptr::null(),
+    }
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.pieces.clear();
+        self.bytes.clear();
+        self.failure = None;
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+    }
+
+    fn last(&mut self) -> Result<&mut Request, Error> {
+        let nothing = || Error::Invalid("there is no work request to add to".into());
+        self.requests.last_mut().ok_or_else(nothing)
+    }
+
+    fn set_pieces(&mut self, pieces: &[ScatterGather]) -> Result<(), Error> {
+        let start = self.pieces.len();
+        self.last()?.pieces = start..start + pieces.len();
+        self.pieces.extend_from_slice(pieces);
+        Ok(())
+    }
+
+    /// Begins the bytes of the last work request.
+    fn begin_inline(&mut self) -> Result<(), Error> {
+        let start = self.bytes.len();
+        self.last()?.inline = Some(start..start);
+        Ok(())
+    }
+
+    /// Adds to them.
+    ///
+    /// # Safety
+    /// There are as many.
+    unsafe fn add_inline(&mut self, from: *const u8, length: usize) -> Result<(), Error> {
+        let end = self.bytes.len();
+        let Some(inline) = &mut self.last()?.inline else {
+            return invalid("no inline bytes were begun");
+        };
+        if length > INLINE_MAX || end + length - inline.start > INLINE_MAX {
+            return invalid("more inline bytes than there is room for");
+        }
+        inline.end = end + length;
+        if length > 0 {
+            // SAFETY: as the caller says.
+            self.bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, length) });
+        }
+        Ok(())
+    }
+
+    /// Posts all of them, or none.
+    fn post(&self, pair: &Pair) -> Result<(), Error> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let mut posting = pair.pair.begin_sends()?;
+        for request in &self.requests {
+            posting.add(&SendRequest {
+                id: request.id,
+                opcode: request.opcode,
+                flags: request.flags,
+                pieces: self.pieces.get(request.pieces.clone()).unwrap_or_default(),
+                inline: request.inline.clone().and_then(|range| self.bytes.get(range)),
+                to: request.to,
+            })?;
+        }
+        for request in self.requests.iter().filter(|request| !request.window.is_null()) {
+            // SAFETY: the window was one when the work request was made, in this turn.
+            unsafe { shell::Window::ours(request.window, "memory window") }?
+                .window
+                .on_posted(&request.opcode);
+        }
+        posting.post();
+        Ok(())
+    }
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: as the caller says.
+    silent("ibv_wr_start", (), || unsafe {
+        let builder = builder(qp)?.1;
+        builder.turn.take();
+        // It is our turn now.
+        (*builder.batch.get()).clear();
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: as the caller says; it is the turn of whoever has begun.
+    code("ibv_wr_complete", || unsafe {
+        let (pair, builder) = builder(qp)?;
+        let posted = (*builder.batch.get()).post(pair);
+        builder.turn.give_back();
+        posted
+    })
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: as the caller says.
+    silent("ibv_wr_abort", (), || unsafe {
+        builder(qp)?.1.turn.give_back();
+        Ok(())
+    });
+}
+
+unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a Pair, &'a Builder), Error> {
+    // SAFETY: as the caller says.
+    let pair = unsafe { shell::Pair::ours(qp, "queue pair") }?;
+    match &pair.builder {
+        Some(builder) => Ok((pair, builder)),
+        None => invalid("the queue pair was made without such work requests"),
+    }
+}
+
+/// Does something to what is put together. What fails is told at the end.
+///
+/// # Safety
+/// It is the turn of the program, which has called `ibv_wr_start`.
+unsafe fn with(qp: *mut ibv_qp_ex, change: impl FnOnce(&Pair, &mut Batch) -> Result<(), Error>) {
+    silent("ibv_wr", (), || {
+        // SAFETY: as the caller says.
+        let (pair, builder) = unsafe { builder(qp) }?;
+        // SAFETY: as the caller says.
+        let batch = unsafe { &mut *builder.batch.get() };
+        if let Err(error) = change(pair, batch) {
+            batch.fail(error);
+        }
+        Ok(())
+    });
+}
+
+/// Begins a work request.
+///
+/// # Safety
+/// As for [`with`].
+unsafe fn begin(qp: *mut ibv_qp_ex, opcode: SendOpcode, window: *mut ibv_mw) {
+    // SAFETY: as the caller says; the identification and the flags are the program's, set before each call.
+    unsafe {
+        with(qp, |_, batch| {
+            let (id, flags) = ((*qp).wr_id, flags((*qp).wr_flags));
+            batch.requests.push(Request {
+                id,
+                opcode,
+                flags,
+                pieces: 0..0,
+                inline: None,
+                to: None,
+                window,
+            });
+            Ok(())
+        });
+    }
+}
+
+/// Makes the functions that begin a work request.
+macro_rules! beginnings {
+    ($($name:ident($($argument:ident: $kind:ty),*) => $opcode:expr;)*) => {$(
+        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $kind)*) {
+            // SAFETY: as the caller says.
+            unsafe { begin(qp, $opcode, ptr::null_mut()) };
+        }
+    )*};
+}
+
+beginnings! {
+    wr_atomic_cmp_swp(key: u32, address: u64, compare: u64, swap: u64) =>
+        SendOpcode::CompareSwap { address, key, compare, swap };
+    wr_atomic_fetch_add(key: u32, address: u64, operand: u64) => SendOpcode::FetchAdd { address, key, operand };
+    wr_local_inv(key: u32) => SendOpcode::LocalInvalidate { key };
+    wr_rdma_read(key: u32, address: u64) => SendOpcode::Read { address, key };
+    wr_rdma_write(key: u32, address: u64) => SendOpcode::Write { address, key, immediate: None };
+    wr_rdma_write_imm(key: u32, address: u64, immediate: u32) =>
+        SendOpcode::Write { address, key, immediate: Some(immediate) };
+    wr_send() => SendOpcode::Send { immediate: None };
+    wr_send_imm(immediate: u32) => SendOpcode::Send { immediate: Some(immediate) };
+    wr_send_inv(key: u32) => SendOpcode::SendInvalidate { key };
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    key: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    let mut opcode = None;
+    // SAFETY: as the caller says.
+    unsafe {
+        with(qp, |pair, _| {
+            let Some(info) = info.as_ref() else { return invalid("bound to what?") };
+            opcode = Some(binding(pair, mw, info, Some(key))?);
+            Ok(())
+        });
+        if let Some(opcode) = opcode {
+            begin(qp, opcode, mw);
+        }
+    }
+}
+
+unsafe extern "C" fn wr_set_ud_addr(
+    qp: *mut ibv_qp_ex,
+    ah: *mut ibv_ah,
+    number: u32,
+    queue_key: u32,
+) {
+    // SAFETY: as the caller says.
+    unsafe {
+        with(qp, |pair, batch| {
+            batch.last()?.to = destination(pair, ah, number, queue_key)?;
+            Ok(())
+        });
+    }
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, key: u32, address: u64, length: u32) {
+    // SAFETY: as the caller says.
+    unsafe { with(qp, |_, batch| batch.set_pieces(&[ScatterGather { address, length, key }])) };
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    // SAFETY: as the caller says.
+    unsafe {
+        with(qp, |_, batch| {
+            let count = c_int::try_from(count.min(PIECES_MAX + 1)).unwrap_or(c_int::MAX);
+            batch.set_pieces(pieces(list, count)?)
+        });
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, from: *mut c_void, length: usize) {
+    // SAFETY: as the caller says.
+    unsafe {
+        with(qp, |_, batch| {
+            batch.begin_inline()?;
+            batch.add_inline(from.cast(), length)
+        });
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
+    // SAFETY: as the caller says.
+    unsafe {
+        with(qp, |_, batch| {
+            batch.begin_inline()?;
+            for index in 0..count {
+                let buffer = &*list.add(index);
+                batch.add_inline(buffer.addr.cast(), buffer.length)?;
+            }
+            Ok(())
+        });
+    }
+}

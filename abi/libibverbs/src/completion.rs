@@ -1,0 +1,469 @@
+//! Completion channels and completion queues.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use verbs::{
+    Arm, CompletionChannel, CompletionOpcode, CompletionQueue, CompletionStatus, Error,
+    WorkCompletion,
+};
+
+use crate::device::of;
+use crate::failure::{code, invalid, number, pointer, silent, unsupported};
+use crate::layout::{
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
+};
+use crate::memory::handle;
+use crate::shell;
+use crate::turn::Turn;
+
+/// What is ours of a completion channel.
+pub(crate) struct Channel {
+    channel: Arc<CompletionChannel>,
+}
+
+/// What is ours of a completion queue.
+pub(crate) struct Completions {
+    pub(crate) queue: Arc<CompletionQueue>,
+    /// Who reads completions one by one, from `ibv_start_poll` to `ibv_end_poll`.
+    turn: Turn,
+    /// The completion that is read, of whose turn it is.
+    current: UnsafeCell<WorkCompletion>,
+}
+
+/// `ibv_create_comp_channel`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_create_comp_channel")]
+pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
+    pointer("ibv_create_comp_channel", || {
+        // SAFETY: as the caller says.
+        let channel = unsafe { of(context) }?.create_channel()?;
+        let fd = channel.descriptor().as_raw_fd();
+        Ok(shell::Channel::make(ibv_comp_channel { context, fd, refcnt: 0 }, Channel { channel }))
+    })
+}
+
+/// `ibv_destroy_comp_channel`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_destroy_comp_channel")]
+pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    code("ibv_destroy_comp_channel", || {
+        // SAFETY: as the caller says.
+        unsafe { shell::Channel::ours(channel, "completion channel") }?.channel.destroy()?;
+        // SAFETY: it was made so, and nobody uses it.
+        unsafe { shell::Channel::free(channel) };
+        Ok(())
+    })
+}
+
+/// `ibv_get_cq_event`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_get_cq_event")]
+pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    queue: *mut *mut ibv_cq,
+    queue_context: *mut *mut c_void,
+) -> c_int {
+    number("ibv_get_cq_event", || {
+        // SAFETY: as the caller says.
+        let channel = unsafe { shell::Channel::ours(channel, "completion channel") }?;
+        if queue.is_null() || queue_context.is_null() {
+            return invalid("there is no room for the event");
+        }
+        let found = channel.channel.get()?;
+        let cookie = found.user.load(Ordering::Acquire);
+        let found = ptr::with_exposed_provenance_mut::<ibv_cq>(cookie);
+        // SAFETY: a queue with an event that is not acknowledged stays; there is room, as the caller says.
+        unsafe {
+            *queue_context = (*found).cq_context;
+            *queue = found;
+        }
+        Ok(0)
+    })
+}
+
+/// `ibv_ack_cq_events`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_ack_cq_events")]
+pub(crate) unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: c_uint) {
+    silent("ibv_ack_cq_events", (), || {
+        // SAFETY: as the caller says.
+        unsafe { shell::completions(queue) }?.queue.acknowledge_events(events);
+        Ok(())
+    });
+}
+
+/// `ibv_create_cq`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_create_cq")]
+pub(crate) unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    entries: c_int,
+    queue_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> *mut ibv_cq {
+    pointer("ibv_create_cq", || {
+        let entries = u32::try_from(entries).unwrap_or(0);
+        let vector = u32::try_from(vector).unwrap_or(u32::MAX);
+        // SAFETY: as the caller says.
+        unsafe { create(context, entries, queue_context, channel, vector) }
+            .map(<*mut ibv_cq_ex>::cast)
+    })
+}
+
+/// `ibv_create_cq_ex`.
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    pointer("ibv_create_cq_ex", || {
+        // SAFETY: as the caller says.
+        let Some(init) = (unsafe { init.as_ref() }) else {
+            return invalid("there is nothing to make");
+        };
+        if init.comp_mask & !(INIT_FLAGS | INIT_PARENT_DOMAIN) != 0 {
+            return invalid("unknown attributes of a completion queue");
+        }
+        // A queue that may be overrun without notice would lose what it was told; that is not for a program to ask.
+        if init.comp_mask & INIT_FLAGS != 0 && init.flags & !SINGLE_THREADED != 0 {
+            return unsupported("such flags of a completion queue");
+        }
+        if init.wc_flags & !STANDARD_FIELDS != 0 {
+            return unsupported("such fields of completions");
+        }
+        // SAFETY: as the caller says.
+        unsafe { create(context, init.cqe, init.cq_context, init.channel, init.comp_vector) }
+    })
+}
+
+unsafe fn create(
+    context: *mut ibv_context,
+    entries: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: u32,
+) -> Result<*mut ibv_cq_ex, Error> {
+    // SAFETY: as the caller says.
+    let opened = unsafe { of(context) }?;
+    if vector >= VECTORS {
+        return invalid("there is one completion vector");
+    }
+    let events = if channel.is_null() {
+        None
+    } else {
+        // SAFETY: as the caller says.
+        Some(&unsafe { shell::Channel::ours(channel, "completion channel") }?.channel)
+    };
+    let queue = opened.create_completion_queue(entries, events)?;
+    let base = ibv_cq {
+        context,
+        channel,
+        cq_context,
+        handle: handle(),
+        cqe: c_int::try_from(queue.entries()).unwrap_or(c_int::MAX),
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        comp_events_completed: 0,
+        async_events_completed: 0,
+    };
+    let ours = Completions {
+        queue: Arc::clone(&queue),
+        turn: Turn::default(),
+        current: UnsafeCell::new(NO_COMPLETION),
+    };
+    let made = shell::Completions::make(structure(base), ours);
+    queue.user.store(made.expose_provenance(), Ordering::Release);
+    Ok(made)
+}
+
+fn structure(base: ibv_cq) -> ibv_cq_ex {
+    ibv_cq_ex {
+        base,
+        comp_mask: 0,
+        status: 0,
+        wr_id: 0,
+        start_poll: Some(start_poll),
+        next_poll: Some(next_poll),
+        end_poll: Some(end_poll),
+        read_opcode: Some(read_opcode),
+        read_vendor_err: Some(read_vendor_err),
+        read_byte_len: Some(read_byte_len),
+        read_imm_data: Some(read_imm_data),
+        read_qp_num: Some(read_qp_num),
+        read_src_qp: Some(read_src_qp),
+        read_wc_flags: Some(read_wc_flags),
+        read_slid: Some(read_slid),
+        read_sl: Some(read_sl),
+        read_dlid_path_bits: Some(read_dlid_path_bits),
+        read_completion_ts: None,
+        read_cvlan: None,
+        read_flow_tag: None,
+        read_tm_info: None,
+        read_completion_wallclock_ns: None,
+    }
+}
+
+/// `ibv_resize_cq`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_resize_cq")]
+pub(crate) unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, entries: c_int) -> c_int {
+    code("ibv_resize_cq", || {
+        // SAFETY: as the caller says.
+        let ours = &unsafe { shell::completions(queue) }?.queue;
+        ours.resize(u32::try_from(entries).unwrap_or(0))?;
+        // SAFETY: as the caller says.
+        unsafe { (*queue).cqe = c_int::try_from(ours.entries()).unwrap_or(c_int::MAX) };
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_cq`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_destroy_cq")]
+pub(crate) unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
+    code("ibv_destroy_cq", || {
+        // SAFETY: as the caller says.
+        unsafe { shell::completions(queue) }?.queue.destroy()?;
+        // SAFETY: it was made so, and nobody uses it.
+        unsafe { shell::Completions::free(queue.cast()) };
+        Ok(())
+    })
+}
+
+/// `ibv_req_notify_cq`.
+pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    code("ibv_req_notify_cq", || {
+        let what = if solicited_only == 0 { Arm::Next } else { Arm::Solicited };
+        // SAFETY: as the caller says.
+        unsafe { shell::completions(queue) }?.queue.arm(what)
+    })
+}
+
+/// `ibv_poll_cq`.
+pub(crate) unsafe extern "C" fn poll_cq(
+    queue: *mut ibv_cq,
+    max: c_int,
+    into: *mut ibv_wc,
+) -> c_int {
+    number("ibv_poll_cq", || {
+        // SAFETY: as the caller says.
+        let queue = &unsafe { shell::completions(queue) }?.queue;
+        let Ok(max) = usize::try_from(max) else { return invalid("less than no completions") };
+        if into.is_null() && max > 0 {
+            return invalid("there is no room for completions");
+        }
+        let mut found = [NO_COMPLETION; POLLED_AT_ONCE];
+        let mut total = 0;
+        while total < max {
+            let wanted = POLLED_AT_ONCE.min(max - total);
+            let Some(room) = found.get_mut(..wanted) else { break };
+            let count = queue.poll(room)?;
+            for (completion, place) in room.iter().take(count).zip(total..) {
+                // SAFETY: there is room for `max` of them.
+                unsafe { into.add(place).write(c_completion(completion)) };
+            }
+            total += count;
+            if count < wanted {
+                break;
+            }
+        }
+        Ok(c_int::try_from(total).unwrap_or(c_int::MAX))
+    })
+}
+
+unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int {
+    quietly(|| {
+        // SAFETY: as the caller says.
+        let ours = unsafe { shell::Completions::ours(queue, "completion queue") }?;
+        // SAFETY: as the caller says.
+        if unsafe { attributes.as_ref() }.is_some_and(|attributes| attributes.comp_mask != 0) {
+            return invalid("unknown attributes of a poll");
+        }
+        ours.turn.take();
+        // SAFETY: it is our turn.
+        let found = unsafe { advance(queue, ours) };
+        if !matches!(found, Ok(true)) {
+            // Who finds nothing does not end what has not begun.
+            ours.turn.give_back();
+        }
+        found
+    })
+}
+
+unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: as the caller says; it is the turn of whoever has begun.
+    quietly(|| unsafe { advance(queue, shell::Completions::ours(queue, "completion queue")?) })
+}
+
+unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
+    silent("ibv_end_poll", (), || {
+        // SAFETY: as the caller says.
+        unsafe { shell::Completions::ours(queue, "completion queue") }?.turn.give_back();
+        Ok(())
+    });
+}
+
+/// What a poll returns: 0 for a completion, `ENOENT` for none, or an error.
+fn quietly(poll: impl FnOnce() -> Result<bool, Error>) -> c_int {
+    let mut is_empty = false;
+    let failure = code("ibv_start_poll", || {
+        is_empty = !poll()?;
+        Ok(())
+    });
+    if failure == 0 && is_empty { libc::ENOENT } else { failure }
+}
+
+/// Takes the next completion.
+///
+/// # Safety
+/// It is the caller's turn.
+unsafe fn advance(queue: *mut ibv_cq_ex, ours: &Completions) -> Result<bool, Error> {
+    // SAFETY: as the caller says.
+    let current = unsafe { &mut *ours.current.get() };
+    if ours.queue.poll(std::slice::from_mut(current))? == 0 {
+        return Ok(false);
+    }
+    // SAFETY: as the caller says.
+    unsafe {
+        (*queue).status = current.status as c_int;
+        (*queue).wr_id = current.id;
+    }
+    Ok(true)
+}
+
+/// Makes functions that read a field of the completion at hand.
+macro_rules! readers {
+    ($($name:ident -> $kind:ty: $read:expr;)*) => {$(
+        unsafe extern "C" fn $name(queue: *mut ibv_cq_ex) -> $kind {
+            // SAFETY: as the caller says: a completion queue, between start and end of reading from it.
+            silent(stringify!($name), <$kind>::default(), || unsafe {
+                let ours = shell::Completions::ours(queue, "completion queue")?;
+                let read: fn(&WorkCompletion) -> $kind = $read;
+                Ok(read(&*ours.current.get()))
+            })
+        }
+    )*};
+}
+
+readers! {
+    read_opcode -> c_int: |completion| opcode_code(completion.opcode);
+    read_vendor_err -> u32: |_| 0;
+    read_byte_len -> u32: |completion| completion.bytes;
+    read_imm_data -> u32: immediate_or_key;
+    read_qp_num -> u32: |completion| completion.queue_pair;
+    read_src_qp -> u32: |completion| completion.source;
+    read_wc_flags -> c_uint: flags_of;
+    read_slid -> u32: |_| 0;
+    read_sl -> u8: |_| 0;
+    read_dlid_path_bits -> u8: |_| 0;
+}
+
+/// A completion as programs know it.
+#[inline]
+fn c_completion(completion: &WorkCompletion) -> ibv_wc {
+    ibv_wc {
+        wr_id: completion.id,
+        status: completion.status as c_int,
+        opcode: opcode_code(completion.opcode),
+        vendor_err: 0,
+        byte_len: completion.bytes,
+        imm_data: immediate_or_key(completion),
+        qp_num: completion.queue_pair,
+        src_qp: completion.source,
+        wc_flags: flags_of(completion),
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+/// What of a completion tells where an answer goes.
+pub(crate) fn completion_of(c: &ibv_wc) -> WorkCompletion {
+    WorkCompletion {
+        id: c.wr_id,
+        queue_pair: c.qp_num,
+        source: c.src_qp,
+        has_route_header: c.wc_flags & HAS_ROUTE_HEADER != 0,
+        ..NO_COMPLETION
+    }
+}
+
+fn immediate_or_key(completion: &WorkCompletion) -> u32 {
+    completion.immediate.or(completion.invalidated).unwrap_or(0)
+}
+
+fn flags_of(completion: &WorkCompletion) -> c_uint {
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    flag(completion.has_route_header, HAS_ROUTE_HEADER)
+        | flag(completion.immediate.is_some(), HAS_IMMEDIATE)
+        | flag(completion.invalidated.is_some(), HAS_INVALIDATED)
+}
+
+const fn opcode_code(opcode: CompletionOpcode) -> c_int {
+    match opcode {
+        CompletionOpcode::Send => 0,
+        CompletionOpcode::Write => 1,
+        CompletionOpcode::Read => 2,
+        CompletionOpcode::CompareSwap => 3,
+        CompletionOpcode::FetchAdd => 4,
+        CompletionOpcode::BindWindow => 5,
+        CompletionOpcode::LocalInvalidate => 6,
+        CompletionOpcode::Receive => 128,
+        CompletionOpcode::ReceiveOfWrite => 129,
+    }
+}
+
+const NO_COMPLETION: WorkCompletion = WorkCompletion {
+    id: 0,
+    status: CompletionStatus::Success,
+    opcode: CompletionOpcode::Send,
+    bytes: 0,
+    immediate: None,
+    invalidated: None,
+    queue_pair: 0,
+    source: 0,
+    has_route_header: false,
+};
+
+/// Completions that are taken at once: what programs ask for, 16 × 48 B on the stack.
+const POLLED_AT_ONCE: usize = 16;
+
+/// Completion vectors, of which there is no use here.
+pub(crate) const VECTORS: u32 = 1;
+
+/// `IBV_WC_GRH`, `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV`.
+const HAS_ROUTE_HEADER: c_uint = 1;
+const HAS_IMMEDIATE: c_uint = 1 << 1;
+const HAS_INVALIDATED: c_uint = 1 << 3;
+
+/// `IBV_CQ_INIT_ATTR_MASK_FLAGS` and `..._PD`.
+const INIT_FLAGS: u32 = 1;
+const INIT_PARENT_DOMAIN: u32 = 1 << 1;
+
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
+const SINGLE_THREADED: u32 = 1;
+
+/// `IBV_WC_STANDARD_FLAGS`: what completions tell of datagrams and messages.
+const STANDARD_FIELDS: u64 = 0x7f;

@@ -1,0 +1,318 @@
+//! Devices: the list of them, and opening one.
+
+use std::ffi::{c_char, c_int};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use verbs::{Error, LogLevel, Settings, sysfs};
+
+use crate::failure::{code, invalid, number, pointer, silent};
+use crate::layout::{ibv_context, ibv_device, verbs_context};
+use crate::operations;
+
+/// A device, as programs know it, and what is ours.
+#[repr(C)]
+pub(crate) struct Device {
+    c: ibv_device,
+    /// Vendors' libraries compare what stands here with their own drivers: it is none of them.
+    driver: *const u8,
+    index: usize,
+    opens: Arc<verbs::Device>,
+}
+
+/// An open device, as programs know it, and what is ours.
+#[repr(C)]
+pub(crate) struct Context {
+    c: verbs_context,
+    opened: Arc<verbs::Context>,
+    /// Kept open, as programs duplicate it.
+    command: File,
+}
+
+/// The devices of a process. A child that was forked makes its own.
+struct Devices {
+    process: u32,
+    devices: Vec<*mut Device>,
+}
+
+static DEVICES: AtomicPtr<Devices> = AtomicPtr::new(ptr::null_mut());
+
+/// What stands in the place of a driver's functions.
+static DRIVER: u8 = 0;
+
+/// `ibv_get_device_list`.
+///
+/// # Safety
+/// `count` is null or may be written to.
+#[unsafe(export_name = "ethernot_ibv_get_device_list")]
+pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    if !count.is_null() {
+        // SAFETY: as the caller says.
+        unsafe { *count = 0 };
+    }
+    pointer("ibv_get_device_list", || {
+        let devices = &devices()?.devices;
+        let mut list: Vec<*mut ibv_device> = devices.iter().map(|device| device.cast()).collect();
+        if !count.is_null() {
+            // SAFETY: as the caller says.
+            unsafe { *count = c_int::try_from(list.len()).unwrap_or(c_int::MAX) };
+        }
+        list.push(ptr::null_mut());
+        let bytes = size_of_val(list.as_slice());
+        // Programs of old free the list as they free any memory.
+        // SAFETY: a size that is not 0.
+        let memory = unsafe { libc::malloc(bytes) }.cast::<*mut ibv_device>();
+        if memory.is_null() {
+            return Err(Error::NoRoom("memory for the list of devices".into()));
+        }
+        // SAFETY: there is room for all of the list, and nothing else is there.
+        unsafe { ptr::copy_nonoverlapping(list.as_ptr(), memory, list.len()) };
+        Ok(memory)
+    })
+}
+
+/// `ibv_free_device_list`. Devices stay.
+///
+/// # Safety
+/// The list is from [`ibv_get_device_list`], or null.
+#[unsafe(export_name = "ethernot_ibv_free_device_list")]
+pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: it was allocated so.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// `ibv_get_device_name`.
+///
+/// # Safety
+/// The device is one of the list.
+#[unsafe(export_name = "ethernot_ibv_get_device_name")]
+pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    if device.is_null() {
+        return ptr::null();
+    }
+    // SAFETY: as the caller says; the name stays where it is.
+    unsafe { &raw const (*device).name }.cast()
+}
+
+/// `ibv_get_device_guid`: in network byte order.
+///
+/// # Safety
+/// The device is one of the list.
+#[unsafe(export_name = "ethernot_ibv_get_device_guid")]
+pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    silent("ibv_get_device_guid", 0, || {
+        // SAFETY: as the caller says.
+        let device = unsafe { ours(device) }?;
+        Ok(u64::from_ne_bytes(device.opens.attributes().node_guid))
+    })
+}
+
+/// `ibv_get_device_index`.
+///
+/// # Safety
+/// The device is one of the list.
+#[unsafe(export_name = "ethernot_ibv_get_device_index")]
+pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    number("ibv_get_device_index", || {
+        // SAFETY: as the caller says.
+        let device = unsafe { ours(device) }?;
+        Ok(c_int::try_from(device.index).unwrap_or(-1))
+    })
+}
+
+/// `ibv_open_device`.
+///
+/// # Safety
+/// The device is one of the list.
+#[unsafe(export_name = "ethernot_ibv_open_device")]
+pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    pointer("ibv_open_device", || {
+        // SAFETY: as the caller says.
+        let opened = unsafe { ours(device) }?.opens.open()?;
+        let command =
+            OpenOptions::new().read(true).write(true).open("/dev/null").map_err(|cause| {
+                Error::System {
+                    what: "opening /dev/null".into(),
+                    number: cause.raw_os_error().unwrap_or(libc::EIO),
+                }
+            })?;
+        let events = opened.event_descriptor().as_raw_fd();
+        let c = operations::context(device, command.as_raw_fd(), events);
+        let made = Box::into_raw(Box::new(Context { c, opened, command }));
+        // SAFETY: it was just made.
+        Ok(unsafe { &raw mut (*made).c.context })
+    })
+}
+
+/// `ibv_close_device`.
+///
+/// # Safety
+/// The context is from [`ibv_open_device`].
+#[unsafe(export_name = "ethernot_ibv_close_device")]
+pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    code("ibv_close_device", || {
+        // SAFETY: as the caller says.
+        unsafe { of(context) }?.close()?;
+        // SAFETY: it was made so, and nothing of it is left.
+        drop(unsafe { Box::from_raw(whole(context)) });
+        Ok(())
+    })
+}
+
+/// `ibv_read_sysfs_file`: as if the file were there. Files of others are read.
+///
+/// # Safety
+/// Both texts end with a zero, and there is room for `size` bytes at `buffer`.
+#[unsafe(export_name = "ethernot_ibv_read_sysfs_file")]
+pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
+    folder: *const c_char,
+    name: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    number("ibv_read_sysfs_file", || {
+        if folder.is_null() || name.is_null() || buffer.is_null() || size == 0 {
+            return invalid("a file without a name, or no room for what is in it");
+        }
+        // SAFETY: as the caller says.
+        let (folder, name) =
+            unsafe { (std::ffi::CStr::from_ptr(folder), std::ffi::CStr::from_ptr(name)) };
+        let path = format!("{}/{}", folder.to_string_lossy(), name.to_string_lossy());
+        let text = read(&path)?;
+        let text = text.trim_end_matches('\n');
+        let length = text.len().min(size - 1);
+        // SAFETY: as the caller says, and shorter than what there is room for.
+        unsafe {
+            ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, length);
+            *buffer.add(length) = 0;
+        }
+        Ok(c_int::try_from(length).unwrap_or(c_int::MAX))
+    })
+}
+
+/// `ibv_get_sysfs_path`.
+#[unsafe(export_name = "ethernot_ibv_get_sysfs_path")]
+pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// The text of a file: of a device of ours, or any other.
+fn read(path: &str) -> Result<String, Error> {
+    for &device in &devices()?.devices {
+        // SAFETY: devices are never freed.
+        let Device { opens: device, index, .. } = unsafe { &*device };
+        let provider = device.provider();
+        let entries =
+            sysfs::entries(*index, device.attributes(), &provider.port(), &provider.gids());
+        if let Some(text) = sysfs::file(&entries, path) {
+            return Ok(text.to_owned());
+        }
+    }
+    std::fs::read_to_string(path).map_err(|cause| Error::System {
+        what: format!("reading {path}"),
+        number: cause.raw_os_error().unwrap_or(libc::EIO),
+    })
+}
+
+/// What is ours of a device.
+///
+/// # Safety
+/// The device is one of the list, or null.
+unsafe fn ours<'a>(device: *mut ibv_device) -> Result<&'a Device, Error> {
+    if device.is_null() {
+        return invalid("there is no device");
+    }
+    // SAFETY: as the caller says; devices are never freed, and nobody writes to them.
+    Ok(unsafe { &*device.cast::<Device>() })
+}
+
+/// What is ours of an open device.
+///
+/// # Safety
+/// The context is from [`ibv_open_device`] and not closed while it is used, or null.
+pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Result<&'a Arc<verbs::Context>, Error> {
+    if context.is_null() {
+        return invalid("there is no context");
+    }
+    // SAFETY: as the caller says.
+    Ok(unsafe { &(*whole(context)).opened })
+}
+
+/// The whole of which programs know a part.
+fn whole(context: *mut ibv_context) -> *mut Context {
+    context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context)).cast()
+}
+
+/// Tells the program that the device has failed.
+pub(crate) fn tell_of_failure() {
+    let known = DEVICES.load(Ordering::Acquire);
+    if known.is_null() {
+        return;
+    }
+    // SAFETY: the list and the devices are never freed.
+    for &device in unsafe { &(*known).devices } {
+        // SAFETY: as above.
+        unsafe { &*device }.opens.provider().registry().on_device_failed();
+    }
+}
+
+/// The devices of this process. Those of a parent process that was forked stay in its memory, as a thread may be in a
+/// call with them.
+fn devices() -> Result<&'static Devices, Error> {
+    let process = std::process::id();
+    let known = DEVICES.load(Ordering::Acquire);
+    // SAFETY: it is never freed.
+    if let Some(devices) = unsafe { known.as_ref() }
+        && devices.process == process
+    {
+        return Ok(devices);
+    }
+    let settings = Settings::from_environment().inspect_err(report)?;
+    let made = verbs::devices(&settings).inspect_err(report)?;
+    let devices = made.into_iter().enumerate().map(|(index, device)| make(index, device)).collect();
+    let fresh = Box::into_raw(Box::new(Devices { process, devices }));
+    let stored = DEVICES.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
+    // Another thread was faster: those are the devices, and what was made here is never of use.
+    // SAFETY: neither is ever freed.
+    Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
+}
+
+/// What is wrong with the settings is said even if the program does not ask why there are no devices.
+fn report(error: &Error) {
+    if crate::failure::level() >= LogLevel::Error {
+        eprintln!("ethernot: {error}");
+    }
+}
+
+fn make(index: usize, device: Arc<verbs::Device>) -> *mut Device {
+    let name = device.name().to_owned();
+    let descriptor = sysfs::descriptor_name(index);
+    let c = ibv_device {
+        ops: [ptr::null(); 2],
+        node_type: NODE_CHANNEL_ADAPTER,
+        transport_type: TRANSPORT_INFINIBAND,
+        name: text(&name),
+        dev_name: text(&descriptor),
+        dev_path: text(&format!("{}/{descriptor}", sysfs::DESCRIPTORS)),
+        ibdev_path: text(&format!("{}/{name}", sysfs::DEVICES)),
+    };
+    Box::into_raw(Box::new(Device { c, driver: &raw const DRIVER, index, opens: device }))
+}
+
+/// A text in the room there is for it, with a zero at its end.
+pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
+    let mut room = [0; N];
+    for (place, byte) in room.iter_mut().take(N.saturating_sub(1)).zip(text.bytes()) {
+        *place = byte.cast_signed();
+    }
+    room
+}
+
+/// `IBV_NODE_CA`.
+const NODE_CHANNEL_ADAPTER: c_int = 1;
+
+/// `IBV_TRANSPORT_IB`: queue pairs are connected by their users, and there are datagrams.
+const TRANSPORT_INFINIBAND: c_int = 0;

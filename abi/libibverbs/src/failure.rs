@@ -1,0 +1,115 @@
+//! Errors as programs of C see them, and panics as they must not.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::OnceLock;
+
+use verbs::{Error, LogLevel, Settings};
+
+/// What a call does; 0 or the number of the error is returned, as most calls do.
+pub(crate) fn code(call: &str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
+    match caught(call, body) {
+        Ok(()) => 0,
+        Err(number) => number,
+    }
+}
+
+/// What a call does that returns a number, or -1.
+pub(crate) fn number(call: &str, body: impl FnOnce() -> Result<c_int, Error>) -> c_int {
+    caught(call, body).unwrap_or(-1)
+}
+
+/// What a call does that returns a pointer, or none.
+pub(crate) fn pointer<T>(call: &str, body: impl FnOnce() -> Result<*mut T, Error>) -> *mut T {
+    caught(call, body).unwrap_or(ptr::null_mut())
+}
+
+/// What a call does that cannot tell of errors.
+pub(crate) fn silent<T>(call: &str, otherwise: T, body: impl FnOnce() -> Result<T, Error>) -> T {
+    caught(call, body).unwrap_or(otherwise)
+}
+
+/// Runs what a call does; an error, or a panic as `EIO`, is in `errno` then. A panic is a fault of ours, after which
+/// nothing of the device can be relied on: the program is told so, and goes on.
+fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c_int> {
+    let error = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(error)) => error,
+        Err(_) => {
+            // Whatever it was printed is there already. What fails here fails again.
+            let _ = catch_unwind(crate::device::tell_of_failure);
+            Error::Failed("a fault of the library".into())
+        }
+    };
+    let number = errno_of(&error);
+    if !matches!(error, Error::Again) && level() >= LogLevel::Debug {
+        eprintln!("ethernot: {call}: {error}");
+    }
+    set_errno(number);
+    Err(number)
+}
+
+/// The number of an error.
+pub(crate) fn errno_of(error: &Error) -> c_int {
+    match error {
+        Error::Invalid(_) => libc::EINVAL,
+        Error::NoRoom(_) => libc::ENOMEM,
+        Error::Busy(_) => libc::EBUSY,
+        Error::NotSupported(_) => libc::EOPNOTSUPP,
+        Error::NoDevice(_) => libc::ENODEV,
+        Error::Again => libc::EAGAIN,
+        Error::TimedOut(_) => libc::ETIMEDOUT,
+        Error::System { number, .. } => *number,
+        _ => libc::EIO,
+    }
+}
+
+/// An argument that must not be.
+pub(crate) fn invalid<T>(what: &str) -> Result<T, Error> {
+    Err(Error::Invalid(what.into()))
+}
+
+/// A thing that the device has not.
+pub(crate) fn unsupported<T>(what: &str) -> Result<T, Error> {
+    Err(Error::NotSupported(what.into()))
+}
+
+/// How much is said on the standard error output.
+pub(crate) fn level() -> LogLevel {
+    static LEVEL: OnceLock<LogLevel> = OnceLock::new();
+    *LEVEL.get_or_init(|| {
+        Settings::from_environment().map_or(LogLevel::Warn, |settings| settings.log)
+    })
+}
+
+/// Sets the `errno` of this thread.
+pub(crate) fn set_errno(number: c_int) {
+    // SAFETY: the pointer is to a variable of this thread, for as long as it lives.
+    unsafe { *libc::__errno_location() = number };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errno() -> c_int {
+        std::io::Error::last_os_error().raw_os_error().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_panic_is_an_error_of_the_call_and_ends_nothing_else() {
+        assert_eq!(code("test", || panic!("on purpose")), libc::EIO);
+        assert_eq!(errno(), libc::EIO);
+        assert_eq!(number("test", || panic!("on purpose")), -1);
+        assert!(pointer::<u8>("test", || panic!("on purpose")).is_null());
+    }
+
+    #[test]
+    fn an_error_is_a_result_and_in_errno() {
+        assert_eq!(code("test", || Err(Error::Busy("x".into()))), libc::EBUSY);
+        assert_eq!(errno(), libc::EBUSY);
+        assert_eq!(number("test", || Err(Error::Again)), -1);
+        assert_eq!(errno(), libc::EAGAIN);
+    }
+}

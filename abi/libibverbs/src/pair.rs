@@ -1,0 +1,364 @@
+//! Queue pairs.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use verbs::{
+    AttributeMask, Error, Modification, QueuePair, QueuePairAttributes, QueuePairInit,
+    QueuePairLimits, QueuePairState, QueuePairType,
+};
+
+use crate::address::{of_c, to_c};
+use crate::builder::Builder;
+use crate::failure::{code, invalid, pointer, unsupported};
+use crate::layout::{
+    ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_srq,
+};
+use crate::memory::{domain, handle};
+use crate::{builder, port, shell};
+
+/// What is ours of a queue pair.
+pub(crate) struct Pair {
+    pub(crate) pair: Arc<QueuePair>,
+    /// Puts work requests together, if the program wanted that.
+    pub(crate) builder: Option<Builder>,
+}
+
+/// `ibv_create_qp`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_create_qp")]
+pub(crate) unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    init: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    pointer("ibv_create_qp", || {
+        // SAFETY: as the caller says.
+        let Some(init) = (unsafe { init.as_mut() }) else {
+            return invalid("there is nothing to make");
+        };
+        // SAFETY: as the caller says.
+        let made = unsafe { create(pd, init, None) }?;
+        // SAFETY: it was just made.
+        init.cap = unsafe { capabilities(made) }?;
+        Ok(made)
+    })
+}
+
+/// `ibv_create_qp_ex`.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    pointer("ibv_create_qp_ex", || {
+        // SAFETY: as the caller says.
+        unsafe { crate::device::of(context) }?;
+        // SAFETY: as the caller says.
+        let Some(init) = (unsafe { init.as_mut() }) else {
+            return invalid("there is nothing to make");
+        };
+        if init.comp_mask & !(INIT_DOMAIN | INIT_FLAGS | INIT_SEND_OPERATIONS) != 0 {
+            return unsupported("such attributes of a queue pair");
+        }
+        if init.comp_mask & INIT_DOMAIN == 0 {
+            return invalid("a queue pair needs a protection domain");
+        }
+        if init.comp_mask & INIT_FLAGS != 0 && init.create_flags != 0 {
+            return unsupported("such flags of a queue pair");
+        }
+        let plain = ibv_qp_init_attr {
+            qp_context: init.qp_context,
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
+            cap: init.cap,
+            qp_type: init.qp_type,
+            sq_sig_all: init.sq_sig_all,
+        };
+        let operations =
+            (init.comp_mask & INIT_SEND_OPERATIONS != 0).then_some(init.send_ops_flags);
+        // SAFETY: as the caller says.
+        let made = unsafe { create(init.pd, &plain, operations) }?;
+        // SAFETY: it was just made.
+        init.cap = unsafe { capabilities(made) }?;
+        Ok(made)
+    })
+}
+
+/// `ibv_qp_to_qp_ex`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_qp_to_qp_ex")]
+pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: as the caller says.
+    match unsafe { shell::pair(qp) } {
+        Ok(Pair { builder: Some(_), .. }) => qp.cast(),
+        _ => ptr::null_mut(),
+    }
+}
+
+/// `ibv_modify_qp`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_modify_qp")]
+pub(crate) unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attributes: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    code("ibv_modify_qp", || {
+        // SAFETY: as the caller says.
+        let pair = &unsafe { shell::pair(qp) }?.pair;
+        // SAFETY: as the caller says.
+        let Some(c) = (unsafe { attributes.as_ref() }) else {
+            return invalid("there are no attributes");
+        };
+        let mask = AttributeMask(mask.cast_unsigned());
+        pair.modify(&modification(mask, c)?)?;
+        if mask.contains(AttributeMask::STATE) {
+            // SAFETY: as the caller says; one thread changes a queue pair at a time.
+            unsafe { (*qp).state = c.qp_state };
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_query_qp`. All attributes are told, whichever are asked for.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_query_qp")]
+pub(crate) unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attributes: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    code("ibv_query_qp", || {
+        // SAFETY: as the caller says.
+        let found = unsafe { shell::pair(qp) }?.pair.query()?;
+        let cap = c_limits(&found.limits);
+        let state = state_code(found.state);
+        let said = &found.attributes;
+        let path = to_c(&said.path);
+        let c = ibv_qp_attr {
+            qp_state: state,
+            cur_qp_state: state,
+            path_mtu: port::mtu_code(said.path_mtu),
+            path_mig_state: 0,
+            qkey: said.queue_key,
+            rq_psn: said.receive_psn,
+            sq_psn: said.send_psn,
+            dest_qp_num: said.destination,
+            qp_access_flags: said.access,
+            cap,
+            ah_attr: path,
+            alt_ah_attr: to_c(&verbs::AddressVectorAttributes::default()),
+            pkey_index: said.partition_key_index,
+            alt_pkey_index: 0,
+            en_sqd_async_notify: 0,
+            sq_draining: u8::from(found.is_draining),
+            max_rd_atomic: said.reads_max,
+            max_dest_rd_atomic: said.peer_reads_max,
+            min_rnr_timer: said.not_ready_timer,
+            port_num: said.port,
+            timeout: said.timeout,
+            retry_cnt: said.retries,
+            rnr_retry: said.not_ready_retries,
+            alt_port_num: 0,
+            alt_timeout: 0,
+            rate_limit: 0,
+        };
+        // SAFETY: as the caller says.
+        unsafe { port::write(attributes, &c, size_of::<ibv_qp_attr>()) }?;
+        // SAFETY: as the caller says.
+        let pair = unsafe { &mut *qp };
+        pair.state = state;
+        let c = ibv_qp_init_attr {
+            qp_context: pair.qp_context,
+            send_cq: pair.send_cq,
+            recv_cq: pair.recv_cq,
+            srq: pair.srq,
+            cap,
+            qp_type: pair.qp_type,
+            sq_sig_all: c_int::from(found.signals_all),
+        };
+        // SAFETY: as the caller says.
+        unsafe { port::write(init, &c, size_of::<ibv_qp_init_attr>()) }
+    })
+}
+
+/// `ibv_destroy_qp`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_destroy_qp")]
+pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    code("ibv_destroy_qp", || {
+        // SAFETY: as the caller says.
+        unsafe { shell::pair(qp) }?.pair.destroy()?;
+        // SAFETY: it was made so, and nobody uses it.
+        unsafe { shell::Pair::free(qp.cast()) };
+        Ok(())
+    })
+}
+
+unsafe fn create(
+    pd: *mut ibv_pd,
+    init: &ibv_qp_init_attr,
+    operations: Option<u64>,
+) -> Result<*mut ibv_qp, Error> {
+    let service = match init.qp_type {
+        TYPE_RELIABLE => QueuePairType::Reliable,
+        TYPE_UNRELIABLE => QueuePairType::Unreliable,
+        TYPE_DATAGRAM => QueuePairType::Datagram,
+        _ => return unsupported("there are queue pairs of RC, UC and UD"),
+    };
+    if operations.is_some_and(|wanted| wanted & !builder::operations(service) != 0) {
+        return unsupported("such work requests on such a queue pair");
+    }
+    // SAFETY: as the caller says.
+    let wanted = unsafe { init_of(service, init) }?;
+    // SAFETY: as the caller says.
+    let pair = unsafe { domain(pd) }?.protects.create_queue_pair(&wanted)?;
+    let builder = operations.map(|_| Builder::default());
+    // SAFETY: as the caller says.
+    let context = unsafe { (*pd).context };
+    let base = ibv_qp {
+        context,
+        qp_context: init.qp_context,
+        pd,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        handle: handle(),
+        qp_num: pair.number(),
+        state: state_code(QueuePairState::Reset),
+        qp_type: init.qp_type,
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        events_completed: 0,
+    };
+    let c = builder::structure(base, operations.unwrap_or_default());
+    let made = shell::Pair::make(c, Pair { pair: Arc::clone(&pair), builder }).cast::<ibv_qp>();
+    pair.user.store(made.expose_provenance(), Ordering::Release);
+    Ok(made)
+}
+
+unsafe fn init_of(service: QueuePairType, init: &ibv_qp_init_attr) -> Result<QueuePairInit, Error> {
+    let queue = |queue: *mut ibv_cq| {
+        // SAFETY: as the caller says.
+        unsafe { shell::completions(queue) }.map(|ours| Arc::clone(&ours.queue))
+    };
+    let shared = |srq: *mut ibv_srq| {
+        // SAFETY: as the caller says.
+        unsafe { shell::Shared::ours(srq, "shared receive queue") }
+            .map(|ours| Arc::clone(&ours.queue))
+    };
+    Ok(QueuePairInit {
+        service,
+        send_queue: queue(init.send_cq)?,
+        receive_queue: queue(init.recv_cq)?,
+        shared_queue: if init.srq.is_null() { None } else { Some(shared(init.srq)?) },
+        limits: QueuePairLimits {
+            sends: init.cap.max_send_wr,
+            receives: init.cap.max_recv_wr,
+            send_pieces: init.cap.max_send_sge,
+            receive_pieces: init.cap.max_recv_sge,
+            inline: init.cap.max_inline_data,
+        },
+        signals_all: init.sq_sig_all != 0,
+    })
+}
+
+/// The sizes that a queue pair has.
+unsafe fn capabilities(qp: *mut ibv_qp) -> Result<ibv_qp_cap, Error> {
+    // SAFETY: as the caller says.
+    Ok(c_limits(&unsafe { shell::pair(qp) }?.pair.limits()))
+}
+
+fn c_limits(limits: &QueuePairLimits) -> ibv_qp_cap {
+    ibv_qp_cap {
+        max_send_wr: limits.sends,
+        max_recv_wr: limits.receives,
+        max_send_sge: limits.send_pieces,
+        max_recv_sge: limits.receive_pieces,
+        max_inline_data: limits.inline,
+    }
+}
+
+/// What a program says of a change; only what the mask names is looked at.
+fn modification(mask: AttributeMask, c: &ibv_qp_attr) -> Result<Modification, Error> {
+    let state = |is_said: bool, code| match state_of(code) {
+        Some(state) => Ok(state),
+        None if !is_said => Ok(QueuePairState::Reset),
+        None => invalid("no such state"),
+    };
+    let says_mtu = mask.contains(AttributeMask::PATH_MTU);
+    let path_mtu = match port::mtu_bytes(c.path_mtu) {
+        Some(bytes) => bytes,
+        None if !says_mtu => 0,
+        None => return invalid("no such MTU"),
+    };
+    Ok(Modification {
+        mask,
+        state: state(mask.contains(AttributeMask::STATE), c.qp_state)?,
+        current: state(mask.contains(AttributeMask::CURRENT_STATE), c.cur_qp_state)?,
+        drained_event: mask.contains(AttributeMask::DRAINED_EVENT) && c.en_sqd_async_notify != 0,
+        attributes: QueuePairAttributes {
+            path_mtu,
+            queue_key: c.qkey,
+            receive_psn: c.rq_psn,
+            send_psn: c.sq_psn,
+            destination: c.dest_qp_num,
+            access: c.qp_access_flags,
+            path: of_c(&c.ah_attr),
+            reads_max: c.max_rd_atomic,
+            peer_reads_max: c.max_dest_rd_atomic,
+            not_ready_timer: c.min_rnr_timer,
+            timeout: c.timeout,
+            retries: c.retry_cnt,
+            not_ready_retries: c.rnr_retry,
+            partition_key_index: c.pkey_index,
+            port: c.port_num,
+        },
+    })
+}
+
+/// The states by their numbers.
+const STATES: [QueuePairState; 7] = [
+    QueuePairState::Reset,
+    QueuePairState::Init,
+    QueuePairState::ReadyToReceive,
+    QueuePairState::ReadyToSend,
+    QueuePairState::SendQueueDrained,
+    QueuePairState::SendQueueError,
+    QueuePairState::Error,
+];
+
+fn state_of(code: c_int) -> Option<QueuePairState> {
+    STATES.get(usize::try_from(code).ok()?).copied()
+}
+
+fn state_code(state: QueuePairState) -> c_int {
+    STATES
+        .iter()
+        .position(|other| *other == state)
+        .map_or(-1, |place| c_int::try_from(place).unwrap_or(-1))
+}
+
+/// `IBV_QPT_RC`, `IBV_QPT_UC` and `IBV_QPT_UD`.
+const TYPE_RELIABLE: c_int = 2;
+const TYPE_UNRELIABLE: c_int = 3;
+const TYPE_DATAGRAM: c_int = 4;
+
+/// `IBV_QP_INIT_ATTR_PD`, `..._CREATE_FLAGS` and `..._SEND_OPS_FLAGS`.
+const INIT_DOMAIN: u32 = 1;
+const INIT_FLAGS: u32 = 1 << 2;
+const INIT_SEND_OPERATIONS: u32 = 1 << 6;

@@ -1,0 +1,483 @@
+//! What devices and ports tell of themselves.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use verbs::{DeviceAttributes, Error, GidEntry, PortAttributes, PortState, sysfs};
+
+use crate::device::{of, text};
+use crate::failure::{code, invalid, number};
+use crate::layout::{
+    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps,
+    ibv_port_attr, ibv_query_device_ex_input, ibv_rss_caps, ibv_values_ex,
+};
+
+/// `ibv_query_device`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_query_device")]
+pub(crate) unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    into: *mut ibv_device_attr,
+) -> c_int {
+    code("ibv_query_device", || {
+        // SAFETY: as the caller says.
+        let context = unsafe { of(context) }?;
+        let attributes = device_attributes(context.device().attributes());
+        // SAFETY: as the caller says.
+        unsafe { write(into, &attributes, size_of::<ibv_device_attr>()) }
+    })
+}
+
+/// `ibv_query_device_ex`.
+pub(crate) unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    into: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    code("ibv_query_device_ex", || {
+        // SAFETY: as the caller says.
+        let context = unsafe { of(context) }?;
+        // SAFETY: as the caller says.
+        if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
+            return invalid("nothing can be asked for in particular");
+        }
+        if size < size_of::<ibv_device_attr>() {
+            return invalid("there is no room for attributes");
+        }
+        let attributes = ibv_device_attr_ex {
+            orig_attr: device_attributes(context.device().attributes()),
+            comp_mask: 0,
+            odp_caps: ibv_odp_caps {
+                general_caps: 0,
+                rc_odp_caps: 0,
+                uc_odp_caps: 0,
+                ud_odp_caps: 0,
+            },
+            completion_timestamp_mask: 0,
+            hca_core_clock: 0,
+            device_cap_flags_ex: u64::from(CAPABILITIES),
+            tso_caps: [0; 2],
+            rss_caps: ibv_rss_caps {
+                supported_qpts: 0,
+                max_rwq_indirection_tables: 0,
+                max_rwq_indirection_table_size: 0,
+                rx_hash_fields_mask: 0,
+                rx_hash_function: 0,
+            },
+            max_wq_type_rq: 0,
+            packet_pacing_caps: [0; 3],
+            raw_packet_caps: 0,
+            tm_caps: [0; 5],
+            cq_mod_caps: [0; 2],
+            max_dm_size: crate::device_memory::BYTES_MAX as u64,
+            pci_atomic_caps: [0; 3],
+            xrc_odp_caps: 0,
+            phys_port_cnt_ex: 1,
+        };
+        // SAFETY: as the caller says.
+        unsafe { write(into, &attributes, size) }
+    })
+}
+
+/// `ibv_query_rt_values_ex`.
+pub(crate) unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    into: *mut ibv_values_ex,
+) -> c_int {
+    code("ibv_query_rt_values_ex", || {
+        // SAFETY: as the caller says.
+        unsafe { of(context) }?;
+        // SAFETY: as the caller says.
+        let Some(values) = (unsafe { into.as_mut() }) else {
+            return invalid("there is no room for values");
+        };
+        let wanted = values.comp_mask;
+        values.comp_mask = 0;
+        if wanted & VALUES_RAW_CLOCK != 0 {
+            // SAFETY: there is room for a time.
+            if unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut values.raw_clock) } == 0
+            {
+                values.comp_mask = VALUES_RAW_CLOCK;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_query_port`, as programs of before 2019 call it: with less room.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_query_port")]
+pub(crate) unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port: u8,
+    into: *mut ibv_port_attr,
+) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { query_port(context, port, into, OLD_PORT_BYTES) }
+}
+
+/// `ibv_query_port`, as programs of today call it.
+pub(crate) unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    into: *mut ibv_port_attr,
+    size: usize,
+) -> c_int {
+    code("ibv_query_port", || {
+        // SAFETY: as the caller says.
+        let attributes = port_attributes(&unsafe { of(context) }?.query_port(port)?);
+        // SAFETY: as the caller says.
+        unsafe { write(into, &attributes, size) }
+    })
+}
+
+/// `ibv_query_port_speed`: in units of 100 Mbit/s.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_query_port_speed")]
+pub(crate) unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut ibv_context,
+    port: u32,
+    into: *mut u64,
+) -> c_int {
+    code("ibv_query_port_speed", || {
+        let port = u8::try_from(port).unwrap_or(0);
+        // SAFETY: as the caller says.
+        let attributes = unsafe { of(context) }?.query_port(port)?;
+        let speed = attributes.rate.unwrap_or(sysfs::RATE_UNKNOWN) / 100_000_000;
+        // SAFETY: as the caller says.
+        unsafe { write(into, &speed, size_of::<u64>()) }
+    })
+}
+
+/// `ibv_query_gid`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_query_gid")]
+pub(crate) unsafe extern "C" fn ibv_query_gid(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    into: *mut ibv_gid,
+) -> c_int {
+    number("ibv_query_gid", || {
+        // SAFETY: as the caller says.
+        let entry =
+            unsafe { gid(context, u32::from(port), u32::try_from(index).unwrap_or(u32::MAX)) }?;
+        // SAFETY: as the caller says.
+        unsafe { write(into, &entry.gid.0, size_of::<ibv_gid>()) }.map(|()| 0)
+    })
+}
+
+/// `ibv_query_gid_ex`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot__ibv_query_gid_ex")]
+pub(crate) unsafe extern "C" fn ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    into: *mut ibv_gid_entry,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    code("ibv_query_gid_ex", || {
+        if flags != 0 {
+            return Err(Error::NotSupported(format!("flags {flags:#x}")));
+        }
+        // SAFETY: as the caller says.
+        let entry = unsafe { gid(context, port, index) }?;
+        // SAFETY: as the caller says.
+        unsafe { write(into, &c_entry(&entry), size) }
+    })
+}
+
+/// `ibv_query_gid_table`: how many there are, or an error as a negative number.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot__ibv_query_gid_table")]
+pub(crate) unsafe extern "C" fn ibv_query_gid_table(
+    context: *mut ibv_context,
+    into: *mut ibv_gid_entry,
+    max: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    let mut count = 0;
+    let failure = code("ibv_query_gid_table", || {
+        if flags != 0 {
+            return Err(Error::NotSupported(format!("flags {flags:#x}")));
+        }
+        if size < size_of::<ibv_gid_entry>() {
+            return invalid("there is no room for an entry");
+        }
+        // SAFETY: as the caller says.
+        let gids = unsafe { of(context) }?.gids()?;
+        for entry in gids.iter().take(max) {
+            // SAFETY: as the caller says; entries stand `size` bytes apart.
+            unsafe { write(into.wrapping_byte_add(count * size), &c_entry(entry), size) }?;
+            count += 1;
+        }
+        Ok(())
+    });
+    if failure == 0 { count.cast_signed() } else { -(failure as isize) }
+}
+
+/// `ibv_query_gid_type`, which tools use: 1 for version 2 of `RoCE`.
+///
+/// # Safety
+/// As for [`ibv_query_gid`].
+#[unsafe(export_name = "ethernot_ibv_query_gid_type")]
+pub(crate) unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut ibv_context,
+    port: u8,
+    index: u32,
+    into: *mut c_int,
+) -> c_int {
+    number("ibv_query_gid_type", || {
+        // SAFETY: as the caller says.
+        unsafe { gid(context, u32::from(port), index) }?;
+        // SAFETY: as the caller says.
+        unsafe { write(into, &1, size_of::<c_int>()) }.map(|()| 0)
+    })
+}
+
+/// `ibv_query_pkey`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_query_pkey")]
+pub(crate) unsafe extern "C" fn ibv_query_pkey(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    into: *mut u16,
+) -> c_int {
+    number("ibv_query_pkey", || {
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        // SAFETY: as the caller says.
+        let key = unsafe { of(context) }?.query_partition_key(port, index)?;
+        // SAFETY: as the caller says.
+        unsafe { write(into, &key.to_be(), size_of::<u16>()) }.map(|()| 0)
+    })
+}
+
+/// `ibv_get_pkey_index`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_get_pkey_index")]
+pub(crate) unsafe extern "C" fn ibv_get_pkey_index(
+    context: *mut ibv_context,
+    port: u8,
+    key: u16,
+) -> c_int {
+    number("ibv_get_pkey_index", || {
+        // SAFETY: as the caller says.
+        let found = unsafe { of(context) }?.query_partition_key(port, 0)?;
+        if found.to_be() == key { Ok(0) } else { invalid("the port has no such partition key") }
+    })
+}
+
+/// An entry of the table of a port.
+unsafe fn gid(context: *mut ibv_context, port: u32, index: u32) -> Result<GidEntry, Error> {
+    // SAFETY: as the caller says.
+    unsafe { of(context) }?.query_gid(u8::try_from(port).unwrap_or(0), index)
+}
+
+fn c_entry(entry: &GidEntry) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: entry.gid.0,
+        gid_index: entry.index,
+        port_num: 1,
+        gid_type: GID_TYPE_ROCE_2,
+        ndev_ifindex: entry.interface,
+    }
+}
+
+/// Writes as much as the program has room for.
+///
+/// # Safety
+/// There are `size` bytes at `into`, or it is null.
+pub(crate) unsafe fn write<T>(into: *mut T, value: &T, size: usize) -> Result<(), Error> {
+    if into.is_null() {
+        return invalid("there is no room for the answer");
+    }
+    // SAFETY: as the caller says, and not more than the value has. It may lie anywhere, as bytes do.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            ptr::from_ref(value).cast::<u8>(),
+            into.cast(),
+            size.min(size_of::<T>()),
+        );
+    };
+    Ok(())
+}
+
+fn device_attributes(device: &DeviceAttributes) -> ibv_device_attr {
+    let int = |number: u32| c_int::try_from(number).unwrap_or(c_int::MAX);
+    let depth = c_int::from(device.read_depth_max);
+    let groups = int(device.groups_max);
+    ibv_device_attr {
+        fw_ver: text(sysfs::FIRMWARE),
+        node_guid: device.node_guid,
+        sys_image_guid: device.node_guid,
+        max_mr_size: device.region_bytes_max,
+        page_size_cap: 0xffff_f000,
+        vendor_id: VENDOR,
+        vendor_part_id: 0,
+        hw_ver: 0,
+        max_qp: int(device.queue_pairs_max),
+        max_qp_wr: int(device.work_requests_max),
+        device_cap_flags: CAPABILITIES,
+        max_sge: int(device.pieces_max),
+        max_sge_rd: int(device.pieces_max),
+        max_cq: int(device.completion_queues_max),
+        max_cqe: int(device.completions_max),
+        max_mr: int(device.regions_max),
+        max_pd: int(device.domains_max),
+        max_qp_rd_atom: depth,
+        max_ee_rd_atom: 0,
+        max_res_rd_atom: depth.saturating_mul(int(device.queue_pairs_max)),
+        max_qp_init_rd_atom: depth,
+        max_ee_init_rd_atom: 0,
+        atomic_cap: ATOMIC_AMONG_DEVICE,
+        max_ee: 0,
+        max_rdd: 0,
+        max_mw: int(device.windows_max),
+        max_raw_ipv6_qp: 0,
+        max_raw_ethy_qp: 0,
+        max_mcast_grp: groups,
+        max_mcast_qp_attach: int(device.queue_pairs_max),
+        max_total_mcast_qp_attach: groups.saturating_mul(int(device.queue_pairs_max)),
+        max_ah: int(device.address_handles_max),
+        max_fmr: 0,
+        max_map_per_fmr: 0,
+        max_srq: int(device.shared_queues_max),
+        max_srq_wr: int(device.shared_receives_max),
+        max_srq_sge: int(device.pieces_max),
+        max_pkeys: 1,
+        local_ca_ack_delay: 15,
+        phys_port_cnt: 1,
+    }
+}
+
+fn port_attributes(port: &PortAttributes) -> ibv_port_attr {
+    let is_up = port.state == PortState::Active;
+    let (active_width, active_speed) = width_and_speed(port.rate.unwrap_or(sysfs::RATE_UNKNOWN));
+    ibv_port_attr {
+        state: if is_up { 4 } else { 1 },
+        max_mtu: mtu_code(4096),
+        active_mtu: mtu_code(port.active_mtu),
+        gid_tbl_len: c_int::try_from(port.gids).unwrap_or(c_int::MAX),
+        port_cap_flags: PORT_CAPABILITIES,
+        max_msg_sz: MESSAGE_BYTES_MAX,
+        pkey_tbl_len: 1,
+        max_vl_num: 1,
+        active_width,
+        active_speed,
+        phys_state: if is_up { 5 } else { 3 },
+        link_layer: LINK_ETHERNET,
+        active_speed_ex: u32::from(active_speed),
+        ..ibv_port_attr::default()
+    }
+}
+
+/// Codes of the width and speed of lanes that together make this rate, or the next below it.
+fn width_and_speed(rate: u64) -> (u8, u8) {
+    const WIDTHS: [(u8, u64); 4] = [(1, 1), (2, 4), (4, 8), (8, 12)];
+    const SPEEDS: [(u8, u64); 7] =
+        [(1, 25), (2, 50), (4, 100), (16, 140), (32, 250), (64, 500), (128, 1000)];
+    let wanted = rate / 100_000_000;
+    let mut best = (0, (1, 1));
+    for (width, lanes) in WIDTHS {
+        for (speed, each) in SPEEDS {
+            let sum = lanes * each;
+            if sum <= wanted && sum > best.0 {
+                best = (sum, (width, speed));
+            }
+        }
+    }
+    best.1
+}
+
+/// The code of an MTU.
+pub(crate) fn mtu_code(bytes: u32) -> c_int {
+    match bytes {
+        0..512 => 1,
+        512..1024 => 2,
+        1024..2048 => 3,
+        2048..4096 => 4,
+        _ => 5,
+    }
+}
+
+/// The MTU of a code; `None` if it is none.
+pub(crate) fn mtu_bytes(code: c_int) -> Option<u32> {
+    (1..=5).contains(&code).then(|| 128 << code)
+}
+
+/// A vendor that is none, as devices made of software say.
+const VENDOR: u32 = 0x00ff_ffff;
+
+/// The current state may be told when it is changed; the port tells of itself; a GUID of the system; errors of receivers
+/// that are not ready; windows, and keys that work requests end.
+const CAPABILITIES: u32 =
+    1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 21 | 1 << 24;
+
+/// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
+const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
+
+/// `IBV_ATOMIC_HCA`: atomics exclude one another.
+const ATOMIC_AMONG_DEVICE: c_int = 1;
+
+/// `IBV_LINK_LAYER_ETHERNET`.
+const LINK_ETHERNET: u8 = 2;
+
+/// `IBV_GID_TYPE_ROCE_V2`.
+const GID_TYPE_ROCE_2: u32 = 2;
+
+/// `IBV_VALUES_MASK_RAW_CLOCK`.
+const VALUES_RAW_CLOCK: u32 = 1;
+
+/// What programs of before 2019 have room for.
+const OLD_PORT_BYTES: usize = 48;
+
+/// 1 GiB: half of what an operation carries, as other devices say.
+const MESSAGE_BYTES_MAX: u32 = work::OPERATION_BYTES_MAX / 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_together_are_the_rate_or_a_little_less() {
+        for (rate, lanes) in [
+            (1_000_000_000, (1, 1)),
+            (10_000_000_000, (1, 4)),
+            (25_000_000_000, (1, 32)),
+            (100_000_000_000, (1, 128)),
+            (400_000_000_000, (2, 128)),
+        ] {
+            let (width, speed) = width_and_speed(rate);
+            assert_eq!((width, speed), lanes, "{rate}");
+        }
+    }
+
+    #[test]
+    fn codes_of_sizes_are_the_inverse_of_sizes() {
+        for code in 1..=5 {
+            assert_eq!(mtu_bytes(code).map(mtu_code), Some(code));
+        }
+        assert_eq!((mtu_bytes(0), mtu_bytes(6), mtu_bytes(-1)), (None, None, None));
+    }
+}

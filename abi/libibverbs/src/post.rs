@@ -1,0 +1,273 @@
+//! Posting lists of work requests.
+
+use std::ffi::{c_int, c_uint};
+use std::{ptr, slice};
+
+use verbs::{
+    AccessFlags, AddressVector, Error, ReceiveRequest, ScatterGather, SendFlags, SendOpcode,
+    SendPosting, SendRequest, WindowBinding,
+};
+use work::PIECES_MAX;
+
+use crate::failure::{code, invalid, unsupported};
+use crate::layout::{
+    ibv_ah, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+};
+use crate::pair::Pair;
+use crate::shell;
+
+/// `ibv_post_send`.
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    first: *mut ibv_send_wr,
+    refused: *mut *mut ibv_send_wr,
+) -> c_int {
+    code("ibv_post_send", || {
+        // SAFETY: as the caller says.
+        let pair = unsafe { shell::pair(qp) }?;
+        // SAFETY: as the caller says.
+        let mut posting =
+            pair.pair.begin_sends().inspect_err(|_| unsafe { tell(refused, first) })?;
+        let mut at = first;
+        // SAFETY: as the caller says: a list that ends.
+        while let Some(request) = unsafe { at.as_ref() } {
+            // SAFETY: as the caller says.
+            if let Err(error) = unsafe { add(pair, &mut posting, request) } {
+                posting.post();
+                // SAFETY: as the caller says.
+                unsafe { tell(refused, at) };
+                return Err(error);
+            }
+            at = request.next;
+        }
+        posting.post();
+        Ok(())
+    })
+}
+
+/// `ibv_post_recv`.
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    first: *mut ibv_recv_wr,
+    refused: *mut *mut ibv_recv_wr,
+) -> c_int {
+    code("ibv_post_recv", || {
+        // SAFETY: as the caller says.
+        let pair = unsafe { shell::pair(qp) }?;
+        // SAFETY: as the caller says.
+        let mut posting =
+            pair.pair.begin_receives().inspect_err(|_| unsafe { tell(refused, first) })?;
+        let mut at = first;
+        // SAFETY: as the caller says: a list that ends.
+        while let Some(request) = unsafe { at.as_ref() } {
+            // SAFETY: as the caller says.
+            let added = unsafe { pieces(request.sg_list, request.num_sge) }
+                .and_then(|pieces| posting.add(&ReceiveRequest { id: request.wr_id, pieces }));
+            if let Err(error) = added {
+                posting.post();
+                // SAFETY: as the caller says.
+                unsafe { tell(refused, at) };
+                return Err(error);
+            }
+            at = request.next;
+        }
+        posting.post();
+        Ok(())
+    })
+}
+
+/// `ibv_bind_mw`: a window of type 1, which gets a new key.
+pub(crate) unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    code("ibv_bind_mw", || {
+        // SAFETY: as the caller says.
+        let pair = unsafe { shell::pair(qp) }?;
+        // SAFETY: as the caller says.
+        let Some(bind) = (unsafe { bind.as_ref() }) else { return invalid("bound to what?") };
+        // SAFETY: as the caller says.
+        let window = &unsafe { shell::Window::ours(mw, "memory window") }?.window;
+        // SAFETY: as the caller says.
+        let opcode = unsafe { binding(pair, mw, &bind.bind_info, None) }?;
+        let mut posting = pair.pair.begin_sends()?;
+        posting.add(&SendRequest {
+            id: bind.wr_id,
+            opcode,
+            flags: flags(bind.send_flags),
+            pieces: &[],
+            inline: None,
+            to: None,
+        })?;
+        window.on_posted(&opcode);
+        posting.post();
+        // SAFETY: as the caller says.
+        unsafe { (*mw).rkey = window.key() };
+        Ok(())
+    })
+}
+
+/// Adds one work request to those that are posted.
+///
+/// # Safety
+/// What it points to is there.
+unsafe fn add(pair: &Pair, posting: &mut SendPosting<'_>, c: &ibv_send_wr) -> Result<(), Error> {
+    let immediate = c.imm_data;
+    // SAFETY: what is read of the union is plain numbers, whatever the opcode; a pointer is looked at where the opcode or
+    // the service says that there is one.
+    let (rdma, atomic) = unsafe { (c.wr.rdma, c.wr.atomic) };
+    let opcode = match c.opcode {
+        0 | 1 => SendOpcode::Write {
+            address: rdma.remote_addr,
+            key: rdma.rkey,
+            immediate: (c.opcode == 1).then_some(immediate),
+        },
+        2 | 3 => SendOpcode::Send { immediate: (c.opcode == 3).then_some(immediate) },
+        4 => SendOpcode::Read { address: rdma.remote_addr, key: rdma.rkey },
+        5 => SendOpcode::CompareSwap {
+            address: atomic.remote_addr,
+            key: atomic.rkey,
+            compare: atomic.compare_add,
+            swap: atomic.swap,
+        },
+        6 => SendOpcode::FetchAdd {
+            address: atomic.remote_addr,
+            key: atomic.rkey,
+            operand: atomic.compare_add,
+        },
+        7 => SendOpcode::LocalInvalidate { key: immediate },
+        // SAFETY: as the caller says.
+        8 => unsafe { binding(pair, c.bind_mw.mw, &c.bind_mw.bind_info, Some(c.bind_mw.rkey)) }?,
+        9 => SendOpcode::SendInvalidate { key: immediate },
+        other => return unsupported(&format!("work requests of opcode {other}")),
+    };
+    // SAFETY: as the caller says.
+    let to = unsafe { destination(pair, c.wr.ud.ah, c.wr.ud.remote_qpn, c.wr.ud.remote_qkey) }?;
+    // SAFETY: as the caller says.
+    let pieces = unsafe { pieces(c.sg_list, c.num_sge) }?;
+    let (id, flags) = (c.wr_id, flags(c.send_flags));
+    if c.send_flags & INLINE == 0 {
+        posting.add(&SendRequest { id, opcode, flags, pieces, inline: None, to })?;
+    } else {
+        let mut bytes = [0; INLINE_MAX];
+        // SAFETY: as the caller says.
+        let inline = Some(unsafe { gather(pieces, &mut bytes) }?);
+        posting.add(&SendRequest { id, opcode, flags, pieces: &[], inline, to })?;
+    }
+    if matches!(opcode, SendOpcode::BindWindow { .. }) {
+        // SAFETY: as the caller says.
+        unsafe { shell::Window::ours(c.bind_mw.mw, "memory window") }?.window.on_posted(&opcode);
+    }
+    Ok(())
+}
+
+/// What binds a window.
+///
+/// # Safety
+/// What is pointed to is there.
+pub(crate) unsafe fn binding(
+    pair: &Pair,
+    mw: *mut ibv_mw,
+    info: &ibv_mw_bind_info,
+    key: Option<u32>,
+) -> Result<SendOpcode, Error> {
+    // SAFETY: as the caller says.
+    let window = &unsafe { shell::Window::ours(mw, "memory window") }?.window;
+    let region = if info.mr.is_null() {
+        None
+    } else {
+        // SAFETY: as the caller says.
+        Some(&*unsafe { shell::Region::ours(info.mr, "memory region") }?.region)
+    };
+    let (address, length, access) = (info.addr, info.length, AccessFlags(info.mw_access_flags));
+    window.bind(&pair.pair, &WindowBinding { region, address, length, access, key })
+}
+
+/// Where a datagram goes; of no use to others.
+///
+/// # Safety
+/// Of a queue pair for datagrams, the address handle is one.
+pub(crate) unsafe fn destination(
+    pair: &Pair,
+    ah: *mut ibv_ah,
+    destination: u32,
+    queue_key: u32,
+) -> Result<Option<AddressVector>, Error> {
+    if pair.pair.service() != verbs::QueuePairType::Datagram {
+        return Ok(None);
+    }
+    // SAFETY: as the caller says.
+    let handle = &unsafe { shell::Address::ours(ah, "address handle") }?.handle;
+    Ok(Some(AddressVector { to: *handle.attributes(), destination, queue_key }))
+}
+
+/// The pieces of a work request.
+///
+/// # Safety
+/// There are as many as it says.
+pub(crate) unsafe fn pieces<'a>(
+    list: *const ibv_sge,
+    count: c_int,
+) -> Result<&'a [ScatterGather], Error> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if count > PIECES_MAX || list.is_null() || !list.is_aligned() {
+        return invalid("a list of pieces that is none, or too long");
+    }
+    // SAFETY: as the caller says; both structures are laid out as `ibv_sge`.
+    Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
+}
+
+/// Copies bytes that are sent by value.
+///
+/// # Safety
+/// The pieces are memory of this process.
+unsafe fn gather<'a>(
+    pieces: &[ScatterGather],
+    into: &'a mut [u8; INLINE_MAX],
+) -> Result<&'a [u8], Error> {
+    let mut length = 0;
+    for piece in pieces {
+        let bytes = piece.length as usize;
+        let Some(room) = into.get_mut(length..length + bytes) else {
+            return invalid("more inline bytes than there is room for");
+        };
+        if !room.is_empty() {
+            let from = ptr::with_exposed_provenance::<u8>(piece.address as usize);
+            // SAFETY: as the caller says, and there is room.
+            unsafe { ptr::copy_nonoverlapping(from, room.as_mut_ptr(), bytes) };
+        }
+        length += bytes;
+    }
+    Ok(into.get(..length).unwrap_or_default())
+}
+
+/// Tells which work request was refused.
+///
+/// # Safety
+/// There is room, or no place to tell it.
+pub(crate) unsafe fn tell<T>(place: *mut *mut T, request: *mut T) {
+    if !place.is_null() {
+        // SAFETY: as the caller says.
+        unsafe { *place = request };
+    }
+}
+
+/// Flags of a work request.
+pub(crate) fn flags(c: c_uint) -> SendFlags {
+    SendFlags { fence: c & FENCE != 0, signalled: c & SIGNALED != 0, solicited: c & SOLICITED != 0 }
+}
+
+/// `IBV_SEND_FENCE` and its neighbours.
+const FENCE: c_uint = 1;
+const SIGNALED: c_uint = 1 << 1;
+const SOLICITED: c_uint = 1 << 2;
+const INLINE: c_uint = 1 << 3;
+
+/// More inline bytes than a device has room for.
+pub(crate) const INLINE_MAX: usize = 256;
+
+const _: () = assert!(size_of::<ScatterGather>() == size_of::<ibv_sge>());

@@ -1,0 +1,186 @@
+//! Shared receive queues.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use verbs::{Error, ReceiveRequest, SharedReceiveQueue};
+
+use crate::failure::{code, invalid, pointer, unsupported};
+use crate::layout::{
+    ibv_context, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex,
+};
+use crate::memory::{domain, handle};
+use crate::post::{pieces, tell};
+use crate::{port, shell};
+
+/// What is ours of a shared receive queue.
+pub(crate) struct Shared {
+    pub(crate) queue: Arc<SharedReceiveQueue>,
+}
+
+/// `ibv_create_srq`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_create_srq")]
+pub(crate) unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    pointer("ibv_create_srq", || {
+        // SAFETY: as the caller says.
+        let Some(init) = (unsafe { init.as_mut() }) else {
+            return invalid("there is nothing to make");
+        };
+        // SAFETY: as the caller says.
+        unsafe { create(pd, init.srq_context, &mut init.attr) }
+    })
+}
+
+/// `ibv_create_srq_ex`.
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    pointer("ibv_create_srq_ex", || {
+        // SAFETY: as the caller says.
+        unsafe { crate::device::of(context) }?;
+        // SAFETY: as the caller says.
+        let Some(init) = (unsafe { init.as_mut() }) else {
+            return invalid("there is nothing to make");
+        };
+        let is_basic = init.comp_mask & INIT_TYPE == 0 || init.srq_type == TYPE_BASIC;
+        if !is_basic || init.comp_mask & !(INIT_TYPE | INIT_DOMAIN) != 0 {
+            return unsupported("such a shared receive queue");
+        }
+        if init.comp_mask & INIT_DOMAIN == 0 {
+            return invalid("a shared receive queue needs a protection domain");
+        }
+        // SAFETY: as the caller says.
+        unsafe { create(init.pd, init.srq_context, &mut init.attr) }
+    })
+}
+
+unsafe fn create(
+    pd: *mut ibv_pd,
+    srq_context: *mut std::ffi::c_void,
+    attributes: &mut ibv_srq_attr,
+) -> Result<*mut ibv_srq, Error> {
+    // SAFETY: as the caller says.
+    let domain = &unsafe { domain(pd) }?.protects;
+    let queue = domain.create_shared_queue(attributes.max_wr, attributes.max_sge)?;
+    let found = queue.query()?;
+    (attributes.max_wr, attributes.max_sge) = (found.receives, found.pieces);
+    let c = ibv_srq {
+        // SAFETY: as the caller says.
+        context: unsafe { (*pd).context },
+        srq_context,
+        pd,
+        handle: handle(),
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        events_completed: 0,
+    };
+    let made = shell::Shared::make(c, Shared { queue: Arc::clone(&queue) });
+    queue.user.store(made.expose_provenance(), Ordering::Release);
+    Ok(made)
+}
+
+/// `ibv_modify_srq`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_modify_srq")]
+pub(crate) unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut ibv_srq,
+    attributes: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    code("ibv_modify_srq", || {
+        // SAFETY: as the caller says.
+        let queue = &unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue;
+        // SAFETY: as the caller says.
+        let Some(attributes) = (unsafe { attributes.as_ref() }) else {
+            return invalid("there are no attributes");
+        };
+        if mask & !(MASK_SIZE | MASK_LIMIT) != 0 {
+            return invalid("unknown attributes of a shared receive queue");
+        }
+        if mask & MASK_SIZE != 0 && attributes.max_wr != queue.query()?.receives {
+            return unsupported("shared receive queues keep their size");
+        }
+        if mask & MASK_LIMIT != 0 { queue.set_limit(attributes.srq_limit) } else { Ok(()) }
+    })
+}
+
+/// `ibv_query_srq`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_query_srq")]
+pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, into: *mut ibv_srq_attr) -> c_int {
+    code("ibv_query_srq", || {
+        // SAFETY: as the caller says.
+        let found = unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue.query()?;
+        let c =
+            ibv_srq_attr { max_wr: found.receives, max_sge: found.pieces, srq_limit: found.limit };
+        // SAFETY: as the caller says.
+        unsafe { port::write(into, &c, size_of::<ibv_srq_attr>()) }
+    })
+}
+
+/// `ibv_destroy_srq`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_ibv_destroy_srq")]
+pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    code("ibv_destroy_srq", || {
+        // SAFETY: as the caller says.
+        unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue.destroy()?;
+        // SAFETY: it was made so, and nobody uses it.
+        unsafe { shell::Shared::free(srq) };
+        Ok(())
+    })
+}
+
+/// `ibv_post_srq_recv`.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    first: *mut ibv_recv_wr,
+    refused: *mut *mut ibv_recv_wr,
+) -> c_int {
+    code("ibv_post_srq_recv", || {
+        // SAFETY: as the caller says.
+        let queue = &unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue;
+        let mut at = first;
+        // SAFETY: as the caller says: a list that ends.
+        while let Some(request) = unsafe { at.as_ref() } {
+            // SAFETY: as the caller says.
+            let posted = unsafe { pieces(request.sg_list, request.num_sge) }.and_then(|pieces| {
+                let request = ReceiveRequest { id: request.wr_id, pieces };
+                queue.post(&[request]).map_err(|(_, error)| error)
+            });
+            if let Err(error) = posted {
+                // SAFETY: as the caller says.
+                unsafe { tell(refused, at) };
+                return Err(error);
+            }
+            at = request.next;
+        }
+        Ok(())
+    })
+}
+
+/// `IBV_SRQ_MAX_WR` and `IBV_SRQ_LIMIT`.
+const MASK_SIZE: c_int = 1;
+const MASK_LIMIT: c_int = 2;
+
+/// `IBV_SRQ_INIT_ATTR_TYPE` and `..._PD`.
+const INIT_TYPE: u32 = 1;
+const INIT_DOMAIN: u32 = 2;
+
+/// `IBV_SRQT_BASIC`.
+const TYPE_BASIC: c_int = 0;

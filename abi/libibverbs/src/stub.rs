@@ -1,0 +1,63 @@
+//! What there is in name only. Several names share a function (`names.txt`): none of them looks at its arguments.
+
+use std::ffi::{c_int, c_void};
+
+use crate::failure::set_errno;
+
+/// Makes a function that returns an error code, one that returns -1, and one that returns no pointer.
+macro_rules! failing {
+    ($number:expr, $code:ident $code_name:literal, $minus:ident $minus_name:literal, $null:ident $null_name:literal) => {
+        /// Returns the number of the error.
+        #[unsafe(export_name = $code_name)]
+        pub(crate) extern "C" fn $code() -> c_int {
+            set_errno($number);
+            $number
+        }
+
+        /// Returns -1.
+        #[unsafe(export_name = $minus_name)]
+        pub(crate) extern "C" fn $minus() -> isize {
+            set_errno($number);
+            -1
+        }
+
+        /// Returns no pointer.
+        #[unsafe(export_name = $null_name)]
+        pub(crate) extern "C" fn $null() -> *mut c_void {
+            set_errno($number);
+            std::ptr::null_mut()
+        }
+    };
+}
+
+failing!(libc::ENOSYS, fails "ethernot_fails", minus_one "ethernot_minus_one", null "ethernot_null");
+failing!(
+    libc::EOPNOTSUPP,
+    unsupported "ethernot_unsupported",
+    unsupported_minus_one "ethernot_unsupported_minus_one",
+    unsupported_null "ethernot_unsupported_null"
+);
+// What the connection manager says on a host without a device for it.
+failing!(
+    libc::ENODEV,
+    no_device_code "ethernot_no_device_code",
+    no_device "ethernot_no_device",
+    no_device_null "ethernot_no_device_null"
+);
+
+/// Does nothing.
+#[unsafe(export_name = "ethernot_nothing")]
+pub(crate) extern "C" fn nothing() {}
+
+/// None, or success.
+#[unsafe(export_name = "ethernot_zero")]
+pub(crate) extern "C" fn zero() -> usize {
+    0
+}
+
+/// `ibv_is_fork_initialized`: nothing has to be done for children, as no memory is held for a device
+/// (`IBV_FORK_UNNEEDED`).
+#[unsafe(export_name = "ethernot_ibv_is_fork_initialized")]
+pub(crate) extern "C" fn ibv_is_fork_initialized() -> c_int {
+    2
+}

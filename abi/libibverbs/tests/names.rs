@@ -1,0 +1,153 @@
+//! The names of the built libraries, against the libraries and programs of the system, where it has them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+const SYSTEM: &str = "/usr/lib/x86_64-linux-gnu";
+
+/// Every name that the system's library has, by every version, is in ours.
+#[test]
+fn no_name_of_the_systems_libraries_is_missing() {
+    for library in ["libibverbs.so.1", "librdmacm.so.1"] {
+        let stock = Path::new(SYSTEM).join(library);
+        if !stock.exists() {
+            println!("skipped: {} is not installed", stock.display());
+            continue;
+        }
+        let (stock, ours) = (names(&stock), names(&folder().join(library)));
+        let missing: Vec<_> = stock.difference(&ours).collect();
+        assert!(!stock.is_empty() && missing.is_empty(), "{library} has not {missing:?}");
+    }
+}
+
+/// Names have their versions, and nothing else is to be seen of what the libraries are made of.
+#[test]
+fn nothing_is_exported_that_has_no_version() {
+    for (library, expected) in [
+        ("libibverbs.so.1", "ibv_create_comp_cntr@IBVERBS_1.18"),
+        ("libibverbs.so.1", "verbs_register_driver_59@IBVERBS_PRIVATE_59"),
+        ("librdmacm.so.1", "rdma_write_cm_event@RDMACM_1.4"),
+    ] {
+        let names = names(&folder().join(library));
+        assert!(names.contains(expected), "{library} has not {expected}");
+        let bare: Vec<_> = names.iter().filter(|name| !name.contains('@')).collect();
+        assert!(bare.is_empty(), "{library}: {bare:?}");
+    }
+}
+
+/// Programs of the system find all that they need in our libraries, before they are run and while they are.
+#[test]
+fn programs_and_modules_of_the_system_load_with_our_libraries() {
+    let clients = clients();
+    if clients.is_empty() {
+        println!("skipped: no program for RDMA is installed");
+    }
+    for client in clients {
+        let output = Command::new("ldd")
+            .arg("-r")
+            .arg(&client)
+            .env("LD_LIBRARY_PATH", folder())
+            .output()
+            .expect("ldd");
+        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text += &String::from_utf8_lossy(&output.stderr);
+        let ours = format!("libibverbs.so.1 => {}", folder().display());
+        assert!(text.contains(&ours), "{} loads another library:\n{text}", client.display());
+        // What modules take from the program that loads them is not our business.
+        let unresolved: Vec<&str> = text
+            .lines()
+            .filter(|line| line.contains("undefined symbol") || line.contains("not found"))
+            .filter(|line| {
+                ["ibv", "rdma", "verbs", "mlx5", "efa", "IBVERBS", "RDMACM"]
+                    .iter()
+                    .any(|part| line.contains(part))
+            })
+            .filter(|line| !line.contains("undefined symbol: Py"))
+            .collect();
+        assert!(unresolved.is_empty(), "{}: {unresolved:?}", client.display());
+    }
+}
+
+/// What of the system is linked to `libibverbs.so.1`.
+fn clients() -> Vec<PathBuf> {
+    let folders = [
+        "/usr/bin",
+        SYSTEM,
+        "/usr/lib/x86_64-linux-gnu/ucx",
+        "/usr/lib/python3/dist-packages/pyverbs",
+    ];
+    let named = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let starts = [
+            "ib_",
+            "ibv_",
+            "raw_ethernet_",
+            "rdma",
+            "rping",
+            "ucmatose",
+            "udaddy",
+            "udpong",
+            "mckey",
+            "cmtime",
+            "rstream",
+            "riostream",
+            "rcopy",
+            "qperf",
+            "libmlx",
+            "libefa",
+            "libuct",
+            "libfabric.so.1",
+        ];
+        starts.iter().any(|start| name.starts_with(start))
+            || path.parent().is_some_and(|folder| folder.ends_with("pyverbs"))
+    };
+    let mut found = Vec::new();
+    for folder in folders {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        for path in entries.flatten().map(|entry| entry.path()).filter(|path| named(path)) {
+            if needs_verbs(&path) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn needs_verbs(path: &Path) -> bool {
+    let output = Command::new("readelf").arg("-d").arg(path).output().expect("readelf");
+    String::from_utf8_lossy(&output.stdout).contains("[libibverbs.so.1]")
+}
+
+/// What a library exports, with versions, whichever programs get that are linked.
+fn names(library: &Path) -> BTreeSet<String> {
+    let output = Command::new("nm")
+        .args(["-D", "--with-symbol-versions", "--defined-only"])
+        .arg(library)
+        .output()
+        .expect("nm");
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            // Versions themselves are absolute.
+            [_, "A", _] => None,
+            [_, _, name] => Some(name.replace("@@", "@")),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Where the libraries are: built once for all tests.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .args(["run", "--quiet", "--package", "xtask", "--", "libraries"])
+            .output()
+            .expect("cargo");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+    })
+}

@@ -1,0 +1,295 @@
+//! `cargo xtask libraries`: the C libraries that programs load instead of the system's.
+//!
+//! A static library of Rust becomes shared ones with the names and versions of `abi/libibverbs/names.txt`. Each name is
+//! an entry of its own that goes on to a function of ours: so one function can have many names and versions, which
+//! `rustc` alone cannot give it.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use crate::workspace::{Workspace, cargo};
+use crate::{XtaskError, checked};
+
+const PACKAGE: &str = "libibverbs-abi";
+const ARCHIVE: &str = "libethernot_verbs.a";
+const NAMES: &str = "abi/libibverbs/names.txt";
+
+/// What the functions of the crate are called before the names they are called by.
+const PREFIX: &str = "ethernot_";
+
+/// Builds the libraries and prints the folder they are in.
+pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
+    let is_release = match arguments {
+        [] => false,
+        [argument] if argument == "--release" => true,
+        _ => return Err(XtaskError::Usage { what: "libraries [--release]".into() }),
+    };
+    println!("{}", build(workspace, is_release)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the libraries and returns the folder they are in.
+pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, XtaskError> {
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--package", PACKAGE, "--lib"]);
+    if is_release {
+        command.arg("--release");
+    }
+    checked(&mut command)?;
+    let profile = workspace.target_dir.join(if is_release { "release" } else { "debug" });
+    let folder = profile.join("lib/ethernot");
+    let names = workspace.root.join(NAMES);
+    let text = std::fs::read_to_string(&names)
+        .map_err(|cause| XtaskError::Read { path: names.clone(), cause })?;
+    let libraries = parse(&text).map_err(|what| XtaskError::Names { path: names, what })?;
+    for library in &libraries {
+        link(library, &profile, &folder)?;
+    }
+    Ok(folder)
+}
+
+/// A shared library and its versions.
+#[derive(Debug, Default, PartialEq)]
+struct Library {
+    file: String,
+    nodes: Vec<Node>,
+}
+
+/// A version and the names that have it.
+#[derive(Debug, Default, PartialEq)]
+struct Node {
+    name: String,
+    parent: Option<String>,
+    names: Vec<Name>,
+    /// Programs that are linked get this version, where a name has several.
+    is_default: bool,
+}
+
+#[derive(Debug, PartialEq)]
+struct Name {
+    name: String,
+    what: What,
+}
+
+#[derive(Debug, PartialEq)]
+enum What {
+    /// Goes on to this function.
+    Function(String),
+    /// A variable of so many bytes.
+    Variable(u32),
+}
+
+/// Reads the list; what its lines mean is said at its top.
+fn parse(text: &str) -> Result<Vec<Library>, String> {
+    let mut libraries: Vec<Library> = Vec::new();
+    let mut numbers: Vec<String> = Vec::new();
+    // The nodes that names are added to: one, or one for each number.
+    let mut open = 0;
+    for (number, line) in (1..).zip(text.lines()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let wrong = || format!("line {number}: {line}");
+        match words.as_slice() {
+            [] => {}
+            [first, ..] if first.starts_with('#') => {}
+            ["library", file] => {
+                libraries.push(Library { file: (*file).into(), nodes: Vec::new() });
+                open = 0;
+            }
+            ["private", all @ ..] => numbers = all.iter().map(|&number| number.into()).collect(),
+            ["node", name, parent @ ..] if parent.len() < 2 => {
+                let library = libraries.last_mut().ok_or_else(wrong)?;
+                let parent = parent.first().map(|&parent| parent.to_owned());
+                let mut made = made_of(name, &numbers);
+                for node in &mut made {
+                    node.parent.clone_from(&parent);
+                }
+                open = made.len();
+                library.nodes.append(&mut made);
+            }
+            [name, how @ ..] => {
+                let what = match how {
+                    [] => What::Function(format!("{PREFIX}{name}")),
+                    ["=", function] => What::Function(format!("{PREFIX}{function}")),
+                    [":", bytes] => What::Variable(bytes.parse().map_err(|_| wrong())?),
+                    _ => return Err(wrong()),
+                };
+                let nodes = &mut libraries.last_mut().ok_or_else(wrong)?.nodes;
+                let first = nodes.len().checked_sub(open).ok_or_else(wrong)?;
+                for node in nodes.get_mut(first..).unwrap_or_default() {
+                    let suffix = node.name.rsplit('_').next().unwrap_or_default();
+                    let name = name.replace('*', suffix);
+                    node.names.push(Name { name, what: what.copied() });
+                }
+            }
+        }
+    }
+    Ok(libraries)
+}
+
+impl What {
+    fn copied(&self) -> Self {
+        match self {
+            Self::Function(function) => Self::Function(function.clone()),
+            Self::Variable(bytes) => Self::Variable(*bytes),
+        }
+    }
+}
+
+/// A node, or one for each number if there is a `*` in its name.
+fn made_of(name: &str, numbers: &[String]) -> Vec<Node> {
+    if !name.contains('*') {
+        return vec![Node { name: name.into(), is_default: true, ..Node::default() }];
+    }
+    let node = |(place, number): (usize, &String)| Node {
+        name: name.replace('*', number),
+        is_default: place == 0,
+        ..Node::default()
+    };
+    numbers.iter().enumerate().map(node).collect()
+}
+
+impl Library {
+    /// Whether programs that are linked get the name by this version.
+    fn is_default(&self, place: usize, name: &str) -> bool {
+        let is_newer =
+            |node: &Node| node.is_default && node.names.iter().any(|other| other.name == name);
+        self.nodes.get(place).is_some_and(|node| node.is_default)
+            && !self.nodes.iter().skip(place + 1).any(is_newer)
+    }
+
+    /// The entries: assembly that goes on to the functions.
+    fn entries(&self) -> String {
+        let jump = if cfg!(target_arch = "aarch64") { "b" } else { "jmp" };
+        let at_call = if cfg!(target_arch = "aarch64") { "" } else { "@PLT" };
+        let mut text = String::new();
+        for (place, node) in self.nodes.iter().enumerate() {
+            for (index, Name { name, what }) in node.names.iter().enumerate() {
+                let label = format!("ethernot_entry_{place}_{index}");
+                let body = match what {
+                    // It has this name already.
+                    What::Function(function) if function == name => continue,
+                    What::Function(function) => format!(
+                        ".text\n.p2align 4\n.globl {label}\n.type {label}, %function\n{label}:\n    {jump} {function}{at_call}\n.size {label}, . - {label}\n"
+                    ),
+                    What::Variable(bytes) => format!(
+                        ".bss\n.p2align 4\n.globl {label}\n.type {label}, %object\n.size {label}, {bytes}\n{label}:\n    .zero {bytes}\n"
+                    ),
+                };
+                let at = if self.is_default(place, name) { "@@" } else { "@" };
+                let _ = writeln!(text, "{body}.symver {label}, {name}{at}{}", node.name);
+            }
+        }
+        text + ".section .note.GNU-stack, \"\", %progbits\n"
+    }
+
+    /// The version script. What is in none of the versions is nobody's business; that is said in a version of its own,
+    /// as a linker would hide the names beside it.
+    fn script(&self) -> String {
+        let mut text = String::new();
+        for node in &self.nodes {
+            let _ = writeln!(text, "{} {{\n  global:", node.name);
+            for name in &node.names {
+                let _ = writeln!(text, "    {};", name.name);
+            }
+            let parent = node.parent.as_deref().map(|parent| format!(" {parent}"));
+            let _ = writeln!(text, "}}{};", parent.unwrap_or_default());
+        }
+        text + "ETHERNOT_HIDDEN {\n  local: *;\n};\n"
+    }
+}
+
+/// Makes a library of the archive, or, where it only calls another one, of its entries alone.
+fn link(library: &Library, profile: &Path, folder: &Path) -> Result<(), XtaskError> {
+    let made_of = folder.join("made-of");
+    std::fs::create_dir_all(&made_of)
+        .map_err(|cause| XtaskError::Write { path: made_of.clone(), cause })?;
+    let write = |extension: &str, text: String| {
+        let path = made_of.join(&library.file).with_extension(extension);
+        std::fs::write(&path, text)
+            .map_err(|cause| XtaskError::Write { path: path.clone(), cause })
+            .map(|()| path)
+    };
+    let entries = write("s", library.entries())?;
+    let script = write("map", library.script())?;
+    // A program that is running keeps the file it has mapped.
+    let fresh = folder.join(format!("{}.fresh", library.file));
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-o"]).arg(&fresh).arg(&entries);
+    command.arg(format!("-Wl,-soname,{}", library.file));
+    command.arg(format!("-Wl,--version-script={}", script.display()));
+    command.args(["-Wl,-z,nodelete", "-Wl,-z,defs", "-Wl,-Bsymbolic", "-Wl,--gc-sections"]);
+    if library.file.starts_with("libibverbs") {
+        command.arg("-Wl,--whole-archive").arg(profile.join(ARCHIVE)).arg("-Wl,--no-whole-archive");
+        command.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]);
+    } else {
+        command.arg(folder.join("libibverbs.so.1")).arg("-Wl,-rpath,$ORIGIN");
+    }
+    checked(&mut command)?;
+    let path = folder.join(&library.file);
+    std::fs::rename(&fresh, &path).map_err(|cause| XtaskError::Write { path, cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "\
+# a comment
+library libone.so.1
+private 34 25
+
+node ONE_1
+call = null
+only
+node ONE_2 ONE_1
+call
+node PRIVATE_*
+register_* = nothing
+flag : 1
+node OWN
+ethernot_null = null
+library libtwo.so.1
+node TWO
+other
+";
+
+    #[test]
+    fn a_name_of_two_versions_is_linked_by_the_later_one() {
+        let entries = parse(LIST).unwrap()[0].entries();
+        assert!(entries.contains(", call@ONE_1\n"), "{entries}");
+        assert!(entries.contains(", call@@ONE_2\n"), "{entries}");
+        assert!(entries.contains(", only@@ONE_1\n"), "{entries}");
+    }
+
+    #[test]
+    fn each_number_has_a_node_and_the_first_is_the_default() {
+        let libraries = parse(LIST).unwrap();
+        let entries = libraries[0].entries();
+        assert!(entries.contains(", register_34@@PRIVATE_34\n"), "{entries}");
+        assert!(entries.contains(", register_25@PRIVATE_25\n"), "{entries}");
+        assert!(entries.contains(", flag@PRIVATE_25\n"), "{entries}");
+        assert_eq!(libraries[1].nodes.len(), 1);
+    }
+
+    #[test]
+    fn a_function_that_is_exported_as_it_is_has_no_entry() {
+        let library = &parse(LIST).unwrap()[0];
+        assert!(!library.entries().contains(", ethernot_null"));
+        assert!(library.script().contains("OWN {\n  global:\n    ethernot_null;\n};\n"));
+    }
+
+    #[test]
+    fn a_line_that_means_nothing_is_named() {
+        assert_eq!(parse("library a\nnode B\nname ? x\n"), Err("line 3: name ? x".into()));
+        assert_eq!(parse("name\n"), Err("line 1: name".into()));
+    }
+
+    #[test]
+    fn the_list_of_this_repository_is_read() {
+        let text = std::fs::read_to_string(crate::workspace::source_root().join(NAMES)).unwrap();
+        let libraries = parse(&text).unwrap();
+        let files: Vec<_> = libraries.iter().map(|library| library.file.as_str()).collect();
+        assert_eq!(files, ["libibverbs.so.1", "librdmacm.so.1"]);
+    }
+}
