@@ -23,6 +23,7 @@ mod pair;
 mod port;
 mod post;
 mod rates;
+pub mod rdma_cm;
 mod shared;
 mod shell;
 mod strings;

@@ -431,8 +431,7 @@ const VENDOR: u32 = 0x00ff_ffff;
 
 /// The current state may be told when it is changed; the port tells of itself; a GUID of the system; errors of receivers
 /// that are not ready; windows, and keys that work requests end.
-const CAPABILITIES: u32 =
-    1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 21 | 1 << 24;
+const CAPABILITIES: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 21 | 1 << 24;
 
 /// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
 const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
