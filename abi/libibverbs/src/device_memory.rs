@@ -29,6 +29,9 @@ impl DeviceMemory {
     fn at(&self, offset: u64, length: usize) -> Result<*mut u8, Error> {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let is_inside = start.checked_add(length).is_some_and(|end| end <= self.length);
+        if !start.is_multiple_of(WORD) || !length.is_multiple_of(WORD) {
+            return invalid("memory of the device is used in words of 4 bytes");
+        }
         match self.bytes.get(self.start.saturating_add(start)..) {
             Some(rest) if is_inside => Ok(rest.as_ptr().cast::<u8>().cast_mut()),
             _ => invalid("there is not as much memory of the device"),
@@ -157,5 +160,8 @@ unsafe extern "C" fn copy_from(
 /// What a program may have at a time, of each piece: 1 MiB, more than devices with such memory have.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// A page, and a large one.
+/// What there is of it is copied in words, as on devices that have such memory.
+const WORD: usize = 4;
+
+/// A large page.
 const ALIGNMENT_LOG_MAX: u32 = 21;

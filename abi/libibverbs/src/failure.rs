@@ -43,8 +43,8 @@ fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c
         }
     };
     let number = errno_of(&error);
-    if !matches!(error, Error::Again) && level() >= LogLevel::Debug {
-        eprintln!("ethernot: {call}: {error}");
+    if !matches!(error, Error::Again) {
+        say(LogLevel::Debug, &format!("{call}: {error}"));
     }
     set_errno(number);
     Err(number)
@@ -75,8 +75,15 @@ pub(crate) fn unsupported<T>(what: &str) -> Result<T, Error> {
     Err(Error::NotSupported(what.into()))
 }
 
+/// Says something on the standard error output, if so much is wanted.
+pub(crate) fn say(at: LogLevel, what: &str) {
+    if level() >= at {
+        eprintln!("ethernot: {what}");
+    }
+}
+
 /// How much is said on the standard error output.
-pub(crate) fn level() -> LogLevel {
+fn level() -> LogLevel {
     static LEVEL: OnceLock<LogLevel> = OnceLock::new();
     *LEVEL.get_or_init(|| {
         Settings::from_environment().map_or(LogLevel::Warn, |settings| settings.log)

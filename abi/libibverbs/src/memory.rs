@@ -10,7 +10,7 @@ use verbs::{
 };
 
 use crate::device::of;
-use crate::failure::{code, invalid, pointer, unsupported};
+use crate::failure::{code, invalid, number, pointer, unsupported};
 use crate::layout::{
     ibv_context, ibv_dm, ibv_mr, ibv_mw, ibv_parent_domain_init_attr, ibv_pd, ibv_td,
     ibv_td_init_attr,
@@ -251,7 +251,7 @@ pub(crate) unsafe fn register(
     Ok(shell::Region::make(c, Region { region, device_memory: AtomicPtr::default() }))
 }
 
-/// `ibv_rereg_mr`: -1 if nothing has changed, -2 to -5 for what is worse.
+/// `ibv_rereg_mr`: -1 if it fails, and then the region is as it was.
 ///
 /// # Safety
 /// As the manual page says.
@@ -264,8 +264,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    let mut is_lost = false;
-    let failure = code("ibv_rereg_mr", || {
+    number("ibv_rereg_mr", || {
         // SAFETY: as the caller says.
         let region = &unsafe { shell::Region::ours(mr, "memory region") }?.region;
         if flags & !(REREGISTER_RANGE | REREGISTER_DOMAIN | REREGISTER_ACCESS) != 0 || flags == 0 {
@@ -286,9 +285,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
             range: has(REREGISTER_RANGE).then_some((addr.addr(), length as u64)),
             access: has(REREGISTER_ACCESS).then_some(AccessFlags(access.cast_unsigned())),
         };
-        let done = region.reregister(&change);
-        is_lost = !matches!(done, Ok(()) | Err(Error::Invalid(_) | Error::Busy(_)));
-        done?;
+        region.reregister(&change)?;
         // SAFETY: the structure is the program's, which waits for this call.
         let c = unsafe { &mut *mr };
         (c.lkey, c.rkey) = (region.key(), region.key());
@@ -298,13 +295,8 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         if has(REREGISTER_RANGE) {
             (c.addr, c.length) = (addr, length);
         }
-        Ok(())
-    });
-    match (failure, is_lost) {
-        (0, _) => 0,
-        (_, false) => REREGISTER_FAILED,
-        (_, true) => REREGISTER_FAILED_AND_LOST,
-    }
+        Ok(0)
+    })
 }
 
 /// `ibv_dereg_mr`.
@@ -366,12 +358,6 @@ pub(crate) fn handle() -> u32 {
 const REREGISTER_RANGE: c_int = 1;
 const REREGISTER_DOMAIN: c_int = 2;
 const REREGISTER_ACCESS: c_int = 4;
-
-/// `IBV_REREG_MR_ERR_INPUT`: the region is as it was.
-const REREGISTER_FAILED: c_int = -1;
-
-/// `IBV_REREG_MR_ERR_CMD`: the region may only be given back.
-const REREGISTER_FAILED_AND_LOST: c_int = -4;
 
 /// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS` and `..._PD_CONTEXT`.
 const PARENT_KNOWN: u32 = 1 | 2;

@@ -222,7 +222,10 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_table(
         }
         // SAFETY: as the caller says.
         let gids = unsafe { of(context) }?.gids()?;
-        for entry in gids.iter().take(max) {
+        if gids.len() > max {
+            return invalid("there are more entries than there is room for");
+        }
+        for entry in &gids {
             // SAFETY: as the caller says; entries stand `size` bytes apart.
             unsafe { write(into.wrapping_byte_add(count * size), &c_entry(entry), size) }?;
             count += 1;

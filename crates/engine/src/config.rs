@@ -6,6 +6,8 @@ use delivery::{
 use semantics::{InboundLimits, OPERATION_WINDOW_DEFAULT, PoolLimits};
 use wire_edge::LinkIndex;
 
+use crate::reception::CONFIRM_NS;
+
 /// When the sender of data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Asking {
@@ -24,6 +26,9 @@ pub struct EngineConfig {
     pub connections_max: u32,
     /// Connections asked for by peers that the application has not answered.
     pub requests_max: u32,
+    /// Time that a peer has to confirm a connection that was accepted, while others wait for room, in nanoseconds. Where
+    /// requests of many processes of one host wait as a matter of course, it is more.
+    pub confirm_ns: u64,
     /// Links of one connection, 1 to 16.
     pub links_max: u8,
     /// Records of operations, shared by all connections.
@@ -165,6 +170,7 @@ impl Default for EngineConfig {
         Self {
             connections_max: 16_384,
             requests_max: 1024,
+            confirm_ns: CONFIRM_NS,
             links_max: 8,
             pools: PoolLimits::default(),
             operation_window: OPERATION_WINDOW_DEFAULT,

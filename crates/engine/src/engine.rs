@@ -126,7 +126,12 @@ impl Engine {
             sent: SentPool::new(if ahead { config.active_connections } else { 0 }, records),
             agenda: Agenda::new(listed),
             turn_at: Instant::default(),
-            reception: Reception::new(cookie_key, config.requests_max, connections.limit()),
+            reception: Reception::new(
+                cookie_key,
+                config.requests_max,
+                connections.limit(),
+                config.confirm_ns,
+            ),
             connections,
             peers: PeerNames::default(),
             watch: Watch::default(),

@@ -20,7 +20,7 @@ use crate::parts::Parts;
 use crate::path::Path;
 use crate::pending::PING;
 use crate::phase::Phase;
-use crate::reception::{Admission, CONFIRM_NS};
+use crate::reception::Admission;
 use crate::terms::{OwnTerms, Terms};
 
 impl Engine {
@@ -319,7 +319,8 @@ impl Engine {
             self.with_index(index, |parts, connection| {
                 parts.reception.on_request_over(peer);
                 parts.counters.handshakes_refused += 1;
-                let reason = Closed::Unreachable { peer, silence_ms: CONFIRM_NS / 1_000_000 };
+                let reason =
+                    Closed::Unreachable { peer, silence_ms: parts.config.confirm_ns / 1_000_000 };
                 parts.end(connection, reason, Vec::new());
             });
         }

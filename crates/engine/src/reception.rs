@@ -27,6 +27,8 @@ pub(crate) struct Reception {
     unconfirmed: PerHost,
     /// Connections that there may be.
     connections_max: u32,
+    /// Time to confirm one while others wait.
+    confirm_ns: u64,
     answers: RateLimiter,
     resets: RateLimiter,
     /// Reports without proof that are looked at: each costs a look at every connection.
@@ -50,8 +52,13 @@ pub(crate) enum Admission {
 
 impl Reception {
     /// Nobody listens, and nobody has asked. So many requests may wait for the application; the endpoint
-    /// has so many connections at most.
-    pub(crate) fn new(cookie_key: [u8; 16], requests_max: u32, connections_max: u32) -> Self {
+    /// has so many connections at most, and gives peers so long to confirm theirs while others wait.
+    pub(crate) fn new(
+        cookie_key: [u8; 16],
+        requests_max: u32,
+        connections_max: u32,
+        confirm_ns: u64,
+    ) -> Self {
         Self {
             listeners: HashSet::new(),
             cookies: CookieJar::new(cookie_key),
@@ -60,6 +67,7 @@ impl Reception {
             requests_max,
             unconfirmed: PerHost::default(),
             connections_max,
+            confirm_ns,
             // A storm of connections from a cluster, four times 10 000 hosts within a second; at 3 µs for
             // each answer, an eighth of a processor.
             answers: RateLimiter::new(40_000, 8000),
@@ -180,7 +188,7 @@ impl Reception {
         let is_pressed = self.requests.all() > 0
             || self.unconfirmed.of(peer) > self.unconfirmed_share() / 2
             || connections > limit - limit / HOST_SHARE;
-        is_pressed && accepted_at.after_ns(CONFIRM_NS) <= now
+        is_pressed && accepted_at.after_ns(self.confirm_ns) <= now
     }
 
     /// Whether a stranger may be answered now.
@@ -218,7 +226,7 @@ mod tests {
 
     /// For 8 requests, 2 of a host, and 16 connections, 4 of a host.
     fn reception() -> (Reception, EndpointCounters) {
-        let mut reception = Reception::new([5; 16], 8, 16);
+        let mut reception = Reception::new([5; 16], 8, 16, CONFIRM_NS);
         reception.listen(SERVICE);
         (reception, EndpointCounters::default())
     }
@@ -320,5 +328,15 @@ mod tests {
         assert!(reception.has_requests_of(host(2)) && !reception.has_requests_of(host(1)));
         assert!(reception.is_overdue(late, host(1), NOW, 2));
         assert!(!reception.is_overdue(late, host(1), NOW.after_ns(1), 2));
+    }
+
+    //= protocol.md: phase.3
+    #[test]
+    fn an_endpoint_may_give_its_peers_more_time_to_confirm() {
+        let mut reception = Reception::new([5; 16], 8, 16, 3 * CONFIRM_NS);
+        let late = NOW.after_ns(3 * CONFIRM_NS);
+        reception.on_requested(host(1), hello(1, [0; COOKIE_BYTES]).key(), 1);
+        assert!(!reception.is_overdue(NOW.after_ns(3 * CONFIRM_NS - 1), host(2), NOW, 12));
+        assert!(reception.is_overdue(late, host(2), NOW, 12));
     }
 }

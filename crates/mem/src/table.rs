@@ -337,6 +337,51 @@ impl MemoryTable {
         Ok(())
     }
 
+    /// Changes the memory, the rights or the domain of a region of foreign memory: it is like
+    /// [`MemoryTable::register_raw_lazily`], but the region keeps its key. It has another name on this side, so that work
+    /// which was begun with the old one does not reach what is there now. Returns when no engine turn is in progress
+    /// that could have seen the region as it was.
+    ///
+    /// # Errors
+    /// As for [`MemoryTable::register_raw`] and [`MemoryTable::deregister`]; the region is as it was.
+    ///
+    /// # Safety
+    /// As for [`MemoryTable::register_raw`].
+    pub unsafe fn change_raw_lazily(
+        &self,
+        region: RegionId,
+        domain: ProtectionDomain,
+        start: *mut u8,
+        len: u64,
+        remote_start: u64,
+        rights: Rights,
+    ) -> Result<Region, RegisterError> {
+        self.check_region(region)?;
+        if TurnGate::inside_this_thread() {
+            return Err(RegisterError::InsideAccess { region });
+        }
+        let range = Range { memory: start, start: remote_start, len };
+        check_raw(range, rights, probe::check_ends)?;
+        self.check_domain(domain)?;
+        // Counted before, so that the domain stays.
+        self.registry().domain(domain)?.regions += 1;
+        let owner = self.mark_dead(region).inspect_err(|_| {
+            if let Ok(domain) = self.registry().domain(domain) {
+                domain.regions -= 1;
+            }
+        })?;
+        self.gate.wait();
+        drop(owner);
+        // Nobody takes the entry: it is not among the free ones.
+        let slot = self.slots.get(region.index()).ok_or(RegisterError::UnknownRegion { region })?;
+        let generation = same_key_generation(region.generation());
+        let state = SlotState::live(generation, rights, SlotKind::Range);
+        slot.set(range, domain, state);
+        self.registry().regions += 1;
+        let id = RegionId::new(self.number, region.index(), generation);
+        Ok(Region { id, key: self.key_of(id, state), start: remote_start, len, rights })
+    }
+
     /// Regions registered now.
     pub fn regions(&self) -> u32 {
         self.registry().regions
@@ -396,8 +441,7 @@ impl MemoryTable {
         RemoteKey(self.permutation.encrypt(region.index() << KEY_GENERATION_BITS | generation))
     }
 
-    /// Inserts memory that is not the library's, after `check` of its address and length, and of whether it is
-    /// written to.
+    /// Inserts memory that is not the library's.
     fn insert_raw(
         &self,
         domain: ProtectionDomain,
@@ -405,14 +449,7 @@ impl MemoryTable {
         rights: Rights,
         check: fn(u64, u64, bool) -> Result<(), RegisterError>,
     ) -> Result<Region, RegisterError> {
-        let (address, len) = (range.memory.expose_provenance() as u64, range.len);
-        for start in [address, range.start] {
-            if start.checked_add(len).is_none() {
-                return Err(RegisterError::Wraps { start, len });
-            }
-        }
-        check(address, len, rights.intersects(Rights::CHANGING))?;
-        fault::install();
+        check_raw(range, rights, check)?;
         self.insert(domain, range, rights, SlotKind::Range, None)
     }
 
@@ -442,13 +479,9 @@ impl MemoryTable {
         let index = registry.take_slot(self.limits.regions_max).ok_or(full)?;
         let slot = self.slots.get_or_grow(index).ok_or(full)?;
 
-        slot.memory.store(range.memory, Ordering::Relaxed);
-        slot.start.store(range.start, Ordering::Relaxed);
-        slot.len.store(range.len, Ordering::Relaxed);
-        slot.domain.store(domain.name, Ordering::Relaxed);
         let generation = self.next_generation(index, slot.state().generation());
         let state = SlotState::live(generation, rights, kind);
-        slot.set_state(state);
+        slot.set(range, domain, state);
 
         let id = RegionId::new(self.number, index, generation);
         if let Some(entry) = whole {
@@ -507,6 +540,40 @@ impl MemoryTable {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Slot {
+    /// Fills an entry that no access sees, and shows it.
+    fn set(&self, range: Range, domain: ProtectionDomain, state: SlotState) {
+        self.memory.store(range.memory, Ordering::Relaxed);
+        self.start.store(range.start, Ordering::Relaxed);
+        self.len.store(range.len, Ordering::Relaxed);
+        self.domain.store(domain.name, Ordering::Relaxed);
+        self.set_state(state);
+    }
+}
+
+/// The next generation whose key is that of `last`; never 0.
+const fn same_key_generation(last: u32) -> u32 {
+    let next = last.wrapping_add(1 << KEY_GENERATION_BITS);
+    if next == 0 { 1 << KEY_GENERATION_BITS } else { next }
+}
+
+/// Looks at memory that is not the library's, by `check` of its address and length and of whether it is written to.
+fn check_raw(
+    range: Range,
+    rights: Rights,
+    check: fn(u64, u64, bool) -> Result<(), RegisterError>,
+) -> Result<(), RegisterError> {
+    let (address, len) = (range.memory.expose_provenance() as u64, range.len);
+    for start in [address, range.start] {
+        if start.checked_add(len).is_none() {
+            return Err(RegisterError::Wraps { start, len });
+        }
+    }
+    check(address, len, rights.intersects(Rights::CHANGING))?;
+    fault::install();
+    Ok(())
 }
 
 /// How much a [`MemoryTable`] may hold. Memory is used for what is registered, not for the limits.

@@ -371,6 +371,16 @@ impl Runtime {
         Ok(shared.block(interest, deadline, ready))
     }
 
+    /// Has threads that [wait](Runtime::wait) look again: what they wait for may have come from outside of the engine. May
+    /// be called by hooks. Whoever looks under the lock under which it came misses nothing.
+    #[inline]
+    pub fn wake_waiting(&self) {
+        let host = &self.shared.host;
+        if self.check_process().is_ok() && host.waiters.are_blocked() {
+            host.waiters.wake(true, &host.status, &host.sleeper);
+        }
+    }
+
     /// Puts a further link to use.
     pub fn attach_link(&self, link: Box<dyn Link>) -> Result<LinkId, AttachError> {
         self.shared.command(move |driver, host, _now, _memory| driver.attach(host, link))?

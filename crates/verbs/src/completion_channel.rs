@@ -51,9 +51,7 @@ impl CompletionChannel {
     pub fn get(&self) -> Result<Arc<CompletionQueue>, Error> {
         let provider = self.context.provider();
         provider.check()?;
-        let queue = self.events.get(|ready| provider.wait(ready))?;
-        queue.completion_events().on_taken();
-        Ok(queue)
+        self.events.get(on_taken, |ready| provider.wait(ready))
     }
 
     /// As [`CompletionChannel::get`], but never waits.
@@ -62,16 +60,13 @@ impl CompletionChannel {
     /// [`Error::NoDevice`] in a forked child.
     pub fn take(&self) -> Result<Option<Arc<CompletionQueue>>, Error> {
         self.context.provider().check()?;
-        let queue = self.events.take();
-        if let Some(queue) = &queue {
-            queue.completion_events().on_taken();
-        }
-        Ok(queue)
+        Ok(self.events.take(on_taken))
     }
 
     /// A queue was armed, and has got what it was armed for.
     pub(crate) fn fire(&self, queue: &Arc<CompletionQueue>) {
         self.events.push(Arc::clone(queue));
+        self.context.provider().wake();
     }
 
     /// Forgets the events of a queue that is destroyed.
@@ -89,4 +84,9 @@ impl CompletionChannel {
         self.context.uses().end();
         Ok(())
     }
+}
+
+/// An event of a queue is with the program.
+fn on_taken(queue: &Arc<CompletionQueue>) {
+    queue.completion_events().on_taken();
 }

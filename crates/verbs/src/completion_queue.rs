@@ -30,8 +30,8 @@ pub struct CompletionQueue {
     work: Arc<work::CompletionQueue>,
     /// As many as the program asked for.
     entries: AtomicU32,
-    /// Ends of queue pairs that it serves, each of which may have [`MARKS`] of which the program is not told.
-    ends: AtomicU32,
+    /// Places for completions of which the program is not told.
+    untold: AtomicU32,
     polling: Mutex<Polling>,
     /// Queue pairs of which there may be work to flush.
     flushing: Mutex<VecDeque<(Arc<QueuePair>, Side)>>,
@@ -93,13 +93,17 @@ impl Polling {
             let queue_pair = registry.find(completion.owner)?;
             self.last = Some(Known { owner: completion.owner, version, queue_pair });
         }
-        self.last.as_ref()?.queue_pair.on_completion(completion)
+        self.last.as_ref()?.queue_pair.on_completion(completion, &mut self.backlog)
     }
 
     /// Looks at all that the wire has put in.
     fn absorb(&mut self, work: &work::CompletionQueue, registry: &Registry) {
-        while let Some(told) = self.next(work, registry) {
-            self.backlog.push_back(told);
+        while let Some(completion) = work.poll() {
+            let more = self.backlog.len();
+            if let Some(told) = self.translate(registry, &completion) {
+                // Before what is told after it.
+                self.backlog.insert(more, told);
+            }
         }
     }
 }
@@ -134,7 +138,7 @@ impl CompletionQueue {
             uses: Uses::default(),
             work: Arc::new(work),
             entries: AtomicU32::new(entries),
-            ends: AtomicU32::new(0),
+            untold: AtomicU32::new(0),
             polling: Mutex::default(),
             flushing: Mutex::default(),
             flushing_count: AtomicUsize::new(0),
@@ -192,8 +196,6 @@ impl CompletionQueue {
     }
 
     fn take(&self, registry: &Registry, out: &mut [WorkCompletion]) -> usize {
-        // Looked at first: what the wire had put in before the end of a connection is found before it is flushed.
-        let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
         let mut polling = self.lock_polling();
         let mut found = 0;
         for place in &mut *out {
@@ -202,6 +204,7 @@ impl CompletionQueue {
             *place = next;
             found += 1;
         }
+        let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
         if is_flushing && let Some(room) = out.get_mut(found..).filter(|room| !room.is_empty()) {
             found += self.flush(room);
         }
@@ -214,6 +217,10 @@ impl CompletionQueue {
         let mut found = 0;
         for _ in 0..self.flushing_count.load(Ordering::SeqCst) {
             let Some((queue_pair, side)) = self.lock_flushing().front().cloned() else { break };
+            // What the wire has put in before the queue pair was listed comes first.
+            if !self.work.is_empty() {
+                break;
+            }
             let is_settled = self.settle_polled(&queue_pair, side);
             let Some(room) = out.get_mut(found..) else { break };
             found += queue_pair.flush(side, room);
@@ -274,12 +281,11 @@ impl CompletionQueue {
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Has nothing more told of a queue pair whose completions are nobody's already.
+    /// Has nothing more told of a queue pair whose wire is closed.
     pub(crate) fn purge(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
+        polling.absorb(&self.work, self.context.provider().registry());
         polling.last = None;
-        let registry = self.context.provider().registry();
-        polling.absorb(&self.work, registry);
         polling.backlog.retain(|told| told.queue_pair != queue_pair.number());
         let mut flushing = self.lock_flushing();
         flushing.retain(|(listed, _)| !std::ptr::eq(Arc::as_ptr(listed), queue_pair));
@@ -298,6 +304,7 @@ impl CompletionQueue {
         }
         self.armed.fetch_max(what as u8, Ordering::SeqCst);
         let _has_events = self.work.arm(what);
+        self.context.provider().serve_alone();
         Ok(())
     }
 
@@ -323,30 +330,31 @@ impl CompletionQueue {
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         self.context.provider().check()?;
         check_entries(entries, self.context.device().attributes().completions_max)?;
-        self.set_places(entries)?;
+        if (entries as usize) < self.work.len() {
+            return Err(Error::Invalid(format!("{} completions are there", self.work.len())));
+        }
+        let resized = self.work.resize(self.places(entries));
+        resized.map_err(|error| Error::Invalid(error.to_string()))?;
         self.entries.store(entries, Ordering::Release);
         Ok(())
     }
 
-    /// One more end of a queue pair fills it.
-    pub(crate) fn attach(&self) {
-        self.ends.fetch_add(1, Ordering::AcqRel);
-        // It is larger than it was.
-        let _ = self.set_places(self.entries());
+    /// One more end of a queue pair fills it, and may have so many completions there of which the program is not told.
+    pub(crate) fn attach(&self, untold: u32) {
+        self.untold.fetch_add(untold, Ordering::AcqRel);
+        // If it holds more than that, it is larger already.
+        let _ = self.work.resize(self.places(self.entries()));
     }
 
-    /// One less. It keeps its places, as what is in it may need them.
-    pub(crate) fn detach(&self) {
-        self.ends.fetch_sub(1, Ordering::AcqRel);
+    /// One less. Its places stay until another is attached, as what is there may need them.
+    pub(crate) fn detach(&self, untold: u32) {
+        self.untold.fetch_sub(untold, Ordering::AcqRel);
     }
 
-    fn set_places(&self, entries: u32) -> Result<(), Error> {
-        let marks = self.ends.load(Ordering::Acquire) as usize * MARKS;
-        let places = (entries as usize + marks).min(work::COMPLETIONS_MAX);
-        if (entries as usize) < self.work.len() {
-            return Err(Error::Invalid(format!("{} completions are there", self.work.len())));
-        }
-        self.work.resize(places).map_err(|error| Error::Invalid(error.to_string()))
+    /// Completions that the wire may put in when the program has room for so many.
+    fn places(&self, entries: u32) -> usize {
+        let untold = self.untold.load(Ordering::Acquire) as usize;
+        (entries as usize + untold).min(work::COMPLETIONS_MAX)
     }
 
     /// Destroys it. Waits until the events of it that were taken are acknowledged.
@@ -414,4 +422,4 @@ fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
 
 /// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has under
 /// way. Programs make queues for what they will be told, so there is room for these besides.
-const MARKS: usize = 256;
+pub(crate) const MARKS: u32 = 256;

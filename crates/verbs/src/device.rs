@@ -198,9 +198,7 @@ impl Context {
     /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
     pub fn get_event(&self) -> Result<AsyncEvent, Error> {
         self.provider().check()?;
-        let event = self.events.get(|_ready| ())?;
-        event.element.on_taken();
-        Ok(event)
+        self.events.get(|event| event.element.on_taken(), |_ready| ())
     }
 
     /// Acknowledges an event.

@@ -180,6 +180,19 @@ impl Provider for Edge {
     fn manager(&self) -> Option<&dyn ConnectionManager> {
         Some(self)
     }
+
+    fn wake(&self) {
+        if let Some(instance) = self.running() {
+            instance.runtime().wake_waiting();
+        }
+    }
+
+    fn serve_alone(&self) {
+        if let Some(instance) = self.running() {
+            // In a forked child nobody serves.
+            let _forked = instance.runtime().leave_links();
+        }
+    }
 }
 
 /// What a device can do.

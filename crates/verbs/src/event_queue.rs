@@ -42,17 +42,13 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Takes the oldest event, if there is one.
-    pub(crate) fn take(&self) -> Option<T> {
-        self.take_noting(|_| {})
-    }
-
-    /// The same; what is done with it is done before anybody else finds that it is not there any more.
-    fn take_noting(&self, on_taken: impl FnOnce(&T)) -> Option<T> {
+    /// Takes the oldest event, if there is one. `on_taken` is called before anybody sees that it is not there any
+    /// more.
+    pub(crate) fn take(&self, on_taken: impl Fn(&T)) -> Option<T> {
         let mut events = self.lock();
         let event = events.pop_front()?;
-        on_taken(&event);
         self.count_down();
+        on_taken(&event);
         Some(event)
     }
 
@@ -69,8 +65,7 @@ impl<T> EventQueue<T> {
     /// Takes the events that are meant, in their order.
     pub(crate) fn take_those(&self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
         let mut events = self.lock();
-        let (taken, stay) = events.drain(..).partition(|event| is_meant(event));
-        let taken: VecDeque<T> = taken;
+        let (taken, stay): (VecDeque<T>, _) = events.drain(..).partition(|event| is_meant(event));
         *events = stay;
         taken.iter().for_each(|_| self.count_down());
         taken.into()
@@ -91,17 +86,12 @@ impl<T> EventQueue<T> {
     ///
     /// # Errors
     /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
-    pub(crate) fn get(&self, watch: impl FnOnce(&mut dyn FnMut() -> bool)) -> Result<T, Error> {
-        self.get_noting(watch, |_| {})
-    }
-
-    /// The same; what is done with it is done before anybody else finds that it is not there any more.
-    pub(crate) fn get_noting(
+    pub(crate) fn get(
         &self,
-        watch: impl FnOnce(&mut dyn FnMut() -> bool),
         on_taken: impl Fn(&T),
+        watch: impl FnOnce(&mut dyn FnMut() -> bool),
     ) -> Result<T, Error> {
-        if let Some(event) = self.take_noting(&on_taken) {
+        if let Some(event) = self.take(&on_taken) {
             return Ok(event);
         }
         if self.is_non_blocking() {
@@ -109,7 +99,7 @@ impl<T> EventQueue<T> {
         }
         watch(&mut || !self.is_empty());
         loop {
-            if let Some(event) = self.take_noting(&on_taken) {
+            if let Some(event) = self.take(&on_taken) {
                 return Ok(event);
             }
             let mut wanted = [PollFd::new(self.descriptor(), PollFlags::POLLIN)];
@@ -153,9 +143,9 @@ mod tests {
         queue.push(1);
         queue.push(2);
         assert!(is_readable(&queue));
-        assert_eq!(queue.get(never), Ok(1));
+        assert_eq!(queue.get(|_| (), never), Ok(1));
         assert!(is_readable(&queue));
-        assert_eq!(queue.take(), Some(2));
+        assert_eq!(queue.take(|_| ()), Some(2));
         assert!(!is_readable(&queue));
     }
 
@@ -166,7 +156,10 @@ mod tests {
             queue.push(number);
         }
         queue.retain(|number| number % 2 == 1);
-        assert_eq!((queue.take(), queue.take(), queue.take()), (Some(1), Some(3), None));
+        assert_eq!(
+            (queue.take(|_| ()), queue.take(|_| ()), queue.take(|_| ())),
+            (Some(1), Some(3), None)
+        );
         assert!(!is_readable(&queue));
     }
 
@@ -174,14 +167,14 @@ mod tests {
     fn who_is_not_to_block_is_told_that_there_is_nothing() {
         let queue = EventQueue::<()>::new().expect("a descriptor");
         fcntl(queue.descriptor(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a flag");
-        assert_eq!(queue.get(never), Err(Error::Again));
+        assert_eq!(queue.get(|()| (), never), Err(Error::Again));
     }
 
     #[test]
     fn who_blocks_is_woken_by_the_event() {
         let queue = EventQueue::new().expect("a descriptor");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| queue.get(never));
+            let waiting = scope.spawn(|| queue.get(|_| (), never));
             queue.push(7);
             assert_eq!(waiting.join().expect("no panic"), Ok(7));
         });

@@ -2,6 +2,9 @@
 //! over any wire that is a [`Provider`].
 //!
 //! What programs see of it through a C ABI is made elsewhere; here is what the calls do.
+//!
+//! Of its files only `registration.rs` is unsafe.
+#![deny(unsafe_code)]
 
 mod access;
 mod acknowledged;

@@ -86,12 +86,10 @@ impl MemoryRegion {
         self.current().access
     }
 
-    /// Changes what is given; it has another key afterwards. If that fails with anything but [`Error::Invalid`] or
-    /// [`Error::Busy`], nothing is registered any more, and the region is to be [given
-    /// back](MemoryRegion::deregister) only.
+    /// Changes what is given; it keeps its key. No peer and no work of this side reaches what it was when this returns.
     ///
     /// # Errors
-    /// As for [`ProtectionDomain::register`], and [`Error::Busy`] while windows are bound to it.
+    /// As for [`ProtectionDomain::register`], and [`Error::Busy`] while windows are bound to it. It is as it was then.
     pub fn reregister(&self, change: &Reregistration<'_>) -> Result<(), Error> {
         let mut current = self.current();
         current.domain.context().provider().check()?;
@@ -104,12 +102,16 @@ impl MemoryRegion {
         } else {
             remote_offset.wrapping_add(address as u64)
         };
-        access.of_region()?;
-        self.deregister_now(current.region.id)?;
+        let rights = access.of_region()?;
+        check_length(domain, length)?;
         let domain = Arc::clone(domain);
         domain.uses().begin_of("protection domain")?;
-        let inserted = insert(&domain, address, length, remote_address, access);
-        let (_, region) = inserted.inspect_err(|_| domain.uses().end())?;
+        let (table, id) = (&self.table, current.region.id);
+        let changed = domain.memory().and_then(|(_, name)| {
+            registration::change(table, id, name, address, length, remote_address, rights)
+                .map_err(|error| of_registration(&error))
+        });
+        let region = changed.inspect_err(|_| domain.uses().end())?;
         current.domain.uses().end();
         *current = Current { domain, region, address, access };
         Ok(())
@@ -162,14 +164,19 @@ fn insert(
     access: AccessFlags,
 ) -> Result<(Arc<MemoryTable>, Region), Error> {
     let rights = access.of_region()?;
-    let max = domain.context().device().attributes().region_bytes_max;
-    if length > max {
-        return Err(Error::Invalid(format!("{length} bytes are more than a region has ({max})")));
-    }
+    check_length(domain, length)?;
     let (table, name) = domain.memory()?;
     let region = registration::register(&table, name, address, length, remote_address, rights)
         .map_err(|error| of_registration(&error))?;
     Ok((table, region))
+}
+
+fn check_length(domain: &ProtectionDomain, length: u64) -> Result<(), Error> {
+    let max = domain.context().device().attributes().region_bytes_max;
+    if length > max {
+        return Err(Error::Invalid(format!("{length} bytes are more than a region has ({max})")));
+    }
+    Ok(())
 }
 
 /// The address by which the first byte is named, unless the program says so.

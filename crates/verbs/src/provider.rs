@@ -64,6 +64,14 @@ pub trait Provider: Send + Sync {
     /// Waits until `ready`, which is asked again whenever a completion or an event may have come.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 
+    /// Something that threads [wait](Provider::wait) for may be there, and not from the wire. May be called inside the
+    /// engine.
+    fn wake(&self);
+
+    /// The application is about to wait in a way of which the device knows nothing, as for a descriptor: progress
+    /// must not depend on it any more.
+    fn serve_alone(&self);
+
     /// What connects ids of the device ([`crate::cm`]), if it has something that does.
     fn manager(&self) -> Option<&dyn ConnectionManager> {
         None
@@ -112,6 +120,8 @@ pub enum Ending {
     OperationFailed,
     /// The peer did what it must not do; the queue pair is in ERR.
     PeerMisbehaved,
+    /// The peer asked for memory that it may not have; the queue pair is in ERR.
+    AccessRefused,
     /// A completion queue was full.
     Overrun,
     /// The device has failed.

@@ -20,7 +20,7 @@ use crate::async_event::{AsyncEventKind, EventElement};
 use crate::attributes::{
     DeviceAttributes, QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType,
 };
-use crate::completion_queue::CompletionQueue;
+use crate::completion_queue::{CompletionQueue, MARKS};
 use crate::device::Context;
 use crate::error::Error;
 use crate::protection_domain::ProtectionDomain;
@@ -80,6 +80,8 @@ pub struct QueuePair {
     inline: InlineMemory,
     wire: RwLock<Option<Box<dyn Wire>>>,
     owners: Mutex<Vec<Owner>>,
+    /// Groups that it is in.
+    groups: Mutex<Vec<crate::Gid>>,
     end: ending::End,
     events: Unacknowledged,
     /// Whatever the surface keeps with it.
@@ -132,6 +134,7 @@ impl QueuePair {
             inline: InlineMemory::new(table, memory_domain, limits),
             wire: RwLock::new(None),
             owners: Mutex::default(),
+            groups: Mutex::default(),
             end: ending::End::default(),
             events: Unacknowledged::default(),
             user: AtomicUsize::new(0),
@@ -207,15 +210,32 @@ impl QueuePair {
         if self.service != QueuePairType::Datagram || !group.is_group() {
             return Err(Error::Invalid("only queue pairs for datagrams are in groups".into()));
         }
-        self.with_wire(|wire| wire.set_membership(group, is_member)).unwrap_or(Ok(()))
+        let mut groups = lock(&self.groups);
+        let at = groups.iter().position(|known| *known == group);
+        match (at, is_member) {
+            (Some(_), true) => return Ok(()),
+            (None, false) => {
+                return Err(Error::Invalid("the queue pair is not in the group".into()));
+            }
+            _ => {}
+        }
+        self.with_wire(|wire| wire.set_membership(group, is_member)).unwrap_or(Ok(()))?;
+        match at {
+            None => groups.push(group),
+            Some(at) => drop(groups.swap_remove(at)),
+        }
+        Ok(())
     }
 
-    /// Destroys it. Waits until the events of it that were taken are acknowledged.
+    /// Destroys it, unless it is in a group. Waits until the events of it that were taken are acknowledged.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was, [`Error::NoDevice`].
+    /// [`Error::Invalid`] if it was, [`Error::Busy`] if it is in a group, [`Error::NoDevice`].
     pub fn destroy(&self) -> Result<(), Error> {
         self.provider().check()?;
+        if !lock(&self.groups).is_empty() {
+            return Err(Error::Busy("the queue pair is in a group".into()));
+        }
         self.uses.destroy("queue pair")?;
         let _modifying = lock(&self.modifying);
         self.enter(QueuePairState::Reset);
@@ -223,8 +243,8 @@ impl QueuePair {
         if let Some(wire) = wire {
             wire.close();
         }
-        self.disown();
         self.purge();
+        self.disown();
         self.inline.release();
         self.context().forget_events(|element| {
             matches!(element, EventElement::QueuePair(of) if std::ptr::eq(Arc::as_ptr(of), self))
@@ -285,6 +305,8 @@ struct Held<'a> {
     send_queue: &'a CompletionQueue,
     receive_queue: &'a CompletionQueue,
     shared: Option<&'a SharedReceiveQueue>,
+    /// Completions of sends of which the program is not told.
+    untold_sends: u32,
 }
 
 impl<'a> Held<'a> {
@@ -294,13 +316,20 @@ impl<'a> Held<'a> {
             send_queue: &queue_pair.send_queue,
             receive_queue: &queue_pair.receive_queue,
             shared: queue_pair.shared.as_deref(),
+            untold_sends: untold_sends(queue_pair.service, queue_pair.limits.sends),
         }
     }
 
     /// Begins to use all of them, or none.
     fn take(domain: &'a ProtectionDomain, init: &'a QueuePairInit) -> Result<Self, Error> {
         let (send_queue, receive_queue) = (&*init.send_queue, &*init.receive_queue);
-        let held = Self { domain, send_queue, receive_queue, shared: init.shared_queue.as_deref() };
+        let held = Self {
+            domain,
+            send_queue,
+            receive_queue,
+            shared: init.shared_queue.as_deref(),
+            untold_sends: untold_sends(init.service, init.limits.sends),
+        };
         let mut begun = Vec::new();
         for (uses, what) in held.uses() {
             if let Err(error) = uses.begin_of(what) {
@@ -309,14 +338,14 @@ impl<'a> Held<'a> {
             }
             begun.push(uses);
         }
-        send_queue.attach();
-        receive_queue.attach();
+        send_queue.attach(held.untold_sends);
+        receive_queue.attach(MARKS);
         Ok(held)
     }
 
     fn let_go(&self) {
-        self.send_queue.detach();
-        self.receive_queue.detach();
+        self.send_queue.detach(self.untold_sends);
+        self.receive_queue.detach(MARKS);
         for (uses, _) in self.uses() {
             uses.end();
         }
@@ -332,6 +361,12 @@ impl<'a> Held<'a> {
         .into_iter()
         .chain(shared)
     }
+}
+
+/// Completions of sends of which the program is not told: every datagram has one, and nobody polls them before he waits
+/// for something.
+fn untold_sends(service: QueuePairType, sends: u32) -> u32 {
+    if service == QueuePairType::Datagram { sends.max(MARKS) } else { MARKS }
 }
 
 fn check_init(

@@ -1,6 +1,7 @@
 //! What a library that is loaded into any program is told by its environment.
 
 use std::env;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use links::LinkSpec;
@@ -164,8 +165,8 @@ fn check_device(name: String) -> Result<String, Error> {
     Ok(name)
 }
 
-fn wrong(variable: &str, what: impl ToString) -> Error {
-    Error::Invalid(format!("{variable}: {}", what.to_string()))
+fn wrong(variable: &str, what: impl Display) -> Error {
+    Error::Invalid(format!("{variable}: {what}"))
 }
 
 /// `IBV_SYSFS_NAME_MAX` less the zero at the end.

@@ -5,7 +5,7 @@ mod ends;
 use ends::{End, Name, Program, loopback, pair, with_links};
 use verbs::{
     CompletionOpcode, CompletionStatus, QueuePairAttributes, QueuePairState, QueuePairType,
-    SendOpcode,
+    SendOpcode, Settings,
 };
 
 /// A message from one end to the other.
@@ -135,7 +135,7 @@ fn a_peer_that_was_started_again_is_found_and_the_one_before_is_forgotten() {
 fn work_for_a_peer_that_is_not_there_or_means_another_fails_and_nothing_else() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let [here, there] = &programs;
-    let nobody = Name { number: there.end(1).queue_pair.number() ^ 1, ..here.end(1).name() };
+    let nobody = Name { number: there.end(1).queue_pair.number() ^ 0x800, ..here.end(1).name() };
     let quick = QueuePairAttributes { timeout: 1, not_ready_retries: 7, ..Default::default() };
     let (another, other) = (here.end(5), there.end(9));
     other.connect(Name { psn: 6, ..another.name() });
@@ -204,5 +204,23 @@ fn processes_of_one_host_share_memory() {
     for id in 0..1000 {
         say((here, &one), (there, &other), id);
         say((there, &other), (here, &one), id);
+    }
+}
+
+#[test]
+fn every_gid_of_a_host_leads_to_its_queue_pairs() {
+    let programs = [0, 1].map(|_| Program::new(&Settings::default()));
+    let [here, there] = &programs;
+    for entry in here.context.gids().expect("not forked") {
+        let at = |program: &Program| {
+            let mut end = program.end(1);
+            (end.gid, end.index) = (entry.gid, entry.index as u8);
+            end
+        };
+        let (one, other) = (at(here), at(there));
+        one.connect(other.name());
+        other.connect(one.name());
+        say((here, &one), (there, &other), 1);
+        say((there, &other), (here, &one), 2);
     }
 }

@@ -72,14 +72,13 @@ pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> 
 pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     pointer("rdma_create_event_channel", || {
         // Without a device there is nothing that could happen: programs look for that here.
-        shared()?;
         make_channel()
     })
 }
 
 /// A channel, as programs know it.
 pub(super) fn make_channel() -> Result<*mut rdma_event_channel, Error> {
-    let channel = EventChannel::new()?;
+    let channel = EventChannel::new(&shared()?.host)?;
     let fd = channel.descriptor().as_raw_fd();
     Ok(Channel::make(rdma_event_channel { fd }, channel))
 }

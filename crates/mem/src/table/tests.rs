@@ -30,6 +30,45 @@ fn deregister_waits_for_an_access_that_began_before() {
 }
 
 #[test]
+fn a_region_that_is_changed_keeps_its_key_and_nothing_else() {
+    let (table, domain) = table();
+    let other = table.allocate_domain();
+    let (before, after) = (Buffer::new(64), Buffer::new(32));
+    let rights = Rights::REMOTE_READ;
+    // SAFETY: the buffers outlive the table's use of them.
+    let region = unsafe { table.register_raw_lazily(domain, before.as_ptr(), 64, 0x1000, rights) };
+    let region = region.unwrap();
+    let change = |id, domain, len| {
+        let start = after.as_ptr();
+        // SAFETY: as above.
+        unsafe { table.change_raw_lazily(id, domain, start, len, 0x2000, Rights::LOCAL_WRITE) }
+    };
+    let unknown = ProtectionDomain::NONE;
+    assert!(change(region.id, unknown, 32).is_err());
+    let reads = |domain, start| {
+        table.access().resolve(domain, region.key, start, 8, Rights::REMOTE_READ).is_ok()
+    };
+    assert!(reads(domain, 0x1000), "what is refused changes nothing");
+    let changed = change(region.id, other, 32).unwrap();
+    assert_eq!(changed.key, region.key);
+    assert_eq!((changed.start, changed.len, changed.rights), (0x2000, 32, Rights::LOCAL_WRITE));
+    assert!(!reads(domain, 0x1000) && !reads(other, 0x2000), "that right is no more");
+    let writes = |id, len| table.access().resolve_local(id, 0, len, Rights::LOCAL_WRITE).is_ok();
+    assert!(writes(changed.id, 32) && !writes(changed.id, 33));
+    assert!(!writes(region.id, 8), "work that was begun before does not reach it");
+    assert_eq!(table.regions(), 1);
+    table.release_domain(domain).unwrap();
+    assert!(table.release_domain(other).is_err(), "the region is of the other domain now");
+    assert!(change(region.id, other, 32).is_err());
+    table.deregister(changed.id).unwrap();
+    table.release_domain(other).unwrap();
+    assert_eq!(
+        same_key_generation(1_u32.wrapping_neg() << KEY_GENERATION_BITS),
+        1 << KEY_GENERATION_BITS
+    );
+}
+
+#[test]
 fn memory_is_not_touched_after_deregister_while_turns_go_on() {
     const PLACERS: usize = 2;
     const BYTES: usize = 256;

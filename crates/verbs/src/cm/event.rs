@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::id::Id;
+use super::ports::Host;
 use crate::attributes::AddressVectorAttributes;
 use crate::error::Error;
 use crate::event_queue::EventQueue;
@@ -127,6 +128,7 @@ impl Event {
 /// What events of ids come by.
 #[derive(Debug)]
 pub struct EventChannel {
+    host: Arc<Host>,
     events: EventQueue<Event>,
 }
 
@@ -135,8 +137,8 @@ impl EventChannel {
     ///
     /// # Errors
     /// [`Error::System`] if there is no descriptor left.
-    pub fn new() -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Self { events: EventQueue::new()? }))
+    pub fn new(host: &Arc<Host>) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self { host: Arc::clone(host), events: EventQueue::new()? }))
     }
 
     /// Readable while there is an event.
@@ -151,7 +153,8 @@ impl EventChannel {
     pub fn get(&self) -> Result<Event, Error> {
         loop {
             let taken = |event: &Event| event.owner().unacknowledged().on_taken();
-            let event = self.events.get_noting(|_| {}, taken)?;
+            // A thread may be here for as long as the program runs: others drive the device.
+            let event = self.events.get(taken, |_| self.host.serve_alone())?;
             if let Some(event) = Id::on_taken(event) {
                 return Ok(event);
             }

@@ -37,6 +37,13 @@ impl Host {
         Arc::new(Self { devices, claimed: Mutex::default() })
     }
 
+    /// A program waits for events in a way of which the devices know nothing.
+    pub(crate) fn serve_alone(&self) {
+        for device in &self.devices {
+            device.provider().serve_alone();
+        }
+    }
+
     /// The device that has an address. One of the host itself, which no device has, is as good as any of them.
     pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&Arc<Device>> {
         let has =

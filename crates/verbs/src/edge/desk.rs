@@ -10,12 +10,12 @@ use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Te
 use mem::MemoryAccess;
 use runtime::{Hooks, Rest};
 use semantics::{CompletionQueue, SharedReceives};
-use wire_edge::PeerAddr;
+use wire_edge::{CloseReason, PeerAddr};
 
 use super::greeting::{Greeting, Refusal, SERVICE};
 use super::manager::Clerk;
 use super::meeting::{Expected, Judgement, WAIT_NS};
-use super::patience::{not_ready_ns, silence_ns};
+use super::patience::{not_ready_ns, search_ns, silence_ns};
 use super::wire::Source;
 use super::work::Ends;
 use crate::attributes::{QueuePairAttributes, QueuePairState, QueuePairType};
@@ -74,6 +74,8 @@ struct Search {
     ask_at: Instant,
     /// Attempts so far.
     tries: u32,
+    /// The last one was answered with a refusal.
+    is_refused: bool,
     /// What it has asked for.
     asked: Option<Side>,
     /// What it has accepted.
@@ -145,8 +147,7 @@ impl Desk {
             entry.life = entry.life.wrapping_add(1);
             let wait_ns = if wanted.expected.asks_first() { 0 } else { WAIT_NS };
             let ask_at = now.after_ns(wait_ns);
-            let search = Search { wanted, ask_at, tries: 0, asked: None, accepted: None };
-            entry.phase = Phase::Seeking(search);
+            entry.phase = Phase::Seeking(Search::new(wanted, ask_at));
             self.go_on(&mut book, engine, now, number)
         };
         Self::finish(engine, memory, now, then);
@@ -198,8 +199,7 @@ impl Desk {
     fn seek_again(&self, book: &mut Book, now: Instant, number: u32, wanted: Wanted) {
         let Some(entry) = book.entries.get_mut(&number) else { return };
         let ask_at = now.after_ns(pause_ns(0));
-        let search = Search { wanted, ask_at, tries: 1, asked: None, accepted: None };
-        entry.phase = Phase::Seeking(search);
+        entry.phase = Phase::Seeking(Search { is_refused: true, ..Search::new(wanted, ask_at) });
         self.look_at(ask_at);
     }
 
@@ -417,6 +417,9 @@ impl Desk {
                 let is_it = |side: &mut Side| side.handle == handle;
                 let was_asked = search.asked.take_if(is_it).is_some();
                 let was_accepted = search.accepted.take_if(is_it).is_some();
+                if was_asked {
+                    search.is_refused = matches!(reason, Closed::Rejected(_) | Closed::Refused(_));
+                }
                 if was_asked || was_accepted {
                     search.ask_at = now.after_ns(pause_ns(search.tries));
                 }
@@ -461,10 +464,11 @@ impl Desk {
     fn give_up(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
-        let (true, Some(since)) = (entry.is_seeking(), source.waits_since()) else {
+        let (Phase::Seeking(search), Some(since)) = (&entry.phase, source.waits_since()) else {
             return Then::Nothing;
         };
-        let until = since.after_ns(silence_ns(&source.queue_pair().attributes()));
+        let attributes = source.queue_pair().attributes();
+        let until = since.after_ns(search_ns(&attributes, search.is_refused));
         if until > now {
             self.look_at(until);
             return Then::Nothing;
@@ -535,6 +539,10 @@ impl Entry {
 }
 
 impl Search {
+    const fn new(wanted: Wanted, ask_at: Instant) -> Self {
+        Self { wanted, ask_at, tries: 0, is_refused: false, asked: None, accepted: None }
+    }
+
     /// The connections, when all are there.
     fn ends(&self) -> Option<Ends> {
         let there = |side: &Option<Side>| {
@@ -595,7 +603,14 @@ fn be_patient(engine: &mut Engine, ends: Ends, attributes: &QueuePairAttributes,
 const fn ending_of(reason: Closed) -> Ending {
     match reason {
         Closed::ByPeer | Closed::Here => Ending::ByPeer,
-        Closed::PeerMisbehaved(_) => Ending::PeerMisbehaved,
+        Closed::PeerMisbehaved(reason) => match reason {
+            CloseReason::UnknownKey | CloseReason::OutOfRange | CloseReason::RightMissing => {
+                Ending::AccessRefused
+            }
+            // The receive that it met tells of it.
+            CloseReason::MessageTooLong | CloseReason::LocalMemoryGone => Ending::OperationFailed,
+            _ => Ending::PeerMisbehaved,
+        },
         Closed::PeerRefused(_) | Closed::LocalMemory | Closed::OperationFailed => {
             Ending::OperationFailed
         }

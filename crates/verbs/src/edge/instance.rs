@@ -253,6 +253,7 @@ fn config() -> Result<RuntimeConfig, Error> {
     Ok(RuntimeConfig {
         engine: EngineConfig {
             requests_max: REQUESTS_MAX,
+            confirm_ns: CONFIRM_NS,
             read_depth: READ_DEPTH.into(),
             ..EngineConfig::default()
         },
@@ -286,6 +287,10 @@ pub(super) fn forked(error: Forked) -> Error {
 /// Requests of peers that wait: all queue pairs of a device may be asked for by one host at a time, whose share is a
 /// quarter. They take memory while they are there.
 const REQUESTS_MAX: u32 = 4 * super::QUEUE_PAIRS_MAX;
+
+/// Time that peers have to confirm connections: requests wait as a matter of course, for programs to name their peers,
+/// and 64 processes on two processors take seconds.
+const CONFIRM_NS: u64 = 10_000_000_000;
 
 /// Reads and atomics that a peer may have under way.
 pub(super) const READ_DEPTH: u8 = 128;

@@ -6,12 +6,23 @@ use crate::attributes::QueuePairAttributes;
 /// allowed. An adapter counts the attempts of one packet; here loss is noticed by other means, and the time they would
 /// take together is what counts. It is bounded, for processes wait for processors and peers start late.
 pub(crate) fn silence_ns(attributes: &QueuePairAttributes) -> u64 {
+    attempts_ns(attributes).max(SILENCE_NS_MIN)
+}
+
+/// How long work waits for a peer that is not found, in nanoseconds. Whoever says that it is not there is believed
+/// sooner than nobody: processes of a host that all start at once are slow to answer.
+pub(crate) fn search_ns(attributes: &QueuePairAttributes, is_refused: bool) -> u64 {
+    attempts_ns(attributes).max(if is_refused { REFUSED_NS_MIN } else { SEARCH_NS_MIN })
+}
+
+/// All attempts together.
+fn attempts_ns(attributes: &QueuePairAttributes) -> u64 {
     if attributes.timeout == 0 {
         return FOR_EVER_NS;
     }
     let attempt_ns = TIMEOUT_UNIT_NS << attributes.timeout.min(31);
     let attempts = u64::from(attributes.retries.min(7)) + 1;
-    (attempt_ns * attempts).clamp(SILENCE_NS_MIN, SILENCE_NS_MAX)
+    (attempt_ns * attempts).min(SILENCE_NS_MAX)
 }
 
 /// How long work waits for a receive of the peer whose timer has this code, in nanoseconds; `None` for ever.
@@ -43,7 +54,14 @@ const TIMEOUT_UNIT_NS: u64 = 4096;
 
 /// Shortest silence after which a peer counts as unreachable: some lost frames, and a process that waits for a
 /// processor that others have.
-const SILENCE_NS_MIN: u64 = 1_500_000_000;
+const SILENCE_NS_MIN: u64 = 3_000_000_000;
+
+/// Shortest search for a peer where nobody says that there is none: 64 processes with 64 queue pairs each take some
+/// seconds on two processors.
+const SEARCH_NS_MIN: u64 = 15_000_000_000;
+
+/// The same where somebody does, as a program that has not yet made its queue pair.
+const REFUSED_NS_MIN: u64 = 1_000_000_000;
 
 /// Longest: whoever asks for more, up to 19 hours, wants to see whether it works at all.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
@@ -75,11 +93,15 @@ mod tests {
     fn silence_is_all_attempts_together_within_bounds() {
         let attributes =
             |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
-        assert_eq!(silence_ns(&attributes(18, 1)), 2 * (4096 << 18));
+        assert_eq!(silence_ns(&attributes(20, 1)), 2 * (4096 << 20));
         assert_eq!(silence_ns(&attributes(14, 0)), SILENCE_NS_MIN);
         assert_eq!(silence_ns(&attributes(31, 7)), SILENCE_NS_MAX);
         assert_eq!(silence_ns(&attributes(0, 7)), FOR_EVER_NS);
         assert_eq!(silence_ns(&attributes(255, 255)), SILENCE_NS_MAX);
+        for (refused, least) in [(true, REFUSED_NS_MIN), (false, SEARCH_NS_MIN)] {
+            assert_eq!(search_ns(&attributes(1, 1), refused), least);
+            assert_eq!(search_ns(&attributes(31, 1), refused), SILENCE_NS_MAX);
+        }
     }
 
     #[test]

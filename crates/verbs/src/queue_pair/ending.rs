@@ -1,5 +1,6 @@
 //! How the work of a queue pair ends that was not carried out.
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -63,12 +64,16 @@ impl End {
     pub(super) fn forget_draining(&self) {
         self.is_drained.store(false, Ordering::SeqCst);
         self.wants_event.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn forget_failure(&self) {
+        self.forget_draining();
         self.first_flushed.store(0, Ordering::SeqCst);
         *lock(&self.failure) = None;
     }
 
     pub(super) fn clear(&self) {
-        self.forget_draining();
+        self.forget_failure();
         self.is_over.store(false, Ordering::SeqCst);
         self.is_lost.store(false, Ordering::SeqCst);
         self.has_told_last.store(false, Ordering::SeqCst);
@@ -84,9 +89,14 @@ impl End {
 }
 
 impl QueuePair {
-    /// What a program is told of a completion of the wire, if anything. Whoever calls has the lock of its queue.
+    /// What a program is told of a completion of the wire, if anything, and what it is told then goes to `more`.
+    /// Whoever calls has the lock of its queue.
     #[inline]
-    pub(crate) fn on_completion(&self, completion: &Completion) -> Option<WorkCompletion> {
+    pub(crate) fn on_completion(
+        &self,
+        completion: &Completion,
+        more: &mut VecDeque<WorkCompletion>,
+    ) -> Option<WorkCompletion> {
         if completion.kind == CompletionKind::Receive {
             return self.on_receive_completion(completion);
         }
@@ -95,6 +105,9 @@ impl QueuePair {
             return None;
         }
         let status = completion.status();
+        if self.service == QueuePairType::Datagram {
+            return self.on_datagram_completion(number, status, more);
+        }
         if is_mark(status) {
             self.end.mark(number);
             return None;
@@ -112,6 +125,49 @@ impl QueuePair {
             queue_pair: self.number,
             ..WorkCompletion::NOTHING
         })
+    }
+
+    /// Datagrams to different links complete in any order, and programs are told in the order of posting.
+    fn on_datagram_completion(
+        &self,
+        number: u64,
+        status: CompletionStatus,
+        more: &mut VecDeque<WorkCompletion>,
+    ) -> Option<WorkCompletion> {
+        if is_mark(status) {
+            return None;
+        }
+        self.sends.slot(number)?.outcome = Some(status);
+        if status != CompletionStatus::Success {
+            self.on_send_failed();
+        }
+        let mut first = None;
+        loop {
+            match (self.retire_datagram(), first) {
+                (Retired::Nothing, _) => return first,
+                (Retired::Quietly, _) => {}
+                (Retired::Told(told), None) => first = Some(told),
+                (Retired::Told(told), Some(_)) => more.push_back(told),
+            }
+        }
+    }
+
+    /// Retires the oldest send of a datagram queue pair if it is known how it ended.
+    fn retire_datagram(&self) -> Retired {
+        let number = self.sends.retired();
+        let slot = (number < self.sends.posted()).then(|| self.sends.slot(number)).flatten();
+        let Some((status, is_wanted)) =
+            slot.and_then(|slot| slot.outcome.map(|status| (status, slot.is_told)))
+        else {
+            return Retired::Nothing;
+        };
+        let id = self.sends.id(number);
+        self.sends.retire_to(number + 1);
+        if status == CompletionStatus::Success && !is_wanted {
+            return Retired::Quietly;
+        }
+        let queue_pair = self.number;
+        Retired::Told(WorkCompletion { id, status, queue_pair, ..WorkCompletion::NOTHING })
     }
 
     fn on_receive_completion(&self, completion: &Completion) -> Option<WorkCompletion> {
@@ -154,8 +210,10 @@ impl QueuePair {
     #[cold]
     fn on_send_failed(&self) {
         if has_send_queue_error(self.service) {
-            self.enter_if(State::ReadyToSend, State::SendQueueError);
-            self.with_wire(|wire| wire.drain());
+            self.end.begin_draining(false);
+            if self.enter_if(State::ReadyToSend, State::SendQueueError) {
+                self.with_wire(|wire| wire.drain());
+            }
         } else {
             self.fail();
         }
@@ -164,13 +222,17 @@ impl QueuePair {
     /// The send that is to be taken next cannot be carried out.
     pub(super) fn fail_send(&self, status: CompletionStatus) {
         let number = self.sends.taken();
-        *lock(&self.end.failure) = Some((number, status));
-        self.end.mark(number);
-        self.sends.take_to(number + 1);
         if has_send_queue_error(self.service) {
+            if let Some(mut slot) = self.sends.slot(number) {
+                slot.outcome = Some(status);
+            }
+            self.sends.take_to(number + 1);
+            self.end.begin_draining(false);
             self.enter_if(State::ReadyToSend, State::SendQueueError);
-            self.list(Side::Send, true);
         } else {
+            *lock(&self.end.failure) = Some((number, status));
+            self.end.mark(number);
+            self.sends.take_to(number + 1);
             self.fail();
             self.flush_if_over();
         }
@@ -214,6 +276,7 @@ impl QueuePair {
         self.end.set_over();
         match ending {
             Ending::PeerMisbehaved => self.raise(AsyncEventKind::RequestError),
+            Ending::AccessRefused => self.raise(AsyncEventKind::AccessError),
             Ending::Overrun => {
                 for queue in [&self.send_queue, &self.receive_queue] {
                     queue.tell_if_overrun();
@@ -288,7 +351,8 @@ impl QueuePair {
             Side::Receive => (self.receives.posted(), self.receives.retired()),
         };
         // Who posted meanwhile has found it on the list.
-        if ring_posted > ring_retired && self.can_flush(side) {
+        let is_due = self.can_flush(side) || side == Side::Send && self.is_unsettled();
+        if ring_posted > ring_retired && is_due {
             self.list(side, false);
         }
     }
@@ -296,7 +360,7 @@ impl QueuePair {
     fn can_flush(&self, side: Side) -> bool {
         match self.state() {
             State::Error => self.end.is_over(),
-            State::SendQueueError => side == Side::Send,
+            State::SendQueueError => side == Side::Send && self.end.is_drained(),
             _ => false,
         }
     }
@@ -314,6 +378,9 @@ impl QueuePair {
     }
 
     fn flush_sends(&self, out: &mut [WorkCompletion]) -> usize {
+        if self.service == QueuePairType::Datagram {
+            return self.flush_datagrams(out);
+        }
         let failure = *lock(&self.end.failure);
         let start = self.first_flushed();
         if start > self.sends.retired() {
@@ -345,6 +412,29 @@ impl QueuePair {
             if self.sends.taken() <= number {
                 self.sends.take_to(number + 1);
             }
+            count += 1;
+        }
+        count
+    }
+
+    fn flush_datagrams(&self, out: &mut [WorkCompletion]) -> usize {
+        let mut count = 0;
+        while let Some(place) = out.get_mut(count) {
+            let number = self.sends.retired();
+            if number >= self.sends.posted() {
+                break;
+            }
+            *place = match self.retire_datagram() {
+                Retired::Told(told) => told,
+                Retired::Quietly => continue,
+                Retired::Nothing => {
+                    let (id, status) = (self.sends.id(number), CompletionStatus::Flushed);
+                    self.sends.retire_to(number + 1);
+                    self.sends.take_to(self.sends.taken().max(number + 1));
+                    let queue_pair = self.number;
+                    WorkCompletion { id, status, queue_pair, ..WorkCompletion::NOTHING }
+                }
+            };
             count += 1;
         }
         count
@@ -396,8 +486,12 @@ impl QueuePair {
     /// the oldest fails as nobody answers.
     pub(crate) fn decide(&self) {
         let mut failure = lock(&self.end.failure);
+        if !self.is_unsettled() {
+            return;
+        }
         let start = self.first_flushed();
-        if !self.is_unsettled() || start >= self.sends.posted() {
+        self.sends.retire_to(start.max(self.sends.retired()));
+        if start >= self.sends.posted() {
             return;
         }
         *failure = Some((start, CompletionStatus::TransportRetryExceeded));
@@ -410,10 +504,8 @@ impl QueuePair {
     pub(super) fn end_draining(&self) {
         self.end.is_drained.store(true, Ordering::SeqCst);
         match self.state() {
-            State::SendQueueDrained => {
-                if self.end.wants_event.swap(false, Ordering::SeqCst) {
-                    self.raise(AsyncEventKind::SendQueueDrained);
-                }
+            State::SendQueueDrained if self.end.wants_event.swap(false, Ordering::SeqCst) => {
+                self.raise(AsyncEventKind::SendQueueDrained);
             }
             State::SendQueueError => self.begin_flush(),
             _ => {}
@@ -432,6 +524,16 @@ impl QueuePair {
         self.sends.clear();
         self.receives.clear();
     }
+}
+
+/// What became of the oldest send.
+enum Retired {
+    /// It is not known how it ended.
+    Nothing,
+    /// It is over, and the program does not want to hear of it.
+    Quietly,
+    /// It is over, and the program is told this.
+    Told(WorkCompletion),
 }
 
 /// Whether a completion only says that work was not carried out since the connection was over.

@@ -243,8 +243,13 @@ impl QueuePair {
                 self.enter_unless_failed(from, to);
                 return self.ask_wire(|wire| wire.update());
             }
-            (State::SendQueueDrained | State::SendQueueError, State::ReadyToSend) => {
+            (State::SendQueueDrained, State::ReadyToSend) => {
                 self.end.forget_draining();
+                self.enter_unless_failed(from, to);
+                self.ring_wire();
+            }
+            (State::SendQueueError, State::ReadyToSend) => {
+                self.end.forget_failure();
                 self.enter_unless_failed(from, to);
                 self.ring_wire();
             }
@@ -262,9 +267,9 @@ impl QueuePair {
     fn reset(&self) {
         self.enter(State::Reset);
         self.with_wire(|wire| wire.close());
-        self.disown();
         let _nobody_posts = (lock(&self.posting_sends), lock(&self.posting_receives));
         self.purge();
+        self.disown();
         self.end.clear();
         *self.lock_attributes() = QueuePairAttributes::default();
     }

@@ -1,6 +1,7 @@
 //! What is kept of a work request until it is over.
 
 use mem::RegionId;
+use work::CompletionStatus;
 
 use crate::work_request::{AddressVector, ScatterGather, SendFlags, SendOpcode};
 
@@ -12,6 +13,10 @@ pub(crate) struct SendSlot {
     pub(crate) to: Option<AddressVector>,
     pub(crate) inline: Option<Inline>,
     pub(crate) pieces: KeptPieces,
+    /// The program wants to be told when it succeeds.
+    pub(crate) is_told: bool,
+    /// Of a datagram: how it ended.
+    pub(crate) outcome: Option<CompletionStatus>,
 }
 
 /// A receive.
@@ -66,6 +71,8 @@ impl SendSlot {
             to: None,
             inline: None,
             pieces: KeptPieces::new(pieces_max),
+            is_told: false,
+            outcome: None,
         }
     }
 }

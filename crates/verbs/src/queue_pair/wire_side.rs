@@ -136,7 +136,8 @@ impl QueuePair {
 
     /// The send that [`QueuePair::next_send`] has shown cannot be carried out, for a fault of this side: it is taken,
     /// and completes so when all before it are told. A datagram queue pair goes to SQE, others to ERR. (Where the engine
-    /// can complete it in its turn, a wire has it do so.)
+    /// can complete it in its turn, a wire has it do so.) In SQE, [`QueuePair::on_drained`] is awaited as after
+    /// [`crate::Wire::drain`].
     pub fn send_failed(&self, status: CompletionStatus) {
         self.fail_send(status);
     }
@@ -144,11 +145,6 @@ impl QueuePair {
     /// Nothing that was taken is under way any more ([`crate::Wire::drain`]).
     pub fn on_drained(&self) {
         self.end_draining();
-    }
-
-    /// It is connected.
-    pub fn on_connected(&self) {
-        self.ring_wire();
     }
 
     /// The peer has sent something before this side was told that it is connected.

@@ -43,7 +43,8 @@ impl<S> WorkRing<S> {
     /// The number of the next work that is posted.
     #[inline]
     pub(crate) fn posted(&self) -> u64 {
-        self.posted.0.load(Ordering::Acquire)
+        // Who ends work and who posts it must not miss each other: see `post_to`.
+        self.posted.0.load(Ordering::SeqCst)
     }
 
     /// The number of the oldest work that was not taken.
@@ -85,7 +86,8 @@ impl<S> WorkRing<S> {
         self.ids.get(self.place(number)).map_or(0, |id| id.load(Ordering::Relaxed))
     }
 
-    /// All work below `number` is posted.
+    /// All work below `number` is posted. Whoever does this looks afterwards whether work is flushed here, and whoever
+    /// decides that looks afterwards what is posted.
     #[inline]
     pub(crate) fn post_to(&self, number: u64) {
         self.posted.0.store(number, Ordering::SeqCst);

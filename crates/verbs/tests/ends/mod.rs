@@ -29,6 +29,8 @@ pub(crate) struct End {
     pub(crate) queue_pair: Arc<QueuePair>,
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) gid: Gid,
+    /// Index of the GID.
+    pub(crate) index: u8,
     pub(crate) psn: u32,
 }
 
@@ -94,7 +96,7 @@ impl Program {
         };
         let queue_pair = self.domain.create_queue_pair(&init).expect("a queue pair");
         let gid = self.context.query_gid(1, 0).expect("the first GID").gid;
-        End { queue_pair, queue, gid, psn }
+        End { queue_pair, queue, gid, index: 0, psn }
     }
 
     /// A piece of the memory.
@@ -153,6 +155,7 @@ impl End {
             not_ready_timer: 12,
             path: AddressVectorAttributes {
                 gid: peer.gid,
+                source_index: self.index,
                 is_global: true,
                 port: 1,
                 ..Default::default()
@@ -239,16 +242,21 @@ impl End {
 
     /// Those that are there.
     pub(crate) fn poll(&self) -> Vec<WorkCompletion> {
-        let mut done = [WorkCompletion::NOTHING; 16];
+        self.poll_at_most(16)
+    }
+
+    fn poll_at_most(&self, count: usize) -> Vec<WorkCompletion> {
+        let mut done = vec![WorkCompletion::NOTHING; count.min(16)];
         let count = self.queue.poll(&mut done).expect("not forked");
-        done[..count].to_vec()
+        done.truncate(count);
+        done
     }
 
     /// The next completions, as many.
     pub(crate) fn next(&self, count: usize) -> Vec<WorkCompletion> {
         let mut done = Vec::new();
         while done.len() < count {
-            done.extend(self.poll());
+            done.extend(self.poll_at_most(count - done.len()));
         }
         done
     }

@@ -1,0 +1,382 @@
+//! Failures, flushes, and peers that are gone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use verbs::{
+    AccessFlags, AddressVector, AsyncEventKind, AttributeMask, CompletionStatus, Ending, Error,
+    QueuePair, QueuePairInit, QueuePairState, QueuePairType, SendOpcode, SendRequest,
+};
+use work::OperationError;
+
+use crate::{Host, attributes, go, poll, receive, send, told, unsignalled};
+
+const SUCCESS: CompletionStatus = CompletionStatus::Success;
+const FLUSHED: CompletionStatus = CompletionStatus::Flushed;
+const LOST: CompletionStatus = CompletionStatus::TransportRetryExceeded;
+
+/// Two queue pairs whose wire takes sends and does not complete them.
+fn held(host: &Host) -> (Arc<QueuePair>, Arc<QueuePair>) {
+    let pair = host.pair();
+    host.device.holds.store(true, Ordering::SeqCst);
+    pair
+}
+
+#[test]
+fn in_err_all_work_is_flushed_in_the_order_of_posting() {
+    let host = Host::new();
+    let (one, _other) = held(&host);
+    one.post_receive(&[receive(10, &[]), receive(11, &[])]).expect("receives");
+    one.post_send(&[send(1, &[]), unsignalled(2, &[])]).expect("sends");
+    assert_eq!(host.poll(), []);
+    one.post_send(&[send(3, &[])]).expect("one that the wire has not taken");
+    go(&one, QueuePairState::Error, 0);
+    let found = told(&host.poll());
+    let of = |range: std::ops::Range<u64>| {
+        found.iter().copied().filter(|(id, _)| range.contains(id)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(1..4), [(1, FLUSHED), (2, FLUSHED), (3, FLUSHED)]);
+    assert_eq!(of(10..12), [(10, FLUSHED), (11, FLUSHED)]);
+    assert_eq!(found.len(), 5);
+}
+
+#[test]
+fn work_that_is_posted_in_err_is_flushed() {
+    let host = Host::new();
+    let (one, _other) = host.pair();
+    go(&one, QueuePairState::Error, 0);
+    assert_eq!(host.poll(), []);
+    for _ in 0..3 {
+        one.post_send(&[send(1, &[])]).expect("a send");
+        assert_eq!(told(&host.poll()), [(1, FLUSHED)]);
+        one.post_receive(&[receive(2, &[])]).expect("a receive");
+        assert_eq!(told(&host.poll()), [(2, FLUSHED)]);
+    }
+}
+
+#[test]
+fn flushes_of_many_queue_pairs_wait_until_there_is_room_for_them() {
+    let host = Host::new();
+    let pairs: Vec<_> = (0..3).map(|_| host.pair()).collect();
+    for (index, (one, _other)) in pairs.iter().enumerate() {
+        go(one, QueuePairState::Error, 0);
+        let all: Vec<_> = (0..4).map(|id| send(10 * index as u64 + id, &[])).collect();
+        one.post_send(&all).expect("sends");
+    }
+    let ids: Vec<u64> = host.poll().iter().map(|told| told.id).collect();
+    assert_eq!(ids, [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]);
+    assert_eq!(host.poll(), []);
+}
+
+#[test]
+fn what_was_carried_out_before_a_flush_succeeded_whether_it_is_told_or_not() {
+    let host = Host::new();
+    let (one, _other) = held(&host);
+    one.post_send(&[unsignalled(1, &[]), send(2, &[]), unsignalled(3, &[]), send(4, &[])])
+        .expect("sends");
+    assert_eq!(host.poll(), []);
+    host.device.end(&one, 3, Ending::OperationFailed, OperationError::Flushed);
+    assert_eq!(told(&host.poll()), [(2, SUCCESS), (4, FLUSHED)]);
+    assert_eq!(one.state(), QueuePairState::Error);
+}
+
+#[test]
+fn a_send_that_fails_says_why_and_those_after_it_are_flushed() {
+    let host = Host::new();
+    let (one, other) = host.pair();
+    let (address, key) = (host.buffer.address(), host.region.key());
+    let pieces = [host.piece(0, 8)];
+    let write = |id, key| {
+        let opcode = SendOpcode::Write { address, key, immediate: None };
+        SendRequest { opcode, ..unsignalled(id, &pieces) }
+    };
+    other.post_receive(&[receive(10, &[])]).expect("a receive");
+    one.post_receive(&[receive(11, &[])]).expect("a receive");
+    one.post_send(&[write(1, key), write(2, key ^ 1), write(3, key), write(4, key)])
+        .expect("sends");
+    let found = told(&host.poll());
+    assert!(found.contains(&(2, CompletionStatus::RemoteAccess)));
+    assert!(found.contains(&(3, FLUSHED)) && found.contains(&(4, FLUSHED)));
+    assert!(found.contains(&(11, FLUSHED)), "in ERR the receives are flushed as well");
+    assert_eq!(found.len(), 4, "{found:?}");
+    assert_eq!(one.state(), QueuePairState::Error);
+}
+
+#[test]
+fn a_message_longer_than_its_receive_fails_at_both_ends() {
+    let host = Host::new();
+    let (one, other) = host.pair();
+    let (short, long) = ([host.piece(0, 4)], [host.piece(8, 8)]);
+    other.post_receive(&[receive(1, &short), receive(2, &[])]).expect("receives");
+    one.post_send(&[send(3, &long)]).expect("a send");
+    let mut found = told(&host.poll());
+    found.sort_unstable_by_key(|(id, _)| *id);
+    let expected = [
+        (1, CompletionStatus::LocalLength),
+        (2, FLUSHED),
+        (3, CompletionStatus::RemoteInvalidRequest),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!((one.state(), other.state()), (QueuePairState::Error, QueuePairState::Error));
+}
+
+#[test]
+fn the_key_of_local_memory_is_checked_in_the_turn_of_its_work() {
+    let host = Host::new();
+    let (one, other) = host.pair();
+    other.post_receive(&[receive(1, &[])]).expect("a receive");
+    let wrong = [verbs::ScatterGather { key: host.region.key() ^ 1, ..host.piece(0, 8) }];
+    one.post_send(&[send(2, &[]), send(3, &wrong), send(4, &[])]).expect("they are posted");
+    let found = told(&host.poll());
+    let own: Vec<_> = found.into_iter().filter(|(id, _)| *id > 1).collect();
+    assert_eq!(own, [(2, SUCCESS), (3, CompletionStatus::LocalProtection), (4, FLUSHED)]);
+}
+
+#[test]
+fn a_peer_that_is_gone_and_owes_nothing_leaves_the_queue_pair_as_it_is() {
+    let host = Host::new();
+    let (one, other) = host.pair();
+    other.post_receive(&[receive(1, &[])]).expect("a receive");
+    one.post_send(&[unsignalled(2, &[])]).expect("a send");
+    assert_eq!(told(&host.poll()), [(1, SUCCESS)]);
+    one.post_receive(&[receive(3, &[])]).expect("a receive");
+    other.destroy().expect("nobody uses it");
+    assert_eq!(host.poll(), [], "receives stay");
+    assert_eq!(one.query().expect("what it is like").state, QueuePairState::ReadyToSend);
+    // Until something is sent there.
+    one.post_send(&[send(4, &[]), send(5, &[])]).expect("sends");
+    assert_eq!(told(&host.poll()), [(4, LOST), (5, FLUSHED), (3, FLUSHED)]);
+    assert_eq!(one.state(), QueuePairState::Error);
+}
+
+#[test]
+fn a_peer_that_is_gone_and_owes_something_fails_the_oldest_that_it_owes() {
+    for ending in [Ending::ByPeer, Ending::Unreachable] {
+        let host = Host::new();
+        let (one, _other) = held(&host);
+        one.post_receive(&[receive(10, &[])]).expect("a receive");
+        one.post_send(&[unsignalled(1, &[]), unsignalled(2, &[]), send(3, &[])]).expect("sends");
+        assert_eq!(host.poll(), []);
+        host.device.end(&one, 1, ending, OperationError::Unreachable);
+        assert_eq!(told(&host.poll()), [(2, LOST), (3, FLUSHED), (10, FLUSHED)]);
+        assert_eq!(one.state(), QueuePairState::Error);
+    }
+}
+
+#[test]
+fn who_polls_receives_alone_learns_that_the_peer_is_gone() {
+    let host = Host::new();
+    let receives = host.context.create_completion_queue(16, None).expect("a queue");
+    let init = QueuePairInit {
+        receive_queue: Arc::clone(&receives),
+        ..host.init(QueuePairType::Reliable)
+    };
+    let (one, _other) = host.pair_of(&init);
+    host.device.holds.store(true, Ordering::SeqCst);
+    one.post_receive(&[receive(10, &[])]).expect("a receive");
+    one.post_send(&[send(1, &[])]).expect("a send");
+    assert_eq!(poll(&receives), []);
+    host.device.end(&one, 0, Ending::ByPeer, OperationError::ClosedByPeer);
+    assert_eq!(told(&poll(&receives)), [(10, FLUSHED)]);
+    assert_eq!(told(&host.poll()), [(1, LOST)]);
+}
+
+#[test]
+fn who_polls_nothing_learns_by_asking_that_the_peer_is_gone() {
+    let host = Host::new();
+    let (one, _other) = held(&host);
+    one.post_send(&[send(1, &[])]).expect("a send");
+    assert_eq!(host.poll(), []);
+    host.device.end(&one, 0, Ending::Unreachable, OperationError::Unreachable);
+    assert_eq!(one.query().expect("what it is like").state, QueuePairState::Error);
+    assert_eq!(told(&host.poll()), [(1, LOST)]);
+}
+
+#[test]
+fn reset_purges_what_was_completed_and_not_polled_and_nothing_else() {
+    let host = Host::new();
+    let (one, other) = host.pair();
+    let (three, four) = host.pair();
+    for (from, to) in [(&one, &other), (&three, &four)] {
+        to.post_receive(&[receive(1, &[])]).expect("a receive");
+        from.post_send(&[send(2, &[])]).expect("a send");
+    }
+    let mut none = [];
+    assert_eq!(host.queue.poll(&mut none), Ok(0), "it drives, and takes nothing");
+    go(&one, QueuePairState::Reset, 0);
+    let found = host.poll();
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().all(|told| told.queue_pair != one.number()));
+    let query = one.query().expect("what it is like");
+    assert_eq!(query.attributes, verbs::QueuePairAttributes::default());
+}
+
+#[test]
+fn a_queue_pair_is_as_good_as_new_after_reset() {
+    let host = Host::new();
+    let (one, other) = host.pair();
+    for round in 0..3 {
+        one.post_receive(&[receive(9, &[]), receive(9, &[])]).expect("receives that nothing meets");
+        for queue_pair in [&one, &other] {
+            go(queue_pair, QueuePairState::Error, 0);
+            queue_pair.post_send(&[send(8, &[])]).expect("a send that is flushed");
+            go(queue_pair, QueuePairState::Reset, 0);
+        }
+        assert_eq!(host.poll(), []);
+        crate::connect(&one, &other);
+        other.post_receive(&[receive(round, &[])]).expect("a receive");
+        one.post_send(&[send(10 + round, &[])]).expect("a send");
+        let mut found = told(&host.poll());
+        found.sort_unstable_by_key(|(id, _)| *id);
+        assert_eq!(found, [(round, SUCCESS), (10 + round, SUCCESS)]);
+    }
+}
+
+#[test]
+fn a_destroyed_queue_pair_is_told_of_no_more() {
+    let host = Host::new();
+    let (one, other) = host.pair();
+    other.post_receive(&[receive(1, &[])]).expect("a receive");
+    one.post_send(&[send(2, &[])]).expect("a send");
+    let mut none = [];
+    assert_eq!(host.queue.poll(&mut none), Ok(0));
+    assert_eq!((one.destroy(), other.destroy()), (Ok(()), Ok(())));
+    assert!(matches!(one.destroy(), Err(Error::Invalid(_))));
+    assert_eq!(host.poll(), []);
+    assert!(!host.device.is_in_use());
+    assert_eq!(host.queue.destroy(), Ok(()));
+}
+
+#[test]
+fn a_datagram_that_fails_stops_those_after_it_and_no_receive() {
+    let host = Host::new();
+    let one = host.queue_pair(QueuePairType::Datagram);
+    for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend]
+    {
+        go(&one, state, 0);
+    }
+    let room = [host.piece(1024, 64)];
+    one.post_receive(&[receive(10, &room)]).expect("a receive");
+    let wrong = [verbs::ScatterGather { key: host.region.key() ^ 1, ..host.piece(0, 8) }];
+    let to =
+        Some(AddressVector { to: attributes(0).path, destination: one.number(), queue_key: 0 });
+    one.post_send(&[SendRequest { to, ..send(1, &wrong) }]).expect("it is posted");
+    assert_eq!(told(&host.poll()), [(1, CompletionStatus::LocalProtection)]);
+    assert_eq!(one.state(), QueuePairState::SendQueueError);
+    one.post_send(&[SendRequest { to, ..send(2, &[]) }]).expect("it is posted");
+    assert_eq!(told(&host.poll()), [(2, FLUSHED)]);
+    let mask = AttributeMask::STATE;
+    crate::modify(&one, QueuePairState::ReadyToSend, mask, attributes(0)).expect("a transition");
+    one.post_send(&[SendRequest { to, ..send(3, &[]) }]).expect("it is posted");
+    let mut found = told(&host.poll());
+    found.sort_unstable_by_key(|(id, _)| *id);
+    assert_eq!(found, [(3, SUCCESS), (10, SUCCESS)]);
+}
+
+#[test]
+fn a_send_that_a_wire_cannot_even_take_fails_in_its_turn() {
+    let host = Host::new();
+    let one = host.queue_pair(QueuePairType::Datagram);
+    for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend]
+    {
+        go(&one, state, 0);
+    }
+    let to =
+        Some(AddressVector { to: attributes(0).path, destination: one.number(), queue_key: 0 });
+    let all = [1, 2, 3].map(|id| SendRequest { to, ..send(id, &[]) });
+    one.post_send(&all).expect("they are posted");
+    let first = one.next_send().expect("a send").sequence();
+    one.send_failed(CompletionStatus::LocalLength);
+    assert!(one.next_send().is_none() && first == 0);
+    one.on_drained();
+    let expected = [(1, CompletionStatus::LocalLength), (2, FLUSHED), (3, FLUSHED)];
+    assert_eq!(told(&host.poll()), expected);
+}
+
+#[test]
+fn a_peer_that_breaks_rules_is_told_as_an_event_and_the_rest_is_flushed() {
+    let host = Host::new();
+    let (one, _other) = held(&host);
+    one.post_send(&[send(1, &[])]).expect("a send");
+    assert_eq!(host.poll(), []);
+    host.device.end(&one, 0, Ending::PeerMisbehaved, OperationError::ProtocolViolation);
+    let event = host.context.get_event().expect("an event");
+    assert_eq!(event.kind, AsyncEventKind::RequestError);
+    host.context.acknowledge_event(&event);
+    assert_eq!(told(&host.poll()), [(1, FLUSHED)]);
+}
+
+#[test]
+fn threads_that_post_poll_and_end_lose_no_work_and_tell_of_none_twice() {
+    for _ in 0..50 {
+        let host = Host::new();
+        let (one, _other) = host.pair();
+        let posted = std::thread::scope(|scope| {
+            let posting = scope.spawn(|| {
+                let mut posted = 0;
+                while posted < 4 && one.post_send(&[send(posted, &[])]).is_ok() {
+                    posted += 1;
+                }
+                posted
+            });
+            scope.spawn(|| go(&one, QueuePairState::Error, 0));
+            posting.join().expect("no panic")
+        });
+        let ids: Vec<u64> = host.poll().iter().map(|told| told.id).collect();
+        assert_eq!(ids, (0..posted).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn windows_and_regions_need_no_rights_that_nobody_asked_for() {
+    let host = Host::new();
+    let address = host.buffer.address();
+    let plain = host.domain.register(address as usize, 8, address, AccessFlags::default());
+    let plain = plain.expect("a region to send from");
+    let (one, other) = host.pair();
+    let pieces = [verbs::ScatterGather { address, length: 8, key: plain.key() }];
+    let opcode = SendOpcode::Write { address, key: plain.key(), immediate: None };
+    one.post_send(&[SendRequest { opcode, ..send(1, &pieces) }]).expect("a send");
+    assert_eq!(told(&host.poll()), [(1, CompletionStatus::RemoteAccess)]);
+    drop(other);
+}
+
+#[test]
+fn datagrams_that_overtake_each_other_are_told_in_the_order_of_posting() {
+    let host = Host::new();
+    let init = QueuePairInit { signals_all: false, ..host.init(QueuePairType::Datagram) };
+    let one = host.domain.create_queue_pair(&init).expect("a queue pair");
+    for state in [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend]
+    {
+        go(&one, state, 0);
+    }
+    let to =
+        Some(AddressVector { to: attributes(0).path, destination: one.number(), queue_key: 0 });
+    let datagram = |id| SendRequest { to, ..send(id, &[]) };
+    let quiet = SendRequest { to, ..unsignalled(2, &[]) };
+    one.post_send(&[datagram(1), quiet, datagram(3), datagram(4)]).expect("they are posted");
+    for _ in 0..4 {
+        assert!(one.next_send().expect("a send").flags().signalled, "the end of each is told");
+        one.send_taken();
+    }
+    host.device.complete(&one, 2);
+    assert_eq!(host.poll(), []);
+    host.device.complete(&one, 1);
+    assert_eq!(host.poll(), []);
+    host.device.complete(&one, 0);
+    assert_eq!(told(&host.poll()), [(1, SUCCESS), (3, SUCCESS)]);
+    // The last is not carried out any more.
+    go(&one, QueuePairState::Error, 0);
+    assert_eq!(told(&host.poll()), [(4, FLUSHED)]);
+}
+
+#[test]
+fn a_peer_that_asks_for_what_it_may_not_have_is_told_as_an_event() {
+    let host = Host::new();
+    let (one, _other) = host.pair();
+    host.device.end(&one, 0, Ending::AccessRefused, OperationError::Flushed);
+    let event = host.context.get_event().expect("an event");
+    assert_eq!(event.kind, AsyncEventKind::AccessError);
+    host.context.acknowledge_event(&event);
+    assert_eq!(one.state(), QueuePairState::Error);
+}
