@@ -5,6 +5,7 @@ mod datagrams;
 mod desk;
 mod greeting;
 mod instance;
+mod log;
 mod manager;
 mod meeting;
 mod numbers;
@@ -158,7 +159,9 @@ impl Provider for Edge {
     }
 
     fn drive(&self) {
-        if let Some(instance) = self.running() {
+        if let Some(instance) = self.running()
+            && instance.check().is_ok()
+        {
             // In a forked child there is nothing to drive.
             let _forked = instance.runtime().drive();
         }
@@ -238,3 +241,41 @@ const WORK_REQUESTS_MAX: u32 = 16_384;
 
 /// Bytes that a send carries by value: what is copied behind the header of a frame.
 const INLINE_MAX: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use links::LinkSpec;
+
+    use super::*;
+    use crate::async_event::AsyncEventKind;
+    use crate::device::Device;
+
+    #[test]
+    fn a_panic_inside_the_engine_is_an_event_and_an_error_and_no_more() {
+        let links = LinkSpec::parse_list("udp:127.0.0.1").expect("it means something");
+        let settings = Settings { links, ..Settings::default() };
+        let host = interfaces().expect("the kernel tells");
+        let edge = Arc::new(Edge {
+            attributes: attributes(&settings, &host),
+            places: Places::of(&settings.links, &host).expect("it has loopback"),
+            settings,
+            registry: Registry::new(),
+            instance: OnceLock::new(),
+            starting: Mutex::new(()),
+            started_in: AtomicU32::new(0),
+        });
+        let context = Device::new(Arc::clone(&edge) as Arc<dyn Provider>).open().expect("it opens");
+        let queue = context.create_completion_queue(16, None).expect("a queue");
+        let instance = Arc::clone(edge.instance().expect("it starts"));
+        let fails = || instance.at_desk(|_, _, _, _| panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(fails)).is_err() || !instance.runtime().is_sound());
+        for _ in 0..3 {
+            assert_eq!(queue.poll(&mut []), Ok(0));
+            let failed = instance.at_desk(|_, _, _, _| ());
+            assert!(matches!(failed, Err(Error::Failed(_))), "{failed:?}");
+        }
+        assert_eq!(context.get_event().expect("there is one").kind, AsyncEventKind::DeviceFatal);
+    }
+}

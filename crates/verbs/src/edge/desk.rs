@@ -13,6 +13,7 @@ use semantics::{CompletionQueue, SharedReceives};
 use wire_edge::{CloseReason, PeerAddr};
 
 use super::greeting::{Greeting, Refusal, SERVICE};
+use super::log::Log;
 use super::manager::Clerk;
 use super::meeting::{Expected, Judgement, WAIT_NS};
 use super::patience::{not_ready_ns, search_ns, silence_ns};
@@ -22,6 +23,7 @@ use crate::attributes::{QueuePairAttributes, QueuePairState, QueuePairType};
 use crate::provider::Ending;
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
+use crate::settings::LogLevel;
 
 /// The queue pairs of an instance that are connected or are to be.
 pub(crate) struct Desk {
@@ -29,6 +31,7 @@ pub(crate) struct Desk {
     book: Mutex<Book>,
     /// When to look at all of them, in nanoseconds.
     due_ns: AtomicU64,
+    log: Log,
 }
 
 #[derive(Default)]
@@ -39,6 +42,8 @@ struct Book {
     connections: HashMap<ConnectionHandle, u32>,
     /// Requests that may be accepted later, the oldest first.
     held: Vec<Held>,
+    /// Those of which receives wait for room in the engine.
+    again: Vec<Arc<Source>>,
 }
 
 /// A queue pair.
@@ -107,9 +112,9 @@ enum Then {
 }
 
 impl Desk {
-    pub(crate) fn new(registry: &Arc<Registry>) -> Self {
+    pub(crate) fn new(registry: &Arc<Registry>, log: Log) -> Self {
         let due_ns = AtomicU64::new(u64::MAX);
-        Self { registry: Arc::clone(registry), book: Mutex::default(), due_ns }
+        Self { registry: Arc::clone(registry), book: Mutex::default(), due_ns, log }
     }
 
     /// A queue pair is made.
@@ -147,10 +152,14 @@ impl Desk {
             entry.life = entry.life.wrapping_add(1);
             let wait_ns = if wanted.expected.asks_first() { 0 } else { WAIT_NS };
             let ask_at = now.after_ns(wait_ns);
+            let peer = wanted.expected.peer;
+            let (peer, gid) = (peer.number, peer.gid.address());
+            let what = format_args!("queue pair {number:#x} looks for {peer:#x} at {gid}");
+            self.log.note(LogLevel::Debug, what);
             entry.phase = Phase::Seeking(Search::new(wanted, ask_at));
             self.go_on(&mut book, engine, now, number)
         };
-        Self::finish(engine, memory, now, then);
+        self.finish(engine, memory, now, then);
     }
 
     /// Attributes have changed: what the peer was told, and how long it is waited for.
@@ -206,7 +215,7 @@ impl Desk {
     //= protocol.md: verbs.2, verbs.6
     /// Accepts the request that a queue pair waits for, or asks itself if it is time.
     fn go_on(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
-        let Book { entries, connections, held } = book;
+        let Book { entries, connections, held, .. } = book;
         let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
         let life = entry.life;
         let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
@@ -340,6 +349,10 @@ impl Desk {
             return refuse(engine, Refusal::NotUnderstood);
         };
         let number = greeting.destination.number;
+        let (source, gid) = (greeting.source.number, greeting.source.gid.address());
+        let what =
+            format_args!("queue pair {number:#x} is asked for by {source:#x} at {gid} ({from})");
+        self.log.note(LogLevel::Debug, what);
         let mut book = self.book();
         if !book.entries.contains_key(&number) {
             return refuse(engine, Refusal::UnknownNumber);
@@ -348,12 +361,15 @@ impl Desk {
         book.refuse_held(engine, Refusal::Another, |held| {
             held.greeting.destination.number == number && held.greeting.source == greeting.source
         });
-        let waiting = book.held.iter().filter(|held| held.greeting.destination.number == number);
-        if waiting.count() >= HELD_MAX {
-            return refuse(engine, Refusal::TooMany);
-        }
         book.held.push(Held { handle, from, greeting });
-        self.go_on(&mut book, engine, now, number)
+        let then = self.go_on(&mut book, engine, now, number);
+        let is_for_it = |held: &&Held| held.greeting.destination.number == number;
+        if book.held.iter().filter(is_for_it).count() > HELD_MAX {
+            // The one that is meant asks again, and is looked at before it waits.
+            let oldest = book.held.iter().find(is_for_it).map(|held| held.handle);
+            book.refuse_held(engine, Refusal::TooMany, |held| Some(held.handle) == oldest);
+        }
+        then
     }
 
     /// A connection is there.
@@ -384,6 +400,9 @@ impl Desk {
             return Then::Nothing;
         };
         let Some(ends) = search.ends() else { return Then::Nothing };
+        let (peer, gid) = (greeting.source.number, greeting.source.gid.address());
+        let what = format_args!("queue pair {number:#x} is connected to {peer:#x} at {gid}");
+        self.log.note(LogLevel::Info, what);
         let (source, is_accepted) = (Arc::clone(&entry.source), search.accepted.is_some());
         entry.phase = Phase::Connected { ends, greeting, wanted };
         source.set_ends(ends);
@@ -420,12 +439,17 @@ impl Desk {
                 if was_asked {
                     search.is_refused = matches!(reason, Closed::Rejected(_) | Closed::Refused(_));
                 }
+                let what = format_args!("queue pair {number:#x} is not connected: {reason}");
+                self.log.note(LogLevel::Debug, what);
                 if was_asked || was_accepted {
                     search.ask_at = now.after_ns(pause_ns(search.tries));
                 }
                 self.go_on(&mut book, engine, now, number)
             }
             Phase::Connected { ends, .. } => {
+                let what =
+                    format_args!("the connection of queue pair {number:#x} is over: {reason}");
+                self.log.note(LogLevel::Info, what);
                 let others = [ends.sends, ends.receives];
                 entry.phase = Phase::Ended;
                 for other in others.into_iter().filter(|other| *other != handle) {
@@ -442,6 +466,10 @@ impl Desk {
     /// Asks again, gives up what has waited for too long, and finds out when that is to be done next.
     fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         self.due_ns.store(u64::MAX, Ordering::Relaxed);
+        let again = std::mem::take(&mut self.book().again);
+        for source in again {
+            self.finish(engine, memory, now, Then::Pull(source));
+        }
         let numbers: Vec<u32> = {
             let book = self.book();
             let seeking = book.entries.iter().filter(|(_, entry)| entry.is_seeking());
@@ -455,7 +483,7 @@ impl Desk {
                     then => then,
                 }
             };
-            Self::finish(engine, memory, now, then);
+            self.finish(engine, memory, now, then);
         }
     }
 
@@ -468,11 +496,22 @@ impl Desk {
             return Then::Nothing;
         };
         let attributes = source.queue_pair().attributes();
-        let until = since.after_ns(search_ns(&attributes, search.is_refused));
+        let until = since.after_ns(search_ns(
+            source.queue_pair().service(),
+            &attributes,
+            search.is_refused,
+        ));
         if until > now {
             self.look_at(until);
             return Then::Nothing;
         }
+        let peer = search.wanted.expected.peer;
+        let (peer, gid) = (peer.number, peer.gid.address());
+        let what = format_args!(
+            "queue pair {number:#x} has work for {peer:#x} at {gid}, which was not found: is its program running, \
+             and was it told the number and first packet number of this one?"
+        );
+        self.log.note(LogLevel::Warn, what);
         book.abandon(engine, now, number);
         if let Some(entry) = book.entries.get_mut(&number) {
             entry.phase = Phase::Ended;
@@ -482,13 +521,22 @@ impl Desk {
     }
 
     /// Does what is to be done when nobody is at the book.
-    fn finish(engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, then: Then) {
+    fn finish(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, then: Then) {
         match then {
             Then::Nothing => {}
             Then::Tell(source, ending) => source.queue_pair().on_ended(ending),
             Then::Pull(source) => {
                 // Sends that wait are asked for again in this turn anyway; receives may be many.
-                while source.pull(engine, memory, now, PULLED_AT_ONCE).rest == Rest::More {}
+                let rest = loop {
+                    match source.pull(engine, memory, now, PULLED_AT_ONCE).rest {
+                        Rest::More => {}
+                        rest => break rest,
+                    }
+                };
+                if rest == Rest::Blocked {
+                    self.book().again.push(source);
+                    self.look_at(now.after_ns(ROOM_NS));
+                }
             }
         }
     }
@@ -595,7 +643,7 @@ fn be_patient(engine: &mut Engine, ends: Ends, attributes: &QueuePairAttributes,
     };
     for handle in [ends.sends, ends.receives] {
         // It may have ended in this turn.
-        let _gone = engine.set_patience(handle, silence_ns(attributes), not_ready_ns);
+        let _gone = engine.set_patience(handle, silence_ns(peer.kind, attributes), not_ready_ns);
     }
 }
 
@@ -645,7 +693,7 @@ impl Hooks for DeskHooks {
             }
             _ => Then::Nothing,
         };
-        Desk::finish(engine, memory, now, then);
+        desk.finish(engine, memory, now, then);
     }
 
     fn due(&self) -> Instant {
@@ -677,6 +725,9 @@ const RETRY_NS_MAX: u64 = 200_000_000;
 
 /// How long one attempt lasts if nobody answers: pauses between its frames grow, and the next begins with short ones.
 const SEARCH_NS: u64 = 2_000_000_000;
+
+/// Pause before receives are posted again for which there was no room.
+const ROOM_NS: u64 = 1_000_000;
 
 /// Requests that wait for one queue pair: of the peer it is meant for, and of some that the program is to name later or
 /// has named before.

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use delivery::{Instant, LINKS_MAX, LinkId};
@@ -19,6 +20,7 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 use super::addresses::Places;
 use super::desk::{Desk, DeskHooks, Wanted};
 use super::greeting::{Place, SERVICE};
+use super::log::Log;
 use super::manager::{self, Clerk};
 use super::meeting::Expected;
 use super::numbers::Numbers;
@@ -26,7 +28,7 @@ use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
 use crate::error::Error;
 use crate::registry::Registry;
-use crate::settings::{Faults, Settings};
+use crate::settings::{Faults, LogLevel, Settings};
 
 /// A device that is driven.
 pub(crate) struct Instance {
@@ -37,6 +39,9 @@ pub(crate) struct Instance {
     numbers: Mutex<Numbers>,
     desk: Arc<Desk>,
     clerk: Arc<Clerk>,
+    registry: Arc<Registry>,
+    /// That the device has failed was told.
+    has_failed: AtomicBool,
 }
 
 impl Instance {
@@ -79,7 +84,12 @@ impl Instance {
         if all.len() > LINKS_MAX {
             return Err(Error::Invalid(format!("{} links are more than {LINKS_MAX}", all.len())));
         }
-        let desk = Arc::new(Desk::new(registry));
+        let log = Log::open(settings)?;
+        log.note(
+            LogLevel::Info,
+            format_args!("{}: slot {slot:#05x} at {ips:?}, {} links", settings.device, all.len()),
+        );
+        let desk = Arc::new(Desk::new(registry, log));
         let clerk = Clerk::new();
         let hooks = Box::new(DeskHooks(Arc::clone(&desk), Arc::clone(&clerk)));
         let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
@@ -89,7 +99,9 @@ impl Instance {
         };
         runtime.control(listen).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
-        let made = Arc::new(Self { runtime, places, slots, numbers, desk, clerk });
+        let (registry, has_failed) = (Arc::clone(registry), AtomicBool::new(false));
+        let made =
+            Arc::new(Self { runtime, places, slots, numbers, desk, clerk, registry, has_failed });
         made.clerk.settle(&made);
         Ok(made)
     }
@@ -115,9 +127,21 @@ impl Instance {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is the process that has made it.
+    /// Whether it works, and this is the process that has made it. That a thread has panicked inside is told once.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.runtime.check_process().map_err(forked)
+        self.runtime.check_process().map_err(forked)?;
+        if self.runtime.is_sound() { Ok(()) } else { Err(self.fail()) }
+    }
+
+    #[cold]
+    fn fail(&self) -> Error {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            self.registry.on_device_failed();
+        }
+        Error::Failed(
+            "a thread has panicked inside the engine: this is a fault of the library".into(),
+        )
     }
 
     /// Does something at the desk, inside the engine.
@@ -125,6 +149,7 @@ impl Instance {
         &self,
         work: impl FnOnce(&Desk, &mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
     ) -> Result<R, Error> {
+        self.check()?;
         let desk = Arc::clone(&self.desk);
         let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             work(&desk, engine, memory, now)
@@ -177,7 +202,7 @@ impl Instance {
             engine.on_receives_posted(now, memory, &receives);
         };
         // In a forked child nobody waits.
-        let _forked = self.runtime.control(go_on);
+        let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
     }
 
     /// See [`SharedReceives::arm_limit`].
@@ -186,13 +211,17 @@ impl Instance {
         receives: &Arc<SharedReceives>,
         limit: u32,
     ) -> Result<bool, Error> {
+        self.check()?;
         let receives = Arc::clone(receives);
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
     /// Waits until `ready`.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        // In a forked child nothing comes.
+        // In a forked child, and when the device has failed, nothing comes.
+        if self.check().is_err() {
+            return;
+        }
         let _forked = self.runtime.wait(Interest::News, None, || ready().then_some(()));
     }
 }

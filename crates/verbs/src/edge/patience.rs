@@ -1,22 +1,29 @@
 //! Times that programs of verbs set by codes.
 
-use crate::attributes::QueuePairAttributes;
+use crate::attributes::{QueuePairAttributes, QueuePairType};
 
 /// How long the peer may be silent while something is awaited, in nanoseconds: the time of one attempt for each that is
 /// allowed. An adapter counts the attempts of one packet; here loss is noticed by other means, and the time they would
 /// take together is what counts. It is bounded, for processes wait for processors and peers start late.
-pub(crate) fn silence_ns(attributes: &QueuePairAttributes) -> u64 {
-    attempts_ns(attributes).max(SILENCE_NS_MIN)
+pub(crate) fn silence_ns(kind: QueuePairType, attributes: &QueuePairAttributes) -> u64 {
+    attempts_ns(kind, attributes).max(SILENCE_NS_MIN)
 }
 
 /// How long work waits for a peer that is not found, in nanoseconds. Whoever says that it is not there is believed
 /// sooner than nobody: processes of a host that all start at once are slow to answer.
-pub(crate) fn search_ns(attributes: &QueuePairAttributes, is_refused: bool) -> u64 {
-    attempts_ns(attributes).max(if is_refused { REFUSED_NS_MIN } else { SEARCH_NS_MIN })
+pub(crate) fn search_ns(
+    kind: QueuePairType,
+    attributes: &QueuePairAttributes,
+    is_refused: bool,
+) -> u64 {
+    attempts_ns(kind, attributes).max(if is_refused { REFUSED_NS_MIN } else { SEARCH_NS_MIN })
 }
 
-/// All attempts together.
-fn attempts_ns(attributes: &QueuePairAttributes) -> u64 {
+/// All attempts together. Programs say nothing of those of an unreliable connection.
+fn attempts_ns(kind: QueuePairType, attributes: &QueuePairAttributes) -> u64 {
+    if kind == QueuePairType::Unreliable {
+        return 0;
+    }
     if attributes.timeout == 0 {
         return FOR_EVER_NS;
     }
@@ -76,6 +83,8 @@ const NOT_READY_NS_MIN: u64 = 10_000_000;
 mod tests {
     use super::*;
 
+    const RELIABLE: QueuePairType = QueuePairType::Reliable;
+
     #[test]
     fn timer_codes_stand_for_the_times_of_the_standard() {
         // In hundredths of a millisecond, from code 1 on.
@@ -93,14 +102,15 @@ mod tests {
     fn silence_is_all_attempts_together_within_bounds() {
         let attributes =
             |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
-        assert_eq!(silence_ns(&attributes(20, 1)), 2 * (4096 << 20));
-        assert_eq!(silence_ns(&attributes(14, 0)), SILENCE_NS_MIN);
-        assert_eq!(silence_ns(&attributes(31, 7)), SILENCE_NS_MAX);
-        assert_eq!(silence_ns(&attributes(0, 7)), FOR_EVER_NS);
-        assert_eq!(silence_ns(&attributes(255, 255)), SILENCE_NS_MAX);
+        assert_eq!(silence_ns(RELIABLE, &attributes(20, 1)), 2 * (4096 << 20));
+        assert_eq!(silence_ns(RELIABLE, &attributes(14, 0)), SILENCE_NS_MIN);
+        assert_eq!(silence_ns(RELIABLE, &attributes(31, 7)), SILENCE_NS_MAX);
+        assert_eq!(silence_ns(RELIABLE, &attributes(0, 7)), FOR_EVER_NS);
+        assert_eq!(silence_ns(RELIABLE, &attributes(255, 255)), SILENCE_NS_MAX);
+        assert_eq!(silence_ns(QueuePairType::Unreliable, &attributes(0, 0)), SILENCE_NS_MIN);
         for (refused, least) in [(true, REFUSED_NS_MIN), (false, SEARCH_NS_MIN)] {
-            assert_eq!(search_ns(&attributes(1, 1), refused), least);
-            assert_eq!(search_ns(&attributes(31, 1), refused), SILENCE_NS_MAX);
+            assert_eq!(search_ns(RELIABLE, &attributes(1, 1), refused), least);
+            assert_eq!(search_ns(RELIABLE, &attributes(31, 1), refused), SILENCE_NS_MAX);
         }
     }
 

@@ -172,7 +172,8 @@ fn the_way_back_is_read_from_the_route_of_a_datagram() {
     header[32..36].copy_from_slice(&[10, 0, 0, 9]);
     header[36..40].copy_from_slice(&[127, 0, 0, 1]);
     let completion = WorkCompletion { has_route_header: true, ..WorkCompletion::NOTHING };
-    let answer = |completion, header| verbs::answer_to(host.domain.context(), 1, &completion, header);
+    let answer =
+        |completion, header| verbs::answer_to(host.domain.context(), 1, &completion, header);
     let path = answer(completion, &header).expect("a way back");
     assert_eq!(path.gid.address().to_string(), "10.0.0.9");
     assert!(path.is_global && host.domain.create_address_handle(&path).is_ok());
