@@ -108,6 +108,7 @@ impl EngineConfig {
             read_depth: self.read_depth,
             order_pool_bytes: self.order_pool_bytes,
             receives: self.receives_max,
+            rights: mem::Rights::ALL,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use delivery::SettingError;
+use mem::Rights;
 use semantics::{InboundLimits, SharedReceives};
 use wire_edge::{CloseReason, OperationNumber};
 
@@ -38,6 +39,8 @@ pub struct Grants {
     pub keep_alive_ns: Option<u64>,
     /// See [`EngineConfig::order_pool_bytes`].
     pub order_pool_bytes: Option<u32>,
+    /// What the peer may do to memory at most, whatever the regions allow; `None` for all that they allow.
+    pub rights: Option<Rights>,
 }
 
 impl Terms {
@@ -79,13 +82,14 @@ impl OwnTerms {
         if !terms.queue_pair && terms.grants == Grants::default() {
             return None;
         }
-        let Grants { read_depth, receives, silence_ns, keep_alive_ns, order_pool_bytes } =
+        let Grants { read_depth, receives, silence_ns, keep_alive_ns, order_pool_bytes, rights } =
             terms.grants;
         let usual = config.inbound_limits();
         let limits = InboundLimits {
             read_depth: read_depth.unwrap_or(usual.read_depth),
             receives: receives.unwrap_or(usual.receives),
             order_pool_bytes: order_pool_bytes.unwrap_or(usual.order_pool_bytes),
+            rights: rights.unwrap_or(usual.rights),
             ..usual
         };
         let most_ns = if terms.queue_pair { QUEUE_PAIR_KEEP_ALIVE_NS } else { u64::MAX };

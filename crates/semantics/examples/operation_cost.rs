@@ -67,6 +67,7 @@ impl Rig {
             read_depth: 16,
             order_pool_bytes: 1 << 18,
             receives: 16,
+            rights: Rights::ALL,
         };
         let peer = PeerLimits {
             operation_window: 1024,

@@ -45,6 +45,8 @@ pub struct InboundLimits {
     pub order_pool_bytes: u32,
     /// Receives that can be posted.
     pub receives: u32,
+    /// What the peer may do to memory at most, whatever the regions allow.
+    pub rights: Rights,
 }
 
 /// What became of a fragment.

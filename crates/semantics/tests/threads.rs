@@ -37,8 +37,13 @@ fn no_connection_waits_for_a_receive_that_another_thread_has_posted() {
     let region = table.register(domain, Buffer::new(64), Rights::LOCAL_WRITE).unwrap();
     let queue = Arc::new(CompletionQueue::new(16));
     let queues = Queues::of_queue_pair(Arc::clone(&queue), Arc::clone(&queue));
-    let limits =
-        InboundLimits { operation_window: 8, read_depth: 1, order_pool_bytes: 64, receives: 1 };
+    let limits = InboundLimits {
+        operation_window: 8,
+        read_depth: 1,
+        order_pool_bytes: 64,
+        receives: 1,
+        rights: Rights::ALL,
+    };
     let peer = PeerLimits {
         operation_window: 8,
         read_depth: 1,

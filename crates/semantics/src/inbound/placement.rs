@@ -212,6 +212,9 @@ impl Inbound {
     /// remembered: they may end at any time while their region goes on.
     #[cold]
     pub(super) fn know(&mut self, memory: &MemoryAccess<'_>, key: RemoteKey, address: u64) {
+        if !self.limits.rights.contains(Rights::REMOTE_WRITE) {
+            return;
+        }
         let region = memory.resolve(self.domain, key, address, 0, Rights::REMOTE_WRITE);
         self.known = region.ok().map(|target| (key, target));
     }
@@ -228,7 +231,7 @@ impl Inbound {
         self.reach(memory, key, address, len, Rights::REMOTE_WRITE)
     }
 
-    //= protocol.md: window.1
+    //= protocol.md: window.1, granted.1
     /// What the peer reaches under `key`, in a region or a window.
     #[inline]
     pub(super) fn reach(
@@ -239,6 +242,10 @@ impl Inbound {
         len: u64,
         want: Rights,
     ) -> Result<Target, AccessError> {
+        let granted = self.limits.rights;
+        if !granted.contains(want) {
+            return Err(AccessError::Permission { wanted: want, granted });
+        }
         memory.resolve_for(self.domain, self.owner.bits(), key, address, len, want)
     }
 

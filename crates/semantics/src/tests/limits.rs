@@ -184,6 +184,7 @@ fn another(side: &Side, connection: u32) -> Other {
         read_depth: 64,
         order_pool_bytes: 256 * 1024,
         receives: 0,
+        rights: Rights::ALL,
     };
     let granted = PeerLimits {
         operation_window: 1024,

@@ -126,6 +126,7 @@ impl Side {
             read_depth: config.read_depth,
             order_pool_bytes: config.order_pool_bytes,
             receives: config.receives,
+            rights: Rights::ALL,
         };
         let peer = PeerLimits {
             operation_window: config.window,

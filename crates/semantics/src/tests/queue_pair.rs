@@ -86,8 +86,13 @@ fn a_queue_pair_that_rested_still_is_one() {
     let mut side = target(1);
     side.post_receive(0, 8, 4).unwrap();
     let Side { inbound, queue, .. } = &mut side;
-    let limits =
-        InboundLimits { operation_window: 8, read_depth: 1, order_pool_bytes: 64, receives: 4 };
+    let limits = InboundLimits {
+        operation_window: 8,
+        read_depth: 1,
+        order_pool_bytes: 64,
+        receives: 4,
+        rights: Rights::ALL,
+    };
     let queues = Queues { promises: false, ..std::sync::Arc::clone(queue).into() };
     *inbound = inbound.rest().wake(Owner::new(7, 1), limits, &queues);
     let place = (side.region.key, side.region.start);
@@ -95,6 +100,30 @@ fn a_queue_pair_that_rested_still_is_one() {
     assert_eq!(frames[0].arrive_at(&mut side), Verdict::Accepted);
     side.poll();
     assert_eq!(side.completions.iter().map(|found| found.context).collect::<Vec<_>>(), [4]);
+}
+
+//= protocol.md: granted.1
+#[test]
+fn what_a_connection_does_not_grant_is_refused_whatever_the_region_allows() {
+    for (rights, is_refused) in [(Rights::REMOTE_READ, true), (Rights::REMOTE_WRITE, false)] {
+        let mut side = target(1);
+        let Side { inbound, queue, .. } = &mut side;
+        let limits = InboundLimits {
+            operation_window: 8,
+            read_depth: 1,
+            order_pool_bytes: 64,
+            receives: 4,
+            rights,
+        };
+        let queues = Queues { promises: false, ..std::sync::Arc::clone(queue).into() };
+        *inbound = inbound.rest().wake(Owner::new(7, 1), limits, &queues);
+        let place = (side.region.key, side.region.start);
+        let frames = Script::new(Flags::NONE, 64).write(place, &[5; 8], None);
+        let (reason, operation) = (CloseReason::RightMissing, OperationNumber(0));
+        let refused = Verdict::Violation { reason, operation };
+        let expected = if is_refused { refused } else { Verdict::Accepted };
+        assert_eq!(frames[0].arrive_at(&mut side), expected);
+    }
 }
 
 //= protocol.md: consume.1

@@ -93,8 +93,13 @@ fn operations_and_receives_may_complete_to_different_queues() {
     let queues = [(); 2].map(|()| Arc::new(CompletionQueue::new(4)));
     let [send, receive] = [&queues[0], &queues[1]].map(Arc::clone);
     let terms = Queues::of_queue_pair(send, receive);
-    let limits =
-        InboundLimits { operation_window: 8, read_depth: 1, order_pool_bytes: 1024, receives: 4 };
+    let limits = InboundLimits {
+        operation_window: 8,
+        read_depth: 1,
+        order_pool_bytes: 1024,
+        receives: 4,
+        rights: mem::Rights::ALL,
+    };
     let mut inbound = Inbound::new(Owner::default(), side.domain, limits, &terms);
     let memory = side.table.access();
     let receive = Receive { region: side.region.id, offset: 0, length: 8, context: 5 };

@@ -21,8 +21,13 @@ use crate::{
     SharedReceives, StatusTable, Surroundings, Verdict,
 };
 
-const LIMITS: InboundLimits =
-    InboundLimits { operation_window: 64, read_depth: 4, order_pool_bytes: 64 * 1024, receives: 4 };
+const LIMITS: InboundLimits = InboundLimits {
+    operation_window: 64,
+    read_depth: 4,
+    order_pool_bytes: 64 * 1024,
+    receives: 4,
+    rights: Rights::ALL,
+};
 
 /// The targets of several queue pairs of one endpoint.
 struct Targets {

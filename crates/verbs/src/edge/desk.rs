@@ -19,6 +19,7 @@ use super::meeting::{Expected, Judgement, WAIT_NS};
 use super::patience::{not_ready_ns, search_ns, silence_ns};
 use super::wire::Source;
 use super::work::Ends;
+use crate::access::AccessFlags;
 use crate::attributes::{QueuePairAttributes, QueuePairState, QueuePairType};
 use crate::provider::Ending;
 use crate::queue_pair::QueuePair;
@@ -627,6 +628,7 @@ fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes) -> Terms {
             read_depth: Some(attributes.peer_reads_max.into()),
             receives: Some(receives),
             silence_ns: Some(SEARCH_NS),
+            rights: Some(AccessFlags(attributes.access).rights()),
             ..Grants::default()
         },
         shared_receives: queue_pair.shared_receives().cloned(),
