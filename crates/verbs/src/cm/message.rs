@@ -345,7 +345,7 @@ mod tests {
             fuzz_message(&bytes);
             let mut changed = request.encode();
             let whole = changed.len();
-            changed[at % whole] ^= 1 << bit;
+            changed[at % whole] ^= 1_u8 << bit;
             fuzz_message(&changed);
             let cut = &request.encode()[..len.min(whole - 1)];
             prop_assert_eq!(Request::decode(cut), None);

@@ -704,6 +704,7 @@ mod tests {
         assert_eq!(there("::1"), None);
     }
 
+    //= protocol.md: cm.2
     #[test]
     fn the_end_of_a_connection_means_what_its_phase_says() {
         let over = |phase, reason| over_of(phase, reason, &[]);
