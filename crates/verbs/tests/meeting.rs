@@ -2,9 +2,9 @@
 
 mod ends;
 
-use ends::{End, Name, Program, loopback, pair, with_links};
+use ends::{End, Name, Program, loopback, with_links};
 use verbs::{
-    CompletionOpcode, CompletionStatus, QueuePairAttributes, QueuePairState, QueuePairType,
+    CompletionOpcode, CompletionStatus, Faults, QueuePairAttributes, QueuePairState, QueuePairType,
     SendOpcode, Settings,
 };
 
@@ -81,9 +81,18 @@ fn the_end_that_only_receives_is_found_whichever_it_is() {
 //= protocol.md: verbs.6
 #[test]
 fn ends_that_were_reset_meet_again_in_any_order() {
-    let pair = pair();
-    let [(here, one), (there, other)] = &pair;
-    let ends = [(here, one), (there, other)];
+    let usual = loopback();
+    meet_again(&usual);
+    let faults = Faults { loss: 0.1, duplication: 0.1, reordering: 0.1 };
+    meet_again(&Settings { faults, ..usual });
+}
+
+fn meet_again(settings: &Settings) {
+    let programs = [0, 1].map(|_| Program::new(settings));
+    let [one, other] = [(0, 11), (1, 22)].map(|(at, psn)| programs[at].end(psn));
+    one.connect(other.name());
+    other.connect(one.name());
+    let ends = [(&programs[0], &one), (&programs[1], &other)];
     let mut psns = [11, 22];
     for round in 0..16_u64 {
         say(ends[0], ends[1], 2 * round);

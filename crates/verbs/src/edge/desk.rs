@@ -249,6 +249,7 @@ impl Desk {
             if let Some(request) = accepted {
                 if let Some(before) = search.accepted.take() {
                     connections.remove(&before.handle);
+                    self.registry.disown(&[before.handle.owner()]);
                     let _gone = engine.close(now, before.handle, &[]);
                 }
                 self.accept(engine, now, source, search, &request, life);
@@ -288,7 +289,7 @@ impl Desk {
         let accepted = engine.accept_under(now, handle, domain, queues, &terms, &reply.encode());
         if accepted.is_err() {
             // It has gone meanwhile, and comes again if it is meant.
-            return;
+            return self.registry.disown(&[handle.owner()]);
         }
         if !search.wanted.expected.is_own_peer()
             && let Some(asked) = search.asked.take()
@@ -324,7 +325,6 @@ impl Desk {
         };
         match engine.connect(now, request) {
             Ok(handle) => {
-                self.registry.own(handle.owner(), queue_pair);
                 search.asked = Some(Side { handle, greeting: None, is_established: false });
             }
             // A link that comes back, or a connection that ends, makes room.
@@ -405,6 +405,10 @@ impl Desk {
         let what = format_args!("queue pair {number:#x} is connected to {peer:#x} at {gid}");
         self.log.note(LogLevel::Info, what);
         let (source, is_accepted) = (Arc::clone(&entry.source), search.accepted.is_some());
+        if search.asked.is_some() {
+            // Nothing comes before. Whoever accepts is known from then on, since messages come to shared receives.
+            self.registry.own(ends.sends.owner(), source.queue_pair());
+        }
         entry.phase = Phase::Connected { ends, greeting, wanted };
         source.set_ends(ends);
         let queue_pair = source.queue_pair();
@@ -442,6 +446,9 @@ impl Desk {
                 }
                 let what = format_args!("queue pair {number:#x} is not connected: {reason}");
                 self.log.note(LogLevel::Debug, what);
+                if was_accepted {
+                    self.registry.disown(&[handle.owner()]);
+                }
                 if was_asked || was_accepted {
                     search.ask_at = now.after_ns(pause_ns(search.tries));
                 }

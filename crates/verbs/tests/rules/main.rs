@@ -4,6 +4,7 @@
 mod completions;
 mod endings;
 mod events;
+mod histories;
 mod loopback;
 mod memory;
 mod objects;

@@ -1,0 +1,244 @@
+//! Whatever programs, wires and peers do in whatever order: what was posted is told once, in order, and truly.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use verbs::{CompletionStatus, Ending, QueuePair, QueuePairState, WorkCompletion};
+use work::OperationError;
+
+use crate::{Host, connect, go, receive, send, unsignalled};
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A send is posted, signalled or not.
+    Send(bool),
+    /// A receive is posted.
+    Receive,
+    /// The wire looks for work.
+    Drive,
+    /// So many of the sends that it has taken are carried out.
+    Carry(usize),
+    /// The connection ends, after so many of them were.
+    End(usize, Ending),
+    /// The program polls for so many.
+    Poll(usize),
+    /// It asks for the state.
+    Query,
+    /// It moves the queue pair to ERR.
+    Fail,
+    /// It resets it, and connects it again.
+    Reset,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let ending = prop_oneof![
+        Just(Ending::ByPeer),
+        Just(Ending::Unreachable),
+        Just(Ending::OperationFailed),
+        Just(Ending::DeviceFailed)
+    ];
+    let step = prop_oneof![
+        8 => any::<bool>().prop_map(Step::Send),
+        4 => Just(Step::Receive),
+        4 => Just(Step::Drive),
+        4 => (0..4_usize).prop_map(Step::Carry),
+        1 => ((0..4_usize), ending).prop_map(|(done, ending)| Step::End(done, ending)),
+        6 => (1..4_usize).prop_map(Step::Poll),
+        1 => Just(Step::Query),
+        1 => Just(Step::Fail),
+        1 => Just(Step::Reset),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+/// What is known of a send.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    id: u64,
+    is_signalled: bool,
+    is_carried: bool,
+}
+
+/// What must be told.
+struct Model {
+    host: Host,
+    one: Arc<QueuePair>,
+    other: Arc<QueuePair>,
+    next_id: u64,
+    /// Sends that were posted and not told, and may not be over.
+    sends: Vec<Posted>,
+    /// Those of them that the wire has taken, from the first that it holds.
+    receives: Vec<u64>,
+    /// The first send that was not carried out has been told.
+    has_failed: bool,
+}
+
+impl Model {
+    fn new() -> Self {
+        let host = Host::new();
+        let (one, other) = host.pair();
+        host.device.holds.store(true, Ordering::SeqCst);
+        let (sends, receives) = (Vec::new(), Vec::new());
+        Self { host, one, other, next_id: 0, sends, receives, has_failed: false }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Send(is_signalled) => self.send(is_signalled),
+            Step::Receive => {
+                let id = self.new_id();
+                if self.one.post_receive(&[receive(id, &[])]).is_ok() {
+                    self.receives.push(id);
+                }
+            }
+            Step::Drive => {
+                let mut none = [];
+                let found = self.host.queue.poll(&mut none);
+                assert_eq!(found, Ok(0));
+            }
+            Step::Carry(count) => self.carry(count),
+            Step::End(count, ending) => {
+                self.carry(count);
+                self.host.device.end(&self.one, 0, ending, OperationError::EndedByPeer);
+            }
+            Step::Poll(count) => {
+                let mut some = vec![WorkCompletion::NOTHING; count];
+                let found = self.host.queue.poll(&mut some).expect("it can be polled");
+                some.truncate(found);
+                some.into_iter().for_each(|told| self.check(told));
+            }
+            Step::Query => {
+                self.one.query().expect("what it is like");
+            }
+            Step::Fail => go(&self.one, QueuePairState::Error, 0),
+            Step::Reset => {
+                for queue_pair in [&self.one, &self.other] {
+                    go(queue_pair, QueuePairState::Reset, 0);
+                }
+                connect(&self.one, &self.other);
+                (self.sends, self.receives, self.has_failed) = (Vec::new(), Vec::new(), false);
+            }
+        }
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn send(&mut self, is_signalled: bool) {
+        let id = self.new_id();
+        let request = if is_signalled { send(id, &[]) } else { unsignalled(id, &[]) };
+        if self.one.post_send(&[request]).is_ok() {
+            self.sends.push(Posted { id, is_signalled, is_carried: false });
+        }
+    }
+
+    fn carry(&mut self, count: usize) {
+        let count = count.min(self.host.device.held(&self.one));
+        self.host.device.carry(&self.one, count);
+        self.sends
+            .iter_mut()
+            .filter(|posted| !posted.is_carried)
+            .take(count)
+            .for_each(|posted| posted.is_carried = true);
+    }
+
+    fn check(&mut self, told: WorkCompletion) {
+        assert_eq!(told.queue_pair, self.one.number());
+        if self.receives.first() == Some(&told.id) {
+            assert_eq!(told.status, CompletionStatus::Flushed);
+            self.receives.remove(0);
+            return;
+        }
+        let at = self.sends.iter().position(|posted| posted.id == told.id);
+        let at = at.unwrap_or_else(|| panic!("{told:?} is told out of turn: {:?}", self.receives));
+        for quiet in self.sends.drain(..at) {
+            assert!(quiet.is_carried && !quiet.is_signalled, "{quiet:?} is not told");
+        }
+        let posted = self.sends.remove(0);
+        match told.status {
+            CompletionStatus::Success => assert!(posted.is_carried && posted.is_signalled),
+            CompletionStatus::TransportRetryExceeded => {
+                assert!(!posted.is_carried && !self.has_failed);
+                self.has_failed = true;
+            }
+            CompletionStatus::Flushed => {
+                assert!(!posted.is_carried, "{posted:?} was carried out");
+                self.has_failed = true;
+            }
+            status => panic!("{status:?}"),
+        }
+    }
+
+    /// In the end all that is not over is flushed.
+    fn end(mut self) {
+        self.step(Step::Fail);
+        for _ in 0..20 {
+            self.step(Step::Poll(3));
+        }
+        assert_eq!(self.receives, Vec::<u64>::new());
+        assert!(self.sends.iter().all(|posted| posted.is_carried && !posted.is_signalled));
+        for queue_pair in [&self.one, &self.other] {
+            queue_pair.destroy().expect("nobody uses it");
+        }
+        self.host.queue.destroy().expect("nobody uses it");
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_was_posted_is_told_once_in_order_and_truly(steps in steps()) {
+        let mut model = Model::new();
+        for step in steps {
+            model.step(step);
+        }
+        model.end();
+    }
+}
+
+/// Polls until as many were told, to this thread and others.
+fn poll_until(host: &Host, count: &AtomicU64, wanted: u64) -> Vec<(u64, CompletionStatus)> {
+    let mut all = Vec::new();
+    while count.load(Ordering::SeqCst) < wanted {
+        let mut some = [WorkCompletion::NOTHING; 4];
+        let found = host.queue.poll(&mut some).expect("it can be polled");
+        count.fetch_add(found as u64, Ordering::SeqCst);
+        all.extend(some[..found].iter().map(|told| (told.id, told.status)));
+    }
+    all
+}
+
+#[test]
+fn threads_that_post_and_poll_at_once_are_told_of_each_work_once() {
+    const EACH: u64 = 300;
+    let host = Host::new();
+    let (one, other) = host.pair();
+    let count = AtomicU64::new(0);
+    let told = std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (one, other) = (&one, &other);
+            scope.spawn(move || {
+                for id in thread * EACH..(thread + 1) * EACH {
+                    while other.post_receive(&[receive(10_000 + id, &[])]).is_err() {
+                        std::thread::yield_now();
+                    }
+                    while one.post_send(&[send(id, &[])]).is_err() {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let second = scope.spawn(|| poll_until(&host, &count, 6 * EACH));
+        let mut all = poll_until(&host, &count, 6 * EACH);
+        all.extend(second.join().expect("no panic"));
+        all
+    });
+    let mut ids: Vec<u64> = told.iter().map(|(id, _)| *id).collect();
+    ids.sort_unstable();
+    let expected = (0..3 * EACH).chain(10_000..10_000 + 3 * EACH);
+    assert!(ids.into_iter().eq(expected));
+    assert!(told.iter().all(|(_, status)| *status == CompletionStatus::Success));
+}
