@@ -12,7 +12,7 @@ use verbs::{
 use crate::device::of;
 use crate::failure::{code, invalid, number, pointer, unsupported};
 use crate::layout::{
-    ibv_context, ibv_dm, ibv_mr, ibv_mw, ibv_parent_domain_init_attr, ibv_pd, ibv_td,
+    ibv_context, ibv_dm, ibv_mr, ibv_mw, ibv_parent_domain_init_attr, ibv_pd, ibv_sge, ibv_td,
     ibv_td_init_attr,
 };
 use crate::shell;
@@ -242,13 +242,23 @@ pub(crate) unsafe fn register(
     access: AccessFlags,
 ) -> Result<*mut ibv_mr, Error> {
     // SAFETY: as the caller says.
-    let region =
-        unsafe { domain(pd) }?.protects.register(addr.addr(), length as u64, start, access)?;
+    let region = unsafe { domain(pd) }?.protects.register(
+        addr.addr(),
+        length as u64,
+        start,
+        plain(access),
+    )?;
     let key = region.key();
     // SAFETY: as the caller says.
     let context = unsafe { (*pd).context };
     let c = ibv_mr { context, pd, addr, length, handle: handle(), lkey: key, rkey: key };
     Ok(shell::Region::make(c, Region { region, device_memory: AtomicPtr::default() }))
+}
+
+/// Flags without `IBV_ACCESS_ON_DEMAND`: nothing is pinned, so pages come when they are used, whether a program asks for
+/// that or not.
+const fn plain(access: AccessFlags) -> AccessFlags {
+    AccessFlags(access.0 & !AccessFlags::ON_DEMAND.0)
 }
 
 /// `ibv_rereg_mr`: -1 if it fails, and then the region is as it was.
@@ -283,7 +293,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         let change = Reregistration {
             domain,
             range: has(REREGISTER_RANGE).then_some((addr.addr(), length as u64)),
-            access: has(REREGISTER_ACCESS).then_some(AccessFlags(access.cast_unsigned())),
+            access: has(REREGISTER_ACCESS).then_some(plain(AccessFlags(access.cast_unsigned()))),
         };
         region.reregister(&change)?;
         // SAFETY: the structure is the program's, which waits for this call.
@@ -296,6 +306,27 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
             (c.addr, c.length) = (addr, length);
         }
         Ok(0)
+    })
+}
+
+/// `ibv_advise_mr`: memory is brought in when it is used, so there is nothing to do.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: c_int,
+    _flags: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    code("ibv_advise_mr", || {
+        // SAFETY: as the caller says.
+        unsafe { domain(pd) }?;
+        if !(0..=ADVICE_MAX).contains(&advice) {
+            return unsupported("such advice");
+        }
+        if list.is_null() || count == 0 {
+            return invalid("advice on no memory");
+        }
+        Ok(())
     })
 }
 
@@ -358,6 +389,9 @@ pub(crate) fn handle() -> u32 {
 const REREGISTER_RANGE: c_int = 1;
 const REREGISTER_DOMAIN: c_int = 2;
 const REREGISTER_ACCESS: c_int = 4;
+
+/// `IBV_ADVISE_MR_ADVICE_PREFETCH`, `..._PREFETCH_WRITE` and `..._PREFETCH_NO_FAULT`.
+const ADVICE_MAX: c_int = 2;
 
 /// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS` and `..._PD_CONTEXT`.
 const PARENT_KNOWN: u32 = 1 | 2;

@@ -11,7 +11,7 @@ pub(crate) fn context(device: *mut ibv_device, cmd_fd: c_int, async_fd: c_int) -
     verbs_context {
         newest: [ptr::null(); 6],
         query_port: Some(port::query_port),
-        advise_mr: None,
+        advise_mr: Some(memory::advise_mr),
         alloc_null_mr: None,
         read_counters: ptr::null(),
         attach_counters_point_flow: ptr::null(),

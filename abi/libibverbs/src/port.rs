@@ -51,10 +51,10 @@ pub(crate) unsafe extern "C" fn query_device_ex(
             orig_attr: device_attributes(context.device().attributes()),
             comp_mask: 0,
             odp_caps: ibv_odp_caps {
-                general_caps: 0,
-                rc_odp_caps: 0,
-                uc_odp_caps: 0,
-                ud_odp_caps: 0,
+                general_caps: ON_DEMAND,
+                rc_odp_caps: ON_DEMAND_RELIABLE,
+                uc_odp_caps: ON_DEMAND_UNRELIABLE,
+                ud_odp_caps: ON_DEMAND_DATAGRAM,
             },
             completion_timestamp_mask: 0,
             hca_core_clock: 0,
@@ -435,6 +435,12 @@ const VENDOR: u32 = 0x00ff_ffff;
 /// The current state may be told when it is changed; the port tells of itself; a GUID of the system; errors of receivers
 /// that are not ready; windows, and keys that work requests end.
 const CAPABILITIES: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 21 | 1 << 24;
+
+/// `IBV_ODP_SUPPORT`, and for what: sends, receives, writes, reads, atomics and shared receives are bits from 0 on.
+const ON_DEMAND: u64 = 1;
+const ON_DEMAND_RELIABLE: u32 = 0x3f;
+const ON_DEMAND_UNRELIABLE: u32 = 0x27;
+const ON_DEMAND_DATAGRAM: u32 = 0x3;
 
 /// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
 const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;

@@ -219,13 +219,9 @@ impl QueuePair {
         }
     }
 
-    /// The send that is to be taken next cannot be carried out.
-    pub(super) fn fail_send(&self, status: CompletionStatus) {
-        let number = self.sends.taken();
+    /// The send of this number, which is to be taken next, cannot be carried out.
+    pub(super) fn fail_send(&self, number: u64, status: CompletionStatus) {
         if has_send_queue_error(self.service) {
-            if let Some(mut slot) = self.sends.slot(number) {
-                slot.outcome = Some(status);
-            }
             self.sends.take_to(number + 1);
             self.end.begin_draining(false);
             self.enter_if(State::ReadyToSend, State::SendQueueError);

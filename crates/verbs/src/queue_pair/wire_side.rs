@@ -134,12 +134,15 @@ impl QueuePair {
         self.sends.taken() == self.sends.retired()
     }
 
-    /// The send that [`QueuePair::next_send`] has shown cannot be carried out, for a fault of this side: it is taken,
+    /// What [`QueuePair::next_send`] has shown cannot be carried out, for a fault of this side: it is taken,
     /// and completes so when all before it are told. A datagram queue pair goes to SQE, others to ERR. (Where the engine
     /// can complete it in its turn, a wire has it do so.) In SQE, [`QueuePair::on_drained`] is awaited as after
     /// [`crate::Wire::drain`].
-    pub fn send_failed(&self, status: CompletionStatus) {
-        self.fail_send(status);
+    pub fn send_failed(&self, send: TakenSend<'_>, status: CompletionStatus) {
+        let TakenSend { sequence, mut slot } = send;
+        slot.outcome = Some(status);
+        drop(slot);
+        self.fail_send(sequence, status);
     }
 
     /// Nothing that was taken is under way any more ([`crate::Wire::drain`]).
