@@ -1,6 +1,6 @@
 //! What the connection manager needs of a wire.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use super::message::{Refusal, Reply, Request};
@@ -15,7 +15,8 @@ use crate::error::Error;
 /// returns, and by any thread, inside the wire: so it must not call the wire.
 pub trait ConnectionManager: Send + Sync {
     /// Requests for a port are passed on from now on, until what is returned is dropped. An unspecified address stands
-    /// for all that the device has. The port is claimed: nobody else of the host listens there.
+    /// for all that the device has. What has `claimed` the port so far is to be dropped when it is claimed for listening,
+    /// and not before: whoever asks meanwhile would be told that nobody is there.
     ///
     /// # Errors
     /// [`Error::System`] with `EADDRINUSE` if somebody does, `EADDRNOTAVAIL` if the address is none of the device.
@@ -23,6 +24,7 @@ pub trait ConnectionManager: Send + Sync {
         &self,
         at: SocketAddr,
         space: PortSpace,
+        claimed: Option<UdpSocket>,
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error>;
 

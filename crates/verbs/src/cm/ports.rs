@@ -111,10 +111,10 @@ impl Claim {
         let Some(known) = claimed.get_mut(&self.at) else {
             return Err(Error::Invalid("the port was given back".into()));
         };
-        // The wire claims it in its turn.
-        known.socket = None;
+        let mut socket = known.socket.take();
         let listen = |device: &&Arc<Device>| {
-            manager(device)?.listen(self.at, self.space, Arc::clone(listener))
+            let listener = Arc::clone(listener);
+            manager(device)?.listen(self.at, self.space, socket.take(), listener)
         };
         let listening = devices.iter().map(listen).collect::<Result<Vec<_>, _>>();
         match listening {

@@ -136,8 +136,10 @@ impl ConnectionManager for Memory {
         &self,
         at: SocketAddr,
         space: PortSpace,
+        claimed: Option<std::net::UdpSocket>,
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error> {
+        drop(claimed);
         let is_there = Arc::new(AtomicBool::new(true));
         let listens = Listens { at, space, listener, is_there: Arc::clone(&is_there) };
         lock(&self.listeners).push(listens);

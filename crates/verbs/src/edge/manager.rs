@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -417,10 +417,12 @@ impl ConnectionManager for Edge {
         &self,
         at: SocketAddr,
         space: PortSpace,
+        claimed: Option<UdpSocket>,
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error> {
         let home = self.instance()?;
         let clerk = home.clerk();
+        drop(claimed);
         let doors = clerk.open_doors(home, at)?;
         let mut book = clerk.book();
         book.count += 1;

@@ -1,0 +1,33 @@
+//! Programs in C that are there for the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::libraries::Libraries;
+
+/// Builds `clients/NAME.c` against the header of verbs and the library under test; nothing, and a printed reason, if
+/// there is no such header or no compiler.
+///
+/// # Panics
+/// If it does not compile.
+pub fn build_client(name: &str) -> Option<PathBuf> {
+    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        println!("skipped: the header of verbs is not installed (Debian's package libibverbs-dev)");
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("clients/{name}.c"));
+    let folder = Libraries::built().folder();
+    let program = folder.join(name);
+    let output = Command::new("cc")
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-O1", "-o"])
+        .args([&program, &source])
+        .arg(format!("-L{}", folder.display()))
+        .args(["-l:libibverbs.so.1", "-ldl", "-lpthread"])
+        .output();
+    let Ok(output) = output else {
+        println!("skipped: no C compiler");
+        return None;
+    };
+    assert!(output.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
+}

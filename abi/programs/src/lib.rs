@@ -1,0 +1,35 @@
+//! Runs unmodified RDMA programs over the project's libraries, on loopback and between two network namespaces, for
+//! system tests and for figures of acceptance.
+//!
+//! A test that cannot run here, because a program is not installed or this process may not make namespaces, prints
+//! a line that begins with `skipped` and says why.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "processes are waited for by looking at them, within a limit"
+)]
+
+mod client;
+mod libraries;
+mod network;
+mod process;
+
+pub use client::build_client;
+pub use libraries::{Libraries, ethernot};
+pub use network::{Network, Side};
+pub use process::{Finished, Program, Running, expect_both};
+
+/// Whether all of these programs are installed; if not, says which to install.
+pub fn are_installed(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let missing = programs
+        .iter()
+        .find(|program| !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
+    if let Some(program) = missing {
+        println!(
+            "skipped: `{program}` is not installed (Debian's packages ibverbs-utils, rdmacm-utils, perftest, \
+             python3-pyverbs and rdma-core)"
+        );
+    }
+    missing.is_none()
+}

@@ -1,0 +1,99 @@
+//! The libraries under test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::{env, fs, process};
+
+/// A folder with the libraries, which everyone may read.
+#[derive(Debug)]
+pub struct Libraries {
+    folder: PathBuf,
+}
+
+impl Libraries {
+    /// Builds the libraries, once for each test program, and copies them where programs of other users can read them.
+    ///
+    /// # Panics
+    /// If they cannot be built: then there is nothing to test.
+    pub fn built() -> &'static Self {
+        static BUILT: OnceLock<Libraries> = OnceLock::new();
+        BUILT.get_or_init(Self::build)
+    }
+
+    fn build() -> Self {
+        cargo(&["run", "--quiet", "--package", "xtask", "--", "libraries"]);
+        let source = target_folder().join(profile()).join("lib/ethernot");
+        let folder = env::temp_dir().join(format!("ethernot-libraries-{}", process::id()));
+        copy_libraries(&source, &folder).unwrap_or_else(|error| {
+            panic!("libraries of {} were not copied: {error}", source.display())
+        });
+        Self { folder }
+    }
+
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What programs get to have them loaded before all others, as `ethernot run` sets it.
+    pub fn preload(&self) -> String {
+        let names = ["libibverbs.so.1", "librdmacm.so.1", "libethernot_paths.so"];
+        let paths = names.iter().map(|name| self.folder.join(name)).filter(|path| path.exists());
+        paths.map(|path| path.display().to_string()).collect::<Vec<_>>().join(":")
+    }
+}
+
+/// The `ethernot` program, which is built once for each test program.
+pub fn ethernot() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        cargo(&["build", "--quiet", "--package", "ethernot-cli"]);
+        target_folder().join(profile()).join("ethernot")
+    })
+}
+
+/// Has cargo do something, with the profile this is built with.
+fn cargo(arguments: &[&str]) {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments);
+    if profile() == "release" {
+        command.arg("--release");
+    }
+    let output = command.output().expect("cargo runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo {arguments:?}: {error}");
+}
+
+/// Names of libraries are copied, those of other things that stand beside them are not. Folders of test programs that
+/// have ended are removed, as nobody else does.
+fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
+    for old in fs::read_dir(env::temp_dir())?.flatten() {
+        let name = old.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix("ethernot-libraries-");
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            // Another test program may do the same at this moment.
+            let _ = fs::remove_dir_all(old.path());
+        }
+    }
+    fs::create_dir_all(folder)?;
+    for file in fs::read_dir(source)?.flatten() {
+        if file.file_name().to_string_lossy().contains(".so") {
+            fs::copy(file.path(), folder.join(file.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The profile this is built with.
+const fn profile() -> &'static str {
+    if cfg!(debug_assertions) { "debug" } else { "release" }
+}
+
+/// The folder of all that is built: test programs lie in `PROFILE/deps` there.
+fn target_folder() -> PathBuf {
+    let program = env::current_exe().expect("a program knows where it is");
+    let folder = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");
+    folder.to_owned()
+}

@@ -1,0 +1,313 @@
+//! Programs that run over the libraries.
+
+use std::fs;
+use std::io::Read as _;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::libraries::Libraries;
+use crate::network::{Network, Side};
+
+/// A program to be run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    words: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Program {
+    /// The program of that name or path, with these arguments, separated by spaces.
+    pub fn new(program: &str, arguments: &str) -> Self {
+        let words = std::iter::once(program).chain(arguments.split_whitespace());
+        Self { words: words.map(str::to_owned).collect(), environment: Vec::new() }
+    }
+
+    /// With one more argument.
+    #[must_use]
+    pub fn argument(mut self, argument: &impl ToString) -> Self {
+        self.words.push(argument.to_string());
+        self
+    }
+
+    /// With a variable of its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts it on a side of a network, over the libraries.
+    ///
+    /// # Panics
+    /// If the operating system cannot start it.
+    pub fn start(&self, network: &Network, side: Side) -> Running {
+        let libraries = Libraries::built();
+        let mut variables =
+            vec![("LD_LIBRARY_PATH".into(), libraries.folder().display().to_string())];
+        if let Some(links) = network.links() {
+            variables.push(("ETHERNOT_LINKS".into(), links.into()));
+        }
+        variables.push(("LD_PRELOAD".into(), libraries.preload()));
+        self.start_with(network, side, &variables)
+    }
+
+    /// Starts it without the libraries.
+    ///
+    /// # Panics
+    /// If the operating system cannot start it.
+    pub fn start_bare(&self, network: &Network, side: Side) -> Running {
+        self.start_with(network, side, &[])
+    }
+
+    fn start_with(&self, network: &Network, side: Side, variables: &[(String, String)]) -> Running {
+        let mut words = network.prefix(side);
+        // `env`, as what comes before is not to be run over the libraries.
+        words.push("env".into());
+        let variables = variables.iter().chain(&self.environment);
+        words.extend(variables.map(|(name, value)| format!("{name}={value}")));
+        words.extend(self.words.iter().cloned());
+        let shown = self.words.join(" ");
+        let (output, tell) = UnixStream::pair().expect("a pair of sockets");
+        output.shutdown(Shutdown::Write).expect("its own end");
+        let error = tell.try_clone().expect("a descriptor");
+        let child = Command::new(&words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(std::os::fd::OwnedFd::from(tell)))
+            .stderr(Stdio::from(std::os::fd::OwnedFd::from(error)))
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let text = Arc::clone(&said);
+        let reader = thread::spawn(move || {
+            let (mut output, mut part) = (output, [0; 4096]);
+            // It ends when the last process that has the other end does.
+            while let Ok(bytes @ 1..) = output.read(&mut part) {
+                text.lock().expect("nobody panics with it").extend(&part[..bytes]);
+            }
+        });
+        Running { child: Some(child), reader: Some(reader), said, shown, started: Instant::now() }
+    }
+
+    /// Runs it and waits for it.
+    pub fn run(&self, network: &Network, side: Side) -> Finished {
+        self.start(network, side).finish()
+    }
+
+    /// Runs it without the libraries and waits for it.
+    pub fn run_bare(&self, network: &Network, side: Side) -> Finished {
+        self.start_bare(network, side).finish()
+    }
+
+    /// Runs one side of a program whose server listens at a TCP port, then the other side, which is told where the
+    /// server is. Returns how both ended, the server first.
+    pub fn run_pair(&self, client: &Self, network: &Network, port: u16) -> [Finished; 2] {
+        let mut server = self.start(network, Side::Server);
+        server.wait_for_listener(port);
+        let client = client.clone().argument(&network.server_address()).run(network, Side::Client);
+        [server.finish(), client]
+    }
+}
+
+/// A program that was started. Dropping it kills all that it has started.
+#[derive(Debug)]
+pub struct Running {
+    child: Option<Child>,
+    reader: Option<thread::JoinHandle<()>>,
+    said: Arc<Mutex<Vec<u8>>>,
+    shown: String,
+    started: Instant,
+}
+
+impl Running {
+    /// Its process, which is also its process group.
+    ///
+    /// # Panics
+    /// If it was waited for.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("it was not waited for").id()
+    }
+
+    /// Waits until it listens at a TCP port, or has ended.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub fn wait_for_listener(&mut self, port: u16) {
+        self.wait_for_port(port, "tcp", "0A");
+    }
+
+    /// Waits until it listens at a port of the connection manager, or has ended.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub fn wait_for_door(&mut self, port: u16) {
+        self.wait_for_port(port, "udp", "07");
+        // What is claimed is listened at when there is a slot, too.
+        self.wait_until("does not listen", |running| running.has_slot());
+    }
+
+    /// Waits until it has printed this, or has ended.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub fn wait_for_output(&mut self, wanted: &str) {
+        self.wait_until("does not say what is waited for", |running| {
+            let said = running.said.lock().expect("nobody panics with it");
+            String::from_utf8_lossy(&said).contains(wanted)
+        });
+    }
+
+    fn wait_for_port(&mut self, port: u16, protocol: &str, state: &str) {
+        self.wait_until("does not listen", |running| {
+            running.sockets(protocol).any(|(at, is)| at == port && is == state)
+        });
+    }
+
+    /// Whether it has the UDP port of a slot of queue pairs.
+    fn has_slot(&self) -> bool {
+        self.sockets("udp").any(|(at, _)| at >= 0xf000)
+    }
+
+    /// Ports of the host it is on, and their states.
+    fn sockets(&self, protocol: &str) -> impl Iterator<Item = (u16, String)> + use<> {
+        let table = format!("/proc/{}/net/{protocol}", self.id());
+        let tables = [format!("{table}6"), table];
+        let text: String = tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
+        let socket = |line: &str| {
+            let mut words = line.split_whitespace().skip(1);
+            let (_, port) = words.next()?.rsplit_once(':')?;
+            Some((u16::from_str_radix(port, 16).ok()?, words.nth(1)?.to_owned()))
+        };
+        let sockets: Vec<_> = text.lines().filter_map(socket).collect();
+        sockets.into_iter()
+    }
+
+    fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        while !is_so(self) {
+            if self.has_ended() {
+                return;
+            }
+            assert!(self.started.elapsed() < LIMIT, "{}: {what}", self.shown);
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Whether it has ended.
+    fn has_ended(&mut self) -> bool {
+        self.child
+            .as_mut()
+            .is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
+    }
+
+    /// Sends it a signal, by name.
+    pub fn signal(&self, name: &str) {
+        let group = format!("-{}", self.id());
+        let kill = Command::new("kill").args([&format!("-{name}"), "--", &group]).output();
+        // It may have ended.
+        drop(kill);
+    }
+
+    /// Waits for its end.
+    pub fn finish(self) -> Finished {
+        self.finish_within(LIMIT)
+    }
+
+    /// Waits for its end; what takes longer is killed, and has failed.
+    ///
+    /// # Panics
+    /// If its output cannot be read.
+    pub fn finish_within(mut self, limit: Duration) -> Finished {
+        while !self.has_ended() && self.started.elapsed() < limit {
+            thread::sleep(LOOK);
+        }
+        let is_late = !self.has_ended();
+        let took = self.started.elapsed();
+        self.kill();
+        let mut child = self.child.take().expect("it is waited for once");
+        let status = child.wait().expect("a child can be waited for");
+        let reader = self.reader.take().expect("it is read once");
+        reader.join().expect("reading does not panic");
+        let said = std::mem::take(&mut *self.said.lock().expect("nobody panics with it"));
+        let output = String::from_utf8_lossy(&said).into_owned();
+        Finished { shown: std::mem::take(&mut self.shown), status, is_late, output, took }
+    }
+
+    fn kill(&self) {
+        if self.child.is_some() {
+            self.signal("KILL");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(mut child) = self.child.take() {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// How a program has ended.
+#[derive(Debug)]
+pub struct Finished {
+    shown: String,
+    /// How.
+    pub status: ExitStatus,
+    /// It was killed, as it took too long.
+    pub is_late: bool,
+    /// What it printed, errors too.
+    pub output: String,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+impl Finished {
+    /// Whether it ended by itself and has found nothing wrong.
+    pub fn is_success(&self) -> bool {
+        self.status.success() && !self.is_late
+    }
+
+    /// Its output.
+    ///
+    /// # Panics
+    /// If it has failed.
+    #[track_caller]
+    pub fn expect_success(&self) -> &str {
+        assert!(self.is_success(), "{self}");
+        &self.output
+    }
+}
+
+impl std::fmt::Display for Finished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let late = if self.is_late { ", killed as it took too long" } else { "" };
+        write!(
+            f,
+            "`{}`: {}{late}, after {:?}:\n{}",
+            self.shown, self.status, self.took, self.output
+        )
+    }
+}
+
+/// Both sides have ended well.
+///
+/// # Panics
+/// If one has not, with the output of both.
+#[track_caller]
+pub fn expect_both(ended: &[Finished; 2]) {
+    let [server, client] = ended;
+    assert!(server.is_success() && client.is_success(), "server {server}\nclient {client}");
+}
+
+/// Long enough for a busy machine.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// Time between two looks at a process.
+const LOOK: Duration = Duration::from_millis(5);

@@ -1,0 +1,19 @@
+//! What verbs says of wrong calls and of work that must fail: each as the manual pages have it.
+
+use programs::{Network, Program, Side, build_client};
+
+#[test]
+fn wrong_calls_and_wrong_work_fail_as_verbs_says() {
+    let Some(client) = build_client("bad") else { return };
+    let client = client.display().to_string();
+    let network = Network::Loopback;
+    let names = Program::new(&client, "list").run(&network, Side::Server);
+    let mut wrong = Vec::new();
+    for name in names.expect_success().lines() {
+        let ended = Program::new(&client, name).run(&network, Side::Server);
+        if !ended.is_success() {
+            wrong.push(ended.to_string());
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,47 @@
+//! Programs that look which devices there are.
+
+use std::time::Duration;
+
+use programs::{Network, Program, Side, are_installed};
+
+fn networks() -> impl Iterator<Item = Network> {
+    std::iter::once(Network::Loopback).chain(Network::namespaces())
+}
+
+#[test]
+fn devices_are_listed() {
+    if !are_installed(&["ibv_devices"]) {
+        return;
+    }
+    for network in networks() {
+        let listed = Program::new("ibv_devices", "").run(&network, Side::Server);
+        assert!(listed.expect_success().contains("edge0"), "{listed}");
+    }
+}
+
+#[test]
+fn a_device_tells_all_about_itself() {
+    if !are_installed(&["ibv_devinfo"]) {
+        return;
+    }
+    for network in networks() {
+        let told = Program::new("ibv_devinfo", "-v").run(&network, Side::Server);
+        let text = told.expect_success();
+        for part in ["hca_id:\tedge0", "PORT_ACTIVE", "InfiniBand (0)", "Ethernet", "GID[  0]"] {
+            assert!(text.contains(part), "no `{part}` in: {told}");
+        }
+        let address = format!("::ffff:{}", network.server_address());
+        assert!(text.contains(&address), "no `{address}` in: {told}");
+    }
+}
+
+#[test]
+fn events_of_a_device_are_watched_until_somebody_has_seen_enough() {
+    if !are_installed(&["ibv_asyncwatch"]) {
+        return;
+    }
+    let watching = Program::new("ibv_asyncwatch", "").start(&Network::Loopback, Side::Server);
+    let ended = watching.finish_within(Duration::from_secs(2));
+    assert!(ended.is_late, "it waits for events: {ended}");
+    assert!(ended.output.contains("edge0"), "{ended}");
+}

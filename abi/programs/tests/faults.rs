@@ -1,0 +1,52 @@
+//! Programs over links that lose, repeat and reorder frames: none of them learns of it.
+
+use programs::{Network, Program, are_installed, expect_both};
+
+/// What links do to frames.
+const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
+
+/// Eight programs, with arguments by which each checks what has come or counts it.
+const PROGRAMS: [(&str, &str); 8] = [
+    ("ibv_rc_pingpong", "-g 0 -n 300 -c"),
+    ("ibv_rc_pingpong", "-g 0 -n 300 -e -s 65536 -c"),
+    ("ibv_srq_pingpong", "-g 0 -n 100 -q 4"),
+    ("ib_write_bw", "-F -n 300"),
+    ("ib_write_lat", "-F -n 300"),
+    ("ib_read_bw", "-F -n 300 -s 16384"),
+    ("ib_send_bw", "-F -n 300 -e"),
+    ("ib_atomic_lat", "-F -n 300"),
+];
+
+/// Runs each so often. Returns how often that was in all.
+fn run_each(times: u16) -> u32 {
+    if !are_installed(&PROGRAMS.map(|(program, _)| program)) {
+        return 0;
+    }
+    let Some(network) = Network::namespaces() else { return 0 };
+    let mut runs = 0;
+    for time in 0..times {
+        for (program, arguments) in PROGRAMS {
+            // A port is not listened at again at once after its connection has ended.
+            let port = 23_000 + time * 8 + runs as u16 % 8;
+            let side = Program::new(program, &format!("-p {port} {arguments}"));
+            let side = side.variable("ETHERNOT_FAULTS", FAULTS);
+            expect_both(&side.run_pair(&side, &network, port));
+            runs += 1;
+        }
+    }
+    runs
+}
+
+#[test]
+fn eight_programs_pass_over_links_with_faults() {
+    run_each(1);
+}
+
+#[test]
+#[ignore = "the same twenty times: takes minutes; run by `./x acceptance verbs`"]
+fn eight_programs_pass_twenty_times_over_links_with_faults() {
+    let runs = run_each(20);
+    if runs > 0 {
+        println!("figure: runs over links with faults: {runs}");
+    }
+}

@@ -1,0 +1,43 @@
+//! What programs do beside sending: fork, end, are killed, get signals, unload the library; and many at once.
+
+use programs::{Network, Program, Side, build_client};
+
+/// Runs a client of ours on both networks, all of it on one side.
+fn run(client: &str, arguments: &str) {
+    let Some(client) = build_client(client) else { return };
+    let client = client.display().to_string();
+    for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
+        let ended = Program::new(&client, arguments).run(&network, Side::Server);
+        println!("{}", ended.expect_success().trim_end());
+    }
+}
+
+#[test]
+fn sixty_four_processes_are_all_connected_to_each_other() {
+    run("many", "64");
+}
+
+#[test]
+fn a_child_after_fork_opens_its_own_device() {
+    run("process", "fork");
+}
+
+#[test]
+fn a_program_may_unload_the_library() {
+    run("process", "unload");
+}
+
+#[test]
+fn who_ends_in_mid_transfer_tells_the_peer() {
+    run("process", "exit");
+}
+
+#[test]
+fn who_is_killed_in_mid_transfer_is_missed_within_two_seconds() {
+    run("process", "killed");
+}
+
+#[test]
+fn signals_reach_the_program() {
+    run("process", "signals");
+}

@@ -1,0 +1,37 @@
+//! The suite of tests that comes with pyverbs, where its documentation is installed.
+
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs, process};
+
+use programs::{Network, Program, Side};
+
+/// Where Debian puts it.
+const SUITE: &str = "/usr/share/doc/rdma-core/tests";
+
+#[test]
+fn the_suite_of_pyverbs_finds_no_failure() {
+    if !Path::new(SUITE).is_dir() || !Path::new("/usr/lib/python3/dist-packages/pyverbs").is_dir() {
+        println!(
+            "skipped: no {SUITE} (Debian's packages python3-pyverbs and rdma-core, with documentation)"
+        );
+        return;
+    }
+    let folder = env::temp_dir().join(format!("ethernot-pyverbs-{}", process::id()));
+    let copied = Command::new("cp").arg("-r").args([Path::new(SUITE), &folder]).status();
+    assert!(copied.is_ok_and(|status| status.success()), "the suite is copied");
+    for file in fs::read_dir(&folder).expect("its folder").flatten() {
+        if file.path().extension().is_some_and(|extension| extension == "gz") {
+            let status = Command::new("gunzip").arg(file.path()).status();
+            assert!(status.is_ok_and(|status| status.success()), "the suite is unpacked");
+        }
+    }
+    let suite = folder.join("run_tests.py").display().to_string();
+    let ended = Program::new("/usr/bin/python3", &format!("{suite} --dev edge0 -v"))
+        .run(&Network::Loopback, Side::Server);
+    fs::remove_dir_all(&folder).expect("its folder is removed");
+    let passed = ended.output.lines().filter(|line| line.ends_with("... ok")).count();
+    println!("figure: tests of pyverbs that pass: {passed}");
+    ended.expect_success();
+    assert!(passed >= 86, "the kernel's own software device passes 86, this {passed}: {ended}");
+}

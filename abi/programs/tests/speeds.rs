@@ -1,0 +1,150 @@
+//! How fast programs are, against the project's own measurement on the same kind of link, and against TCP. They take
+//! turns, so that a noisy machine is noisy for both.
+
+use std::path::Path;
+
+use programs::{Finished, Network, Program, Side, are_installed, ethernot};
+
+/// Turns of each.
+const TURNS: usize = 5;
+
+/// Starts the server of a program and runs its client. Returns what the client says.
+fn client_of(network: &Network, port: u16, program: &str, arguments: &str) -> Finished {
+    let side = Program::new(program, &format!("-F -p {port} {arguments}"));
+    let [server, client] = side.run_pair(&side, network, port);
+    server.expect_success();
+    client.expect_success();
+    client
+}
+
+/// Numbers of the line of a table of perftest that begins with this size.
+fn numbers(ended: &Finished, size: &str) -> Vec<f64> {
+    let is_of_size = |line: &&str| line.split_whitespace().next() == Some(size);
+    let line = ended.output.lines().find(is_of_size).unwrap_or_else(|| panic!("{ended}"));
+    line.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Half of the round trip of the project's own ping-pong, in microseconds: the median of a run.
+fn native_us() -> f64 {
+    let folder = ethernot().parent().expect("it lies in a folder");
+    let path = folder.join(format!("ping-pong-{}.json", std::process::id()));
+    let arguments =
+        "bench --links 1 --tests ping-pong --sizes 8 --transports edge --repetitions 1 --time 1";
+    Program::new(&ethernot().display().to_string(), arguments)
+        .argument(&"--json")
+        .argument(&path.display())
+        .run_bare(&Network::Loopback, Side::Server)
+        .expect_success();
+    let median_ns = latency_ns(&path);
+    std::fs::remove_file(&path).expect("it was written");
+    median_ns / 1000.0
+}
+
+/// The median that stands first in a result of `ethernot bench`.
+fn latency_ns(path: &Path) -> f64 {
+    let text = std::fs::read_to_string(path).expect("a result");
+    let (_, rest) = text.split_once("\"latency_ns\"").expect("a latency");
+    let (_, rest) = rest.split_once("\"median\":").expect("its median");
+    let end = rest.find([',', '}', '\n']).expect("it ends");
+    rest[..end].trim().parse().expect("a number")
+}
+
+/// Latencies of 8 bytes by `program` against the native ping-pong, both between namespaces, in turn. Returns the
+/// medians of the ratios of medians, and of the 99.9 % of the program in microseconds.
+fn latency_against_native(port: u16, program: &str) -> Option<(f64, f64)> {
+    if !are_installed(&[program]) {
+        return None;
+    }
+    let network = Network::namespaces()?;
+    let (mut ratios, mut tails) = (Vec::new(), Vec::new());
+    for turn in 0..TURNS {
+        let native = native_us();
+        let client = client_of(&network, port + turn as u16, program, "-s 8 -n 20000");
+        // Size, repetitions, least, most, typical, average, deviation, 99 %, 99.9 %.
+        let of_program = numbers(&client, "8");
+        println!("{program}: {} us, native {native:.2} us", of_program[4]);
+        ratios.push(of_program[4] / native);
+        tails.push(of_program[8]);
+    }
+    Some((median(ratios), median(tails)))
+}
+
+#[test]
+#[ignore = "measures; run by `./x acceptance verbs`"]
+fn latency_of_sends() {
+    if let Some((ratio, _)) = latency_against_native(24_000, "ib_send_lat") {
+        println!("figure: latency of sends against native: {ratio:.3}");
+    }
+}
+
+#[test]
+#[ignore = "measures; run by `./x acceptance verbs`"]
+fn latency_of_writes() {
+    if let Some((ratio, tail)) = latency_against_native(24_010, "ib_write_lat") {
+        println!("figure: latency of writes against native: {ratio:.3}");
+        println!("figure: latency of writes, 99.9 %: {tail:.1}");
+    }
+}
+
+/// Throughput of writes of this size against TCP's, as iperf3 measures it.
+fn throughput_against_tcp(port: u16, size: &str) -> Option<f64> {
+    if !are_installed(&["ib_write_bw", "iperf3"]) {
+        return None;
+    }
+    let network = Network::namespaces()?;
+    let mut ratios = Vec::new();
+    for turn in 0..TURNS as u16 {
+        let tcp_port = port + 2 * turn;
+        let mut server = Program::new("iperf3", &format!("-s -1 -p {tcp_port}"))
+            .start_bare(&network, Side::Server);
+        server.wait_for_listener(tcp_port);
+        let client = Program::new("iperf3", &format!("-J -t 2 -l {size} -p {tcp_port} -c"))
+            .argument(&network.server_address())
+            .run_bare(&network, Side::Client);
+        server.finish().expect_success();
+        let tcp = received_bits(client.expect_success()) / 8.0 / 1_048_576.0;
+        let client = client_of(&network, tcp_port + 1, "ib_write_bw", &format!("-s {size} -D 2"));
+        // Size, repetitions, peak, average in MiB a second, millions of messages a second.
+        let of_program = numbers(&client, size)[3];
+        println!("ib_write_bw -s {size}: {of_program} MiB/s, TCP {tcp:.1} MiB/s");
+        ratios.push(of_program / tcp);
+    }
+    Some(median(ratios))
+}
+
+/// What iperf3's receiver has counted.
+fn received_bits(json: &str) -> f64 {
+    let (_, rest) = json.split_once("\"sum_received\"").expect("a sum");
+    let (_, rest) = rest.split_once("\"bits_per_second\":").expect("its rate");
+    let end = rest.find([',', '}', '\n']).expect("it ends");
+    rest[..end].trim().parse().expect("a number")
+}
+
+#[test]
+#[ignore = "measures; run by `./x acceptance verbs`"]
+fn throughput_of_writes() {
+    for (port, name, size) in [(24_100, "64 KiB", "65536"), (24_200, "1 MiB", "1048576")] {
+        if let Some(ratio) = throughput_against_tcp(port, size) {
+            println!("figure: throughput of writes of {name} against TCP: {ratio:.3}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "measures; run by `./x acceptance verbs`"]
+fn rate_of_small_writes() {
+    if !are_installed(&["ib_write_bw"]) {
+        return;
+    }
+    let Some(network) = Network::namespaces() else { return };
+    let rates = (0..TURNS as u16).map(|turn| {
+        let client = client_of(&network, 24_300 + turn, "ib_write_bw", "-s 8 -q 1 -D 2");
+        numbers(&client, "8")[4]
+    });
+    println!("figure: rate of small writes: {:.3}", median(rates.collect()));
+}
