@@ -1,6 +1,9 @@
 //! Where the two sides of a test are.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bench::namespaces::{NamespacePair, are_possible};
 
@@ -30,7 +33,12 @@ impl Network {
             return None;
         }
         match NamespacePair::create(1, 1500) {
-            Ok(pair) => Some(Self::Namespaces(pair)),
+            Ok(pair) => {
+                for name in [pair.server(), pair.client()] {
+                    wait_for_carrier(name);
+                }
+                Some(Self::Namespaces(pair))
+            }
             Err(error) => {
                 println!("skipped: {error}");
                 None
@@ -66,3 +74,23 @@ impl Network {
         }
     }
 }
+
+/// The kernel says some time after it has made an interface that it carries something, and devices have those that do.
+fn wait_for_carrier(namespace: &str) {
+    let started = Instant::now();
+    let shows_one = || {
+        let shown = Command::new("ip").args(["-n", namespace, "-o", "link", "show"]).output();
+        let shown = shown.map(|shown| String::from_utf8_lossy(&shown.stdout).into_owned());
+        shown.is_ok_and(|text| text.lines().any(|line| line.contains("state UP")))
+    };
+    while !shows_one() {
+        assert!(started.elapsed() < CARRIER_LIMIT, "the link of {namespace} does not come up");
+        thread::sleep(CARRIER_LOOK);
+    }
+}
+
+/// Longest time until it says so.
+const CARRIER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Time between two looks.
+const CARRIER_LOOK: Duration = Duration::from_millis(20);

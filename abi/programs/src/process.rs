@@ -178,7 +178,8 @@ impl Running {
     fn sockets(&self, protocol: &str) -> impl Iterator<Item = (u16, String)> + use<> {
         let table = format!("/proc/{}/net/{protocol}", self.id());
         let tables = [format!("{table}6"), table];
-        let text: String = tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
+        let text: String =
+            tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
         let socket = |line: &str| {
             let mut words = line.split_whitespace().skip(1);
             let (_, port) = words.next()?.rsplit_once(':')?;
