@@ -63,6 +63,10 @@ impl Ours {
 /// # Safety
 /// The id is null, or was made here and is not destroyed while what is returned is used.
 pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> {
+    // Some programs go on with an id that they never got.
+    if !id.is_aligned() {
+        return invalid("that is no id");
+    }
     // SAFETY: as the caller says.
     unsafe { Named::ours(id, "id") }
 }

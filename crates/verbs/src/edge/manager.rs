@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use ::work::{CompletionQueue, Queues};
 use delivery::{Instant, LinkId};
 use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Terms};
-use link::UdpError;
+use link::{UdpError, give_way};
 use mem::ProtectionDomain;
 use nix::errno::Errno;
 use runtime::DoorError;
@@ -422,8 +422,11 @@ impl ConnectionManager for Edge {
     ) -> Result<Box<dyn Listening>, Error> {
         let home = self.instance()?;
         let clerk = home.clerk();
-        drop(claimed);
+        if let Some(claimed) = &claimed {
+            give_way(claimed).map_err(failed)?;
+        }
         let doors = clerk.open_doors(home, at)?;
+        drop(claimed);
         let mut book = clerk.book();
         book.count += 1;
         let key = book.count;
