@@ -273,23 +273,44 @@ pub(crate) unsafe extern "C" fn poll_cq(
         if into.is_null() && max > 0 {
             return invalid("there is no room for completions");
         }
-        let mut found = [NO_COMPLETION; POLLED_AT_ONCE];
-        let mut total = 0;
-        while total < max {
-            let wanted = POLLED_AT_ONCE.min(max - total);
-            let Some(room) = found.get_mut(..wanted) else { break };
-            let count = queue.poll(room)?;
-            for (completion, place) in room.iter().take(count).zip(total..) {
-                // SAFETY: there is room for `max` of them.
-                unsafe { into.add(place).write(c_completion(completion)) };
+        // SAFETY: there is room for `max` of them.
+        let total = unsafe {
+            if max == 1 {
+                take::<1>(queue, max, into)
+            } else {
+                take::<POLLED_AT_ONCE>(queue, max, into)
             }
-            total += count;
-            if count < wanted {
-                break;
-            }
-        }
+        }?;
         Ok(c_int::try_from(total).unwrap_or(c_int::MAX))
     })
+}
+
+/// Takes completions, at most `N` at once: who wants one does not pay for room for many.
+///
+/// # Safety
+/// There is room for `max` of them.
+#[inline]
+unsafe fn take<const N: usize>(
+    queue: &CompletionQueue,
+    max: usize,
+    into: *mut ibv_wc,
+) -> Result<usize, Error> {
+    let mut found = [NO_COMPLETION; N];
+    let mut total = 0;
+    while total < max {
+        let wanted = N.min(max - total);
+        let Some(room) = found.get_mut(..wanted) else { break };
+        let count = queue.poll(room)?;
+        for (completion, place) in room.iter().take(count).zip(total..) {
+            // SAFETY: as the caller says.
+            unsafe { into.add(place).write(c_completion(completion)) };
+        }
+        total += count;
+        if count < wanted {
+            break;
+        }
+    }
+    Ok(total)
 }
 
 unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int {

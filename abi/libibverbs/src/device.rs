@@ -11,7 +11,7 @@ use verbs::{Error, LogLevel, Settings, sysfs};
 
 use crate::failure::{code, invalid, number, pointer, say, silent};
 use crate::layout::{ibv_context, ibv_device, verbs_context};
-use crate::operations;
+use crate::{operations, shell};
 
 /// A device, as programs know it, and what is ours.
 #[repr(C)]
@@ -23,13 +23,11 @@ pub(crate) struct Device {
     opens: Arc<verbs::Device>,
 }
 
-/// An open device, as programs know it, and what is ours.
-#[repr(C)]
-pub(crate) struct Context {
-    c: verbs_context,
-    opened: Arc<verbs::Context>,
+/// What is ours of an open device.
+pub(crate) struct Opened {
+    context: Arc<verbs::Context>,
     /// Kept open, as programs duplicate it.
-    command: File,
+    _command: File,
 }
 
 /// The devices of a process. A child that was forked makes its own.
@@ -141,9 +139,9 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
             })?;
         let events = opened.event_descriptor().as_raw_fd();
         let c = operations::context(device, command.as_raw_fd(), events);
-        let made = Box::into_raw(Box::new(Context { c, opened, command }));
+        let made = shell::Context::make(c, Opened { context: opened, _command: command });
         // SAFETY: it was just made.
-        Ok(unsafe { &raw mut (*made).c.context })
+        Ok(unsafe { &raw mut (*made).context })
     })
 }
 
@@ -161,7 +159,7 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
                 say(LogLevel::Debug, &format!("a device is closed, but {what}"));
             }
             // SAFETY: it was made so, and nothing of it is left.
-            Ok(()) => drop(unsafe { Box::from_raw(whole(context)) }),
+            Ok(()) => unsafe { shell::Context::free(whole(context)) },
             Err(error) => return Err(error),
         }
         Ok(())
@@ -251,11 +249,11 @@ pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Result<&'a Arc<verbs::
         return invalid("there is no context");
     }
     // SAFETY: as the caller says.
-    Ok(unsafe { &(*whole(context)).opened })
+    Ok(&unsafe { shell::Context::ours(whole(context), "context") }?.context)
 }
 
 /// The whole of which programs know a part.
-fn whole(context: *mut ibv_context) -> *mut Context {
+fn whole(context: *mut ibv_context) -> *mut verbs_context {
     context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context)).cast()
 }
 

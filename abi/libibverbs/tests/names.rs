@@ -1,9 +1,12 @@
 //! The names of the built libraries, against the libraries and programs of the system, where it has them.
 
+mod built;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+
+use built::folder;
 
 const SYSTEM: &str = "/usr/lib/x86_64-linux-gnu";
 
@@ -136,18 +139,4 @@ fn names(library: &Path) -> BTreeSet<String> {
             _ => None,
         })
         .collect()
-}
-
-/// Where the libraries are: built once for all tests.
-fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .args(["run", "--quiet", "--package", "xtask", "--", "libraries"])
-            .output()
-            .expect("cargo");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
-    })
 }

@@ -6,7 +6,7 @@ use semantics::{Piece, PieceList, Receive};
 use wire_edge::{PeerAddr, datagram_payload_max, decode_datagram};
 
 use crate::datagram_port::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
-use crate::datagrams::Route;
+use crate::datagrams::{Datagrams, Route};
 use crate::engine::Engine;
 
 impl Engine {
@@ -95,7 +95,8 @@ impl Engine {
     /// number of the queue pair that sent it as its value, and counts the header.
     ///
     /// # Errors
-    /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`] or [`DatagramError::Overrun`].
+    /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`], [`DatagramError::Overrun`] or
+    /// [`DatagramError::ReceivesShared`].
     pub fn post_datagram_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -124,6 +125,38 @@ impl Engine {
         context: u64,
     ) -> Result<(), DatagramError> {
         self.lend_datagrams().0.post_receive(memory, port, list, context)
+    }
+
+    /// Posts a receive of so many bytes whose memory is not there: it fails when a datagram takes it, and not now.
+    ///
+    /// # Errors
+    /// As for [`Engine::post_datagram_receive`], but for the memory.
+    pub fn post_failed_datagram_receive(
+        &mut self,
+        port: DatagramPort,
+        length: u32,
+        context: u64,
+    ) -> Result<(), DatagramError> {
+        self.lend_datagrams().0.post_failed_receive(port, length, context)
+    }
+
+    /// Takes the receives of a port back: nobody is told of them, not even that they are flushed.
+    ///
+    /// # Errors
+    /// [`DatagramError::Closed`].
+    pub fn forget_datagram_receives(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
+        self.lend_datagrams().0.forget_receives(port)
+    }
+
+    /// Datagrams of a port that wait for their links.
+    pub fn waiting_datagrams_of(&self, port: DatagramPort) -> u32 {
+        self.datagrams().map_or(0, |datagrams| datagrams.waiting_of(port))
+    }
+
+    /// Datagrams of all ports that wait for their links.
+    #[inline]
+    pub fn waiting_datagrams(&self) -> usize {
+        self.datagrams().map_or(0, Datagrams::waiting)
     }
 
     /// Handles a frame that was sent to a group and not to this host alone. It has come in by

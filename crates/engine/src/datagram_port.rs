@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use delivery::LinkId;
 use mem::AccessError;
-use semantics::{CompletionQueue, Owner};
+use semantics::{CompletionQueue, Owner, SharedReceives};
 use thiserror::Error;
 use wire_edge::{PeerAddr, QueuePairNumber};
 
@@ -38,8 +38,11 @@ pub struct PortRequest {
     pub send: Arc<CompletionQueue>,
     /// Where completions of receives go; may be the same.
     pub receive: Arc<CompletionQueue>,
-    /// Receives posted at a time.
+    /// Receives posted at a time, if the port has receives of its own.
     pub receives_max: u32,
+    /// Takes its receives from here instead, with other ports and connections. A datagram for which there is none
+    /// does not wait, and takes none that somebody waits for.
+    pub shared_receives: Option<Arc<SharedReceives>>,
 }
 
 /// A datagram to be sent; its payload is said beside it.
@@ -99,6 +102,9 @@ pub enum DatagramError {
     /// The port has as many receives as it asked for.
     #[error("all {0} receives of the datagram port are posted")]
     ReceiveQueueFull(u32),
+    /// Receives were posted to a port that has none of its own.
+    #[error("the datagram port takes its receives from a shared queue; post them there")]
+    ReceivesShared,
     /// A completion was lost as its queue had no room.
     #[error("a completion queue of the port is overrun, and takes no more")]
     Overrun,

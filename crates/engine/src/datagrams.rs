@@ -7,10 +7,10 @@ use delivery::{EndpointCounters, LINKS_MAX, LinkId};
 use mem::{AccessError, MemoryAccess, Payload, PayloadSlice, Rights};
 use semantics::{
     Completion, CompletionKind, CompletionQueue, OperationError, Piece, PieceList, Pools,
+    SharedReceives, Unfit,
 };
 use wire_edge::{
-    DATAGRAM_HEADER_BYTES, Datagram, PeerAddr, QueuePairNumber, ROUTE_HEADER_BYTES,
-    datagram_payload_max, route_header,
+    DATAGRAM_HEADER_BYTES, Datagram, PeerAddr, QueuePairNumber, datagram_payload_max, route_header,
 };
 
 use crate::datagram_port::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
@@ -43,10 +43,26 @@ struct Port {
     key: u32,
     send: Arc<CompletionQueue>,
     receive: Arc<CompletionQueue>,
-    receives: VecDeque<Posted>,
-    /// The pieces of `receives`, of one after the other.
+    receives: Receives,
+    /// Datagrams of it that wait for their links.
+    waiting: u32,
+}
+
+/// The receives of a port.
+#[derive(Debug)]
+enum Receives {
+    Own(OwnReceives),
+    /// Those of a queue that others take from, too.
+    Shared(Arc<SharedReceives>),
+}
+
+/// Receives that were posted at a port, for it alone.
+#[derive(Debug)]
+struct OwnReceives {
+    posted: VecDeque<Posted>,
+    /// The pieces of `posted`, of one after the other.
     pieces: VecDeque<Piece>,
-    receives_max: u32,
+    posted_max: u32,
 }
 
 /// A receive that was posted.
@@ -54,7 +70,7 @@ struct Port {
 struct Posted {
     context: u64,
     length: u32,
-    /// How many of the port's pieces are its own.
+    /// How many of the pieces are its own.
     pieces: u32,
 }
 
@@ -100,8 +116,21 @@ impl Datagrams {
         self.waiting_count == 0
     }
 
+    /// How many wait to be sent.
+    #[inline]
+    pub(crate) const fn waiting(&self) -> usize {
+        self.waiting_count
+    }
+
+    /// How many of a port do, which has none once it is closed.
+    #[inline]
+    pub(crate) fn waiting_of(&self, port: DatagramPort) -> u32 {
+        let open = self.ports.get(&port.number).filter(|open| open.name == port);
+        open.map_or(0, |open| open.waiting)
+    }
+
     pub(crate) fn open(&mut self, request: PortRequest) -> Result<DatagramPort, DatagramError> {
-        let PortRequest { number, key, send, receive, receives_max } = request;
+        let PortRequest { number, key, send, receive, receives_max, shared_receives } = request;
         if number == QueuePairNumber::GROUP {
             return Err(DatagramError::NumberOfGroup);
         }
@@ -113,22 +142,28 @@ impl Datagrams {
         }
         self.lives = self.lives.wrapping_add(1);
         let name = DatagramPort { number, life: self.lives };
-        let (receives, pieces) = (VecDeque::new(), VecDeque::new());
-        self.ports
-            .insert(number, Port { name, key, send, receive, receives, pieces, receives_max });
+        let receives = match shared_receives {
+            Some(queue) => Receives::Shared(queue),
+            None => Receives::Own(OwnReceives::new(receives_max)),
+        };
+        self.ports.insert(number, Port { name, key, send, receive, receives, waiting: 0 });
         Ok(name)
     }
 
-    /// Closes a port: what was posted there completes as flushed.
+    /// Closes a port: what was posted there completes as flushed. Receives that are shared stay where they are.
     pub(crate) fn close(
         &mut self,
         pools: &mut Pools,
         port: DatagramPort,
     ) -> Result<(), DatagramError> {
         self.port(port)?;
-        let Some(mut open) = self.ports.remove(&port.number) else { return Ok(()) };
+        let Some(open) = self.ports.remove(&port.number) else { return Ok(()) };
         let flushed = Err(OperationError::Flushed);
-        for posted in open.receives.drain(..) {
+        let posted = match open.receives {
+            Receives::Own(own) => own.posted,
+            Receives::Shared(_) => VecDeque::new(),
+        };
+        for posted in posted {
             pools.push(&open.receive, &open.name.received(posted.context, flushed));
         }
         for queue in &mut self.waiting {
@@ -217,17 +252,43 @@ impl Datagrams {
         if port.receive.is_overrun() {
             return Err(DatagramError::Overrun);
         }
-        if port.receives.len() >= port.receives_max as usize {
-            return Err(DatagramError::ReceiveQueueFull(port.receives_max));
-        }
+        let Receives::Own(own) = &mut port.receives else {
+            return Err(DatagramError::ReceivesShared);
+        };
+        own.check_room()?;
         for piece in list.cut(0, list.length()) {
             let length = u64::from(piece.length);
             memory.resolve_local(piece.region, piece.offset, length, Rights::LOCAL_WRITE)?;
         }
-        let before = port.pieces.len();
-        port.pieces.extend(list.cut(0, list.length()));
-        let pieces = (port.pieces.len() - before) as u32;
-        port.receives.push_back(Posted { context, length: list.length(), pieces });
+        own.add(list.cut(0, list.length()), list.length(), context);
+        Ok(())
+    }
+
+    /// Posts a receive whose memory is not there: the datagram that it is for makes it fail.
+    pub(crate) fn post_failed_receive(
+        &mut self,
+        port: DatagramPort,
+        length: u32,
+        context: u64,
+    ) -> Result<(), DatagramError> {
+        let port = self.port(port)?;
+        if port.receive.is_overrun() {
+            return Err(DatagramError::Overrun);
+        }
+        let Receives::Own(own) = &mut port.receives else {
+            return Err(DatagramError::ReceivesShared);
+        };
+        own.check_room()?;
+        own.add([Piece { length, ..Piece::NOTHING }], length, context);
+        Ok(())
+    }
+
+    /// Takes the receives of a port back: none of them completes.
+    pub(crate) fn forget_receives(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
+        if let Receives::Own(own) = &mut self.port(port)?.receives {
+            own.posted.clear();
+            own.pieces.clear();
+        }
         Ok(())
     }
 
@@ -272,6 +333,7 @@ impl Datagrams {
         let queue = self.waiting.get_mut(usize::from(link.0)).ok_or(unknown)?;
         queue.push_back(waiting);
         self.waiting_count += 1;
+        self.port(port)?.waiting += 1;
         Ok(())
     }
 
@@ -356,10 +418,11 @@ impl Datagrams {
             return;
         };
         self.waiting_count -= 1;
-        if (waiting.signalled || result.is_err())
-            && let Ok(port) = self.port(waiting.port)
-        {
-            pools.push(&port.send, &waiting.completion(result));
+        if let Ok(port) = self.port(waiting.port) {
+            port.waiting -= 1;
+            if waiting.signalled || result.is_err() {
+                pools.push(&port.send, &waiting.completion(result));
+            }
         }
         self.spare.push(waiting.frame);
     }
@@ -418,31 +481,77 @@ impl Port {
             counters.datagrams_wrong_key += 1;
             return;
         }
-        let Some(&posted) = self.receives.front().filter(|_| !self.receive.is_overrun()) else {
+        if self.receive.is_overrun() {
             counters.datagrams_without_receive += 1;
             return;
-        };
-        let bytes = ROUTE_HEADER_BYTES + payload.len();
-        if bytes > posted.length as usize {
-            counters.datagrams_too_long += 1;
-            return;
         }
-        counters.datagrams_received += 1;
         // No link carries a frame of more than 65 507 bytes.
         let header = route_header(route.from, route.to, payload.len() as u16);
-        let pieces = self.pieces.iter().take(posted.pieces as usize);
-        let placed = scatter(memory, pieces, [header.as_slice().into(), payload]);
-        self.receives.pop_front();
-        self.pieces.drain(..posted.pieces as usize);
-        let result = placed.map_err(|_| OperationError::LocalAccess);
+        let bytes = header.len() + payload.len();
+        let parts = [header.as_slice().into(), payload];
+        let placed = match &mut self.receives {
+            Receives::Own(own) => own.fill(memory, bytes, parts),
+            Receives::Shared(queue) => pools.fill_shared(queue, bytes, |context, pieces| {
+                (context, scatter(memory, pieces.iter(), parts))
+            }),
+        };
+        let (context, result) = match placed {
+            Ok((context, placed)) => (context, placed.map_err(|_| OperationError::LocalAccess)),
+            Err(Unfit::NoReceive) => {
+                counters.datagrams_without_receive += 1;
+                return;
+            }
+            Err(Unfit::TooShort) => {
+                counters.datagrams_too_long += 1;
+                return;
+            }
+        };
+        counters.datagrams_received += 1;
         let completion = Completion {
             bytes: if result.is_ok() { bytes as u32 } else { 0 },
             immediate: datagram.immediate,
             solicited: datagram.solicited,
             value: datagram.source.get().into(),
-            ..self.name.received(posted.context, result)
+            ..self.name.received(context, result)
         };
         pools.push(&self.receive, &completion);
+    }
+}
+
+impl OwnReceives {
+    const fn new(posted_max: u32) -> Self {
+        Self { posted: VecDeque::new(), pieces: VecDeque::new(), posted_max }
+    }
+
+    fn check_room(&self) -> Result<(), DatagramError> {
+        if self.posted.len() >= self.posted_max as usize {
+            return Err(DatagramError::ReceiveQueueFull(self.posted_max));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, pieces: impl IntoIterator<Item = Piece>, length: u32, context: u64) {
+        let before = self.pieces.len();
+        self.pieces.extend(pieces);
+        let pieces = (self.pieces.len() - before) as u32;
+        self.posted.push_back(Posted { context, length, pieces });
+    }
+
+    /// Places a datagram of `bytes` bytes in the oldest receive, which it consumes: the context of that.
+    fn fill(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        bytes: usize,
+        parts: [Payload<'_>; 2],
+    ) -> Result<(u64, Result<(), AccessError>), Unfit> {
+        let &Posted { context, length, pieces } = self.posted.front().ok_or(Unfit::NoReceive)?;
+        if bytes > length as usize {
+            return Err(Unfit::TooShort);
+        }
+        let placed = scatter(memory, self.pieces.iter().take(pieces as usize), parts);
+        self.posted.pop_front();
+        self.pieces.drain(..pieces as usize);
+        Ok((context, placed))
     }
 }
 

@@ -446,6 +446,12 @@ impl Engine {
         self.datagrams.as_ref().is_some_and(|datagrams| !datagrams.is_empty())
     }
 
+    /// The datagrams, if there were any.
+    #[inline]
+    pub(crate) fn datagrams(&self) -> Option<&Datagrams> {
+        self.datagrams.as_deref()
+    }
+
     //= protocol.md: shared.3
     /// Receives were posted that connections [wait](SharedReceives::post) for: they go on.
     pub fn on_receives_posted(

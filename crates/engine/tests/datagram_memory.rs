@@ -24,6 +24,7 @@ fn open(host: &mut Host, number: u32) -> DatagramPort {
         send: Arc::clone(&host.queue),
         receive: Arc::clone(&host.queue),
         receives_max: 1024,
+        shared_receives: None,
     };
     host.engine.open_datagram_port(request).expect("a port")
 }

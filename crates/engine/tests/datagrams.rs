@@ -12,6 +12,7 @@ use mem::{AccessError, Payload};
 use pair::{BUFFER_BYTES, Flight, Host, LinkPlan, Pair, address, caps, share_memory};
 use semantics::{
     Completion, CompletionKind, CompletionQueue, OperationError, Piece, PieceList, Receive,
+    Request, SharedReceives,
 };
 use wire_edge::{Datagram, PeerAddr, QueuePairNumber, route_header};
 
@@ -26,7 +27,14 @@ fn number(number: u32) -> QueuePairNumber {
 fn request(host: &Host, own: u32) -> PortRequest {
     let queue = &host.queue;
     let (send, receive) = (Arc::clone(queue), Arc::clone(queue));
-    PortRequest { number: number(own), key: KEY, send, receive, receives_max: 16 }
+    PortRequest {
+        number: number(own),
+        key: KEY,
+        send,
+        receive,
+        receives_max: 16,
+        shared_receives: None,
+    }
 }
 
 /// Two hosts, each with a port: 0xa0 and 0xa1.
@@ -416,8 +424,14 @@ fn a_port_whose_queue_is_overrun_takes_no_more() {
     let mut pair = Pair::new(1);
     let small = Arc::new(CompletionQueue::new(1));
     let (send, receives) = (Arc::clone(&small), Arc::clone(&small));
-    let request =
-        PortRequest { number: number(0xa1), key: KEY, send, receive: receives, receives_max: 4 };
+    let request = PortRequest {
+        number: number(0xa1),
+        key: KEY,
+        send,
+        receive: receives,
+        receives_max: 4,
+        shared_receives: None,
+    };
     let port = pair.hosts[1].engine.open_datagram_port(request).expect("a port");
     for context in 0..3 {
         receive(&mut pair, port, 0, 100, context);
@@ -454,6 +468,164 @@ fn a_receive_must_be_in_memory_that_may_be_written_and_there_are_only_so_many() 
         assert_eq!(post(region.id, 0, 64), Ok(()));
     }
     assert_eq!(post(region.id, 0, 64), Err(DatagramError::ReceiveQueueFull(16)));
+}
+
+/// Posts a receive for whoever takes it.
+#[test]
+fn a_receive_without_memory_fails_with_the_datagram_that_takes_it() {
+    let mut pair = Pair::new(1);
+    let [one, two] = ports(&mut pair);
+    let engine = &mut pair.hosts[1].engine;
+    engine.post_failed_datagram_receive(two, 100, 1).expect("there is room");
+    receive(&mut pair, two, 0, 100, 2);
+    assert!(pair.done(1).is_empty());
+    send(&mut pair, one, 8, 7);
+    send(&mut pair, one, 8, 8);
+    pair.run_for(1_000_000);
+    let done = pair.done(1);
+    let found: Vec<_> = done.iter().map(|done| (done.context, done.result)).collect();
+    assert_eq!(found, [(1, Err(OperationError::LocalAccess)), (2, Ok(()))]);
+}
+
+#[test]
+fn receives_that_are_taken_back_are_not_flushed() {
+    let mut pair = Pair::new(1);
+    let [_, two] = ports(&mut pair);
+    receive(&mut pair, two, 0, 100, 1);
+    pair.hosts[1].engine.forget_datagram_receives(two).expect("it is open");
+    receive(&mut pair, two, 0, 100, 2);
+    pair.hosts[1].engine.close_datagram_port(two).expect("it is open");
+    assert_eq!(contexts(&pair.done(1)), [2]);
+}
+
+fn share(pair: &Pair, shared: &SharedReceives, offset: u64, length: u32, context: u64) {
+    let region = pair.hosts[1].region.id;
+    let receive = Receive { region, offset, length, context };
+    assert_eq!(shared.post(receive), Ok(false));
+}
+
+fn open_sharing(pair: &mut Pair, own: u32, shared: &Arc<SharedReceives>) -> DatagramPort {
+    let request = request(&pair.hosts[1], own);
+    let request = PortRequest { shared_receives: Some(Arc::clone(shared)), ..request };
+    pair.hosts[1].engine.open_datagram_port(request).expect("a port")
+}
+
+//= protocol.md: datagram.4
+#[test]
+fn ports_share_receives_in_the_order_in_which_they_were_posted() {
+    let mut pair = Pair::new(1);
+    let shared = Arc::new(SharedReceives::new(8));
+    let ports = [0xa1, 0xb1].map(|own| open_sharing(&mut pair, own, &shared));
+    let list = [piece(&pair, 1, 5000, 30), piece(&pair, 1, 6000, 300)];
+    share(&pair, &shared, 0, 100, 1);
+    let list = PieceList::new(&list).expect("a list");
+    assert_eq!(shared.post_list(list, 2), Ok(false));
+    share(&pair, &shared, 2000, 100, 3);
+    for own in [0xb1, 0xa1, 0xb1] {
+        deliver(&mut pair, Datagram { destination: number(own), ..GOOD() }, b"of three");
+    }
+    let done = pair.done(1);
+    assert_eq!(contexts(&done), [1, 2, 3]);
+    assert!(done.iter().all(|done| done.bytes == ROUTE + 8 && done.result.is_ok()));
+    let owners = done.iter().map(|done| done.owner);
+    assert!(owners.eq([1, 0, 1].map(|at: usize| ports[at].owner())));
+    assert_eq!(read(&pair, 1, u64::from(ROUTE), 8), b"of three");
+    // Ten bytes of the header are in the second piece.
+    assert_eq!(read(&pair, 1, 6010, 8), b"of three");
+    assert_eq!(read(&pair, 1, 2000 + u64::from(ROUTE), 8), b"of three");
+    deliver(&mut pair, GOOD(), b"none is left");
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_without_receive, 1);
+    assert_eq!(pair.done(1), []);
+}
+
+//= protocol.md: datagram.4
+#[test]
+fn a_shared_receive_that_is_too_short_for_a_datagram_stays_the_oldest() {
+    let mut pair = Pair::new(1);
+    let shared = Arc::new(SharedReceives::new(8));
+    let port = open_sharing(&mut pair, 0xa1, &shared);
+    share(&pair, &shared, 0, ROUTE + 5, 1);
+    share(&pair, &shared, 1000, 100, 2);
+    deliver(&mut pair, GOOD(), b"longer");
+    assert_eq!((pair.done(1).len(), shared.len()), (0, 2));
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_too_long, 1);
+    deliver(&mut pair, GOOD(), b"short");
+    deliver(&mut pair, GOOD(), b"longer");
+    assert_eq!(contexts(&pair.done(1)), [1, 2]);
+    // What nobody took is there for others when the port goes.
+    share(&pair, &shared, 0, 100, 3);
+    pair.hosts[1].engine.close_datagram_port(port).expect("open");
+    assert_eq!((pair.done(1).len(), shared.len()), (0, 1));
+}
+
+#[test]
+fn a_port_with_shared_receives_has_none_of_its_own() {
+    let mut pair = Pair::new(1);
+    let shared = Arc::new(SharedReceives::new(8));
+    let port = open_sharing(&mut pair, 0xa1, &shared);
+    let Host { engine, memory, region, .. } = &mut pair.hosts[1];
+    let receive = Receive { region: region.id, offset: 0, length: 100, context: 0 };
+    let refused = engine.post_datagram_receive(&memory.access(), port, receive);
+    assert_eq!(refused, Err(DatagramError::ReceivesShared));
+}
+
+#[test]
+fn a_shared_receive_in_memory_that_is_not_there_fails_with_the_datagram_that_takes_it() {
+    let mut pair = Pair::new(1);
+    let shared = Arc::new(SharedReceives::new(8));
+    open_sharing(&mut pair, 0xa1, &shared);
+    for (context, offset) in (0..).zip([BUFFER_BYTES - 10, u64::MAX - 3]) {
+        share(&pair, &shared, offset, 100, context);
+        deliver(&mut pair, GOOD(), b"x");
+        let [done] = pair.done(1)[..] else { panic!("one completion") };
+        assert_eq!((done.context, done.bytes), (context, 0));
+        assert_eq!(done.result, Err(OperationError::LocalAccess));
+    }
+}
+
+#[test]
+fn a_datagram_that_leaves_fewer_receives_than_wanted_is_told_of_once() {
+    let mut pair = Pair::new(1);
+    let shared = Arc::new(SharedReceives::new(8));
+    open_sharing(&mut pair, 0xa1, &shared);
+    for context in 0..4 {
+        share(&pair, &shared, 0, 100, context);
+    }
+    assert!(!shared.arm_limit(3));
+    let told: Vec<bool> = (0..4)
+        .map(|_| {
+            deliver(&mut pair, GOOD(), b"x");
+            pair.hosts[1].engine.take_below_limit().is_some()
+        })
+        .collect();
+    assert_eq!(told, [false, true, false, false]);
+}
+
+//= protocol.md: datagram.4, shared.3
+#[test]
+fn a_datagram_takes_no_receive_that_a_connection_waits_for() {
+    let shared = Arc::new(SharedReceives::new(8));
+    let mut pair = Pair::new(1);
+    for host in &mut pair.hosts {
+        host.terms.queue_pair = true;
+    }
+    pair.hosts[1].terms.shared_receives = Some(Arc::clone(&shared));
+    pair.establish();
+    let port = open_sharing(&mut pair, 0xa1, &shared);
+    let source = pair.source(0, 0);
+    pair.post(0, Request::Send { source }, 8, 0);
+    pair.run_for(1_000_000);
+    let region = pair.hosts[1].region.id;
+    let receive = Receive { region, offset: 0, length: 100, context: 1 };
+    assert_eq!(shared.post(receive), Ok(true), "the connection waits for it");
+    deliver(&mut pair, GOOD(), b"x");
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_without_receive, 1);
+    let Host { engine, memory, .. } = &mut pair.hosts[1];
+    engine.on_receives_posted(pair.now, &memory.access(), &shared);
+    pair.run_for(100_000_000);
+    let done = pair.done(1);
+    assert_eq!(contexts(&done), [1]);
+    assert_ne!(done[0].owner, port.owner());
 }
 
 //= protocol.md: datagram.6

@@ -208,6 +208,8 @@ pub(crate) struct Driver {
     may_owe: bool,
     /// The latest turn left the engine's list of connections to serve for the next one.
     has_put_off: bool,
+    /// Datagrams were handed to their links, and nobody was told yet.
+    has_sent_datagrams: bool,
     held: HeldBack,
     sources: Sources,
     clock: TurnClock,
@@ -227,6 +229,7 @@ impl Driver {
             full: 0,
             may_owe: false,
             has_put_off: false,
+            has_sent_datagrams: false,
             held: HeldBack::new(submissions.capacity()),
             sources: Sources::default(),
             clock: TurnClock::start(clock),
@@ -298,6 +301,11 @@ impl Driver {
         let has_late_news = self.tell_news(host, now, &memory);
         more |= has_late_news && self.engine.has_work();
         worked |= has_late_news;
+        if self.has_sent_datagrams {
+            // They are complete, and leave room for others.
+            worked = true;
+            more |= self.sources.has_more();
+        }
         drop(memory);
         if is_parting {
             more |= !self.prepare_sleep();
@@ -666,6 +674,7 @@ impl Driver {
         if self.full == 0 && !self.engine.has_work() {
             return false;
         }
+        let waiting = self.engine.waiting_datagrams();
         let Self { engine, links, counters, .. } = self;
         let (mut full, mut failed) = (0_u16, 0_u16);
         let mut progress = false;
@@ -697,6 +706,10 @@ impl Driver {
         });
         if failed != 0 || full != self.full {
             self.after_transmit(host, now, failed, full);
+        }
+        if self.engine.waiting_datagrams() < waiting {
+            self.has_sent_datagrams = true;
+            self.sources.ask_again();
         }
         // With nothing taken, it is room that is missing: the sleeper watches for it.
         more && progress
@@ -734,6 +747,7 @@ impl Driver {
     #[inline]
     fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
         self.counters.turns += 1;
+        self.has_sent_datagrams = false;
         // What was put off is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
         let due = due.min(self.machines.due()).min(host.hooks.due());

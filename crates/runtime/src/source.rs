@@ -151,6 +151,11 @@ impl Sources {
         self.has_more
     }
 
+    /// What was under way has made room without anything coming in: those that wait are asked in the next turn.
+    pub(crate) fn ask_again(&mut self) {
+        self.has_more |= !self.waiting.is_empty();
+    }
+
     /// Takes work from one. Returns how much.
     pub(crate) fn pull(
         &mut self,

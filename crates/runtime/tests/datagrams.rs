@@ -36,7 +36,14 @@ impl End {
         let side = Side::on(link, config);
         let (send, receive) = (Arc::clone(&side.queue), Arc::clone(&side.queue));
         let number = QueuePairNumber::new(number).expect("24 bits");
-        let request = PortRequest { number, key: KEY, send, receive, receives_max: 256 };
+        let request = PortRequest {
+            number,
+            key: KEY,
+            send,
+            receive,
+            receives_max: 256,
+            shared_receives: None,
+        };
         let opened = side.runtime.control(move |engine, _, _| engine.open_datagram_port(request));
         let port = opened.expect("not forked").expect("a port");
         let buffer = Buffer::new(1 << 20);

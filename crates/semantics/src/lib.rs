@@ -31,7 +31,7 @@ pub use outbound::{
 };
 pub use pools::{PoolUse, Pools};
 pub use range_set::{Full, RangeSet};
-pub use shared_receives::SharedReceives;
+pub use shared_receives::{SharedReceives, Unfit};
 // What this crate is asked in, so that its users need not name the crate that all wires share.
 pub use work::{
     AccessFault, Arm, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wire_edge::OperationNumber;
-use work::{Completion, CompletionQueue, Push, StatusTable};
+use work::{Completion, CompletionQueue, Piece, Push, StatusTable};
 
-use crate::SharedReceives;
 use crate::inbound::InOperation;
 use crate::limits::PoolLimits;
 use crate::lists::Lists;
@@ -16,6 +15,7 @@ use crate::outbound::{OutOperation, Response, Retransmission};
 use crate::range_set::RangeSet;
 use crate::receive_queue::Destination;
 use crate::slab::Slab;
+use crate::{SharedReceives, Unfit};
 
 /// Records of operations, shared by the connections of an endpoint. An idle connection holds none of
 /// them.
@@ -127,6 +127,30 @@ impl Pools {
                 true
             }
             Push::NoRoom => false,
+        }
+    }
+
+    /// Fills the oldest receive of a shared queue with something of `bytes` bytes that belongs to no connection: `place`
+    /// gets the context of the receive and where its bytes are.
+    ///
+    /// # Errors
+    /// [`Unfit`]; then all receives are there as before. One that others wait for is none.
+    pub fn fill_shared<R>(
+        &mut self,
+        queue: &Arc<SharedReceives>,
+        bytes: usize,
+        place: impl FnOnce(u64, &[Piece]) -> R,
+    ) -> Result<R, Unfit> {
+        let placed = queue.fill(bytes, place)?;
+        self.note_limit(queue);
+        Ok(placed)
+    }
+
+    /// A receive was taken from a shared queue: somebody may want to hear of it.
+    #[inline]
+    pub(crate) fn note_limit(&mut self, queue: &Arc<SharedReceives>) {
+        if queue.falls_below_limit() {
+            self.below_limit.push(Arc::clone(queue));
         }
     }
 

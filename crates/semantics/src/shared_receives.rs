@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
 use mem::RegionId;
-use work::StoredPieces;
+use work::{Piece, StoredPieces};
 
 use crate::limits::SHARED_RECEIVES_MAX;
 use crate::lists::Lists;
@@ -40,6 +40,15 @@ struct Rare {
     returned: VecDeque<Entry>,
     /// Connections that wait, the one that has waited longest first.
     waiters: VecDeque<Owner>,
+}
+
+/// Why a shared queue has no receive for something.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unfit {
+    /// There is none, or others wait for those there are.
+    NoReceive,
+    /// The oldest is too short.
+    TooShort,
 }
 
 /// A receive that nobody has taken.
@@ -119,6 +128,34 @@ impl SharedReceives {
         owner
     }
 
+    //= protocol.md: datagram.4
+    /// Has `place` fill the oldest receive that whoever does not wait may have with something of `bytes` bytes that
+    /// belongs to no connection; it gets the context of the receive and where its bytes are. Only the thread inside
+    /// the engine may call it.
+    ///
+    /// # Errors
+    /// [`Unfit`]; then all receives are there as before.
+    pub(crate) fn fill<R>(
+        &self,
+        bytes: usize,
+        place: impl FnOnce(u64, &[Piece]) -> R,
+    ) -> Result<R, Unfit> {
+        let entry = if self.left() > 0 { self.take_entry() } else { None };
+        let Some(entry) = entry else { return Err(Unfit::NoReceive) };
+        let Receive { region, offset, length, context } = entry.receive;
+        if bytes > length as usize {
+            self.put_back([entry]);
+            return Err(Unfit::TooShort);
+        }
+        let Some(pieces) = entry.pieces else {
+            return Ok(place(context, &[Piece { region, offset, length }]));
+        };
+        let placed = place(context, pieces.list().pieces());
+        // If there is no room for the memory, it is given back.
+        let _ = self.spare.push(pieces);
+        Ok(placed)
+    }
+
     /// Receives that whoever does not wait may take: each that waits will have one.
     pub(crate) fn left(&self) -> usize {
         self.len().saturating_sub(self.waiting.load(Relaxed))
@@ -136,9 +173,7 @@ impl SharedReceives {
     /// Takes the oldest receive. `lists` has room for one.
     #[inline]
     pub(crate) fn take_waited_for(&self, lists: &mut Lists) -> Option<Posted> {
-        let is_plain = self.waiting.load(Relaxed) == 0 && self.returned.load(Relaxed) == 0;
-        let Entry { receive, pieces } =
-            if is_plain { self.posted.pop()? } else { self.take_in_want()? };
+        let Entry { receive, pieces } = self.take_entry()?;
         let Some(pieces) = pieces else { return Some(receive.into()) };
         let Ok(slot) = lists.store(pieces.list()) else {
             unreachable!("who takes has looked whether there is room for a list")
@@ -218,6 +253,12 @@ impl SharedReceives {
         // See `wait`.
         fence(SeqCst);
         Ok(self.waiting.load(SeqCst) > 0)
+    }
+
+    #[inline]
+    fn take_entry(&self) -> Option<Entry> {
+        let is_plain = self.waiting.load(Relaxed) == 0 && self.returned.load(Relaxed) == 0;
+        if is_plain { self.posted.pop() } else { self.take_in_want() }
     }
 
     #[cold]

@@ -49,8 +49,8 @@ pub struct CompletionQueue {
 /// What belongs to who polls.
 #[derive(Debug, Default)]
 struct Polling {
-    /// Whose completion the last was.
-    last: Option<Known>,
+    /// Whose completions the last were, by the low bits of the owner's place.
+    known: [Option<Known>; KNOWN],
     /// What was looked at and not told yet: older than all that the wire has put in.
     backlog: VecDeque<WorkCompletion>,
 }
@@ -85,15 +85,12 @@ impl Polling {
         completion: &Completion,
     ) -> Option<WorkCompletion> {
         let version = registry.version();
-        let is_known = self
-            .last
-            .as_ref()
-            .is_some_and(|last| last.owner == completion.owner && last.version == version);
-        if !is_known {
-            let queue_pair = registry.find(completion.owner)?;
-            self.last = Some(Known { owner: completion.owner, version, queue_pair });
+        let owner = completion.owner;
+        let known = self.known.get_mut(owner.index() as usize % KNOWN)?;
+        if !known.as_ref().is_some_and(|last| last.owner == owner && last.version == version) {
+            *known = Some(Known { owner, version, queue_pair: registry.find(owner)? });
         }
-        self.last.as_ref()?.queue_pair.on_completion(completion, &mut self.backlog)
+        known.as_ref()?.queue_pair.on_completion(completion, &mut self.backlog)
     }
 
     /// Looks at all that the wire has put in.
@@ -275,6 +272,20 @@ impl CompletionQueue {
         true
     }
 
+    /// Keeps for later what is to be told of the sends of a queue pair that have failed, as it is to send again.
+    pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
+        let mut polling = self.lock_polling();
+        polling.absorb(&self.work, self.context.provider().registry());
+        let mut told = [WorkCompletion::NOTHING; 16];
+        loop {
+            let count = queue_pair.flush(Side::Send, &mut told);
+            polling.backlog.extend(told.iter().take(count));
+            if count < told.len() {
+                return;
+            }
+        }
+    }
+
     pub(crate) fn add_flushing(&self, queue_pair: Arc<QueuePair>, side: Side) {
         let mut flushing = self.lock_flushing();
         flushing.push_back((queue_pair, side));
@@ -285,7 +296,7 @@ impl CompletionQueue {
     pub(crate) fn purge(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
-        polling.last = None;
+        polling.known = Default::default();
         polling.backlog.retain(|told| told.queue_pair != queue_pair.number());
         let mut flushing = self.lock_flushing();
         flushing.retain(|(listed, _)| !std::ptr::eq(Arc::as_ptr(listed), queue_pair));
@@ -419,6 +430,9 @@ fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
     }
     Err(Error::Invalid(format!("a completion queue of {entries} entries: 1 to {max}")))
 }
+
+/// Queue pairs that are found without a look at the registry: a queue of many has runs of each, and eight are 256 B.
+const KNOWN: usize = 8;
 
 /// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has under
 /// way. Programs make queues for what they will be told, so there is room for these besides.

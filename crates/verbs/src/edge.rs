@@ -10,6 +10,8 @@ mod manager;
 mod meeting;
 mod numbers;
 mod patience;
+mod port;
+mod ways;
 mod wire;
 mod work;
 
@@ -113,9 +115,7 @@ impl Provider for Edge {
     }
 
     fn port(&self) -> PortAttributes {
-        let now = interfaces().ok().and_then(|host| Places::of(&self.settings.links, &host).ok());
-        let places = now.as_ref().unwrap_or(&self.places);
-        PortAttributes { gids: self.places.addresses.len() as u32, ..places.port() }
+        interfaces().map_or_else(|_| self.places.port(), |host| self.places.now(&host).port())
     }
 
     fn gids(&self) -> Vec<GidEntry> {
@@ -217,7 +217,7 @@ fn attributes(settings: &Settings, host: &[Interface]) -> DeviceAttributes {
         shared_queues_max: 1 << 14,
         shared_receives_max: (SHARED_RECEIVES_MAX as u32).min(WORK_REQUESTS_MAX),
         address_handles_max: 1 << 16,
-        groups_max: 64,
+        groups_max: GROUPS_MAX,
     }
 }
 
@@ -238,6 +238,9 @@ const QUEUE_PAIRS_MAX: u32 = INDICES as u32 - 2;
 
 /// Work requests in a queue of a queue pair.
 const WORK_REQUESTS_MAX: u32 = 16_384;
+
+/// Groups that queue pairs are in: as many as a runtime has sockets for.
+const GROUPS_MAX: u32 = 64;
 
 /// Bytes that a send carries by value: what is copied behind the header of a frame.
 const INLINE_MAX: u32 = 256;

@@ -396,10 +396,6 @@ fn check_init(
     if !Arc::ptr_eq(shared.domain().context(), context) {
         return Err(Error::Invalid("the shared receive queue is of another context".into()));
     }
-    if init.service == QueuePairType::Datagram {
-        let what = "datagrams with a shared receive queue";
-        return Err(Error::NotSupported(what.into()));
-    }
     Ok(())
 }
 

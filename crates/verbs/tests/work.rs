@@ -480,3 +480,25 @@ fn threads_that_post_and_poll_at_once_get_along() {
     });
     assert!(other.poll().is_empty());
 }
+
+#[test]
+fn a_message_that_has_come_was_sent_although_its_receiver_ends_at_once() {
+    let programs = [0, 1].map(|_| Program::new(&loopback()));
+    let [here, there] = &programs;
+    for round in 0..50 {
+        let (one, other) = (here.end(1), there.end(2));
+        one.connect(other.name());
+        other.init();
+        other.receive(1, &[there.piece(0, 64)]);
+        other.be_ready_to_receive(one.name());
+        other.be_ready_to_send();
+        one.send(2, here.piece(0, 8));
+        other.succeed(1);
+        if round % 2 == 0 {
+            other.queue_pair.destroy().expect("it is there");
+        } else {
+            other.go(QueuePairState::Reset);
+        }
+        one.succeed(2);
+    }
+}

@@ -303,7 +303,8 @@ impl CompletionQueue {
         self.add(completion)
     }
 
-    /// Makes the queue larger or smaller.
+    /// Makes the queue larger or smaller. Where no place is promised, any thread may: who fills it meanwhile finds room by
+    /// the one size or the other.
     ///
     /// # Errors
     /// [`ResizeError::TooSmall`] if it holds more than that, [`ResizeError::TooLarge`].

@@ -93,7 +93,8 @@ impl Ports {
     fn open(&mut self, host: &mut Host, byte: u8) {
         let (send, receive) = (Arc::clone(&self.queue), Arc::clone(&self.queue));
         let number = port_number(byte);
-        let request = PortRequest { number, key: 0, send, receive, receives_max: 8 };
+        let request =
+            PortRequest { number, key: 0, send, receive, receives_max: 8, shared_receives: None };
         if let Ok(port) = host.engine.open_datagram_port(request) {
             self.open.push(port);
             if byte & 4 == 0 {

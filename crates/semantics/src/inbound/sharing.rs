@@ -48,7 +48,7 @@ impl Inbound {
             if around.pools.lists.has_room()
                 && let Some(receive) = share.queue.take_waited_for(&mut around.pools.lists)
             {
-                share.note_limit(around.pools);
+                around.pools.note_limit(&share.queue);
                 own_queue(&mut self.receives, first).add(receive);
             }
         }
@@ -160,7 +160,7 @@ impl Share {
     fn take(&mut self, pools: &mut Pools, owner: Owner, message: MessageNumber) -> Option<Posted> {
         while self.lacking.is_none() {
             if let Some(receive) = self.queue.take(&mut pools.lists) {
-                self.note_limit(pools);
+                pools.note_limit(&self.queue);
                 return Some(receive);
             }
             if self.queue.wait(owner) {
@@ -176,12 +176,6 @@ impl Share {
     fn leaves_enough(&self, own: u32) -> bool {
         let left = self.queue.left() as u32;
         left == 0 || Pools::grants_another(own, left)
-    }
-
-    fn note_limit(&self, pools: &mut Pools) {
-        if self.queue.falls_below_limit() {
-            pools.below_limit.push(Arc::clone(&self.queue));
-        }
     }
 }
 

@@ -77,6 +77,21 @@ impl Places {
         }
     }
 
+    /// The same, as the interfaces are now: other addresses are not taken up, and one that an interface has lost is what
+    /// that interface is.
+    #[must_use]
+    pub(crate) fn now(&self, host: &[Interface]) -> Self {
+        let mut places = self.clone();
+        for address in &mut places.addresses {
+            let by_ip = host.iter().find(|interface| has(interface, address.ip));
+            let by_number = || host.iter().find(|interface| interface.index == address.interface);
+            let index = address.interface;
+            *address = Address::new(address.ip, by_ip.or_else(by_number));
+            address.interface = if address.interface == 0 { index } else { address.interface };
+        }
+        places
+    }
+
     /// The GID table.
     pub(crate) fn gids(&self) -> Vec<GidEntry> {
         let entry = |(index, address): (u32, &Address)| GidEntry {
@@ -222,6 +237,23 @@ mod tests {
         assert_eq!(gids[0].gid.0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
         assert_eq!((gids[0].interface, gids[3].interface), (2, 5));
         assert_eq!(gids[2].gid.address(), "2001:db8::1".parse::<IpAddr>().unwrap());
+    }
+
+    #[test]
+    fn a_port_is_down_when_its_own_interfaces_are_whatever_else_there_is() {
+        let places = Places::of(&[], &host()[..2]).unwrap();
+        let state = |host: &[Interface]| places.now(host).port().state;
+        assert_eq!(state(&host()), PortState::Active);
+        let mut down = host();
+        down[1].is_running = false;
+        assert_eq!(state(&down), PortState::Down);
+        down[1].addresses.clear();
+        assert_eq!(state(&down), PortState::Down);
+        down[1].is_running = true;
+        assert_eq!(state(&down), PortState::Active);
+        down.remove(1);
+        assert_eq!(state(&down), PortState::Down);
+        assert_eq!(places.now(&down).gids(), places.gids());
     }
 
     #[test]

@@ -24,6 +24,8 @@ use super::log::Log;
 use super::manager::{self, Clerk};
 use super::meeting::Expected;
 use super::numbers::Numbers;
+use super::port::PortWatch;
+use super::ways::Ways;
 use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
 use crate::error::Error;
@@ -35,13 +37,15 @@ pub(crate) struct Instance {
     runtime: Runtime,
     /// Its addresses; the link of each has the number of its place.
     places: Places,
-    slots: Slots,
+    ways: Ways,
     numbers: Mutex<Numbers>,
     desk: Arc<Desk>,
     clerk: Arc<Clerk>,
     registry: Arc<Registry>,
     /// That the device has failed was told.
     has_failed: AtomicBool,
+    /// Ends with it.
+    _port: Option<PortWatch>,
 }
 
 impl Instance {
@@ -99,9 +103,19 @@ impl Instance {
         };
         runtime.control(listen).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
-        let (registry, has_failed) = (Arc::clone(registry), AtomicBool::new(false));
-        let made =
-            Arc::new(Self { runtime, places, slots, numbers, desk, clerk, registry, has_failed });
+        let port = PortWatch::start(&places, registry);
+        let (ways, registry) = (Ways::new(&places.addresses, slots), Arc::clone(registry));
+        let made = Arc::new(Self {
+            runtime,
+            places,
+            ways,
+            numbers,
+            desk,
+            clerk,
+            registry,
+            has_failed: AtomicBool::new(false),
+            _port: port,
+        });
         made.clerk.settle(&made);
         Ok(made)
     }
@@ -112,6 +126,15 @@ impl Instance {
 
     pub(crate) const fn places(&self) -> &Places {
         &self.places
+    }
+
+    pub(crate) const fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    /// Whose completions are whose.
+    pub(crate) const fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 
     pub(crate) const fn desk(&self) -> &Arc<Desk> {
@@ -187,12 +210,7 @@ impl Instance {
     fn path_to(&self, index: usize, peer: Place) -> Option<(LinkId, PeerAddr)> {
         let number = QueuePairNumber::new(peer.number)?;
         let number = QueuePairNumber::at(number.slot(), number.index())?;
-        let ip = peer.gid.address();
-        let is_alike = |address: &IpAddr| address.is_ipv4() == ip.is_ipv4();
-        let ips = || self.places.addresses.iter().map(|address| address.ip);
-        let own = ips().nth(index).filter(is_alike).map(|_| index);
-        let link = own.or_else(|| ips().position(|address| is_alike(&address)))?;
-        Some((LinkId(link as u8), PeerAddr::from(self.slots.address_of(ip, number))))
+        self.ways.to(index, peer.gid, number)
     }
 
     /// Receives were posted that connections wait for.

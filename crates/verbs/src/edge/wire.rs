@@ -300,7 +300,7 @@ fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
 
 /// Work requests of a queue pair under way in the engine: the ring of the queue pair is the queue. 32 queue pairs fill
 /// the records of an endpoint.
-const WINDOW: u32 = 256;
+pub(super) const WINDOW: u32 = 256;
 
 /// The owner of no connection.
 const NOBODY: u64 = u64::MAX;

@@ -287,12 +287,12 @@ fn post_receive_list(
 }
 
 /// Bytes of all pieces together, as far as that is a number.
-fn total(pieces: &[ScatterGather]) -> u32 {
+pub(super) fn total(pieces: &[ScatterGather]) -> u32 {
     pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.length))
 }
 
 /// Where pieces are.
-fn locate_all<'a>(
+pub(super) fn locate_all<'a>(
     memory: &MemoryAccess<'_>,
     domain: ProtectionDomain,
     pieces: &[ScatterGather],
@@ -307,7 +307,7 @@ fn locate_all<'a>(
 
 /// Where a piece is; one without bytes may have any key.
 #[inline]
-fn locate(
+pub(super) fn locate(
     memory: &MemoryAccess<'_>,
     domain: ProtectionDomain,
     piece: &ScatterGather,

@@ -183,10 +183,14 @@ impl QueuePair {
             self.receives.retire_to(number + 1);
             id
         };
+        let is_datagram = self.service == QueuePairType::Datagram;
         if status != CompletionStatus::Success {
             self.fail();
+            if is_datagram {
+                // There is no connection that would end by itself.
+                self.with_wire(|wire| wire.drain());
+            }
         }
-        let is_datagram = self.service == QueuePairType::Datagram;
         let opcode = if completion.is_of_write() {
             CompletionOpcode::ReceiveOfWrite
         } else {
@@ -356,6 +360,7 @@ impl QueuePair {
     fn can_flush(&self, side: Side) -> bool {
         match self.state() {
             State::Error => self.end.is_over(),
+            // What is under way still completes first.
             State::SendQueueError => side == Side::Send && self.end.is_drained(),
             _ => false,
         }

@@ -246,12 +246,18 @@ impl QueuePair {
             (State::SendQueueDrained, State::ReadyToSend) => {
                 self.end.forget_draining();
                 self.enter_unless_failed(from, to);
+                let updated = self.ask_wire(|wire| wire.update());
                 self.ring_wire();
+                return updated;
             }
             (State::SendQueueError, State::ReadyToSend) => {
+                // What was posted until now is flushed, whether the program has looked at it or not.
+                self.send_queue.flush_sends_of(self);
                 self.end.forget_failure();
                 self.enter_unless_failed(from, to);
+                let updated = self.ask_wire(|wire| wire.update());
                 self.ring_wire();
+                return updated;
             }
             (State::ReadyToSend, State::SendQueueDrained) => {
                 self.end.begin_draining(drained_event);

@@ -107,7 +107,9 @@ impl Model {
                 let mut some = vec![WorkCompletion::NOTHING; count];
                 let found = self.host.queue.poll(&mut some).expect("it can be polled");
                 some.truncate(found);
-                some.into_iter().for_each(|told| self.check(told));
+                for told in some {
+                    self.check(told);
+                }
             }
             Step::Query => {
                 self.one.query().expect("what it is like");
