@@ -334,6 +334,17 @@ impl CompletionQueue {
         self.completion_events.acknowledge(events);
     }
 
+    /// Whether more completions are there when what was begun a moment ago has gone on for a little: a program that has
+    /// just sent so many counts on them.
+    fn soon_exceeds(&self, entries: u32) -> bool {
+        entries < self.entries()
+            && (0..RESIZE_TURNS).any(|_| {
+                self.context.provider().drive();
+                std::thread::yield_now();
+                (entries as usize) < self.work.len()
+            })
+    }
+
     /// Makes it larger or smaller.
     ///
     /// # Errors
@@ -341,7 +352,7 @@ impl CompletionQueue {
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         self.context.provider().check()?;
         check_entries(entries, self.context.device().attributes().completions_max)?;
-        if (entries as usize) < self.work.len() {
+        if (entries as usize) < self.work.len() || self.soon_exceeds(entries) {
             return Err(Error::Invalid(format!("{} completions are there", self.work.len())));
         }
         let resized = self.work.resize(self.places(entries));
@@ -433,6 +444,9 @@ fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
 
 /// Queue pairs that are found without a look at the registry: a queue of many has runs of each, and eight are 256 B.
 const KNOWN: usize = 8;
+
+/// Turns that a queue waits for completions before it becomes smaller: some tens of microseconds.
+const RESIZE_TURNS: u32 = 64;
 
 /// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has under
 /// way. Programs make queues for what they will be told, so there is room for these besides.

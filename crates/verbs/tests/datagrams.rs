@@ -221,14 +221,17 @@ fn thousands_of_datagrams_leave_however_small_the_window_is() {
         for id in 0..500 {
             other.receive(id, &[there.piece(id * 100, 100)]);
         }
+        let pieces: Vec<_> = (0..500).map(|id| [here.piece(id * 8, 8)]).collect();
         // A completion for the last of them.
-        for id in 0..500 {
-            here.buffer.write(id * 8, &id.to_le_bytes());
-            let pieces = [here.piece(id * 8, 8)];
-            let flags = SendFlags { signalled: id == 499, ..SendFlags::default() };
-            let post = SendRequest { flags, ..request(id, &pieces, to(&other)) };
-            one.queue_pair.post_send(&[post]).expect("it is posted");
-        }
+        let posts: Vec<_> = (0..)
+            .zip(&pieces)
+            .map(|(id, pieces)| {
+                here.buffer.write(id * 8, &id.to_le_bytes());
+                let flags = SendFlags { signalled: id == 499, ..SendFlags::default() };
+                SendRequest { flags, ..request(id, pieces, to(&other)) }
+            })
+            .collect();
+        one.queue_pair.post_send(&posts).expect("they are posted");
         one.succeed(499);
         let done = other.next(500);
         for (id, done) in (0..).zip(done) {

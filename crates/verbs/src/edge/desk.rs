@@ -404,7 +404,7 @@ impl Desk {
         let (peer, gid) = (greeting.source.number, greeting.source.gid.address());
         let what = format_args!("queue pair {number:#x} is connected to {peer:#x} at {gid}");
         self.log.note(LogLevel::Info, what);
-        let (source, is_accepted) = (Arc::clone(&entry.source), search.accepted.is_some());
+        let source = Arc::clone(&entry.source);
         if search.asked.is_some() {
             // Nothing comes before. Whoever accepts is known from then on, since messages come to shared receives.
             self.registry.own(ends.sends.owner(), source.queue_pair());
@@ -413,9 +413,6 @@ impl Desk {
         source.set_ends(ends);
         let queue_pair = source.queue_pair();
         be_patient(engine, ends, &queue_pair.attributes(), &greeting);
-        if is_accepted && queue_pair.state() == QueuePairState::ReadyToReceive {
-            queue_pair.on_communication_established();
-        }
         // What the peer has asked for beside the one that is there now.
         book.refuse_held(engine, Refusal::Another, |held| {
             held.greeting.destination.number == number && held.greeting.source == greeting.source

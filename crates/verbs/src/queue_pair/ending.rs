@@ -41,6 +41,8 @@ pub(super) struct End {
     wants_event: AtomicBool,
     /// The event was raised that tells of the last receive of a shared queue.
     has_told_last: AtomicBool,
+    /// The event was raised that tells of the first message before RTS.
+    has_told_established: AtomicBool,
 }
 
 impl End {
@@ -77,6 +79,7 @@ impl End {
         self.is_over.store(false, Ordering::SeqCst);
         self.is_lost.store(false, Ordering::SeqCst);
         self.has_told_last.store(false, Ordering::SeqCst);
+        self.has_told_established.store(false, Ordering::SeqCst);
     }
 
     fn mark(&self, number: u64) {
@@ -184,7 +187,9 @@ impl QueuePair {
             id
         };
         let is_datagram = self.service == QueuePairType::Datagram;
-        if status != CompletionStatus::Success {
+        if status == CompletionStatus::Success {
+            self.tell_established();
+        } else {
             self.fail();
             if is_datagram {
                 // There is no connection that would end by itself.
@@ -208,6 +213,17 @@ impl QueuePair {
             source: if is_datagram { completion.value as u32 } else { 0 },
             has_route_header: is_datagram,
         })
+    }
+
+    /// The peer speaks; that is news to who has not moved on to RTS.
+    #[inline]
+    fn tell_established(&self) {
+        if self.state() == State::ReadyToReceive
+            && self.service != QueuePairType::Datagram
+            && !self.end.has_told_established.swap(true, Ordering::SeqCst)
+        {
+            self.raise(AsyncEventKind::CommunicationEstablished);
+        }
     }
 
     /// A send has failed, and its completion is told.

@@ -4,7 +4,6 @@ use std::ops::BitOr;
 
 use super::{QueuePair, lock, transitions};
 use crate::address_handle;
-use crate::async_event::AsyncEventKind;
 use crate::attributes::{
     QueuePairAttributes, QueuePairLimits, QueuePairState as State, QueuePairType,
 };
@@ -294,12 +293,6 @@ impl QueuePair {
         call: impl FnOnce(&dyn crate::Wire) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.with_wire(call).unwrap_or(Ok(()))
-    }
-
-    pub(super) fn raise_established(&self) {
-        if self.state() == State::ReadyToReceive {
-            self.raise(AsyncEventKind::CommunicationEstablished);
-        }
     }
 }
 

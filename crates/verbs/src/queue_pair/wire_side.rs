@@ -150,11 +150,6 @@ impl QueuePair {
         self.end_draining();
     }
 
-    /// The peer has sent something before this side was told that it is connected.
-    pub fn on_communication_established(&self) {
-        self.raise_established();
-    }
-
     /// The connection has ended, and its last completions are in their queues; not to be called when the wire was
     /// [closed](crate::Wire::close).
     pub fn on_ended(&self, ending: Ending) {

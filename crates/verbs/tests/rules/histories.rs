@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use verbs::{CompletionStatus, Ending, QueuePair, QueuePairState, WorkCompletion};
+use verbs::{
+    AddressVector, CompletionStatus, Ending, QueuePair, QueuePairState, QueuePairType, SendRequest,
+    WorkCompletion,
+};
 use work::OperationError;
 
-use crate::{Host, connect, go, receive, send, unsignalled};
+use crate::{Host, attributes, connect, go, receive, send, unsignalled};
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug)]
@@ -243,4 +246,85 @@ fn threads_that_post_and_poll_at_once_are_told_of_each_work_once() {
     let expected = (0..3 * EACH).chain(10_000..10_000 + 3 * EACH);
     assert!(ids.into_iter().eq(expected));
     assert!(told.iter().all(|(_, status)| *status == CompletionStatus::Success));
+}
+
+/// Something that happens to a datagram queue pair.
+#[derive(Clone, Copy, Debug)]
+enum DatagramStep {
+    /// A datagram is posted, signalled or not.
+    Send(bool),
+    /// The wire takes what there is.
+    Drive,
+    /// One of those that it has taken leaves, whichever.
+    Leave(usize),
+    /// The program polls for so many.
+    Poll(usize),
+}
+
+fn datagram_steps() -> impl Strategy<Value = Vec<DatagramStep>> {
+    let step = prop_oneof![
+        4 => any::<bool>().prop_map(DatagramStep::Send),
+        2 => Just(DatagramStep::Drive),
+        4 => (0..4_usize).prop_map(DatagramStep::Leave),
+        3 => (1..4_usize).prop_map(DatagramStep::Poll),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+proptest! {
+    #[test]
+    fn datagrams_that_leave_in_any_order_are_told_in_that_of_posting(steps in datagram_steps()) {
+        let host = Host::new();
+        let one = host.queue_pair(QueuePairType::Datagram);
+        for state in
+            [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend]
+        {
+            go(&one, state, 0);
+        }
+        host.device.holds.store(true, Ordering::SeqCst);
+        let to = AddressVector { to: attributes(0).path, destination: 1, queue_key: 0 };
+        // By number: whether it is signalled, and whether it has left.
+        let mut posted: Vec<(bool, bool)> = Vec::new();
+        let (mut taken, mut told) = (0, Vec::new());
+        let poll = |count: usize, told: &mut Vec<(u64, CompletionStatus)>| {
+            let mut some = vec![WorkCompletion::NOTHING; count];
+            let found = host.queue.poll(&mut some).expect("it can be polled");
+            told.extend(some[..found].iter().map(|told| (told.id, told.status)));
+        };
+        for step in steps {
+            match step {
+                DatagramStep::Send(is_signalled) => {
+                    let id = posted.len() as u64;
+                    let usual = if is_signalled { send(id, &[]) } else { unsignalled(id, &[]) };
+                    if one.post_send(&[SendRequest { to: Some(to), ..usual }]).is_ok() {
+                        posted.push((is_signalled, false));
+                    }
+                }
+                DatagramStep::Drive => {
+                    poll(0, &mut told);
+                    taken = posted.len();
+                }
+                DatagramStep::Leave(which) => {
+                    let waits = |number: &usize| !posted[*number].1;
+                    if let Some(number) = (0..taken).filter(waits).nth(which) {
+                        posted[number].1 = true;
+                        host.device.complete(&one, number as u64);
+                    }
+                }
+                DatagramStep::Poll(count) => poll(count, &mut told),
+            }
+        }
+        go(&one, QueuePairState::Error, 0);
+        for _ in 0..20 {
+            poll(3, &mut told);
+        }
+        let expected = (0..).zip(&posted).filter_map(|(id, (is_signalled, has_left))| {
+            match (is_signalled, has_left) {
+                (_, false) => Some((id, CompletionStatus::Flushed)),
+                (true, true) => Some((id, CompletionStatus::Success)),
+                (false, true) => None,
+            }
+        });
+        prop_assert_eq!(told, expected.collect::<Vec<_>>());
+    }
 }

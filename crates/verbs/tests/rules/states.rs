@@ -214,17 +214,24 @@ fn a_queue_pair_that_drains_tells_when_nothing_is_under_way() {
 }
 
 #[test]
-fn who_speaks_early_raises_an_event_before_rts_only() {
+fn who_speaks_before_rts_raises_an_event_once() {
     let host = Host::new();
-    let one = host.queue_pair(QueuePairType::Reliable);
-    go(&one, QueuePairState::Init, 0);
-    go(&one, QueuePairState::ReadyToReceive, 1);
-    one.on_communication_established();
+    let (one, other) =
+        (host.queue_pair(QueuePairType::Reliable), host.queue_pair(QueuePairType::Reliable));
+    for (queue_pair, peer) in [(&one, &other), (&other, &one)] {
+        go(queue_pair, QueuePairState::Init, 0);
+        go(queue_pair, QueuePairState::ReadyToReceive, peer.number());
+    }
+    assert!(!crate::events::is_readable(&host.context), "they are connected, and nothing was said");
+    go(&other, QueuePairState::ReadyToSend, one.number());
+    for id in 0..2 {
+        one.post_receive(&[receive(id, &[])]).expect("a receive");
+        other.post_send(&[send(10 + id, &[])]).expect("a send");
+        assert_eq!(host.poll().len(), 2);
+    }
     let event = host.context.get_event().expect("an event");
     assert_eq!(event.kind, AsyncEventKind::CommunicationEstablished);
     host.context.acknowledge_event(&event);
-    go(&one, QueuePairState::ReadyToSend, 1);
-    one.on_communication_established();
     assert!(!crate::events::is_readable(&host.context));
 }
 
