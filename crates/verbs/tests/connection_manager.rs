@@ -203,3 +203,25 @@ fn connections_that_came_and_went_leave_nothing_behind() {
     // Other tests run beside this one and have some of their own.
     assert!(descriptors() < before + 50, "{before} and {}", descriptors());
 }
+
+//= protocol.md: cm.3, cm.4
+#[test]
+fn who_asks_a_moment_before_somebody_listens_is_heard() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let at = port.expect("a port");
+    let (asks, _end) = client.resolved(at);
+    asks.connect(&saying(b"")).expect("it asks");
+    let listener = server.id();
+    listener.bind(at).expect("it is free");
+    listener.listen(0).expect("it listens");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    // It waits for as long as the program does.
+    asked.reject(b"").expect("it waits");
+    assert_eq!(client.got(EventKind::Rejected).status, 28);
+    // An id that is destroyed while it waits to ask again is forgotten.
+    listener.destroy().expect("once");
+    let (asks, _end) = client.resolved(at);
+    asks.connect(&saying(b"")).expect("it asks");
+    asks.destroy().expect("once");
+}

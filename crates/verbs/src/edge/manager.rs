@@ -49,6 +49,8 @@ struct Book {
     /// Listeners so far.
     count: u64,
     entries: HashMap<ConnectionHandle, Entry>,
+    /// What is to be asked again, and when.
+    again: Vec<(Instant, Entry)>,
     /// Who is to be told that a connection is all over, and when.
     quiet: VecDeque<(Instant, Arc<dyn Caller>)>,
 }
@@ -65,7 +67,21 @@ struct Entry {
     caller: Arc<dyn Caller>,
     phase: Phase,
     is_datagram: bool,
+    /// What this end has asked.
+    question: Option<Box<Question>>,
 }
+
+/// What is asked, and perhaps again.
+struct Question {
+    path: (LinkId, PeerAddr),
+    request: Vec<u8>,
+    tries: u32,
+    /// How its id knows it.
+    name: Name,
+}
+
+/// The connection of an exchange; none while it waits to be asked for again.
+type Name = Arc<Mutex<Option<ConnectionHandle>>>;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
@@ -135,6 +151,7 @@ impl Clerk {
         for handle in std::mem::take(&mut *lock(&self.dropped)) {
             self.end(engine, now, handle, &[]);
         }
+        self.ask_again(engine, now);
         let (given_up, quiet) = self.take_due(engine, now);
         for caller in given_up {
             caller.on_over(Over::Unreachable);
@@ -171,7 +188,8 @@ impl Clerk {
             Phase::Asked(until) => Some(until),
             _ => None,
         });
-        let next = next.chain(book.quiet.front().map(|(at, _)| *at)).min();
+        let again = book.again.iter().map(|(at, _)| *at);
+        let next = next.chain(again).chain(book.quiet.front().map(|(at, _)| *at)).min();
         if let Some(next) = next {
             self.look_at(next);
         }
@@ -221,11 +239,13 @@ impl Clerk {
         let is_datagram = request.end.service == QueuePairType::Datagram;
         let known = from.to_socket().map(|from| from.ip().to_canonical());
         let from = known.unwrap_or_else(|| request.end.gid.address());
-        let call = Arc::new(Call::new(self, handle));
+        let name: Name = Arc::new(Mutex::new(Some(handle)));
+        let call = Arc::new(Call::new(self, name));
         let exchange: Arc<dyn Exchange> = Arc::clone(&call) as Arc<dyn Exchange>;
         match listener.on_request(request, from, exchange) {
             Ok(caller) => {
-                let entry = Entry { caller, phase: Phase::Requested, is_datagram };
+                let phase = Phase::Requested;
+                let entry = Entry { caller, phase, is_datagram, question: None };
                 self.book().entries.insert(handle, entry);
                 Ok(())
             }
@@ -271,8 +291,18 @@ impl Clerk {
         reason: Closed,
         private_data: &[u8],
     ) {
-        let Some(entry) = self.book().entries.remove(&handle) else { return };
+        let Some(mut entry) = self.book().entries.remove(&handle) else { return };
         let over = over_of(entry.phase, reason, private_data);
+        if let (Some(question), Over::Refused(Refusal { reason: NO_SUCH_SERVICE, .. })) =
+            (&mut entry.question, &over)
+            && question.tries < TRIES_MAX
+        {
+            question.tries += 1;
+            *lock(&question.name) = None;
+            let at = now.after_ns(AGAIN_NS);
+            self.book().again.push((at, entry));
+            return self.look_at(at);
+        }
         if entry.phase == Phase::Connected {
             let at = now.after_ns(QUIET_NS);
             self.book().quiet.push_back((at, Arc::clone(&entry.caller)));
@@ -295,18 +325,31 @@ impl Clerk {
         let _gone = engine.close(now, handle, private_data);
     }
 
-    fn ask(
-        &self,
-        engine: &mut Engine,
-        now: Instant,
-        path: (LinkId, PeerAddr),
-        request: &Request,
-        caller: Arc<dyn Caller>,
-    ) -> Result<ConnectionHandle, Error> {
+    //= protocol.md: cm.4
+    /// Asks again where nobody listened.
+    fn ask_again(&self, engine: &mut Engine, now: Instant) {
+        let due: Vec<Entry> = {
+            let mut book = self.book();
+            let (due, later) = book.again.drain(..).partition(|(at, _)| *at <= now);
+            let due: Vec<_> = due;
+            book.again = later;
+            due.into_iter().map(|(_, entry)| entry).collect()
+        };
+        for entry in due {
+            let caller = Arc::clone(&entry.caller);
+            if self.ask(engine, now, entry).is_err() {
+                caller.on_over(Over::Unreachable);
+            }
+        }
+    }
+
+    /// Asks what an entry is about.
+    fn ask(&self, engine: &mut Engine, now: Instant, entry: Entry) -> Result<(), Error> {
+        let Some(question) = &entry.question else { return Ok(()) };
         let asked = ConnectRequest {
-            paths: vec![path],
+            paths: vec![question.path],
             service: SERVICE,
-            private_data: request.encode(),
+            private_data: question.request.clone(),
             domain: ProtectionDomain::NONE,
             queues: self.queues.clone(),
             terms: terms(),
@@ -315,12 +358,24 @@ impl Clerk {
             let number = Errno::ENETUNREACH as i32;
             Error::System { what: error.to_string(), number }
         })?;
-        let until = now.after_ns(ANSWER_NS);
-        let is_datagram = request.end.service == QueuePairType::Datagram;
-        let entry = Entry { caller, phase: Phase::Asked(until), is_datagram };
+        *lock(&question.name) = Some(handle);
+        if let Phase::Asked(until) = entry.phase {
+            self.look_at(until);
+        }
         self.book().entries.insert(handle, entry);
-        self.look_at(until);
-        Ok(handle)
+        Ok(())
+    }
+
+    /// Nobody wants to know any more what is to be asked again.
+    fn forget(&self, name: &Name) {
+        let is_it = |entry: &Entry| {
+            entry.question.as_ref().is_some_and(|question| Arc::ptr_eq(&question.name, name))
+        };
+        let mut book = self.book();
+        let place = book.again.iter().position(|(_, entry)| is_it(entry));
+        let forgotten = place.map(|place| book.again.swap_remove(place));
+        drop(book);
+        drop(forgotten);
     }
 
     fn accept(
@@ -457,12 +512,17 @@ impl ConnectionManager for Edge {
             });
         };
         let path = (link, PeerAddr::from(to));
-        let (clerk, request) = (Arc::clone(home.clerk()), request.clone());
-        let ask = move |engine: &mut Engine, _: &mem::MemoryAccess<'_>, now| {
-            clerk.ask(engine, now, path, &request, caller)
+        let clerk = Arc::clone(home.clerk());
+        let name: Name = Arc::default();
+        let is_datagram = request.end.service == QueuePairType::Datagram;
+        let (request, known) = (request.encode(), Arc::clone(&name));
+        let ask = move |engine: &mut Engine, _: &mem::MemoryAccess<'_>, now: Instant| {
+            let phase = Phase::Asked(now.after_ns(ANSWER_NS));
+            let question = Some(Box::new(Question { path, request, tries: 1, name: known }));
+            clerk.ask(engine, now, Entry { caller, phase, is_datagram, question })
         };
-        let handle = home.runtime().control(ask).map_err(forked)??;
-        Ok(Arc::new(Call::new(home.clerk(), handle)))
+        home.runtime().control(ask).map_err(forked)??;
+        Ok(Arc::new(Call::new(home.clerk(), name)))
     }
 
     fn has_address(&self, address: IpAddr) -> bool {
@@ -496,26 +556,27 @@ impl Drop for Port {
 /// One exchange, as its id holds it.
 struct Call {
     clerk: Weak<Clerk>,
-    handle: ConnectionHandle,
+    name: Name,
     /// It was refused where it came in.
     is_over: AtomicBool,
 }
 
 impl Call {
-    fn new(clerk: &Arc<Clerk>, handle: ConnectionHandle) -> Self {
-        Self { clerk: Arc::downgrade(clerk), handle, is_over: AtomicBool::new(false) }
+    fn new(clerk: &Arc<Clerk>, name: Name) -> Self {
+        Self { clerk: Arc::downgrade(clerk), name, is_over: AtomicBool::new(false) }
     }
 
-    /// Does something inside the engine.
+    /// Does something inside the engine, if there is a connection.
     fn inside<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Clerk, &mut Engine, Instant, ConnectionHandle) -> R + Send + 'static,
-    ) -> Result<R, Error> {
+    ) -> Result<Option<R>, Error> {
         let gone = || Error::NoDevice("the device is closed".into());
         let clerk = self.clerk.upgrade().ok_or_else(gone)?;
-        let (home, handle) = (clerk.home()?, self.handle);
+        let (home, name) = (clerk.home()?, Arc::clone(&self.name));
         let work = move |engine: &mut Engine, _: &mem::MemoryAccess<'_>, now| {
-            work(&clerk, engine, now, handle)
+            let handle = *lock(&name);
+            handle.map(|handle| work(&clerk, engine, now, handle))
         };
         home.runtime().control(work).map_err(forked)
     }
@@ -524,7 +585,9 @@ impl Call {
 impl Exchange for Call {
     fn accept(&self, reply: &Reply) -> Result<(), Error> {
         let reply = reply.encode();
-        self.inside(move |clerk, engine, now, handle| clerk.accept(engine, now, handle, &reply))?
+        let accept = self
+            .inside(move |clerk, engine, now, handle| clerk.accept(engine, now, handle, &reply))?;
+        accept.unwrap_or_else(|| Err(Error::Invalid("nobody asks any more".into())))
     }
 
     fn reject(&self, refusal: &Refusal) -> Result<(), Error> {
@@ -540,6 +603,7 @@ impl Exchange for Call {
                 clerk.end(engine, now, handle, &bytes);
             }
         })
+        .map(|_| ())
     }
 
     fn close(&self) {
@@ -555,11 +619,15 @@ impl Drop for Call {
         }
         if Inside::is_here() {
             // The engine cannot be called from within.
-            if let Some(clerk) = self.clerk.upgrade() {
-                lock(&clerk.dropped).push(self.handle);
+            let handle = *lock(&self.name);
+            if let (Some(clerk), Some(handle)) = (self.clerk.upgrade(), handle) {
+                lock(&clerk.dropped).push(handle);
                 clerk.look_at(Instant(0));
             }
             return;
+        }
+        if let Some(clerk) = self.clerk.upgrade() {
+            clerk.forget(&self.name);
         }
         let _gone = self.inside(|clerk, engine, now, handle| clerk.end(engine, now, handle, &[]));
     }
@@ -677,6 +745,11 @@ const SILENCE_NS: u64 = 10_000_000_000;
 
 /// How long a program may take to answer, of which its host says that it waits.
 const ANSWER_NS: u64 = 60_000_000_000;
+
+/// How often a port is asked at which nobody listens, and the pause between: programs that meet twice at one port listen
+/// anew in between, and count on the time that others take to find an address.
+const TRIES_MAX: u32 = 5;
+const AGAIN_NS: u64 = 30_000_000;
 
 /// How long after the end of a connection nothing of it can be under way any more.
 const QUIET_NS: u64 = 1_000_000_000;
