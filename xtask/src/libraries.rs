@@ -15,6 +15,13 @@ const PACKAGE: &str = "libibverbs-abi";
 const ARCHIVE: &str = "libethernot_verbs.a";
 const NAMES: &str = "abi/libibverbs/names.txt";
 
+/// The library that shows programs the files of devices.
+const PATHS_PACKAGE: &str = "paths-abi";
+const PATHS: &str = "libethernot_paths.so";
+
+/// Stands for the tool of this name, for programs that ask it which devices there are.
+const RDMA_TOOL: &str = "abi/paths/rdma";
+
 /// What the functions of the crate are called before the names they are called by.
 const PREFIX: &str = "ethernot_";
 
@@ -32,7 +39,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
 /// Builds the libraries and returns the folder they are in.
 pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, XtaskError> {
     let mut command = cargo();
-    command.args(["build", "--quiet", "--package", PACKAGE, "--lib"]);
+    command.args(["build", "--quiet", "--package", PACKAGE, "--package", PATHS_PACKAGE, "--lib"]);
     if is_release {
         command.arg("--release");
     }
@@ -46,7 +53,19 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
     for library in &libraries {
         link(library, &profile, &folder)?;
     }
+    place(&profile.join(PATHS), &folder.join(PATHS))?;
+    let tools = folder.join("bin");
+    std::fs::create_dir_all(&tools)
+        .map_err(|cause| XtaskError::Write { path: tools.clone(), cause })?;
+    place(&workspace.root.join(RDMA_TOOL), &tools.join("rdma"))?;
     Ok(folder)
+}
+
+/// Copies a file; whoever has the one before open keeps that.
+fn place(from: &Path, to: &Path) -> Result<(), XtaskError> {
+    let fresh = to.with_extension("fresh");
+    let copied = std::fs::copy(from, &fresh).and_then(|_| std::fs::rename(&fresh, to));
+    copied.map_err(|cause| XtaskError::Write { path: to.into(), cause })
 }
 
 /// A shared library and its versions.

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, build_program, deny, loom, python};
+use crate::{XtaskError, build_program, deny, libraries, loom, python};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
@@ -65,6 +65,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
         lint(cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     step("crates from outside", &deny::test)?;
+    step("C libraries", &|| build_libraries(workspace))?;
     step("tests", &run_tests)?;
     step("models of threads", &|| loom::test(workspace))?;
     step("Python package", &|| python::test(workspace))?;
@@ -119,6 +120,18 @@ fn run_tests() -> Result<Count, XtaskError> {
         count.add(Count::ONE_FAILED);
     }
     Ok(count)
+}
+
+/// The libraries that tests give to programs of others: built before, so that what is wrong with them shows once.
+fn build_libraries(workspace: &Workspace) -> Result<Count, XtaskError> {
+    match libraries::build(workspace, false) {
+        Ok(_) => Ok(Count::NONE),
+        Err(XtaskError::Failed { program, status }) => {
+            println!("`{program}` failed ({status})");
+            Ok(Count::ONE_FAILED)
+        }
+        Err(other) => Err(other),
+    }
 }
 
 fn run_torture(workspace: &Workspace) -> Result<Count, XtaskError> {

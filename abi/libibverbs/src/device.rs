@@ -205,15 +205,8 @@ pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 
 /// The text of a file: of a device of ours, or any other.
 fn read(path: &str) -> Result<String, Error> {
-    for &device in &devices()?.devices {
-        // SAFETY: devices are never freed.
-        let Device { opens: device, index, .. } = unsafe { &*device };
-        let provider = device.provider();
-        let entries =
-            sysfs::entries(*index, device.attributes(), &provider.port(), &provider.gids());
-        if let Some(text) = sysfs::file(&entries, path) {
-            return Ok(text.to_owned());
-        }
+    if let Some(text) = sysfs::file(&files()?, path) {
+        return Ok(text.to_owned());
     }
     std::fs::read_to_string(path).map_err(|cause| Error::System {
         what: format!("reading {path}"),
@@ -226,6 +219,18 @@ pub(crate) fn all() -> Result<Vec<(*mut ibv_device, Arc<verbs::Device>)>, Error>
     // SAFETY: devices are never freed.
     let pair = |device: &*mut Device| (device.cast(), Arc::clone(unsafe { &(**device).opens }));
     Ok(devices()?.devices.iter().map(pair).collect())
+}
+
+/// All files of all devices.
+pub(crate) fn files() -> Result<Vec<(String, sysfs::Entry)>, Error> {
+    let mut files = Vec::new();
+    for &device in &devices()?.devices {
+        // SAFETY: devices are never freed.
+        let Device { opens: device, index, .. } = unsafe { &*device };
+        let (provider, attributes) = (device.provider(), device.attributes());
+        files.extend(sysfs::entries(*index, attributes, &provider.port(), &provider.gids()));
+    }
+    Ok(files)
 }
 
 /// What is ours of a device.

@@ -20,6 +20,7 @@ pub mod layout;
 mod memory;
 mod operations;
 mod pair;
+mod path;
 mod port;
 mod post;
 mod rates;

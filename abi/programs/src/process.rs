@@ -111,7 +111,9 @@ impl Program {
         let mut server = self.start(network, Side::Server);
         server.wait_for_listener(port);
         let client = client.clone().argument(&network.server_address()).run(network, Side::Client);
-        [server.finish(), client]
+        // A server that has lost its client may wait for another.
+        let limit = if client.is_success() { LIMIT } else { server.started.elapsed() + PARTING };
+        [server.finish_within(limit), client]
     }
 }
 
@@ -308,7 +310,10 @@ pub fn expect_both(ended: &[Finished; 2]) {
 }
 
 /// Long enough for a busy machine.
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Time that a server has to end when its client has failed.
+const PARTING: Duration = Duration::from_secs(2);
 
 /// Time between two looks at a process.
 const LOOK: Duration = Duration::from_millis(5);

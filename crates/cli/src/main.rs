@@ -9,14 +9,17 @@ mod compare_command;
 mod cost_command;
 mod doctor;
 mod doctor_command;
+mod environment_command;
 mod failover_command;
 mod host_costs;
 mod keys_command;
+mod launch_command;
 mod link_names;
 mod multiedge_command;
 mod output;
 mod paper_command;
 mod policies_command;
+mod program;
 mod progress;
 mod reality_command;
 mod report_command;
@@ -27,6 +30,8 @@ mod serve_command;
 mod shaped_command;
 mod simulation;
 mod simulator_command;
+mod stat_command;
+mod surroundings;
 mod sweep_command;
 mod threads;
 mod torture_command;
@@ -38,7 +43,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// RDMA over ordinary Ethernet, in user space: measure it, look at what it needs, simulate it.
+/// RDMA over ordinary Ethernet, in user space: run programs on it, measure it, look at what it needs, simulate it.
 #[derive(Debug, Parser)]
 #[command(
     name = "ethernot",
@@ -46,6 +51,7 @@ use clap::{Parser, Subcommand};
     disable_help_subcommand = true,
     after_help = "Examples:\n  \
         ethernot doctor\n  \
+        ethernot run -- ibv_devinfo\n  \
         ethernot bench --quick\n  \
         ethernot sim run cluster.toml\n\n\
         Every command has examples: ethernot bench --help"
@@ -57,6 +63,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(launch_command::Arguments),
+    Env(environment_command::Arguments),
+    Stat(stat_command::Arguments),
     Bench(Box<bench_command::Arguments>),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
@@ -102,6 +111,9 @@ enum Simulation {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Run(arguments) => return launch_command::run(&arguments),
+        Command::Env(arguments) => environment_command::run(&arguments),
+        Command::Stat(arguments) => stat_command::run(&arguments),
         Command::Bench(arguments) => bench_command::run(&arguments),
         Command::Serve(arguments) => serve_command::run(&arguments),
         Command::Report(arguments) => report_command::run(&arguments),

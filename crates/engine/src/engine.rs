@@ -490,6 +490,7 @@ impl Engine {
             established: connection.is_open(),
             queue_pair: connection.is_queue_pair(),
             outstanding: connection.outbound().outstanding(),
+            credits: connection.outbound().credits(),
             paths: connection.paths().iter().map(Path::info).collect(),
         }
     }

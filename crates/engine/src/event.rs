@@ -238,6 +238,8 @@ pub struct ConnectionInfo {
     pub queue_pair: bool,
     /// Operations posted and not complete.
     pub outstanding: u32,
+    /// Messages that may be posted until the peer grants more, beside those that wait for it.
+    pub credits: u32,
     /// Its links.
     pub paths: Vec<PathInfo>,
 }

@@ -1,5 +1,6 @@
 //! What passes through a link, in a file that Wireshark reads.
 
+mod at_exit;
 mod encapsulation;
 mod file;
 
@@ -168,6 +169,8 @@ struct Recorder {
 struct Counts {
     frames: AtomicU64,
     frames_missing: AtomicU64,
+    /// Blocks that are not in the file yet.
+    waiting: AtomicU64,
 }
 
 impl Counts {
@@ -193,6 +196,7 @@ impl Recorder {
         output.write_all(&head)?;
         let (queue, blocks) = mpsc::sync_channel(QUEUE_FRAMES);
         let counts = Arc::new(Counts::default());
+        at_exit::wait_for(&counts);
         let of_thread = Arc::clone(&counts);
         let thread = start_thread("capture", move || write_blocks(output, &blocks, &of_thread))?;
         Ok(Self { queue: Some(queue), counts, last_ns: 0, thread: Some(thread) })
@@ -210,9 +214,13 @@ impl Recorder {
     }
 
     fn enqueue(&self, block: Vec<u8>) -> bool {
+        self.counts.waiting.fetch_add(1, Ordering::Relaxed);
         match self.queue.as_ref().map(|queue| queue.try_send(block)) {
             Some(Ok(())) => true,
-            Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => false,
+            Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => {
+                self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+                false
+            }
         }
     }
 }
@@ -225,6 +233,7 @@ impl Drop for Recorder {
         if let Some(queue) = self.queue.take() {
             // Waits for room: the file shall end with its counts. An error means that writing has
             // failed, and there is nobody left to tell.
+            self.counts.waiting.fetch_add(1, Ordering::Relaxed);
             let _ = queue.send(block);
         }
         if let Some(thread) = self.thread.take() {
@@ -237,11 +246,13 @@ impl Drop for Recorder {
 /// watched. After an error the blocks are counted as missing.
 fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Vec<u8>>, counts: &Counts) {
     let mut has_failed = false;
+    let mut unflushed = 0;
     loop {
         let block = match blocks.try_recv() {
             Ok(block) => block,
             Err(TryRecvError::Empty) => {
                 has_failed |= output.flush().is_err();
+                counts.waiting.fetch_sub(std::mem::take(&mut unflushed), Ordering::Release);
                 match blocks.recv() {
                     Ok(block) => block,
                     Err(_) => return,
@@ -254,6 +265,7 @@ fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Vec<u8>>, 
             }
         };
         has_failed = has_failed || output.write_all(&block).is_err();
+        unflushed += 1;
         counts.add(0, u64::from(has_failed));
     }
 }

@@ -14,8 +14,8 @@ mod watch;
 pub use ethtool::Channels;
 pub use interfaces::{AttachedProgram, Interface, InterfaceAddress, ProgramMode, interfaces};
 pub use probe::{
-    Capabilities, Capability, MemoryLock, ProbeError, memory_lock, probe_bpf_program,
-    probe_packet_socket, probe_shared_memory, probe_xdp_socket, program_name,
+    Capabilities, Capability, MemoryLock, ProbeError, has_file_capabilities, memory_lock,
+    probe_bpf_program, probe_packet_socket, probe_shared_memory, probe_xdp_socket, program_name,
 };
 pub use route::{Route, route_to};
 pub use watch::{InterfaceWatch, WatchStopper};

@@ -513,6 +513,12 @@ impl Outbound {
         self.outstanding
     }
 
+    /// Messages that may be posted until the peer grants more.
+    pub const fn credits(&self) -> u32 {
+        let left = self.peer.credit.since(self.next_message);
+        if left > 0 { left.cast_unsigned() } else { 0 }
+    }
+
     /// Answers under way.
     pub const fn answering(&self) -> u32 {
         self.answering

@@ -11,6 +11,7 @@ mod meeting;
 mod numbers;
 mod patience;
 mod port;
+mod statistics;
 mod ways;
 mod wire;
 mod work;

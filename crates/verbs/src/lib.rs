@@ -27,6 +27,7 @@ mod registration;
 mod registry;
 mod settings;
 mod shared_receive_queue;
+pub mod statistics;
 pub mod sysfs;
 mod uses;
 mod work_request;

@@ -87,6 +87,16 @@ impl Registry {
         });
     }
 
+    /// Every queue pair that may complete something, as often as it has owners. They do not go away meanwhile.
+    pub(crate) fn visit_queue_pairs(&self, visit: impl FnMut(&Arc<QueuePair>)) {
+        read(&self.owners).values().for_each(visit);
+    }
+
+    /// The completion queues there are.
+    pub(crate) fn completion_queues(&self) -> Vec<Arc<CompletionQueue>> {
+        read(&self.queues).values().filter_map(Weak::upgrade).collect()
+    }
+
     pub(crate) fn add_context(&self, context: &Arc<Context>) {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|context| context.strong_count() > 0);

@@ -78,7 +78,10 @@ impl Settings {
     }
 
     /// Those that the variables say which `value_of` finds; an empty one says nothing.
-    fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the name of the variable whose value means nothing.
+    pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let value_of = |name: &str| value_of(name).filter(|value| !value.is_empty());
         let mut settings = Self::default();
         if let Some(links) = value_of(LINKS) {

@@ -128,7 +128,7 @@ fn datagrams_of_all_sizes_and_by_value_come_within_a_program_and_to_oneself() {
         for (id, length) in (0..).zip([0_u32, 1, 256, 257, 1024, 4096]) {
             target.receive(100 + id, &[program.piece(10_000, ROUTE + length)]);
             send(&one, id, &[program.piece(0, length)], to(target));
-            if std::ptr::eq(target, &one) {
+            if std::ptr::eq(target, &raw const one) {
                 let mut done = one.next(2);
                 done.sort_by_key(|done| done.id);
                 assert_eq!(told(&done), [(id, GOOD), (100 + id, GOOD)]);

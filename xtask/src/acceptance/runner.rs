@@ -98,7 +98,7 @@ impl<'a> Runner<'a> {
             Probe::Tests { in_quick: false, .. } if self.quick => {
                 Err(Failure::CannotRun("run without --quick".into()))
             }
-            Probe::Tests { package, part, .. } => sender::tests(package, part),
+            Probe::Tests { package, chosen, .. } => sender::tests(package, chosen),
             Probe::Printed { tests, name } => printed::largest(&self.printed(tests)?, name),
             Probe::Constants => constants::count(&self.workspace.root),
             Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),

@@ -144,9 +144,9 @@ pub(super) fn contenders(
 }
 
 /// How many of the tests failed.
-pub(super) fn tests(package: &str, part: &str) -> Result<Found, Failure> {
-    eprintln!("-- cargo test --package {package} {part}");
-    let output = run(cargo().args(["test", "--package", package, "--no-fail-fast", part]))?;
+pub(super) fn tests(package: &str, chosen: &str) -> Result<Found, Failure> {
+    eprintln!("-- cargo test --package {package} {chosen}");
+    let output = run(cargo().args(["test", "--package", package, "--no-fail-fast", chosen]))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let results = text.lines().filter_map(|line| line.strip_prefix("test result: "));
     let (mut passed, mut failed) = (0, 0);
@@ -155,7 +155,7 @@ pub(super) fn tests(package: &str, part: &str) -> Result<Found, Failure> {
         failed += count.failed;
     }
     match (output.status.success(), passed + failed) {
-        (true, 0) => Err(Failure::CannotRun(format!("{package} has no test named `{part}`"))),
+        (true, 0) => Err(Failure::CannotRun(format!("{package} has no test `{chosen}`"))),
         (false, 0) => Err(Failure::CannotRun(last_line(&output))),
         _ => {
             let note = format!(" ({passed} tests passed)");

@@ -4,6 +4,7 @@ mod engine_house;
 mod queue_pairs;
 mod raw_links;
 mod sender;
+mod verbs;
 
 use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
 
@@ -14,6 +15,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },
     Suite { name: "raw-links", rows: raw_links::ROWS, against: None },
     Suite { name: "sender", rows: sender::ROWS, against: None },
+    Suite { name: "verbs", rows: verbs::ROWS, against: None },
 ];
 
 /// The edge engine over UDP, against TCP and bare UDP on the same path, medians.

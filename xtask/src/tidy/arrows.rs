@@ -22,6 +22,8 @@ const ROOMS: &[Room] = &[
     Room { name: "verbs", lean: Lean::Below, is_unsafe: true },
     // Structures and calls of C.
     Room { name: "libibverbs-abi", lean: Lean::On(&["work", "verbs"]), is_unsafe: true },
+    // Stands before the C library in programs of others, and leans on nothing.
+    Room { name: "paths-abi", lean: Lean::On(&[]), is_unsafe: true },
     Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },
     // The simulator runs the engine itself, without the public API or any real link.
     Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },
@@ -34,7 +36,7 @@ const ROOMS: &[Room] = &[
 ];
 
 /// Tools of the project: they may depend on every room, no room on them.
-const TOOLS: &[&str] = &["xtask", "dissector", "fuzz-cases"];
+const TOOLS: &[&str] = &["xtask", "dissector", "fuzz-cases", "programs"];
 
 /// The crate that touches memory for the others; sans-I/O crates may use it though it is unsafe.
 const MEMORY: &str = "mem";

@@ -1,10 +1,13 @@
 //! What this process may do, found out by doing it where that harms nobody.
 
-use std::ffi::c_long;
+use std::ffi::{CString, c_long};
 use std::fs;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
 
 use libc::c_int;
 use thiserror::Error;
@@ -79,6 +82,24 @@ pub struct MemoryLock {
     pub soft: Option<u64>,
     /// What the process may raise it to.
     pub hard: Option<u64>,
+}
+
+/// Whether a program gets capabilities when it is started (`setcap`).
+pub fn has_file_capabilities(program: &Path) -> io::Result<bool> {
+    let path = CString::new(program.as_os_str().as_bytes())?;
+    // SAFETY: both names end with a zero; without a place for it only the length is asked for.
+    let length = unsafe {
+        libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), ptr::null_mut(), 0)
+    };
+    if length >= 0 {
+        return Ok(length > 0);
+    }
+    match io::Error::last_os_error() {
+        error if matches!(error.raw_os_error(), Some(libc::ENODATA | libc::EOPNOTSUPP)) => {
+            Ok(false)
+        }
+        error => Err(error),
+    }
 }
 
 /// The limit of locked memory (`ulimit -l`).
@@ -220,6 +241,13 @@ mod tests {
         }
         assert!(probe_shared_memory().is_ok());
         assert!(program_name(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn an_ordinary_program_gets_no_capabilities_and_one_that_is_not_there_is_an_error() {
+        assert!(!has_file_capabilities(Path::new("/proc/self/exe")).unwrap());
+        let absent = has_file_capabilities(Path::new("/absent/program"));
+        assert_eq!(absent.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

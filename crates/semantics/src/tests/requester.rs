@@ -39,6 +39,22 @@ pub(super) fn sends_of(side: &mut Side) -> Vec<u32> {
     numbers
 }
 
+#[test]
+fn credits_are_what_the_peer_granted_less_what_was_posted() {
+    let mut pair = queue_pairs(1);
+    let message = send(&pair, 0, 8);
+    let side = &mut pair.sides[0];
+    let before = side.outbound.credits();
+    tell(side, 0, before + 2);
+    assert_eq!(side.outbound.credits(), before + 2);
+    side.post(&message).unwrap();
+    assert_eq!(side.outbound.credits(), before + 1);
+    for _ in 0..before + 4 {
+        side.post(&message).unwrap();
+    }
+    assert_eq!(side.outbound.credits(), 0, "those that wait have none to spare");
+}
+
 //= protocol.md: queue-pair.1
 #[test]
 fn a_write_with_an_immediate_waits_for_a_receive_and_takes_its_number() {

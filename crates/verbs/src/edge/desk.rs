@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use delivery::{Instant, LinkId};
 use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Terms};
 use mem::MemoryAccess;
-use runtime::{Hooks, Rest};
+use runtime::{Hooks, Readiness, Rest};
 use semantics::{CompletionQueue, SharedReceives};
 use wire_edge::{CloseReason, PeerAddr};
 
-use super::greeting::{Greeting, Refusal, SERVICE};
+use super::greeting::{Greeting, Place, Refusal, SERVICE};
 use super::log::Log;
 use super::manager::Clerk;
 use super::meeting::{Expected, Judgement, WAIT_NS};
-use super::patience::{not_ready_ns, search_ns, silence_ns};
+use super::patience::{not_ready_ns, parting_ns, search_ns, silence_ns};
+use super::statistics::{self, Statistics};
 use super::wire::Source;
 use super::work::Ends;
 use crate::access::AccessFlags;
@@ -62,6 +63,8 @@ enum Phase {
     Seeking(Search),
     /// It is connected.
     Connected { ends: Ends, greeting: Greeting, wanted: Wanted },
+    /// Its peer has closed the connection; what was on its way is missed when an adapter would miss it.
+    Parting { until: Instant },
     /// It was.
     Ended,
 }
@@ -181,7 +184,7 @@ impl Desk {
                 }
                 be_patient(engine, *ends, &attributes, greeting);
             }
-            Phase::Open | Phase::Ended => {}
+            Phase::Open | Phase::Parting { .. } | Phase::Ended => {}
         }
         // Work may have been given up by another time.
         self.look_soon(now);
@@ -190,6 +193,18 @@ impl Desk {
     /// Ends whatever a queue pair has of connections.
     pub(crate) fn close(&self, engine: &mut Engine, now: Instant, number: u32) {
         self.book().abandon(engine, now, number);
+    }
+
+    /// Every queue pair, with whom it looks for or talks to, and by which connections.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(&QueuePair, Option<Place>, Option<Ends>)) {
+        for entry in self.book().entries.values() {
+            let (peer, ends) = match &entry.phase {
+                Phase::Seeking(search) => (Some(search.wanted.expected.peer), None),
+                Phase::Connected { ends, wanted, .. } => (Some(wanted.expected.peer), Some(*ends)),
+                Phase::Open | Phase::Parting { .. } | Phase::Ended => (None, None),
+            };
+            visit(entry.source.queue_pair(), peer, ends);
+        }
     }
 
     /// Has all looked at in this turn, or the next.
@@ -456,15 +471,22 @@ impl Desk {
                     format_args!("the connection of queue pair {number:#x} is over: {reason}");
                 self.log.note(LogLevel::Info, what);
                 let others = [ends.sends, ends.receives];
-                entry.phase = Phase::Ended;
+                let ending = ending_of(reason);
+                let is_parting = ending == Ending::ByPeer;
+                let until = now.after_ns(parting_ns(&source.queue_pair().attributes()));
+                entry.phase = if is_parting { Phase::Parting { until } } else { Phase::Ended };
                 for other in others.into_iter().filter(|other| *other != handle) {
                     book.connections.remove(&other);
                     let _gone = engine.close(now, other, &[]);
                 }
-                source.clear_ends(true);
-                Then::Tell(source, ending_of(reason))
+                source.clear_ends(!is_parting);
+                if is_parting {
+                    self.look_at(until);
+                    return Then::Nothing;
+                }
+                Then::Tell(source, ending)
             }
-            Phase::Open | Phase::Ended => Then::Nothing,
+            Phase::Open | Phase::Parting { .. } | Phase::Ended => Then::Nothing,
         }
     }
 
@@ -477,8 +499,8 @@ impl Desk {
         }
         let numbers: Vec<u32> = {
             let book = self.book();
-            let seeking = book.entries.iter().filter(|(_, entry)| entry.is_seeking());
-            seeking.map(|(number, _)| *number).collect()
+            let waiting = book.entries.iter().filter(|(_, entry)| entry.is_waiting());
+            waiting.map(|(number, _)| *number).collect()
         };
         for number in numbers {
             let then = {
@@ -493,10 +515,20 @@ impl Desk {
     }
 
     //= protocol.md: verbs.7
-    /// Ends the search for a peer to whom work was to go, if that has lasted for too long.
+    /// Ends the search for a peer to whom work was to go, if that has lasted for too long; tells of a peer that has
+    /// closed its connection, if it is time.
     fn give_up(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
+        if let Phase::Parting { until } = entry.phase {
+            if until > now {
+                self.look_at(until);
+                return Then::Nothing;
+            }
+            entry.phase = Phase::Ended;
+            source.clear_ends(true);
+            return Then::Tell(source, Ending::ByPeer);
+        }
         let (Phase::Seeking(search), Some(since)) = (&entry.phase, source.waits_since()) else {
             return Then::Nothing;
         };
@@ -553,7 +585,7 @@ impl Book {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         entry.source.clear_ends(false);
         let handles: Vec<ConnectionHandle> = match &entry.phase {
-            Phase::Open | Phase::Ended => Vec::new(),
+            Phase::Open | Phase::Parting { .. } | Phase::Ended => Vec::new(),
             Phase::Seeking(Search { asked, accepted, .. }) => {
                 [asked, accepted].into_iter().flatten().map(|side| side.handle).collect()
             }
@@ -586,8 +618,9 @@ impl Book {
 }
 
 impl Entry {
-    const fn is_seeking(&self) -> bool {
-        matches!(self.phase, Phase::Seeking(_))
+    /// Whether something is to be done for it at some time.
+    const fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Seeking(_) | Phase::Parting { .. })
     }
 }
 
@@ -679,12 +712,17 @@ fn pause_ns(tries: u32) -> u64 {
 }
 
 /// What the runtime calls.
-pub(crate) struct DeskHooks(pub(crate) Arc<Desk>, pub(crate) Arc<Clerk>);
+pub(crate) struct DeskHooks {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) clerk: Arc<Clerk>,
+    /// None if there is no name for its socket.
+    pub(crate) statistics: Option<Arc<Statistics>>,
+}
 
 impl Hooks for DeskHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
-        let desk = &self.0;
-        if self.1.on_event(engine, now, &event) {
+        let desk = &self.desk;
+        if self.clerk.on_event(engine, now, &event) {
             return;
         }
         let then = match event {
@@ -702,25 +740,40 @@ impl Hooks for DeskHooks {
         desk.finish(engine, memory, now, then);
     }
 
+    fn on_descriptor(
+        &self,
+        engine: &mut Engine,
+        _memory: &MemoryAccess<'_>,
+        _now: Instant,
+        key: u64,
+        _ready: Readiness,
+    ) {
+        if key == statistics::KEY
+            && let Some(statistics) = &self.statistics
+        {
+            statistics.answer(|| statistics.report(&self.desk, engine));
+        }
+    }
+
     fn due(&self) -> Instant {
-        Instant(self.0.due_ns.load(Ordering::Relaxed)).min(self.1.due())
+        Instant(self.desk.due_ns.load(Ordering::Relaxed)).min(self.clerk.due())
     }
 
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
-        if Instant(self.0.due_ns.load(Ordering::Relaxed)) <= now {
-            self.0.look(engine, memory, now);
+        if Instant(self.desk.due_ns.load(Ordering::Relaxed)) <= now {
+            self.desk.look(engine, memory, now);
         }
-        self.1.on_due(engine, now);
+        self.clerk.on_due(engine, now);
     }
 
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
         for queue in queues {
-            self.0.registry.on_below_limit(queue);
+            self.desk.registry.on_below_limit(queue);
         }
     }
 
     fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
-        self.0.registry.on_completions(queues);
+        self.desk.registry.on_completions(queues);
     }
 }
 

@@ -25,6 +25,7 @@ use super::manager::{self, Clerk};
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::port::PortWatch;
+use super::statistics::Statistics;
 use super::ways::Ways;
 use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
@@ -74,12 +75,13 @@ impl Instance {
         for spec in &places.others {
             all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
         }
-        // Frames are not lost in memory, so faults are for links beside it; by default there is no way around them.
-        let shares_memory =
-            places.shares_memory && (!settings.links.is_empty() || !settings.faults.is_any());
+        // Frames are not lost in memory, and have no headers there that a capture could show: faults and captures are of
+        // links beside it. By default there is no way around them.
+        let is_plain = !settings.faults.is_any() && settings.pcap.is_none();
+        let shares_memory = places.shares_memory && (!settings.links.is_empty() || is_plain);
         if shares_memory {
             match ShmLink::open() {
-                Ok(link) => all.push(wrapping.capture(Box::new(link))?),
+                Ok(link) => all.push(Box::new(link)),
                 Err(error) if !settings.links.is_empty() => return Err(failed(error)),
                 // A host that has none of it does with what else there is.
                 Err(_) => {}
@@ -94,9 +96,17 @@ impl Instance {
             format_args!("{}: slot {slot:#05x} at {ips:?}, {} links", settings.device, all.len()),
         );
         let desk = Arc::new(Desk::new(registry, log));
+        let statistics = Statistics::listen(settings, &places, registry);
         let clerk = Clerk::new();
-        let hooks = Box::new(DeskHooks(Arc::clone(&desk), Arc::clone(&clerk)));
-        let runtime = Runtime::start(config()?, all, hooks).map_err(failed)?;
+        let hooks = DeskHooks {
+            desk: Arc::clone(&desk),
+            clerk: Arc::clone(&clerk),
+            statistics: statistics.clone(),
+        };
+        let runtime = Runtime::start(config()?, all, Box::new(hooks)).map_err(failed)?;
+        if let Some(statistics) = statistics {
+            statistics.watch(&runtime);
+        }
         let listen = |engine: &mut Engine, _: &MemoryAccess<'_>, _: Instant| {
             engine.listen(SERVICE);
             engine.listen(manager::SERVICE);

@@ -19,6 +19,13 @@ pub(crate) fn search_ns(
     attempts_ns(kind, attributes).max(if is_refused { REFUSED_NS_MIN } else { SEARCH_NS_MIN })
 }
 
+/// How long work is not missed whose peer has closed the connection, in nanoseconds. An adapter would repeat it for
+/// that long, and programs have ended by then: the last messages of many queue pairs are under way when the first of
+/// two peers has all it waits for.
+pub(crate) fn parting_ns(attributes: &QueuePairAttributes) -> u64 {
+    attempts_ns(QueuePairType::Reliable, attributes).clamp(PARTING_NS_MIN, PARTING_NS_MAX)
+}
+
 /// All attempts together. Programs say nothing of those of an unreliable connection.
 fn attempts_ns(kind: QueuePairType, attributes: &QueuePairAttributes) -> u64 {
     if kind == QueuePairType::Unreliable {
@@ -70,6 +77,12 @@ const SEARCH_NS_MIN: u64 = 15_000_000_000;
 /// The same where somebody does, as a program that has not yet made its queue pair.
 const REFUSED_NS_MIN: u64 = 1_000_000_000;
 
+/// Shortest time until work is missed whose peer has gone in order: a process that waits for a processor.
+const PARTING_NS_MIN: u64 = 200_000_000;
+
+/// Longest: a program learns within two seconds that its peer has gone.
+const PARTING_NS_MAX: u64 = 1_000_000_000;
+
 /// Longest: whoever asks for more, up to 19 hours, wants to see whether it works at all.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
 
@@ -112,6 +125,15 @@ mod tests {
             assert_eq!(search_ns(RELIABLE, &attributes(1, 1), refused), least);
             assert_eq!(search_ns(RELIABLE, &attributes(31, 1), refused), SILENCE_NS_MAX);
         }
+    }
+
+    #[test]
+    fn work_that_a_peer_leaves_behind_is_missed_after_all_attempts_within_bounds() {
+        let attributes =
+            |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
+        assert_eq!(parting_ns(&attributes(14, 7)), 8 * (4096 << 14));
+        assert_eq!(parting_ns(&attributes(1, 0)), PARTING_NS_MIN);
+        assert_eq!(parting_ns(&attributes(0, 0)), PARTING_NS_MAX);
     }
 
     #[test]

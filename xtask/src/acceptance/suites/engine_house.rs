@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "tests of pinned seeds that fail",
         bound: Bound::AtMost(0.0, "tests"),
         bound_quick: None,
-        probe: Probe::Tests { package: "fabric", part: "that_found_bugs_pass", in_quick: true },
+        probe: Probe::Tests { package: "fabric", chosen: "that_found_bugs_pass", in_quick: true },
     },
 ];
 

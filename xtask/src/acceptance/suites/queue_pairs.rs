@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "planted bugs not found within 2000 seeds",
         bound: Bound::AtMost(0.0, "bugs"),
         bound_quick: None,
-        probe: Probe::Tests { package: "fabric", part: "torture::planted", in_quick: false },
+        probe: Probe::Tests { package: "fabric", chosen: "torture::planted", in_quick: false },
     },
     printed(
         "bad key at operation k of 100 in flight, two links, 5 % loss: k-1 succeed, one remote access error, rest flushed",

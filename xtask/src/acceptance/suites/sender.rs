@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "planted bugs not found within 2000 seeds",
         bound: Bound::AtMost(0.0, "bugs"),
         bound_quick: None,
-        probe: Probe::Tests { package: "fabric", part: "planted", in_quick: false },
+        probe: Probe::Tests { package: "fabric", chosen: "planted", in_quick: false },
     },
     Row {
         name: "ping-pong 8 B, polled, against another commit (--against)",

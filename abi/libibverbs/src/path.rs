@@ -1,0 +1,49 @@
+//! What stands at a path, for the library that shows programs the files of devices (`libethernot_paths.so`).
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr;
+
+use verbs::sysfs::{self, Entry, Found};
+
+use crate::device::files;
+use crate::failure::{invalid, silent};
+
+/// What stands at an absolute path: 0 for a folder, 1 for a file, 2 for a character device, -1 for nothing, -2 if the path
+/// belongs to the host. The text of a file, or the names in a folder each with a line's end, is written to `text` as far
+/// as there is room for it, and how long it is to `length`.
+///
+/// # Safety
+/// `path` ends with a zero; `text` has room for `size` bytes; `length` may be written.
+#[unsafe(export_name = "ethernot_path")]
+pub(crate) unsafe extern "C" fn path(
+    path: *const c_char,
+    text: *mut c_char,
+    size: usize,
+    length: *mut usize,
+) -> c_int {
+    // Without devices, as with wrong settings, the host's own files are as good as any.
+    silent("ethernot_path", OF_THE_HOST, || {
+        if path.is_null() || text.is_null() || length.is_null() {
+            return invalid("no path, or no room for what stands there");
+        }
+        // SAFETY: as the caller says.
+        let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
+        if sysfs::normalized(&path).is_none() {
+            return Ok(OF_THE_HOST);
+        }
+        let (kind, found) = match sysfs::find(&files()?, &path) {
+            None => (-1, String::new()),
+            Some(Found::Folder(names)) => (0, names.into_iter().map(|name| name + "\n").collect()),
+            Some(Found::Entry(Entry::File(text))) => (1, text),
+            Some(Found::Entry(Entry::Node)) => (2, String::new()),
+        };
+        // SAFETY: as the caller says.
+        unsafe {
+            ptr::copy_nonoverlapping(found.as_ptr().cast(), text, found.len().min(size));
+            length.write(found.len());
+        }
+        Ok(kind)
+    })
+}
+
+const OF_THE_HOST: c_int = -2;

@@ -1,0 +1,111 @@
+//! Opening.
+
+use std::ptr;
+
+use libc::{FILE, c_char, c_int, mode_t};
+
+use crate::next::interpose;
+use crate::standing::{Standing, Text, fail, look};
+
+// A variable argument list is passed in the registers of ordinary arguments on the architectures there are: `mode` is whatever
+// the register holds if the caller gave none, and then nobody reads it.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("say how a third argument after `...` is passed on this architecture");
+
+interpose! {
+    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+        else -1, at path, by opened(path, flags);
+    open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+        else -1, at path, by opened(path, flags);
+    openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+        else -1, at path, by opened(path, flags);
+    openat64(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
+        else -1, at path, by opened(path, flags);
+    __open_2(path: *const c_char, flags: c_int) -> c_int,
+        else -1, at path, by opened(path, flags);
+    __open64_2(path: *const c_char, flags: c_int) -> c_int,
+        else -1, at path, by opened(path, flags);
+    __openat_2(folder: c_int, path: *const c_char, flags: c_int) -> c_int,
+        else -1, at path, by opened(path, flags);
+    __openat64_2(folder: c_int, path: *const c_char, flags: c_int) -> c_int,
+        else -1, at path, by opened(path, flags);
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE,
+        else ptr::null_mut(), at path, by stream(path, mode);
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE,
+        else ptr::null_mut(), at path, by stream(path, mode);
+}
+
+/// A descriptor for what stands at one of our paths.
+///
+/// # Safety
+/// `path` ends with a zero.
+#[cold]
+unsafe fn opened(path: *const c_char, flags: c_int) -> Option<c_int> {
+    let mut text = Text::new();
+    // SAFETY: the caller's.
+    let standing = unsafe { look(path, &mut text) };
+    let is_exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
+    Some(match standing {
+        Standing::Elsewhere => return None,
+        Standing::Nothing if flags & libc::O_CREAT != 0 => fail(libc::EACCES, -1),
+        Standing::Nothing => fail(libc::ENOENT, -1),
+        _ if is_exclusive => fail(libc::EEXIST, -1),
+        // There is no descriptor for a folder that is nowhere: who reads it calls `opendir`.
+        Standing::Folder => fail(libc::EACCES, -1),
+        _ if flags & libc::O_DIRECTORY != 0 => fail(libc::ENOTDIR, -1),
+        Standing::File if flags & libc::O_ACCMODE != libc::O_RDONLY => fail(libc::EACCES, -1),
+        Standing::File => file(text.bytes(), flags),
+        Standing::Device => {
+            // SAFETY: the path ends with a zero.
+            unsafe { libc::open(c"/dev/null".as_ptr(), flags & !libc::O_CREAT) }
+        }
+    })
+}
+
+/// A stream on what stands at one of our paths.
+///
+/// # Safety
+/// `path` and `mode` end with a zero.
+#[cold]
+unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
+    let has = |wanted: c_int| {
+        // SAFETY: the caller's.
+        !unsafe { libc::strchr(mode, wanted) }.is_null()
+    };
+    let access = match (has(c_int::from(b'+')), has(c_int::from(b'r'))) {
+        (true, _) => libc::O_RDWR,
+        (false, true) => libc::O_RDONLY,
+        (false, false) => libc::O_WRONLY,
+    };
+    let close = if has(c_int::from(b'e')) { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: the caller's.
+    let descriptor = unsafe { opened(path, access | close) }?;
+    if descriptor < 0 {
+        return Some(ptr::null_mut());
+    }
+    // SAFETY: the caller's; the descriptor is nobody else's.
+    let stream = unsafe { libc::fdopen(descriptor, mode) };
+    if stream.is_null() {
+        // SAFETY: it is still nobody else's.
+        unsafe { libc::close(descriptor) };
+    }
+    Some(stream)
+}
+
+/// A file in memory with this text, at its beginning.
+fn file(text: &[u8], flags: c_int) -> c_int {
+    let close = if flags & libc::O_CLOEXEC == 0 { 0 } else { libc::MFD_CLOEXEC };
+    // SAFETY: the name ends with a zero.
+    let descriptor = unsafe { libc::memfd_create(c"ethernot-path".as_ptr(), close) };
+    if descriptor < 0 {
+        return descriptor;
+    }
+    // SAFETY: the bytes are read during the call.
+    let written = unsafe { libc::pwrite(descriptor, text.as_ptr().cast(), text.len(), 0) };
+    if usize::try_from(written) == Ok(text.len()) {
+        return descriptor;
+    }
+    // SAFETY: the descriptor is nobody else's.
+    unsafe { libc::close(descriptor) };
+    fail(libc::EIO, -1)
+}

@@ -1,0 +1,264 @@
+//! Reading folders.
+
+use std::mem::{offset_of, zeroed};
+use std::ptr;
+
+use libc::{DIR, c_char, c_int, c_long, dirent};
+
+use crate::next::{call_next, interpose};
+use crate::standing::{Standing, Text, fail, look};
+
+/// A folder of ours that is being read; programs have its address as `DIR *`.
+///
+/// A folder of the C library begins with its descriptor and a lock, which never look like the mark: so nobody keeps a
+/// list of folders, for which there would have to be a lock that a forked child might find taken.
+#[repr(C)]
+struct Folder {
+    mark: usize,
+    text: Text,
+    /// The next name is the one that begins here.
+    at: usize,
+    /// What was told last.
+    entry: dirent,
+}
+
+/// Its address is the mark.
+static MARK: u64 = 0;
+
+fn mark() -> usize {
+    (&raw const MARK).addr()
+}
+
+type Filter = Option<unsafe extern "C" fn(*const dirent) -> c_int>;
+type Compare = Option<unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int>;
+
+interpose! {
+    opendir(path: *const c_char) -> *mut DIR,
+        else ptr::null_mut(), at path, by opened(path);
+    scandir(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int,
+        else -1, at path, by scanned(path, list, filter, compare);
+    scandir64(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int,
+        else -1, at path, by scanned(path, list, filter, compare);
+}
+
+/// Defines functions of a folder: if it is ours, the result is that of `by`; else that of the C library.
+macro_rules! of_folder {
+    ($($symbol:ident ($folder:ident: *mut DIR $(, $argument:ident: $kind:ty)*) -> $result:ty,
+        else $failed:expr, by $answer:expr;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $symbol($folder: *mut DIR $(, $argument: $kind)*) -> $result {
+                // SAFETY: the caller has the folder from `opendir` and has not closed it.
+                if unsafe { is_ours($folder) } {
+                    let $folder = $folder.cast::<Folder>();
+                    // SAFETY: it is ours and not closed; the other arguments are as the function demands.
+                    return unsafe { $answer };
+                }
+                call_next!($symbol($folder: *mut DIR $(, $argument: $kind)*) -> $result, else $failed)
+            }
+        )*
+    };
+}
+
+of_folder! {
+    readdir(folder: *mut DIR) -> *mut dirent,
+        else ptr::null_mut(), by next_entry(folder);
+    readdir64(folder: *mut DIR) -> *mut dirent,
+        else ptr::null_mut(), by next_entry(folder);
+    readdir_r(folder: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int,
+        else libc::ENOSYS, by copy_entry(folder, entry, result);
+    readdir64_r(folder: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int,
+        else libc::ENOSYS, by copy_entry(folder, entry, result);
+    closedir(folder: *mut DIR) -> c_int,
+        else -1, by close(folder);
+    rewinddir(folder: *mut DIR) -> (),
+        else (), by (*folder).at = 0;
+    telldir(folder: *mut DIR) -> c_long,
+        else -1, by (*folder).at.cast_signed() as c_long;
+    seekdir(folder: *mut DIR, place: c_long) -> (),
+        else (), by (*folder).at = place.cast_unsigned() as usize;
+    dirfd(folder: *mut DIR) -> c_int,
+        else -1, by no_descriptor(folder);
+}
+
+/// Whether the folder is one of ours.
+///
+/// # Safety
+/// It is null, or was opened and is not closed.
+unsafe fn is_ours(folder: *mut DIR) -> bool {
+    // SAFETY: the caller's: what the C library makes is longer than that, too.
+    !folder.is_null() && unsafe { folder.cast::<usize>().read() } == mark()
+}
+
+/// Opens what stands at one of our paths.
+///
+/// # Safety
+/// `path` ends with a zero.
+#[cold]
+unsafe fn opened(path: *const c_char) -> Option<*mut DIR> {
+    // SAFETY: it is made of numbers.
+    let entry = unsafe { zeroed() };
+    let mut folder = Box::new(Folder { mark: mark(), text: Text::new(), at: 0, entry });
+    // SAFETY: the caller's.
+    match unsafe { look(path, &mut folder.text) } {
+        Standing::Elsewhere => None,
+        Standing::Nothing => Some(fail(libc::ENOENT, ptr::null_mut())),
+        Standing::File | Standing::Device => Some(fail(libc::ENOTDIR, ptr::null_mut())),
+        Standing::Folder => Some(Box::into_raw(folder).cast()),
+    }
+}
+
+/// # Safety
+/// The folder is ours and not closed.
+unsafe fn close(folder: *mut Folder) -> c_int {
+    // SAFETY: the caller's: `opened` made it, and it is not used again.
+    drop(unsafe { Box::from_raw(folder) });
+    0
+}
+
+/// The next entry; null at the end.
+///
+/// # Safety
+/// The folder is ours and not closed.
+unsafe fn next_entry(folder: *mut Folder) -> *mut dirent {
+    // SAFETY: the caller's.
+    let folder = unsafe { &mut *folder };
+    if folder.step() { &raw mut folder.entry } else { ptr::null_mut() }
+}
+
+/// The same, into the caller's memory.
+///
+/// # Safety
+/// The folder is ours and not closed; `entry` and `result` may be written.
+unsafe fn copy_entry(folder: *mut Folder, entry: *mut dirent, result: *mut *mut dirent) -> c_int {
+    // SAFETY: the caller's.
+    let found = unsafe { next_entry(folder) };
+    if found.is_null() {
+        // SAFETY: the caller's.
+        unsafe { result.write(found) };
+    } else {
+        // SAFETY: the caller's; they do not overlap.
+        unsafe {
+            ptr::copy_nonoverlapping(found, entry, 1);
+            result.write(entry);
+        }
+    }
+    0
+}
+
+/// A folder that is nowhere has no descriptor, as POSIX allows.
+///
+/// # Safety
+/// Any folder will do.
+unsafe fn no_descriptor(_folder: *mut Folder) -> c_int {
+    fail(libc::ENOTSUP, -1)
+}
+
+impl Folder {
+    /// Goes on to the next name; false at the end.
+    fn step(&mut self) -> bool {
+        let rest = self.text.bytes().get(self.at..).unwrap_or(&[]);
+        let Some(name) = rest.split(|&byte| byte == b'\n').next().filter(|name| !name.is_empty())
+        else {
+            return false;
+        };
+        self.at += name.len() + 1;
+        self.entry.d_ino = self.at as u64;
+        self.entry.d_off = self.at.cast_signed() as i64;
+        self.entry.d_reclen = size_of::<dirent>() as u16;
+        self.entry.d_type = libc::DT_UNKNOWN;
+        let room = self.entry.d_name.len() - 1;
+        self.entry.d_name.fill(0);
+        for (into, &byte) in self.entry.d_name.iter_mut().take(room).zip(name) {
+            *into = c_char::from_ne_bytes([byte]);
+        }
+        true
+    }
+}
+
+/// All entries of one of our folders that the filter takes, in the order that is asked for.
+///
+/// # Safety
+/// As `scandir` demands.
+#[cold]
+unsafe fn scanned(
+    path: *const c_char,
+    list: *mut *mut *mut dirent,
+    filter: Filter,
+    compare: Compare,
+) -> Option<c_int> {
+    // SAFETY: the caller's.
+    let opened = unsafe { opened(path) }?;
+    if opened.is_null() {
+        return Some(-1);
+    }
+    // SAFETY: it is one of ours, and nobody else's.
+    let mut folder = unsafe { Box::from_raw(opened.cast::<Folder>()) };
+    let room = folder.text.bytes().split(|&byte| byte == b'\n').count();
+    // SAFETY: any size may be asked for; not 0, for which there might be none.
+    let entries =
+        unsafe { libc::calloc(room.max(1), size_of::<*mut dirent>()) }.cast::<*mut dirent>();
+    if entries.is_null() {
+        return Some(-1);
+    }
+    let mut count = 0;
+    while count < room && folder.step() {
+        // SAFETY: the filter takes an entry.
+        if filter.is_some_and(|filter| unsafe { filter(&raw const folder.entry) } == 0) {
+            continue;
+        }
+        // SAFETY: any size may be asked for.
+        let entry = unsafe { libc::malloc(size_of::<dirent>()) }.cast::<dirent>();
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: there is room for it, and in the list for as many as there are names.
+        unsafe {
+            ptr::copy_nonoverlapping(&raw const folder.entry, entry, 1);
+            entries.add(count).write(entry);
+        }
+        count += 1;
+    }
+    if let Some(compare) = compare {
+        // SAFETY: as many entries are there; what compares them takes addresses of them, whatever it calls them.
+        unsafe {
+            libc::qsort(entries.cast(), count, size_of::<*mut dirent>(), Some(untyped(compare)));
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { list.write(entries) };
+    Some(c_int::try_from(count).unwrap_or(c_int::MAX))
+}
+
+type Untyped = unsafe extern "C" fn(*const libc::c_void, *const libc::c_void) -> c_int;
+
+fn untyped(
+    compare: unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int,
+) -> Untyped {
+    // SAFETY: pointers are passed alike whatever they point to.
+    unsafe { std::mem::transmute(compare) }
+}
+
+const _: () = assert!(offset_of!(Folder, mark) == 0, "a folder is known by what it begins with");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_one_after_the_other_and_then_no_more() {
+        // SAFETY: it is made of numbers.
+        let entry = unsafe { zeroed() };
+        let text = Text::of(b"edge0\nuverbs0\n");
+        let mut folder = Folder { mark: mark(), text, at: 0, entry };
+        let mut names = Vec::new();
+        while folder.step() {
+            let name = folder.entry.d_name.iter().take_while(|&&byte| byte != 0);
+            names.push(name.map(|&byte| byte as u8 as char).collect::<String>());
+        }
+        assert_eq!(names, ["edge0", "uverbs0"]);
+        assert!(!folder.step());
+        folder.at = usize::MAX;
+        assert!(!folder.step(), "a place that never was");
+    }
+}

@@ -1,0 +1,156 @@
+//! What stands at a path.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{c_char, c_int, c_void, size_t};
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Standing {
+    /// The path is none of ours: the C library knows.
+    Elsewhere,
+    /// Nothing.
+    Nothing,
+    /// A folder; the text is the names in it, each with a line's end.
+    Folder,
+    /// A file with this text.
+    File,
+    /// A character device.
+    Device,
+}
+
+/// Room for the text of a file or the names in a folder. A table of GIDs has at most some hundred.
+pub(crate) struct Text {
+    bytes: [u8; TEXT_BYTES_MAX],
+    length: usize,
+}
+
+impl Text {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; TEXT_BYTES_MAX], length: 0 }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(text: &[u8]) -> Self {
+        let mut made = Self::new();
+        made.bytes[..text.len()].copy_from_slice(text);
+        made.length = text.len();
+        made
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or(&self.bytes)
+    }
+}
+
+/// What stands at a path that [may be ours](may_be_ours), and its text.
+///
+/// # Safety
+/// `path` ends with a zero.
+pub(crate) unsafe fn look(path: *const c_char, text: &mut Text) -> Standing {
+    let Some(ask) = library() else { return Standing::Elsewhere };
+    let mut length = 0;
+    // The question leaves no trace in `errno`.
+    let errno = errno();
+    // SAFETY: the path ends with a zero, `text` has room for that many bytes.
+    let answer =
+        unsafe { ask(path, text.bytes.as_mut_ptr().cast(), text.bytes.len(), &raw mut length) };
+    set_errno(errno);
+    text.length = length.min(text.bytes.len());
+    match answer {
+        0 => Standing::Folder,
+        1 => Standing::File,
+        2 => Standing::Device,
+        -1 => Standing::Nothing,
+        _ => Standing::Elsewhere,
+    }
+}
+
+/// Whether the path begins as ours do.
+///
+/// # Safety
+/// `path` is null or ends with a zero.
+#[inline]
+pub(crate) unsafe fn may_be_ours(path: *const c_char) -> bool {
+    if path.is_null() {
+        return false;
+    }
+    let begins_with = |root: &[u8]| {
+        root.iter().enumerate().all(|(at, &byte)| {
+            // SAFETY: all bytes before this one were those of the root, which are not zero: the path has not ended.
+            let there = unsafe { *path.add(at) };
+            there as u8 == byte
+        })
+    };
+    begins_with(b"/sys/class/infiniband") || begins_with(b"/dev/infiniband")
+}
+
+/// The function of `libibverbs.so.1` that knows the files of its devices: 0 for a folder, 1 for a file, 2 for a character
+/// device, -1 for nothing, -2 for a path that is not of an RDMA device.
+fn library() -> Option<Ask> {
+    let known = LIBRARY.load(Ordering::Acquire);
+    let found = if known.is_null() {
+        // SAFETY: the name ends with a zero.
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, ASK.as_ptr()) }
+    } else {
+        known
+    };
+    if found.is_null() {
+        return None;
+    }
+    LIBRARY.store(found, Ordering::Release);
+    // SAFETY: the function with this name has this type.
+    Some(unsafe { std::mem::transmute::<*mut c_void, Ask>(found) })
+}
+
+pub(crate) type Ask =
+    unsafe extern "C" fn(*const c_char, *mut c_char, size_t, *mut size_t) -> c_int;
+
+static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+const ASK: &CStr = c"ethernot_path";
+
+/// Has this function asked, in place of one of `libibverbs.so.1`.
+#[cfg(test)]
+pub(crate) fn answer_by(function: Ask) {
+    LIBRARY.store(function as *mut c_void, Ordering::Release);
+}
+
+/// Sets `errno` and returns `value`.
+pub(crate) fn fail<T>(number: c_int, value: T) -> T {
+    set_errno(number);
+    value
+}
+
+fn errno() -> c_int {
+    // SAFETY: the address is that of this thread's `errno`.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(number: c_int) {
+    // SAFETY: the address is that of this thread's `errno`.
+    unsafe { *libc::__errno_location() = number };
+}
+
+const TEXT_BYTES_MAX: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_rdma_devices_are_asked_for() {
+        // SAFETY: they end with a zero.
+        let is_ours = |path: &CStr| unsafe { may_be_ours(path.as_ptr()) };
+        for path in [c"/sys/class/infiniband", c"/sys/class/infiniband_mad/x", c"/dev/infiniband/"]
+        {
+            assert!(is_ours(path), "{path:?}");
+        }
+        for path in [c"", c"/", c"/sys/class/infinib", c"/dev/null", c"/dev/infinibanD/uverbs0"] {
+            assert!(!is_ours(path), "{path:?}");
+        }
+        // SAFETY: null is allowed.
+        assert!(!unsafe { may_be_ours(std::ptr::null()) });
+    }
+}

@@ -1,0 +1,159 @@
+//! What a program sees: the functions of the C library, which in this program are ours.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::ptr;
+
+use libc::{c_char, c_int, size_t};
+
+use crate::standing::answer_by;
+
+const GUID: &str = "/sys/class/infiniband/edge0/node_guid";
+const NODE: &str = "/dev/infiniband/uverbs0";
+
+/// Stands for the library: a device with one file.
+unsafe extern "C" fn device(
+    path: *const c_char,
+    text: *mut c_char,
+    size: size_t,
+    length: *mut size_t,
+) -> c_int {
+    // SAFETY: it ends with a zero.
+    let path = unsafe { CStr::from_ptr(path) }.to_str().unwrap_or_default();
+    let (answer, told) = match path.trim_end_matches('/') {
+        "/sys/class/infiniband" => (0, "edge0\nedge1\n"),
+        "/sys/class/infiniband/edge0" => (0, "node_guid\n"),
+        GUID => (1, "0123:4567:89ab:cdef\n"),
+        NODE => (2, ""),
+        "/sys/class/infiniband_of_others" => (-2, ""),
+        _ => (-1, ""),
+    };
+    assert!(told.len() <= size);
+    // SAFETY: there is room for it.
+    unsafe {
+        ptr::copy_nonoverlapping(told.as_ptr().cast(), text, told.len());
+        length.write(told.len());
+    }
+    // What the library does in between may fail.
+    crate::standing::fail(libc::EIO, answer)
+}
+
+#[test]
+fn a_file_is_read_and_not_written() {
+    answer_by(device);
+    assert_eq!(fs::read_to_string(GUID).expect("it is there"), "0123:4567:89ab:cdef\n");
+    assert_eq!(fs::metadata(GUID).expect("it is there").len(), 20);
+    for failed in [fs::write(GUID, "x"), fs::OpenOptions::new().append(true).open(GUID).map(drop)] {
+        assert_eq!(failed.expect_err("nobody writes it").kind(), ErrorKind::PermissionDenied);
+    }
+    let absent = fs::read("/sys/class/infiniband/edge0/absent");
+    assert_eq!(absent.expect_err("it is not there").kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_stream_is_read_like_a_descriptor() {
+    answer_by(device);
+    let path = CString::new(GUID).expect("no zero in it");
+    let mut line = [0; 64];
+    // SAFETY: names end with zeros, the line has room for what is said, and the stream is closed once.
+    let text = unsafe {
+        let stream = libc::fopen(path.as_ptr(), c"r".as_ptr());
+        assert!(!stream.is_null());
+        assert!(!libc::fgets(line.as_mut_ptr(), 64, stream).is_null());
+        libc::fclose(stream);
+        assert!(libc::fopen(path.as_ptr(), c"w".as_ptr()).is_null());
+        CStr::from_ptr(line.as_ptr())
+    };
+    assert_eq!(text, c"0123:4567:89ab:cdef\n");
+}
+
+#[test]
+fn a_device_is_a_character_device_that_is_opened_to_read_and_write() {
+    answer_by(device);
+    assert!(fs::metadata(NODE).expect("it is there").file_type().is_char_device());
+    let mut opened =
+        fs::OpenOptions::new().read(true).write(true).open(NODE).expect("it is opened");
+    assert!(opened.metadata().expect("it is open").file_type().is_char_device());
+    assert_eq!(opened.read(&mut [0; 8]).expect("nothing is in it"), 0);
+    let path = CString::new(NODE).expect("no zero in it");
+    // SAFETY: it ends with a zero.
+    let access = |mode| unsafe { libc::access(path.as_ptr(), mode) };
+    assert_eq!(
+        [access(libc::R_OK | libc::W_OK), access(libc::F_OK), access(libc::X_OK)],
+        [0, 0, -1]
+    );
+}
+
+#[test]
+fn folders_are_listed() {
+    answer_by(device);
+    let names: Vec<_> = fs::read_dir("/sys/class/infiniband/")
+        .expect("it is there")
+        .map(|entry| entry.expect("it is read").file_name())
+        .collect();
+    assert_eq!(names, ["edge0", "edge1"]);
+    assert!(Path::new("/sys/class/infiniband/edge0").is_dir());
+    assert_eq!(fs::read_dir(GUID).expect_err("it is a file").kind(), ErrorKind::NotADirectory);
+    assert_eq!(
+        fs::canonicalize("/sys/class/infiniband/edge0/").expect("it is there"),
+        Path::new("/sys/class/infiniband/edge0")
+    );
+}
+
+#[test]
+fn what_has_two_names_is_one_thing_and_others_are_others() {
+    answer_by(device);
+    let number = |path: &str| {
+        let found = fs::metadata(path).expect("it is there");
+        (found.dev(), found.ino())
+    };
+    assert_eq!(number("/sys/class/infiniband"), number("/sys/class/infiniband/"));
+    assert_ne!(number("/sys/class/infiniband"), number("/sys/class/infiniband/edge0"));
+    assert_ne!(number(GUID), number(NODE));
+}
+
+#[test]
+fn a_folder_is_scanned_with_a_filter_and_in_order() {
+    unsafe extern "C" fn is_second(entry: *const libc::dirent) -> c_int {
+        // SAFETY: the name ends with a zero.
+        c_int::from(unsafe { CStr::from_ptr((*entry).d_name.as_ptr()) } == c"edge1")
+    }
+    unsafe extern "C" {
+        fn scandir(
+            path: *const c_char,
+            list: *mut *mut *mut libc::dirent,
+            filter: Option<unsafe extern "C" fn(*const libc::dirent) -> c_int>,
+            compare: Option<unsafe extern "C" fn()>,
+        ) -> c_int;
+    }
+    answer_by(device);
+    for (filter, first, expected) in
+        [(None, c"edge0", 2), (Some(is_second as unsafe extern "C" fn(_) -> _), c"edge1", 1)]
+    {
+        let mut list = ptr::null_mut();
+        // SAFETY: the path ends with a zero; the list is freed once, and not used afterwards.
+        unsafe {
+            let path = c"/sys/class/infiniband";
+            assert_eq!(scandir(path.as_ptr(), &raw mut list, filter, None), expected);
+            assert_eq!(CStr::from_ptr((**list).d_name.as_ptr()), first);
+            for at in 0..expected as usize {
+                libc::free((*list.add(at)).cast());
+            }
+            libc::free(list.cast());
+        }
+    }
+}
+
+#[test]
+fn every_other_path_is_the_hosts() {
+    answer_by(device);
+    assert!(fs::read_to_string("/proc/self/status").is_ok());
+    assert!(fs::read_dir("/proc/self/fd").is_ok_and(|mut entries| entries.next().is_some()));
+    let others = fs::metadata("/sys/class/infiniband_of_others");
+    assert_eq!(others.expect_err("no host has it").kind(), ErrorKind::NotFound);
+    // SAFETY: null is what is tried; the kernel refuses it.
+    assert_eq!(unsafe { libc::access(ptr::null(), libc::F_OK) }, -1);
+}

@@ -1,0 +1,79 @@
+//! `ethernot env`: the variables that `ethernot run` sets, for shells and scripts.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::Failure;
+use crate::surroundings::{DeviceOptions, Variables};
+
+/// Print the variables with which programs see a device, for a shell.
+///
+/// All programs that the shell starts afterwards see the device: a container's start script, a job of a
+/// cluster, a test-suite. For one program there is `ethernot run`, which also says what cannot work.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    eval \"$(ethernot env)\"\n  \
+    eval \"$(ethernot env --links eth0 --log info)\"\n  \
+    ethernot env --json | jq -r .variables.LD_PRELOAD")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    device: DeviceOptions,
+    /// Print JSON instead of commands of a shell
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let Variables(variables) = Variables::of(&arguments.device)?;
+    let mut text = Vec::new();
+    if arguments.json {
+        let variables: Map<String, Value> = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.to_string_lossy().into()))
+            .collect();
+        writeln!(text, "{:#}", json!({ "format": FORMAT, "variables": variables }))?;
+    } else {
+        for (name, value) in &variables {
+            text.extend_from_slice(format!("export {name}=").as_bytes());
+            text.extend_from_slice(&quoted(value));
+            text.push(b'\n');
+        }
+    }
+    Ok(io::stdout().write_all(&text)?)
+}
+
+/// As every POSIX shell takes it: nothing means anything between single quotes but the quote itself.
+fn quoted(value: &OsStr) -> Vec<u8> {
+    let mut quoted = vec![b'\''];
+    for &byte in value.as_bytes() {
+        match byte {
+            b'\'' => quoted.extend_from_slice(b"'\\''"),
+            byte => quoted.push(byte),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
+}
+
+/// Name of the form of the JSON.
+const FORMAT: &str = "ethernot-env-1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_back_what_was_quoted() {
+        for value in ["", "plain", "it's", "$HOME `ls` \"x\" \\ !", "two\nlines", "''"] {
+            let mut script = b"printf %s ".to_vec();
+            script.extend(quoted(OsStr::new(value)));
+            let mut shell = std::process::Command::new("sh");
+            let output = shell.arg("-c").arg(OsStr::from_bytes(&script)).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), value);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Programs of others: where they are, and whether libraries can be put before theirs.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{AccessFlags, access, getegid, geteuid, getuid};
+use object::elf::{self, FileHeader64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::{Endianness, ReadCache};
+use thiserror::Error;
+
+/// Why the libraries cannot be put before those of a program.
+#[derive(Debug, Error)]
+pub(crate) enum ProgramError {
+    #[error("there is no program {}; name its file, or add its folder to PATH", .0.display())]
+    NotFound(PathBuf),
+    #[error("{} is a folder, not a program", .0.display())]
+    Folder(PathBuf),
+    #[error("you may not run {}: its permissions do not allow it", .0.display())]
+    NotPermitted(PathBuf),
+    #[error("read {}: {}", .0.display(), .1)]
+    Unreadable(PathBuf, io::Error),
+    #[error(
+        "{} is neither a program nor a script that says by `#!` what runs it; put what runs it first, as in \
+         `ethernot run -- sh {}`", .0.display(), .0.display()
+    )]
+    NoFormat(PathBuf),
+    #[error("{}, which is to run {}, is not there", .interpreter.display(), .program.display())]
+    NoInterpreter { program: PathBuf, interpreter: PathBuf },
+    #[error("{} is for another kind of processor ({found}) than the libraries ({ours})", .program.display())]
+    OtherArchitecture { program: PathBuf, found: String, ours: &'static str },
+    #[error(
+        "{} is statically linked{}: nothing can be put before what is part of it. Build it with a shared \
+         libibverbs{}. If it only starts other programs, give these the variables: \
+         eval \"$(ethernot env)\"",
+        .program.display(),
+        if *.is_go { ", as Go programs are without cgo" } else { "" },
+        if *.is_go { " (CGO_ENABLED=1)" } else { "" },
+    )]
+    Static { program: PathBuf, is_go: bool },
+    #[error("{} uses no C library: nothing can be put before what is part of it", .0.display())]
+    NoLibrary(PathBuf),
+    #[error(
+        "{} is a program for {}: the libraries are for the GNU C library. Build it for that, or run it in a \
+         container that has it", .program.display(),
+        if *.is_musl { "musl".to_owned() } else { format!("another loader, {}", .loader.display()) }
+    )]
+    OtherLoader { program: PathBuf, loader: PathBuf, is_musl: bool },
+    #[error(
+        "{} {how} when it is started, and then the loader puts nothing before its libraries. Run ethernot itself with \
+         those rights, as in `sudo ethernot run -- …`, or run a copy of the program that has none", .program.display()
+    )]
+    GainsRights { program: PathBuf, how: &'static str },
+    #[error("{}: {} is run by a script that is run by a script, and so on without an end", .0.display(), .0.display())]
+    TooManyScripts(PathBuf),
+}
+
+/// A program that was found and looked at.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    /// What may not be as expected.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Program {
+    /// Finds it as a shell would, and looks whether libraries can be put before its own.
+    pub(crate) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<Self, ProgramError> {
+        let path = find(name, search)?;
+        let mut warnings = Vec::new();
+        look_at(&path, search, SCRIPTS_MAX, &mut warnings)?;
+        Ok(Self { path, warnings })
+    }
+}
+
+/// Where the program is: with a slash in its name there, otherwise in the first folder that has it.
+fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return may_run(&path).map(|()| path);
+    }
+    let folders = search.map_or_else(|| OsString::from(USUAL_PATH), OsStr::to_owned);
+    let mut refusal = ProgramError::NotFound(PathBuf::from(name));
+    if name.is_empty() {
+        return Err(refusal);
+    }
+    for folder in std::env::split_paths(&folders) {
+        // An empty name is the current folder.
+        let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
+        let path = folder.join(name);
+        match may_run(&path) {
+            Ok(()) => return Ok(path),
+            Err(error @ ProgramError::NotPermitted(_)) => refusal = error,
+            Err(_) => {}
+        }
+    }
+    Err(refusal)
+}
+
+fn may_run(path: &Path) -> Result<(), ProgramError> {
+    let found = fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => ProgramError::NotPermitted(path.into()),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            ProgramError::NotFound(path.into())
+        }
+        _ => ProgramError::Unreadable(path.into(), error),
+    })?;
+    if found.is_dir() {
+        return Err(ProgramError::Folder(path.into()));
+    }
+    access(path, AccessFlags::X_OK).map_err(|_| ProgramError::NotPermitted(path.into()))
+}
+
+/// Whether libraries can be put before those of the program, or of what runs it.
+fn look_at(
+    path: &Path,
+    search: Option<&OsStr>,
+    scripts_left: u32,
+    warnings: &mut Vec<String>,
+) -> Result<(), ProgramError> {
+    let unreadable = |error| ProgramError::Unreadable(path.into(), error);
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let path = path.display();
+            warnings.push(format!(
+                "{path} may be run but not read, so nobody knows what kind of program it is"
+            ));
+            return Ok(());
+        }
+        Err(error) => return Err(unreadable(error)),
+    };
+    let mut head = Vec::new();
+    (&mut file).take(HEAD_BYTES).read_to_end(&mut head).map_err(unreadable)?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        return look_at_interpreter(path, line, search, scripts_left, warnings);
+    }
+    if !head.starts_with(&elf::ELFMAG) {
+        return Err(ProgramError::NoFormat(path.into()));
+    }
+    check_rights(path)?;
+    Shape::read(path, file)?.check(path)
+}
+
+/// A script is run by what its first line names; that is what must take the libraries.
+fn look_at_interpreter(
+    script: &Path,
+    line: &[u8],
+    search: Option<&OsStr>,
+    scripts_left: u32,
+    warnings: &mut Vec<String>,
+) -> Result<(), ProgramError> {
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .map(|word| OsString::from_vec(word.to_vec()));
+    let Some(mut interpreter) = words.next() else {
+        return Err(ProgramError::NoFormat(script.into()));
+    };
+    if Path::new(&interpreter).file_name() == Some(OsStr::new("env")) {
+        // `env` may be given settings and options before the name.
+        let is_name = |word: &OsString| {
+            !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'=')
+        };
+        interpreter = words.find(is_name).unwrap_or(interpreter);
+    }
+    let found = find(&interpreter, search).map_err(|_| ProgramError::NoInterpreter {
+        program: script.into(),
+        interpreter: interpreter.clone().into(),
+    })?;
+    let Some(left) = scripts_left.checked_sub(1) else {
+        return Err(ProgramError::TooManyScripts(script.into()));
+    };
+    match look_at(&found, search, left, warnings) {
+        // What it starts may be as it should.
+        Err(ProgramError::Static { program, .. }) => {
+            warnings.push(format!(
+                "{}, which runs {}, is statically linked: only programs that it starts see the device",
+                program.display(),
+                script.display()
+            ));
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// The loader heeds `LD_PRELOAD` only in programs that give no rights.
+fn check_rights(path: &Path) -> Result<(), ProgramError> {
+    let gains = |how| Err(ProgramError::GainsRights { program: path.into(), how });
+    let found = fs::metadata(path).map_err(|error| ProgramError::Unreadable(path.into(), error))?;
+    if statvfs(path).is_ok_and(|system| system.flags().contains(FsFlags::ST_NOSUID)) {
+        return Ok(());
+    }
+    if found.mode() & SET_USER != 0 && found.uid() != geteuid().as_raw() {
+        return gains("becomes another user (set-user-ID)");
+    }
+    if found.mode() & SET_GROUP != 0 && found.gid() != getegid().as_raw() {
+        return gains("joins another group (set-group-ID)");
+    }
+    // To root they give nothing.
+    let has_capabilities =
+        !getuid().is_root() && link::host::has_file_capabilities(path).unwrap_or(false);
+    if has_capabilities { gains("gets capabilities (setcap)") } else { Ok(()) }
+}
+
+/// What matters of an ELF file.
+#[derive(Debug, Default)]
+struct Shape {
+    /// `e_machine`.
+    machine: u16,
+    is_64_bits: bool,
+    loader: Option<PathBuf>,
+    /// Shared libraries it names.
+    libraries: usize,
+    is_go: bool,
+}
+
+impl Shape {
+    fn read(path: &Path, file: File) -> Result<Self, ProgramError> {
+        let data = ReadCache::new(file);
+        let damaged = |error: object::Error| {
+            ProgramError::Unreadable(path.into(), io::Error::new(io::ErrorKind::InvalidData, error))
+        };
+        let Ok(header) = FileHeader64::<Endianness>::parse(&data) else {
+            // Of 32 bits, or nothing that can be started.
+            return Ok(Self::default());
+        };
+        let endian = header.endian().map_err(damaged)?;
+        let mut shape =
+            Self { machine: header.e_machine(endian), is_64_bits: true, ..Self::default() };
+        let segments = header.program_headers(endian, &data).map_err(damaged)?;
+        for segment in segments {
+            if let Some(loader) = segment.interpreter(endian, &data).map_err(damaged)? {
+                shape.loader = Some(OsStr::from_bytes(loader).into());
+            }
+            if let Some(entries) = segment.dynamic(endian, &data).map_err(damaged)? {
+                let needed =
+                    entries.iter().filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED));
+                shape.libraries = needed.count();
+            }
+            if let Some(mut notes) = segment.notes(endian, &data).map_err(damaged)? {
+                while let Ok(Some(note)) = notes.next() {
+                    shape.is_go |= note.name() == b"Go";
+                }
+            }
+        }
+        Ok(shape)
+    }
+
+    /// Whether the loader that the program has will take our libraries.
+    fn check(self, path: &Path) -> Result<(), ProgramError> {
+        let program = PathBuf::from(path);
+        if !self.is_64_bits || self.machine != OUR_MACHINE {
+            let found = if self.is_64_bits { machine_name(self.machine) } else { "32 bits".into() };
+            return Err(ProgramError::OtherArchitecture {
+                program,
+                found,
+                ours: std::env::consts::ARCH,
+            });
+        }
+        let Some(loader) = self.loader else {
+            // The loader itself has none: what it is told to load gets the libraries.
+            let is_loader =
+                program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld"));
+            return if is_loader && self.libraries == 0 && !self.is_go && is_shared_loader(path) {
+                Ok(())
+            } else {
+                Err(ProgramError::Static { program, is_go: self.is_go })
+            };
+        };
+        let is_musl = loader.as_os_str().as_bytes().windows(4).any(|part| part == b"musl");
+        if is_musl || !is_shared_loader(&loader) {
+            return Err(ProgramError::OtherLoader { program, loader, is_musl });
+        }
+        if !loader.exists() {
+            return Err(ProgramError::NoInterpreter { program, interpreter: loader });
+        }
+        if self.libraries == 0 {
+            return Err(ProgramError::NoLibrary(program));
+        }
+        Ok(())
+    }
+}
+
+/// Whether this is the name of the loader of the GNU C library.
+fn is_shared_loader(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    [&b"ld-linux"[..], b"ld.so", b"ld-2."].iter().any(|begin| name.starts_with(begin))
+}
+
+fn machine_name(machine: u16) -> String {
+    match machine {
+        elf::EM_X86_64 => "x86_64".into(),
+        elf::EM_AARCH64 => "aarch64".into(),
+        elf::EM_RISCV => "riscv".into(),
+        elf::EM_PPC64 => "powerpc64".into(),
+        elf::EM_S390 => "s390".into(),
+        other => format!("machine {other} of ELF"),
+    }
+}
+
+const OUR_MACHINE: u16 =
+    if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
+
+/// As the kernel, which gives up after the fifth.
+const SCRIPTS_MAX: u32 = 4;
+
+/// What the kernel reads of a script's first line.
+const HEAD_BYTES: u64 = 256;
+
+/// Where programs are if `PATH` does not say.
+const USUAL_PATH: &str = "/bin:/usr/bin";
+
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;

@@ -1,0 +1,370 @@
+//! `ethernot stat`: what devices of this host's processes are doing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
+use serde_json::json;
+use verbs::statistics::{DeviceReport, FORMAT, QueuePairReport, SOCKET};
+
+use crate::Failure;
+use crate::output::{print, terminal_columns};
+
+/// Tell what the RDMA devices of your running programs are doing: queue pairs, traffic, losses.
+///
+/// Asks every process of this network namespace that has a device (`ethernot run`, or a program with the
+/// libraries); those of other users answer to root only. Disturbs nobody and leaves nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot stat\n  \
+    ethernot stat -w\n  \
+    ethernot stat --json | jq '.devices[].queue_pairs[] | {number, state, peer}'")]
+pub(crate) struct Arguments {
+    /// Refresh every second, until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
+    /// Print JSON instead of tables; with --watch one line each second
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let mut before = Vec::new();
+    loop {
+        let found = Found::ask()?;
+        let text = match (arguments.json, arguments.watch) {
+            (true, true) => format!("{}\n", found.to_json()),
+            (true, false) => format!("{:#}\n", found.to_json()),
+            (false, true) => {
+                let home = if io::stdout().is_terminal() { CLEAR } else { "" };
+                format!("{home}{}", found.to_text(Some(&before), terminal_columns(WIDTH)))
+            }
+            (false, false) => found.to_text(None, terminal_columns(WIDTH)),
+        };
+        match print(&text).and_then(|()| Ok(io::stdout().flush()?)) {
+            // Whoever read it has had enough.
+            Err(error) if is_broken_pipe(&*error) => return Ok(()),
+            outcome => outcome?,
+        }
+        if !arguments.watch {
+            return Ok(());
+        }
+        before = found.devices;
+        thread::sleep(INTERVAL);
+    }
+}
+
+fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// What processes have told.
+#[derive(Debug, Default)]
+struct Found {
+    devices: Vec<DeviceReport>,
+    /// Processes that did not answer, such as those that are stopped.
+    silent: Vec<String>,
+    /// Processes that belong to others.
+    refused: usize,
+}
+
+impl Found {
+    /// Asks all there are.
+    fn ask() -> Result<Self, Failure> {
+        let sockets = fs::read_to_string("/proc/self/net/unix")
+            .map_err(|error| format!("read /proc/self/net/unix: {error}"))?;
+        let mut found = Self::default();
+        // A process that ends meanwhile is none any more.
+        for name in names(&sockets) {
+            match ask(&name) {
+                Ok(text) if text.is_empty() => found.refused += 1,
+                Ok(text) => match serde_json::from_slice::<DeviceReport>(&text) {
+                    Ok(report) if report.format == FORMAT => found.devices.push(report),
+                    _ => found.silent.push(format!("{} speaks another version", process(&name))),
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    found
+                        .silent
+                        .push(format!("{} does not answer: is it stopped?", process(&name)));
+                }
+                Err(_) => {}
+            }
+        }
+        found.devices.sort_by(|a, b| (a.process, &a.device).cmp(&(b.process, &b.device)));
+        Ok(found)
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        json!({
+            "format": FORMAT,
+            "devices": self.devices,
+            "silent": self.silent,
+            "of_other_users": self.refused,
+        })
+    }
+
+    /// For people; with what was told a moment ago also how much it is each second.
+    fn to_text(&self, before: Option<&[DeviceReport]>, columns: u16) -> String {
+        let mut text = String::new();
+        for device in &self.devices {
+            let is_same = |old: &&DeviceReport| {
+                (old.process, &old.device) == (device.process, &device.device)
+            };
+            let before = before.map(|before| Before(before.iter().find(is_same)));
+            show(&mut text, device, before.as_ref(), columns);
+        }
+        if self.devices.is_empty() {
+            text.push_str("no program has a device; start one with: ethernot run -- PROGRAM\n");
+        }
+        for silent in &self.silent {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{silent}");
+        }
+        if self.refused > 0 {
+            let _ = writeln!(text, "{} of other users, which only root may see", self.refused);
+        }
+        text
+    }
+}
+
+/// What a device told a moment ago, if it was there.
+struct Before<'a>(Option<&'a DeviceReport>);
+
+/// Names of sockets that devices listen on, each once.
+fn names(sockets: &str) -> Vec<String> {
+    let mut names: Vec<String> = sockets
+        .lines()
+        .filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'))
+        .filter(|name| name.starts_with(SOCKET))
+        .map(str::to_owned)
+        .collect();
+    names.sort_unstable();
+    // Connections that are being answered have the name, too.
+    names.dedup();
+    names
+}
+
+/// The number of the process that listens under this name, for people.
+fn process(name: &str) -> String {
+    format!("process {}", name.rsplit('-').next().unwrap_or(name))
+}
+
+/// What is told by whoever listens under this name; nothing if this user may not know.
+fn ask(name: &str) -> io::Result<Vec<u8>> {
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut text = Vec::new();
+    let read = (&stream).take(REPORT_BYTES_MAX).read_to_end(&mut text);
+    match read {
+        // It was closed with our question unread.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Vec::new()),
+        read => read.map(|_| text),
+    }
+}
+
+/// A line for the device, and one for each of its queue pairs.
+fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) {
+    let addresses: Vec<_> = device.addresses.iter().map(ToString::to_string).collect();
+    let waiting: u32 = device.completion_queues.iter().map(|queue| queue.waiting).sum();
+    let overrun = device.completion_queues.iter().filter(|queue| queue.is_overrun).count();
+    let _ = write!(
+        text,
+        "{} ({}): {} at {}; {}, {} with {waiting} completions waiting",
+        device.program,
+        device.process,
+        device.device,
+        addresses.join(", "),
+        counted(device.queue_pairs.len(), "queue pair"),
+        counted(device.completion_queues.len(), "completion queue"),
+    );
+    if overrun > 0 {
+        let _ = write!(text, ", {overrun} of them overrun");
+    }
+    text.push('\n');
+    let counters: Vec<_> = device
+        .counters
+        .iter()
+        .filter(|(_, value)| **value > 0)
+        .map(|(name, value)| format!("{} {value}", name.replace('_', " ")))
+        .collect();
+    if !counters.is_empty() {
+        let _ = writeln!(text, "  {}", counters.join(", "));
+    }
+    if !device.queue_pairs.is_empty() {
+        let _ = writeln!(text, "{}", table(device, before, columns));
+    }
+    text.push('\n');
+}
+
+fn table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new());
+    table.set_width(columns).set_content_arrangement(ContentArrangement::Dynamic);
+    let is_watched = before.is_some();
+    let mut header = vec!["QP", "type", "state", "peer"];
+    header.extend(if is_watched { ["sent/s", "received/s"] } else { ["sent", "received"] });
+    header.extend(["frames", "again", "RTT", "under way", "credits"]);
+    table.set_header(header);
+    let known: BTreeMap<u32, &QueuePairReport> = before
+        .and_then(|before| before.0)
+        .into_iter()
+        .flat_map(|old| old.queue_pairs.iter().map(|pair| (pair.number, pair)))
+        .collect();
+    for pair in &device.queue_pairs {
+        let known = known.get(&pair.number);
+        let since = |now: u64, then: fn(&QueuePairReport) -> u64| {
+            if is_watched { now.saturating_sub(known.map_or(now, |pair| then(pair))) } else { now }
+        };
+        let peer = pair.peer.as_ref();
+        let peer = peer.map_or_else(none, |peer| format!("{}:{:06x}", peer.address, peer.number));
+        table.add_row([
+            format!("{:06x}", pair.number),
+            pair.service.clone(),
+            if is_alone(pair) { format!("{}, alone", pair.state) } else { pair.state.clone() },
+            peer,
+            bytes(since(pair.bytes_sent, |pair| pair.bytes_sent)),
+            bytes(since(pair.bytes_received, |pair| pair.bytes_received)),
+            (pair.frames_sent + pair.frames_received).to_string(),
+            pair.retransmissions.to_string(),
+            pair.round_trip_ns.map_or_else(none, duration),
+            pair.outstanding.to_string(),
+            pair.credits.to_string(),
+        ]);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if index == 0 { 2 } else { 0 }, 2));
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(3)));
+        if index > PEER_COLUMN {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Whether it has a peer, and no connection with it.
+fn is_alone(pair: &QueuePairReport) -> bool {
+    pair.peer.is_some() && !pair.is_connected
+}
+
+fn none() -> String {
+    "–".into()
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Three digits and a unit.
+fn bytes(count: u64) -> String {
+    scaled(count as f64, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB", "EB"])
+}
+
+fn duration(ns: u64) -> String {
+    scaled(ns as f64, 1000.0, &["ns", "µs", "ms", "s"])
+}
+
+fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+    let mut units = units.iter();
+    let mut unit = units.next().unwrap_or(&"");
+    for next in units {
+        // What is rounded up to the step is one of the next.
+        if value < step - 0.5 {
+            break;
+        }
+        value /= step;
+        unit = next;
+    }
+    let digits = usize::from(value < 9.95 && value.fract() != 0.0);
+    format!("{value:.digits$} {unit}")
+}
+
+/// Puts what follows in place of what was there.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a process may take to answer: one that polls does so in a turn of its own, in microseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where there is no terminal.
+const WIDTH: u16 = 120;
+
+/// The columns behind it hold numbers.
+const PEER_COLUMN: usize = 3;
+
+/// Some 400 bytes for each of 4096 queue pairs, some 60 for each of 65536 completion queues, and room to spare.
+const REPORT_BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbs::statistics::PeerReport;
+
+    #[test]
+    fn numbers_have_three_digits_and_a_unit() {
+        for (count, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1 kB"),
+            (1_500, "1.5 kB"),
+            (9_960, "10 kB"),
+            (999_600, "1.0 MB"),
+            (u64::MAX, "18 EB"),
+        ] {
+            assert_eq!(bytes(count), text, "{count}");
+        }
+        assert_eq!(duration(52_300), "52 µs");
+    }
+
+    #[test]
+    fn sockets_of_devices_are_found_among_others() {
+        let sockets = "Num RefCount Protocol Flags Type St Inode Path\n\
+            0: 2 0 10000 1 01 5 @ethernot-stat-12\n\
+            1: 3 0 0 1 03 6 @ethernot-stat-12\n\
+            2: 2 0 10000 1 01 7 /run/ethernot-stat-13\n\
+            3: 2 0 10000 1 01 8\n\
+            4: 2 0 10000 1 01 9 @ethernot-stat-2-14\n";
+        assert_eq!(names(sockets), ["ethernot-stat-12", "ethernot-stat-2-14"]);
+        assert_eq!(process("ethernot-stat-2-14"), "process 14");
+    }
+
+    #[test]
+    fn a_queue_pair_fits_a_line_of_a_terminal_and_rates_are_differences() {
+        let pair = QueuePairReport {
+            number: 0x12_34,
+            service: "RC".into(),
+            state: "RTS".into(),
+            peer: Some(PeerReport { address: "192.0.2.200".parse().unwrap(), number: 0x56_78 }),
+            is_connected: true,
+            bytes_sent: 3_000_000,
+            ..QueuePairReport::default()
+        };
+        let later = QueuePairReport { bytes_sent: 5_000_000, ..pair.clone() };
+        let of = |pair: QueuePairReport| DeviceReport {
+            process: 7,
+            program: "ib_write_bw".into(),
+            device: "edge0".into(),
+            queue_pairs: vec![pair],
+            ..DeviceReport::default()
+        };
+        let before = [of(pair)];
+        let found = Found { devices: vec![of(later)], ..Found::default() };
+        let totals = found.to_text(None, 100);
+        assert!(
+            totals.lines().any(|line| line.contains("001234") && line.contains("5 MB")),
+            "{totals}"
+        );
+        assert!(totals.contains("192.0.2.200:005678"), "{totals}");
+        assert!(totals.lines().all(|line| line.chars().count() <= 100), "{totals}");
+        let rates = found.to_text(Some(&before), 100);
+        assert!(rates.contains("2 MB") && rates.contains("sent/s"), "{rates}");
+    }
+}

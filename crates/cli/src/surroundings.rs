@@ -1,0 +1,238 @@
+//! The variables with which programs of others get an RDMA device of ours: where the libraries are, and what the device
+//! shall be like.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ethernot::LinkSpec;
+use verbs::Settings;
+
+use crate::Failure;
+use crate::link_names::try_links;
+use crate::output::check_writable;
+
+/// What the device shall be like.
+#[derive(Debug, Args)]
+pub(crate) struct DeviceOptions {
+    /// Links that the device uses, such as eth0,packet:eth1 [default: UDP on every interface that
+    /// leaves the host]
+    #[arg(long, value_name = "LINKS")]
+    links: Option<String>,
+    /// Name of the device, as programs see it [default: edge0]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Write a trace of what the device does to this file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Write all frames to this file, for Wireshark
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Lose, repeat and reorder frames that arrive, such as loss=0.01,dup=0.01,reorder=0.05
+    #[arg(long, value_name = "SHARES")]
+    faults: Option<String>,
+    /// Tell on standard error what happens: off, error, warn, info or debug [default: warn]
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+}
+
+/// Variables and their values.
+#[derive(Debug, Default)]
+pub(crate) struct Variables(pub(crate) Vec<(&'static str, OsString)>);
+
+impl Variables {
+    /// Those for these options, beside what the environment says already. What is wrong is told.
+    pub(crate) fn of(options: &DeviceOptions) -> Result<Self, Failure> {
+        let folder = Libraries::find()?;
+        let mut variables = Self::default();
+        variables.loader(&folder);
+        variables.device(options)?;
+        let settings = variables.settings()?;
+        let files = [&settings.trace, &settings.pcap];
+        check_writable(files.into_iter().flatten().map(PathBuf::as_path))?;
+        Ok(variables)
+    }
+
+    /// What the loader is told, and those who look for the library themselves.
+    fn loader(&mut self, libraries: &Libraries) {
+        let folder = &libraries.folder;
+        let ours = LIBRARIES.map(|name| folder.join(name).into_os_string());
+        let list = ours.join(OsStr::new(":"));
+        let found = env::var_os("LD_PRELOAD").unwrap_or_default();
+        self.set("LD_PRELOAD", in_front(&list, &found, b": "));
+        let found = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        self.set("LD_LIBRARY_PATH", in_front(folder.as_os_str(), &found, b":"));
+        self.set("NCCL_IBVERBS_LIB", folder.join(LIBRARIES[0]).into_os_string());
+        let tools = folder.join(TOOLS);
+        if tools.is_dir() {
+            let found = env::var_os("PATH").unwrap_or_default();
+            self.set("PATH", in_front(tools.as_os_str(), &found, b":"));
+        }
+    }
+
+    /// What the device is told. Paths hold wherever the program goes.
+    fn device(&mut self, options: &DeviceOptions) -> Result<(), Failure> {
+        let texts = [
+            ("ETHERNOT_LINKS", &options.links),
+            ("ETHERNOT_DEVICE", &options.device),
+            ("ETHERNOT_FAULTS", &options.faults),
+            ("ETHERNOT_LOG", &options.log),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                self.set(name, text.into());
+            }
+        }
+        for (name, path) in [("ETHERNOT_TRACE", &options.trace), ("ETHERNOT_PCAP", &options.pcap)] {
+            if let Some(path) = path {
+                let path = std::path::absolute(path)
+                    .map_err(|error| format!("{}: {error}", path.display()))?;
+                self.set(name, path.into_os_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// What the library will read.
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
+        Ok(Settings::read(|name| Some(self.value(name)?.to_string_lossy().into_owned()))?)
+    }
+
+    /// What the program will find in a variable.
+    pub(crate) fn value(&self, name: &str) -> Option<OsString> {
+        let set = self.0.iter().find(|(known, _)| *known == name);
+        set.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
+    }
+
+    /// Looks for the links as the device will, and makes those that need rights, and drops them.
+    pub(crate) fn try_links(&self) -> Result<(), Failure> {
+        let settings = self.settings()?;
+        verbs::devices(&settings)?;
+        let is_raw =
+            |link: &&LinkSpec| matches!(link, LinkSpec::Packet { .. } | LinkSpec::Xdp { .. });
+        let links: Vec<_> = settings.links.iter().filter(is_raw).map(ToString::to_string).collect();
+        try_links(&links)
+    }
+
+    fn set(&mut self, name: &'static str, value: OsString) {
+        self.0.push((name, value));
+    }
+}
+
+/// Where the libraries are.
+#[derive(Debug)]
+struct Libraries {
+    folder: PathBuf,
+}
+
+impl Libraries {
+    /// Finds them: where the environment says, or beside this program.
+    fn find() -> Result<Self, Failure> {
+        let folders = match env::var_os(PLACE).filter(|place| !place.is_empty()) {
+            Some(place) => {
+                let place = std::path::absolute(&place)
+                    .map_err(|error| format!("{PLACE}={}: {error}", place.display()))?;
+                vec![place]
+            }
+            None => beside(&crate::own_program()?),
+        };
+        let has_all = |folder: &&PathBuf| LIBRARIES.iter().all(|name| folder.join(name).is_file());
+        let Some(folder) = folders.iter().find(has_all) else {
+            let places: Vec<_> =
+                folders.iter().map(|folder| folder.display().to_string()).collect();
+            return Err(format!(
+                "the libraries that programs are given ({}) are not in {}; build them with `cargo xtask \
+                 libraries --release`, or name their folder by {PLACE}",
+                LIBRARIES.join(", "),
+                places.join(" nor in ")
+            )
+            .into());
+        };
+        for name in LIBRARIES {
+            let path = folder.join(name);
+            File::open(&path).map_err(|error| {
+                format!(
+                    "the library {}: {error}; every user must be able to read it",
+                    path.display()
+                )
+            })?;
+        }
+        if folder.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
+            return Err(format!(
+                "the libraries are in {}, but the loader takes no path with a space or a colon (LD_PRELOAD): copy them \
+                 to another folder and name that by {PLACE}",
+                folder.display()
+            )
+            .into());
+        }
+        Ok(Self { folder: folder.clone() })
+    }
+}
+
+/// Where the libraries of a program in this file may be: as it is installed, and as it is built.
+fn beside(program: &Path) -> Vec<PathBuf> {
+    let Some(folder) = program.parent() else { return Vec::new() };
+    let installed = folder.parent().map(|above| above.join(FOLDER));
+    [installed, Some(folder.join(FOLDER))].into_iter().flatten().collect()
+}
+
+/// A list with these in front of what is there already, none twice.
+fn in_front(ours: &OsStr, found: &OsStr, separators: &[u8]) -> OsString {
+    let parts = |list: &OsStr| -> Vec<OsString> {
+        let parts = list.as_bytes().split(|byte| separators.contains(byte));
+        parts.filter(|part| !part.is_empty()).map(|part| OsStr::from_bytes(part).into()).collect()
+    };
+    let mut all = parts(ours);
+    for part in parts(found) {
+        if !all.contains(&part) {
+            all.push(part);
+        }
+    }
+    all.join(OsStr::new(":"))
+}
+
+/// The devices of the kernel's, which a program does not see beside ours.
+pub(crate) fn hidden_devices() -> Vec<String> {
+    let entries = fs::read_dir(verbs::sysfs::DEVICES).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// In the order in which the loader gets them.
+const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", "libethernot_paths.so"];
+
+/// Beside the libraries: programs that others start to learn of devices.
+const TOOLS: &str = "bin";
+
+/// Where they are, beside the programs.
+const FOLDER: &str = "lib/ethernot";
+
+/// Names their folder.
+const PLACE: &str = "ETHERNOT_LIBRARIES";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_come_first_and_what_was_there_stays() {
+        let joined = |found: &str, separators: &[u8]| {
+            in_front(OsStr::new("/o/a.so:/o/b.so"), OsStr::new(found), separators)
+        };
+        assert_eq!(joined("", b": "), "/o/a.so:/o/b.so");
+        assert_eq!(joined("/x.so /y.so", b": "), "/o/a.so:/o/b.so:/x.so:/y.so");
+        assert_eq!(joined("/x:/a folder::", b":"), "/o/a.so:/o/b.so:/x:/a folder");
+        let once = joined("/x.so", b": ");
+        assert_eq!(in_front(OsStr::new("/o/a.so:/o/b.so"), &once, b": "), once, "in itself");
+    }
+
+    #[test]
+    fn libraries_are_beside_the_program_installed_or_built() {
+        assert_eq!(
+            beside(Path::new("/usr/bin/ethernot")),
+            [Path::new("/usr/lib/ethernot"), Path::new("/usr/bin/lib/ethernot")]
+        );
+    }
+}

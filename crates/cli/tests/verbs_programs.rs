@@ -1,0 +1,318 @@
+//! Stock RDMA programs under `ethernot run`, between two hosts, which are network namespaces: needs root, and the programs.
+
+#[expect(dead_code, reason = "endpoints of this process are not needed here")]
+#[path = "../../ethernot/tests/hosts/mod.rs"]
+mod hosts;
+
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use hosts::{Host, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+#[test]
+fn everybody_sees_the_device() {
+    let Some([host, _peer]) = two_hosts(&["ibv_devinfo"]) else { return };
+    for user in [User::Root, User::Nobody] {
+        let Some(output) = run(&host, user, &["ibv_devinfo"]) else { return };
+        let told = text(&output.stdout);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        for part in ["edge0", "PORT_ACTIVE", "Ethernet"] {
+            assert!(told.contains(part), "{told}");
+        }
+    }
+    let output = run_with(&host, &["--device", "fast7"], &["ibv_devinfo"]);
+    assert!(text(&output.stdout).contains("fast7"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn programs_find_the_files_of_the_device_and_the_host_has_none() {
+    let Some([host, _peer]) = two_hosts(&["sh"]) else { return };
+    let script = "cd /; test -c /dev/infiniband/uverbs0 && : < /dev/infiniband/uverbs0 && \
+                  cat /sys/class/infiniband/edge0/ports/1/gid_attrs/types/0 \
+                  /sys/class/infiniband/edge0/ports/1/gid_attrs/ndevs/0 && \
+                  ls /sys/class/infiniband/edge0/device/net && \
+                  realpath /sys/class/infiniband/edge0/device && stat -c %F /dev/infiniband/uverbs0";
+    for user in [User::Root, User::Nobody] {
+        // The files are those of the shell's children: what a shell opens itself it does by the same functions.
+        let Some(output) = run(&host, user, &["sh", "-c", script]) else { return };
+        let told = text(&output.stdout);
+        assert_eq!(
+            told.lines().collect::<Vec<_>>(),
+            [
+                "RoCE v2",
+                "edge0",
+                "edge0",
+                "/sys/class/infiniband/edge0/device",
+                "character special file"
+            ],
+            "{}",
+            text(&output.stderr)
+        );
+    }
+    assert!(!PathBuf::from("/sys/class/infiniband/edge0").exists());
+}
+
+#[test]
+fn the_tool_rdma_tells_of_the_device() {
+    let Some([host, _peer]) = two_hosts(&["sh"]) else { return };
+    let output = run(&host, User::Root, &["rdma", "link", "show", "-j"]).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report[0]["ifname"], &report[0]["netdev"]), (&"edge0".into(), &"edge0".into()));
+    assert_eq!(report[0]["state"], "ACTIVE");
+}
+
+#[test]
+fn ib_write_bw_measures_between_two_hosts_as_anybody() {
+    for user in [User::Root, User::Nobody] {
+        let program = ["ib_write_bw", "-d", "edge0", "-s", "65536", "-n", "500"];
+        measure(user, &[], &program);
+    }
+}
+
+#[test]
+fn ib_send_lat_measures_over_a_link_that_loses_frames() {
+    let faults = ["--faults", "loss=0.01,dup=0.01,reorder=0.05"];
+    measure(User::Root, &faults, &["ib_send_lat", "-d", "edge0", "-n", "500"]);
+}
+
+#[test]
+fn ucx_finds_the_device() {
+    let Some([host, _peer]) = two_hosts(&["ucx_info"]) else { return };
+    let output = run(&host, User::Root, &["ucx_info", "-d"]).unwrap();
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for part in ["Memory domain: edge0", "Transport: rc_verbs", "Device: edge0:1"] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+#[test]
+fn ucx_measures_over_the_device_between_two_hosts() {
+    let Some([client, server]) = two_hosts(&["ucx_perftest"]) else { return };
+    let device = ["UCX_TLS=rc_verbs,ud_verbs,self", "UCX_NET_DEVICES=edge0:1"];
+    let program = [&["env"], &device[..], &["ucx_perftest"]].concat();
+    let serving = start(&server, User::Root, &[], &program);
+    listening(&server, UCX_PORT);
+    let test = ["-t", "tag_lat", "-n", "500", "10.9.9.2"];
+    let told = ends_well(start(&client, User::Root, &[], &[&program[..], &test].concat()));
+    assert!(told.contains("Final:"), "{told}");
+    ends_well(serving);
+}
+
+#[test]
+fn frames_are_captured_for_wireshark_to_the_last() {
+    let Some([client, server]) = two_hosts(&["ibv_rc_pingpong"]) else { return };
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ping-pong.pcapng");
+    let option = file.to_str().unwrap().to_owned();
+    let program = ["ibv_rc_pingpong", "-g", "0", "-n", "100"];
+    let serving = start(&server, User::Root, &["--pcap", &option], &program);
+    listening(&server, PING_PONG_PORT);
+    let asking = start(&client, User::Root, &[], &[&program[..], &["10.9.9.2"]].concat());
+    ends_well(asking);
+    ends_well(serving);
+    // A message of 4096 bytes and its answer, a hundred times.
+    let captured = fs::metadata(&file).unwrap().len();
+    assert!(captured > 2 * 100 * 4096, "{captured} bytes");
+}
+
+#[test]
+fn stat_tells_of_running_programs_to_their_user_and_nothing_is_left_of_them() {
+    let Some([host, _peer]) = two_hosts(&["ibv_rc_pingpong"]) else { return };
+    let stat = |user| {
+        let output = host.run(move || ethernot(user, &["stat", "--json"]).output().unwrap());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let devices = |report: &Value| report["devices"].as_array().unwrap().clone();
+    assert_eq!(devices(&stat(User::Root)), [Value::Null; 0]);
+    let program = ["ibv_rc_pingpong", "-g", "0", "-n", "1000000000"];
+    let server = start(&host, User::Root, &[], &program);
+    listening(&host, PING_PONG_PORT);
+    let client = start(&host, User::Root, &[], &[&program[..], &["10.9.9.1"]].concat());
+    let sent = || -> Vec<u64> {
+        let found = devices(&stat(User::Root));
+        let pairs = found.iter().filter_map(|device| device["queue_pairs"].as_array()?.first());
+        let connected = pairs.filter(|pair| pair["is_connected"] == true);
+        connected.map(|pair| pair["bytes_sent"].as_u64().unwrap()).collect()
+    };
+    until(|| sent().len() == 2 && sent().iter().all(|&bytes| bytes > 0));
+    let before = sent();
+    until(|| sent().iter().zip(&before).all(|(now, before)| now > before));
+    let report = devices(&stat(User::Root));
+    for (one, other) in [(0, 1), (1, 0)] {
+        let pair = |at: usize| &report[at]["queue_pairs"][0];
+        assert_eq!(report[one]["program"], "ibv_rc_pingpong");
+        assert_eq!((&pair(one)["service"], &pair(one)["state"]), (&"RC".into(), &"RTS".into()));
+        assert_eq!(pair(one)["peer"]["number"], pair(other)["number"]);
+        assert_eq!(pair(one)["peer"]["address"], "10.9.9.1");
+    }
+    let table = host.run(|| ethernot(User::Root, &["stat"]).output().unwrap());
+    assert!(text(&table.stdout).contains("ibv_rc_pingpong"), "{}", text(&table.stdout));
+    if can_be_run_by_others() {
+        let report = stat(User::Nobody);
+        assert_eq!((devices(&report).len(), &report["of_other_users"]), (0, &2.into()));
+    }
+    // A process that is stopped does not hold up the others.
+    send(&server, Signal::SIGSTOP);
+    let report = stat(User::Root);
+    assert_eq!((devices(&report).len(), report["silent"].as_array().unwrap().len()), (1, 1));
+    for child in [server, client] {
+        send(&child, Signal::SIGKILL);
+        drop(child);
+    }
+    until(|| devices(&stat(User::Root)).is_empty());
+    let left = host.run(|| fs::read_to_string("/proc/thread-self/net/unix").unwrap());
+    assert!(!left.contains("ethernot"), "{left}");
+}
+
+/// Who runs a program.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum User {
+    Root,
+    Nobody,
+}
+
+/// Runs a test of perftest on two hosts to its end.
+fn measure(user: User, options: &[&str], program: &[&str]) {
+    let Some([client, server]) = two_hosts(&program[..1]) else { return };
+    if user == User::Nobody && !can_be_run_by_others() {
+        return;
+    }
+    let serving = start(&server, user, options, program);
+    listening(&server, PERFTEST_PORT);
+    let measuring = start(&client, user, options, &[program, &["10.9.9.2"]].concat());
+    let told = ends_well(measuring);
+    assert!(told.contains("#bytes"), "{told}");
+    ends_well(serving);
+}
+
+/// Two hosts with an Ethernet between them; `None`, and said why, where there are none or a program is missing.
+fn two_hosts(programs: &[&str]) -> Option<[Host; 2]> {
+    for program in programs {
+        let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output().unwrap();
+        if !found.status.success() {
+            println!("skipped: {program} is not installed (ibverbs-utils, perftest, ucx-utils)");
+            return None;
+        }
+    }
+    let hosts = Host::pair()?;
+    for (number, host) in (1..).zip(&hosts) {
+        host.ip(&format!("address add 10.9.9.{number}/24 dev edge0"));
+    }
+    Some(hosts)
+}
+
+/// The libraries, which are built for all tests once.
+fn libraries() -> &'static str {
+    static FOLDER: OnceLock<String> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let chore = ["run", "--quiet", "--package", "xtask", "--", "libraries"];
+        let output = Command::new(cargo).args(chore).output().expect("cargo");
+        let error = text(&output.stderr);
+        assert!(output.status.success(), "cargo xtask libraries: {error}");
+        text(&output.stdout).trim().to_owned()
+    })
+}
+
+/// This command, as somebody.
+fn ethernot(user: User, arguments: &[&str]) -> Command {
+    let program = env!("CARGO_BIN_EXE_ethernot");
+    let mut command = match user {
+        User::Root => Command::new(program),
+        User::Nobody => {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", program]);
+            command
+        }
+    };
+    command.args(arguments).stdin(Stdio::null()).env("ETHERNOT_LIBRARIES", libraries());
+    command
+}
+
+/// Whether others reach the files of this build; prints why not.
+fn can_be_run_by_others() -> bool {
+    let output = ethernot(User::Nobody, &["run", "--", "true"]).output();
+    let can = output.is_ok_and(|output| output.status.success());
+    if !can {
+        println!("skipped: others may not run what was built here, or setpriv is not installed");
+    }
+    can
+}
+
+/// Runs a program to its end; `None`, and said why, if this user cannot.
+fn run(host: &Host, user: User, program: &[&str]) -> Option<Output> {
+    if user == User::Nobody && !can_be_run_by_others() {
+        return None;
+    }
+    let mut command = ethernot(user, &["run", "--"]);
+    command.args(program);
+    Some(host.run(move || command.output().unwrap()))
+}
+
+fn run_with(host: &Host, options: &[&str], program: &[&str]) -> Output {
+    let mut command = ethernot(User::Root, &["run"]);
+    command.args(options).arg("--").args(program);
+    host.run(move || command.output().unwrap())
+}
+
+fn start(host: &Host, user: User, options: &[&str], program: &[&str]) -> Running {
+    let mut command = ethernot(user, &["run"]);
+    command.args(options).arg("--").args(program).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running(host.run(move || command.spawn().unwrap()))
+}
+
+/// Waits until a program listens for the other side.
+fn listening(host: &Host, port: u16) {
+    let wanted = format!(":{port:04X} ");
+    until(|| {
+        let wanted = wanted.clone();
+        host.run(move || {
+            let sockets = ["tcp", "tcp6"].map(|file| {
+                fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default()
+            });
+            let is_listening = |line: &str| line.contains(&wanted) && line.contains(" 0A ");
+            sockets.iter().flat_map(|text| text.lines()).any(is_listening)
+        })
+    });
+}
+
+/// A process that does not outlive the test, even if that fails.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What it has printed, once it has ended.
+fn ends_well(mut running: Running) -> String {
+    let child = &mut running.0;
+    let mut told = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{status}: {told}");
+    told
+}
+
+fn send(running: &Running, signal: Signal) {
+    kill(Pid::from_raw(running.0.id().cast_signed()), signal).unwrap();
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+const PERFTEST_PORT: u16 = 18515;
+const PING_PONG_PORT: u16 = 18515;
+const UCX_PORT: u16 = 13337;

@@ -1,0 +1,96 @@
+//! At the end of the process, what was captured is in its files: `exit` drops nothing, and ends the threads that write.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use std::{process, thread};
+
+use super::Counts;
+
+/// Captures that are under way.
+static CAPTURES: Mutex<Vec<Weak<Counts>>> = Mutex::new(Vec::new());
+
+/// The process whose captures they are, once it has asked to be told of its end. A forked child has none of the threads.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Has the end of the process wait until this one is in its file, for [`PATIENCE`] at most.
+pub(super) fn wait_for(counts: &Arc<Counts>) {
+    if PROCESS.swap(process::id(), Ordering::AcqRel) == 0 {
+        // SAFETY: the handler is a function without captured state. Failure (no memory) leaves the last frames out,
+        // as without this call.
+        unsafe { libc::atexit(at_exit) };
+    }
+    let mut captures = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
+    captures.retain(|known| known.strong_count() > 0);
+    captures.push(Arc::downgrade(counts));
+}
+
+extern "C" fn at_exit() {
+    if PROCESS.load(Ordering::Acquire) != process::id() {
+        return;
+    }
+    // Another thread may be about to begin one; that has nothing yet.
+    let Ok(captures) = CAPTURES.try_lock() else { return };
+    let captures: Vec<_> = captures.iter().filter_map(Weak::upgrade).collect();
+    settle(&captures, PATIENCE);
+}
+
+/// Waits until nothing waits to be written, but not for longer than that.
+fn settle(captures: &[Arc<Counts>], patience: Duration) {
+    let began = Instant::now();
+    let is_waiting = |counts: &Arc<Counts>| counts.waiting.load(Ordering::Acquire) > 0;
+    while captures.iter().any(is_waiting) && began.elapsed() < patience {
+        thread::park_timeout(LOOK);
+    }
+}
+
+/// As long as peers are told at the end of a process.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+const LOOK: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::super::{Direction, Recorder};
+    use super::*;
+    use crate::capture::encapsulation::Envelope;
+    use wire_edge::PeerAddr;
+
+    /// A disk that takes what it is given one by one, as it is let.
+    struct Slow(Receiver<()>, Arc<Mutex<usize>>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Whoever lets it go on has gone: then at once.
+            let _ = self.0.recv();
+            *self.1.lock().unwrap() += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn at_the_end_all_frames_are_in_the_file() {
+        let (go, wait) = channel();
+        let written = Arc::new(Mutex::new(0));
+        let mut recorder = Recorder::start(Slow(wait, Arc::clone(&written)), "link").unwrap();
+        let address = PeerAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+        let envelope =
+            Envelope { from: address, to: address, congestion_experienced: false, ethernet: None };
+        for _ in 0..100 {
+            recorder.record(0, Direction::Outbound, &envelope, &[7; 1000]);
+        }
+        assert!(recorder.counts.waiting.load(Ordering::Acquire) > 0);
+        drop(go);
+        settle(&[Arc::clone(&recorder.counts)], Duration::from_mins(1));
+        assert_eq!(recorder.counts.waiting.load(Ordering::Acquire), 0);
+        assert!(*written.lock().unwrap() > 100_000);
+        drop(recorder);
+    }
+}
