@@ -214,6 +214,13 @@ fn read(path: &str) -> Result<String, Error> {
     })
 }
 
+/// The devices of this process, as programs know them and as they are.
+pub(crate) fn all() -> Result<Vec<(*mut ibv_device, Arc<verbs::Device>)>, Error> {
+    // SAFETY: devices are never freed.
+    let pair = |device: &*mut Device| (device.cast(), Arc::clone(unsafe { &(**device).opens }));
+    Ok(devices()?.devices.iter().map(pair).collect())
+}
+
 /// All files of all devices.
 pub(crate) fn files() -> Result<Vec<(String, sysfs::Entry)>, Error> {
     let mut files = Vec::new();

@@ -24,6 +24,7 @@ mod path;
 mod port;
 mod post;
 mod rates;
+pub mod rdma_cm;
 mod shared;
 mod shell;
 mod strings;

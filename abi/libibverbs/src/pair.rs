@@ -342,7 +342,7 @@ const STATES: [QueuePairState; 7] = [
     QueuePairState::Error,
 ];
 
-fn state_of(code: c_int) -> Option<QueuePairState> {
+pub(crate) fn state_of(code: c_int) -> Option<QueuePairState> {
     STATES.get(usize::try_from(code).ok()?).copied()
 }
 

@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -82,13 +83,16 @@ impl Program {
             .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let text = Arc::clone(&said);
         let reader = thread::spawn(move || {
-            let (mut output, mut text) = (output, Vec::new());
+            let (mut output, mut part) = (output, [0; 4096]);
             // It ends when the last process that has the other end does.
-            let _ = output.read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
+            while let Ok(bytes @ 1..) = output.read(&mut part) {
+                text.lock().expect("nobody panics with it").extend(&part[..bytes]);
+            }
         });
-        Running { child: Some(child), reader: Some(reader), shown, started: Instant::now() }
+        Running { child: Some(child), reader: Some(reader), said, shown, started: Instant::now() }
     }
 
     /// Runs it and waits for it.
@@ -117,7 +121,8 @@ impl Program {
 #[derive(Debug)]
 pub struct Running {
     child: Option<Child>,
-    reader: Option<thread::JoinHandle<String>>,
+    reader: Option<thread::JoinHandle<()>>,
+    said: Arc<Mutex<Vec<u8>>>,
     shown: String,
     started: Instant,
 }
@@ -136,23 +141,62 @@ impl Running {
     /// # Panics
     /// If it takes too long.
     pub fn wait_for_listener(&mut self, port: u16) {
-        let table = format!("/proc/{}/net/tcp", self.id());
-        let is_listening = |table: &str| {
-            let listens = |line: &str| {
-                let mut words = line.split_whitespace().skip(1);
-                let local = words.next().and_then(|local| local.rsplit_once(':'));
-                let state = words.nth(1);
-                local.is_some_and(|(_, text)| u16::from_str_radix(text, 16) == Ok(port))
-                    && state == Some("0A")
-            };
-            fs::read_to_string(table).is_ok_and(|text| text.lines().any(listens))
+        self.wait_for_port(port, "tcp", "0A");
+    }
+
+    /// Waits until it listens at a port of the connection manager, or has ended.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub fn wait_for_door(&mut self, port: u16) {
+        self.wait_for_port(port, "udp", "07");
+        // What is claimed is listened at when there is a slot, too.
+        self.wait_until("does not listen", |running| running.has_slot());
+    }
+
+    /// Waits until it has printed this, or has ended.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub fn wait_for_output(&mut self, wanted: &str) {
+        self.wait_until("does not say what is waited for", |running| {
+            let said = running.said.lock().expect("nobody panics with it");
+            String::from_utf8_lossy(&said).contains(wanted)
+        });
+    }
+
+    fn wait_for_port(&mut self, port: u16, protocol: &str, state: &str) {
+        self.wait_until("does not listen", |running| {
+            running.sockets(protocol).any(|(at, is)| at == port && is == state)
+        });
+    }
+
+    /// Whether it has the UDP port of a slot of queue pairs.
+    fn has_slot(&self) -> bool {
+        self.sockets("udp").any(|(at, _)| at >= 0xf000)
+    }
+
+    /// Ports of the host it is on, and their states.
+    fn sockets(&self, protocol: &str) -> impl Iterator<Item = (u16, String)> + use<> {
+        let table = format!("/proc/{}/net/{protocol}", self.id());
+        let tables = [format!("{table}6"), table];
+        let text: String =
+            tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
+        let socket = |line: &str| {
+            let mut words = line.split_whitespace().skip(1);
+            let (_, port) = words.next()?.rsplit_once(':')?;
+            Some((u16::from_str_radix(port, 16).ok()?, words.nth(1)?.to_owned()))
         };
-        let table6 = format!("{table}6");
-        while !is_listening(&table) && !is_listening(&table6) {
+        let sockets: Vec<_> = text.lines().filter_map(socket).collect();
+        sockets.into_iter()
+    }
+
+    fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        while !is_so(self) {
             if self.has_ended() {
                 return;
             }
-            assert!(self.started.elapsed() < LIMIT, "{}: does not listen at {port}", self.shown);
+            assert!(self.started.elapsed() < LIMIT, "{}: {what}", self.shown);
             thread::sleep(LOOK);
         }
     }
@@ -191,7 +235,9 @@ impl Running {
         let mut child = self.child.take().expect("it is waited for once");
         let status = child.wait().expect("a child can be waited for");
         let reader = self.reader.take().expect("it is read once");
-        let output = reader.join().expect("reading does not panic");
+        reader.join().expect("reading does not panic");
+        let said = std::mem::take(&mut *self.said.lock().expect("nobody panics with it"));
+        let output = String::from_utf8_lossy(&said).into_owned();
         Finished { shown: std::mem::take(&mut self.shown), status, is_late, output, took }
     }
 

@@ -56,7 +56,9 @@ pub use pcapng::Direction;
 pub use shm::{ShmError, ShmLink, fuzz_shm_messages, fuzz_shm_ring};
 pub use slots::{ClaimedSlot, SlotError, Slots};
 pub use threads::start_thread;
-pub use udp::{DoorSocket, GROUP_PORT, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink};
+pub use udp::{
+    DoorSocket, GROUP_PORT, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink, give_way,
+};
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
 /// Shortest frame that the edge protocol can do with, in bytes.

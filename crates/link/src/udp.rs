@@ -32,7 +32,7 @@ use crate::refusal::Refusals;
 use crate::{Link, LinkStatistics, OnFrame, WaitFds};
 
 pub use self::config::{UdpConfig, UdpFeatures};
-pub use self::door::{DoorSocket, GROUP_PORT};
+pub use self::door::{DoorSocket, GROUP_PORT, give_way};
 pub use self::error::{PayloadUnmapped, UdpError};
 
 /// One unconnected UDP socket that speaks with any number of peers, and a connected one for the

@@ -6,6 +6,7 @@ mod desk;
 mod greeting;
 mod instance;
 mod log;
+mod manager;
 mod meeting;
 mod numbers;
 mod patience;
@@ -31,6 +32,7 @@ use self::instance::{DOMAINS_MAX, Instance, READ_DEPTH, failed};
 use self::numbers::INDICES;
 use self::wire::{ConnectedWire, Source};
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, QueuePairType};
+use crate::cm::ConnectionManager;
 use crate::error::Error;
 use crate::provider::{Provider, Wire};
 use crate::queue_pair::QueuePair;
@@ -177,6 +179,10 @@ impl Provider for Edge {
         if let Ok(instance) = self.instance() {
             instance.wait(ready);
         }
+    }
+
+    fn manager(&self) -> Option<&dyn ConnectionManager> {
+        Some(self)
     }
 
     fn wake(&self) {

@@ -62,6 +62,15 @@ impl<T> EventQueue<T> {
         }
     }
 
+    /// Takes the events that are meant, in their order.
+    pub(crate) fn take_those(&self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut events = self.lock();
+        let (taken, stay): (VecDeque<T>, _) = events.drain(..).partition(|event| is_meant(event));
+        *events = stay;
+        taken.iter().for_each(|_| self.count_down());
+        taken.into()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }

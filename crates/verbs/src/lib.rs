@@ -11,6 +11,7 @@ mod acknowledged;
 mod address_handle;
 mod async_event;
 mod attributes;
+pub mod cm;
 mod completion_channel;
 mod completion_queue;
 mod device;

@@ -20,12 +20,20 @@ pub struct DoorSocket {
 }
 
 impl DoorSocket {
-    /// A door at this address, which no other socket of the host has.
+    /// A door at this address, which no other socket of the host has, unless it says itself that it gives way
+    /// ([`give_way`]).
     ///
     /// # Errors
     /// As for a link there.
     pub fn bind(address: SocketAddr) -> Result<Self, UdpError> {
-        Self::open(address, |_| Ok(()))
+        let set = |socket: BorrowedFd<'_>, shares| {
+            socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, shares)
+        };
+        let door = Self::open(address, |socket| set(socket, 1))?;
+        // The next one asks whether this one shares its address.
+        let failed = |source| UdpError::new("keep to oneself", address, source);
+        set(door.socket.as_fd(), 0).map_err(failed)?;
+        Ok(door)
     }
 
     //= protocol.md: datagram.8
@@ -107,6 +115,15 @@ impl DoorSocket {
     }
 }
 
+/// A socket that has only kept an address gives it to a [door](DoorSocket::bind) of the same user, before it is closed:
+/// so there is no moment at which whoever asks there is told that nobody is. No other socket gets the address.
+///
+/// # Errors
+/// What the system says.
+pub fn give_way(socket: &UdpSocket) -> io::Result<()> {
+    socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
+}
+
 /// UDP port of datagrams that are sent to groups: beside those of queue pairs, which begin behind it.
 pub const GROUP_PORT: u16 = 0xefff;
 
@@ -138,6 +155,20 @@ mod tests {
         drop(asks);
         door.answer(b"late", from);
         assert!(door.receive().is_none());
+    }
+
+    #[test]
+    fn a_door_opens_where_a_socket_gives_way_and_then_nobody_else() {
+        let keeps = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, keeps.local_addr().unwrap().port()));
+        assert!(DoorSocket::bind(at).is_err());
+        give_way(&keeps).unwrap();
+        let door = DoorSocket::bind(at).expect("there is room");
+        drop(keeps);
+        assert!(DoorSocket::bind(at).is_err());
+        assert!(UdpSocket::bind(at).is_err());
+        drop(door);
+        UdpSocket::bind(at).expect("it is free");
     }
 
     //= protocol.md: datagram.8

@@ -14,6 +14,7 @@ use wire_edge::{CloseReason, PeerAddr};
 
 use super::greeting::{Greeting, Place, Refusal, SERVICE};
 use super::log::Log;
+use super::manager::Clerk;
 use super::meeting::{Expected, Judgement, WAIT_NS};
 use super::patience::{not_ready_ns, parting_ns, search_ns, silence_ns};
 use super::statistics::{self, Statistics};
@@ -713,6 +714,7 @@ fn pause_ns(tries: u32) -> u64 {
 /// What the runtime calls.
 pub(crate) struct DeskHooks {
     pub(crate) desk: Arc<Desk>,
+    pub(crate) clerk: Arc<Clerk>,
     /// None if there is no name for its socket.
     pub(crate) statistics: Option<Arc<Statistics>>,
 }
@@ -720,6 +722,9 @@ pub(crate) struct DeskHooks {
 impl Hooks for DeskHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         let desk = &self.desk;
+        if self.clerk.on_event(engine, now, &event) {
+            return;
+        }
         let then = match event {
             Event::Requested { connection, service: SERVICE, peer, private_data } => {
                 desk.on_requested(engine, now, connection, peer, &private_data)
@@ -751,11 +756,14 @@ impl Hooks for DeskHooks {
     }
 
     fn due(&self) -> Instant {
-        Instant(self.desk.due_ns.load(Ordering::Relaxed))
+        Instant(self.desk.due_ns.load(Ordering::Relaxed)).min(self.clerk.due())
     }
 
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
-        self.desk.look(engine, memory, now);
+        if Instant(self.desk.due_ns.load(Ordering::Relaxed)) <= now {
+            self.desk.look(engine, memory, now);
+        }
+        self.clerk.on_due(engine, now);
     }
 
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {

@@ -21,6 +21,7 @@ use super::addresses::Places;
 use super::desk::{Desk, DeskHooks, Wanted};
 use super::greeting::{Place, SERVICE};
 use super::log::Log;
+use super::manager::{self, Clerk};
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::port::PortWatch;
@@ -40,6 +41,7 @@ pub(crate) struct Instance {
     ways: Ways,
     numbers: Mutex<Numbers>,
     desk: Arc<Desk>,
+    clerk: Arc<Clerk>,
     registry: Arc<Registry>,
     /// That the device has failed was told.
     has_failed: AtomicBool,
@@ -95,25 +97,37 @@ impl Instance {
         );
         let desk = Arc::new(Desk::new(registry, log));
         let statistics = Statistics::listen(settings, &places, registry);
-        let hooks = DeskHooks { desk: Arc::clone(&desk), statistics: statistics.clone() };
+        let clerk = Clerk::new();
+        let hooks = DeskHooks {
+            desk: Arc::clone(&desk),
+            clerk: Arc::clone(&clerk),
+            statistics: statistics.clone(),
+        };
         let runtime = Runtime::start(config()?, all, Box::new(hooks)).map_err(failed)?;
         if let Some(statistics) = statistics {
             statistics.watch(&runtime);
         }
-        runtime.control(|engine, _, _| engine.listen(SERVICE)).map_err(forked)?;
+        let listen = |engine: &mut Engine, _: &MemoryAccess<'_>, _: Instant| {
+            engine.listen(SERVICE);
+            engine.listen(manager::SERVICE);
+        };
+        runtime.control(listen).map_err(forked)?;
         let numbers = Mutex::new(Numbers::new(slot, random() as u16));
         let port = PortWatch::start(&places, registry);
         let (ways, registry) = (Ways::new(&places.addresses, slots), Arc::clone(registry));
-        Ok(Arc::new(Self {
+        let made = Arc::new(Self {
             runtime,
             places,
             ways,
             numbers,
             desk,
+            clerk,
             registry,
             has_failed: AtomicBool::new(false),
             _port: port,
-        }))
+        });
+        made.clerk.settle(&made);
+        Ok(made)
     }
 
     pub(crate) const fn runtime(&self) -> &Runtime {
@@ -135,6 +149,10 @@ impl Instance {
 
     pub(crate) const fn desk(&self) -> &Arc<Desk> {
         &self.desk
+    }
+
+    pub(crate) const fn clerk(&self) -> &Arc<Clerk> {
+        &self.clerk
     }
 
     /// The numbers of queue pairs.

@@ -1,0 +1,14 @@
+//! `librdmacm.so.1`: ids, their events, and what programs that wait for everything use.
+
+mod addresses;
+mod calls;
+mod devices;
+mod endpoints;
+mod events;
+mod groups;
+mod ids;
+#[expect(missing_docs, reason = "structures and fields have the names that programs know")]
+pub mod layout;
+mod pairs;
+mod resolution;
+mod sockets;

@@ -1,0 +1,118 @@
+//! Addresses of sockets.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+use verbs::Error;
+
+use crate::failure::invalid;
+
+/// What a program says; nothing if it says nothing.
+///
+/// # Safety
+/// The pointer is null, or to an address of its family.
+pub(super) unsafe fn of_c(address: *const sockaddr) -> Result<Option<SocketAddr>, Error> {
+    if address.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller says.
+    match c_int_of(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: as the caller says, of that family; programs align it as they like.
+            let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            Ok(Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into()))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the same.
+            let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            let port = u16::from_be(v6.sin6_port);
+            Ok(Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into()))
+        }
+        // Nothing is said of it.
+        libc::AF_UNSPEC => Ok(None),
+        other => Err(Error::System {
+            what: format!("addresses of family {other}"),
+            number: libc::EAFNOSUPPORT,
+        }),
+    }
+}
+
+/// What a program must say.
+///
+/// # Safety
+/// As for [`of_c`].
+pub(super) unsafe fn needed(address: *const sockaddr) -> Result<SocketAddr, Error> {
+    // SAFETY: as the caller says.
+    match unsafe { of_c(address) }? {
+        Some(address) => Ok(address),
+        None => invalid("there is no address"),
+    }
+}
+
+/// As programs know it; all zeros if there is none.
+pub(super) fn storage(address: Option<SocketAddr>) -> sockaddr_storage {
+    // SAFETY: a structure of numbers, which may all be zero.
+    let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
+    match address {
+        None => {}
+        Some(SocketAddr::V4(v4)) => {
+            let c = sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: it is large enough and aligned for every address.
+            unsafe { (&raw mut storage).cast::<sockaddr_in>().write(c) };
+        }
+        Some(SocketAddr::V6(v6)) => {
+            let c = sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: the same.
+            unsafe { (&raw mut storage).cast::<sockaddr_in6>().write(c) };
+        }
+    }
+    storage
+}
+
+/// Bytes of an address of its family.
+pub(super) const fn len(address: SocketAddr) -> socklen_t {
+    match address {
+        SocketAddr::V4(_) => size_of::<sockaddr_in>() as socklen_t,
+        SocketAddr::V6(_) => size_of::<sockaddr_in6>() as socklen_t,
+    }
+}
+
+fn c_int_of(family: libc::sa_family_t) -> libc::c_int {
+    libc::c_int::from(family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_comes_back_as_it_was() {
+        for text in ["10.1.2.3:7471", "[fd00::1]:9"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let c = storage(Some(address));
+            // SAFETY: it was just made.
+            let back = unsafe { of_c((&raw const c).cast()) }.unwrap();
+            assert_eq!(back, Some(address));
+        }
+        let nothing = storage(None);
+        // SAFETY: the same.
+        assert_eq!(unsafe { of_c((&raw const nothing).cast()) }, Ok(None));
+        let mut strange = nothing;
+        strange.ss_family = 27;
+        // SAFETY: nothing but its family is looked at.
+        assert!(unsafe { of_c((&raw const strange).cast()) }.is_err());
+    }
+}

@@ -1,0 +1,273 @@
+//! What ids are asked to do.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use libc::sockaddr;
+use verbs::cm::{AcceptOptions, ConnectOptions, IdOption};
+use verbs::{Error, QueuePairType};
+
+use super::addresses::{needed, of_c};
+use super::events::{STATE_ERROR, STATE_SENDING, set_state};
+use super::ids::{complete, ours, refresh};
+use super::layout::{rdma_cm_id, rdma_conn_param};
+use crate::failure::{invalid, number, unsupported};
+
+/// `rdma_bind_addr`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_bind_addr")]
+pub(crate) unsafe extern "C" fn rdma_bind_addr(
+    id: *mut rdma_cm_id,
+    address: *mut sockaddr,
+) -> c_int {
+    number("rdma_bind_addr", || {
+        // SAFETY: as the caller says.
+        unsafe {
+            ours(id)?.id.bind(needed(address)?)?;
+            refresh(id)?;
+        }
+        Ok(0)
+    })
+}
+
+/// `rdma_resolve_addr`. What is known is known at once, whatever the time that is allowed.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_resolve_addr")]
+pub(crate) unsafe extern "C" fn rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    source: *mut sockaddr,
+    to: *mut sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    number("rdma_resolve_addr", || {
+        // SAFETY: as the caller says.
+        unsafe {
+            ours(id)?.id.resolve_address(of_c(source)?, needed(to)?)?;
+            complete(id)?;
+        }
+        Ok(0)
+    })
+}
+
+/// `rdma_resolve_route`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_resolve_route")]
+pub(crate) unsafe extern "C" fn rdma_resolve_route(
+    id: *mut rdma_cm_id,
+    _timeout_ms: c_int,
+) -> c_int {
+    number("rdma_resolve_route", || {
+        // SAFETY: as the caller says.
+        unsafe {
+            ours(id)?.id.resolve_route()?;
+            complete(id)?;
+        }
+        Ok(0)
+    })
+}
+
+/// `rdma_listen`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_listen")]
+pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    number("rdma_listen", || {
+        // SAFETY: as the caller says.
+        unsafe {
+            ours(id)?.id.listen(u32::try_from(backlog).unwrap_or(0))?;
+            refresh(id)?;
+        }
+        Ok(0)
+    })
+}
+
+/// `rdma_connect`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_connect")]
+pub(crate) unsafe extern "C" fn rdma_connect(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    number("rdma_connect", || {
+        // SAFETY: as the caller says.
+        unsafe {
+            let options = options_of(param)?.unwrap_or_else(usual);
+            ours(id)?.id.connect(&options)?;
+            complete(id)?;
+        }
+        Ok(0)
+    })
+}
+
+/// `rdma_accept`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_accept")]
+pub(crate) unsafe extern "C" fn rdma_accept(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    number("rdma_accept", || {
+        // SAFETY: as the caller says.
+        unsafe {
+            let options = options_of(param)?;
+            let ours = ours(id)?;
+            ours.id.accept(&AcceptOptions { options, queue_key: None })?;
+            set_state(id, STATE_SENDING)?;
+            // Who accepts datagrams is told nothing more.
+            if ours.id.service() != QueuePairType::Datagram {
+                complete(id)?;
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// `rdma_reject`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_reject")]
+pub(crate) unsafe extern "C" fn rdma_reject(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    len: u8,
+) -> c_int {
+    number("rdma_reject", || {
+        // SAFETY: as the caller says.
+        unsafe { ours(id)?.id.reject(&said(private_data, len)?)? };
+        Ok(0)
+    })
+}
+
+/// `rdma_establish`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_establish")]
+pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    number("rdma_establish", || {
+        // SAFETY: as the caller says.
+        unsafe { ours(id)? }.id.establish()?;
+        Ok(0)
+    })
+}
+
+/// `rdma_disconnect`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_disconnect")]
+pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    number("rdma_disconnect", || {
+        // SAFETY: as the caller says.
+        unsafe {
+            ours(id)?.id.disconnect()?;
+            set_state(id, STATE_ERROR)?;
+            complete(id)?;
+        }
+        Ok(0)
+    })
+}
+
+/// `rdma_notify`: that something came on the queue pair before its connection was told of, which cannot be here.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_notify")]
+pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: c_uint) -> c_int {
+    number("rdma_notify", || {
+        // SAFETY: as the caller says.
+        unsafe { ours(id)? };
+        Ok(0)
+    })
+}
+
+/// `rdma_set_option`.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(export_name = "ethernot_rdma_set_option")]
+pub(crate) unsafe extern "C" fn rdma_set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    number("rdma_set_option", || {
+        // SAFETY: as the caller says.
+        let id = &unsafe { ours(id)? }.id;
+        if level != LEVEL_ID {
+            return unsupported("options of other levels than RDMA_OPTION_ID");
+        }
+        let is_long = name == OPTION_REUSE || name == OPTION_FAMILY;
+        if value.is_null() || len != if is_long { size_of::<c_int>() } else { 1 } {
+            return invalid("no value of an option");
+        }
+        // SAFETY: as the caller says, of that length.
+        let byte = unsafe { value.cast::<u8>().read() };
+        // SAFETY: the same.
+        let is_set = || unsafe { value.cast::<c_int>().read_unaligned() } != 0;
+        id.set_option(match name {
+            OPTION_TOS => IdOption::TypeOfService(byte),
+            OPTION_REUSE => IdOption::ReuseAddress(is_set()),
+            OPTION_FAMILY => IdOption::OneFamily(is_set()),
+            OPTION_TIMEOUT => IdOption::AcknowledgementTimeout(byte),
+            _ => return unsupported("such an option"),
+        })?;
+        Ok(0)
+    })
+}
+
+/// What a program says of a connection; nothing if it says nothing.
+unsafe fn options_of(param: *const rdma_conn_param) -> Result<Option<ConnectOptions>, Error> {
+    // SAFETY: as the caller says.
+    let Some(c) = (unsafe { param.as_ref() }) else { return Ok(None) };
+    let unless_max = |wanted: u8| (wanted != MAX).then_some(wanted);
+    Ok(Some(ConnectOptions {
+        // SAFETY: as the caller says.
+        private_data: unsafe { said(c.private_data, c.private_data_len) }?,
+        responder_resources: unless_max(c.responder_resources),
+        initiator_depth: unless_max(c.initiator_depth),
+        flow_control: c.flow_control != 0,
+        retries: c.retry_count.min(7),
+        not_ready_retries: c.rnr_retry_count.min(7),
+        external: (c.srq != 0, c.qp_num),
+    }))
+}
+
+/// Of a program that says nothing.
+fn usual() -> ConnectOptions {
+    ConnectOptions { retries: 7, not_ready_retries: 7, ..ConnectOptions::default() }
+}
+
+unsafe fn said(private_data: *const c_void, len: u8) -> Result<Vec<u8>, Error> {
+    if len == 0 {
+        return Ok(Vec::new());
+    }
+    if private_data.is_null() {
+        return invalid("private data that are nowhere");
+    }
+    // SAFETY: as the caller says.
+    Ok(unsafe { std::slice::from_raw_parts(private_data.cast::<u8>(), len.into()) }.to_vec())
+}
+
+/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: as many as there can be.
+const MAX: u8 = 0xff;
+
+/// `RDMA_OPTION_ID` and its options.
+const LEVEL_ID: c_int = 0;
+const OPTION_TOS: c_int = 0;
+const OPTION_REUSE: c_int = 1;
+const OPTION_FAMILY: c_int = 2;
+const OPTION_TIMEOUT: c_int = 3;

@@ -1,0 +1,120 @@
+//! The devices as ids have them: each is opened once, and stays open.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbs::cm::Host;
+use verbs::{Device, Error};
+
+use crate::device;
+use crate::failure::pointer;
+use crate::layout::{ibv_context, ibv_pd};
+use crate::memory;
+
+/// What ids of a process share. A child that was forked makes its own.
+pub(super) struct Shared {
+    process: u32,
+    pub(super) host: Arc<Host>,
+    slots: Vec<Slot>,
+}
+
+struct Slot {
+    device: Arc<Device>,
+    context: *mut ibv_context,
+    /// The domain of ids whose programs bring none, made when it is first asked for.
+    domain: Mutex<usize>,
+}
+
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
+
+/// What ids of this process share. It is never freed: a thread of a parent process may be in a call with it.
+pub(super) fn shared() -> Result<&'static Shared, Error> {
+    let process = std::process::id();
+    let known = SHARED.load(Ordering::Acquire);
+    // SAFETY: it is never freed.
+    if let Some(shared) = unsafe { known.as_ref() }
+        && shared.process == process
+    {
+        return Ok(shared);
+    }
+    let mut slots = Vec::new();
+    for (c, device) in device::all()? {
+        // SAFETY: it is one of the list.
+        let context = unsafe { device::ibv_open_device(c) };
+        if context.is_null() {
+            let what = format!("opening {}", device.name());
+            let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            return Err(Error::System { what, number });
+        }
+        slots.push(Slot { device, context, domain: Mutex::new(0) });
+    }
+    let host = Host::new(slots.iter().map(|slot| Arc::clone(&slot.device)).collect());
+    let fresh = Box::into_raw(Box::new(Shared { process, host, slots }));
+    let stored = SHARED.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
+    // Another thread was faster: those are shared, and what was made here is never of use.
+    // SAFETY: neither is ever freed.
+    Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
+}
+
+impl Shared {
+    fn slot(&self, device: &Arc<Device>) -> Result<&Slot, Error> {
+        let slot = self.slots.iter().find(|slot| Arc::ptr_eq(&slot.device, device));
+        slot.ok_or_else(|| Error::NoDevice("it is of the parent process".into()))
+    }
+
+    /// The open device, and its domain.
+    pub(super) fn open(
+        &self,
+        device: &Arc<Device>,
+    ) -> Result<(*mut ibv_context, *mut ibv_pd), Error> {
+        let slot = self.slot(device)?;
+        let mut domain = slot.domain.lock().unwrap_or_else(PoisonError::into_inner);
+        if *domain == 0 {
+            // SAFETY: the context stays open.
+            let made = unsafe { memory::ibv_alloc_pd(slot.context) };
+            *domain = made.expose_provenance();
+        }
+        if *domain == 0 {
+            return Err(Error::NoRoom("protection domains".into()));
+        }
+        Ok((slot.context, ptr::with_exposed_provenance_mut(*domain)))
+    }
+}
+
+/// `rdma_get_devices`. The devices stay open.
+///
+/// # Safety
+/// `count` is null or may be written to.
+#[unsafe(export_name = "ethernot_rdma_get_devices")]
+pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+    pointer("rdma_get_devices", || {
+        let slots = &shared()?.slots;
+        let mut list: Vec<*mut ibv_context> = slots.iter().map(|slot| slot.context).collect();
+        if !count.is_null() {
+            // SAFETY: as the caller says.
+            unsafe { *count = c_int::try_from(list.len()).unwrap_or(c_int::MAX) };
+        }
+        list.push(ptr::null_mut());
+        // SAFETY: a size that is not 0.
+        let memory = unsafe { libc::malloc(size_of_val(list.as_slice())) };
+        let memory = memory.cast::<*mut ibv_context>();
+        if memory.is_null() {
+            return Err(Error::NoRoom("memory for the list of devices".into()));
+        }
+        // SAFETY: there is room for all of the list, and nothing else is there.
+        unsafe { ptr::copy_nonoverlapping(list.as_ptr(), memory, list.len()) };
+        Ok(memory)
+    })
+}
+
+/// `rdma_free_devices`.
+///
+/// # Safety
+/// The list is from [`rdma_get_devices`].
+#[unsafe(export_name = "ethernot_rdma_free_devices")]
+pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: it was allocated so.
+    unsafe { libc::free(list.cast()) };
+}

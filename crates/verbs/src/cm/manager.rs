@@ -1,0 +1,103 @@
+//! What the connection manager needs of a wire.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use super::message::{Refusal, Reply, Request};
+use super::port_space::PortSpace;
+use crate::attributes::Gid;
+use crate::error::Error;
+
+/// How ids of one device meet ids of others. What is carried are requests and answers alone: queue pairs are connected
+/// by what was said in them, as those are whose programs exchange numbers by themselves.
+///
+/// Nothing here waits for a peer. Who is told of something ([`Listener`], [`Caller`]) may be told before the call
+/// returns, and by any thread, inside the wire: so it must not call the wire.
+pub trait ConnectionManager: Send + Sync {
+    /// Requests for a port are passed on from now on, until what is returned is dropped. An unspecified address stands
+    /// for all that the device has. What has `claimed` the port so far is to be dropped when it is claimed for listening,
+    /// and not before: whoever asks meanwhile would be told that nobody is there.
+    ///
+    /// # Errors
+    /// [`Error::System`] with `EADDRINUSE` if somebody does, `EADDRNOTAVAIL` if the address is none of the device.
+    fn listen(
+        &self,
+        at: SocketAddr,
+        space: PortSpace,
+        claimed: Option<UdpSocket>,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Box<dyn Listening>, Error>;
+
+    /// Asks for a connection.
+    ///
+    /// # Errors
+    /// No way leads there, or no more can be asked for.
+    fn connect(
+        &self,
+        from: Gid,
+        to: SocketAddr,
+        request: &Request,
+        caller: Arc<dyn Caller>,
+    ) -> Result<Arc<dyn Exchange>, Error>;
+
+    /// Whether ids of this device may have this address.
+    fn has_address(&self, address: IpAddr) -> bool;
+}
+
+/// A port at which requests are passed on. It ends when it is dropped; connections that were made there live on.
+pub trait Listening: Send + Sync {}
+
+/// One request and what becomes of it, at either end. It is given up when it is dropped.
+pub trait Exchange: Send + Sync {
+    /// Says yes to a request that came.
+    ///
+    /// # Errors
+    /// Nobody asks any more.
+    fn accept(&self, reply: &Reply) -> Result<(), Error>;
+
+    /// Says no to a request that came, or, with a connection that is there, that it is not wanted after all.
+    ///
+    /// # Errors
+    /// Nobody asks any more.
+    fn reject(&self, refusal: &Refusal) -> Result<(), Error>;
+
+    /// Ends it, whatever it is: the peer is told that the connection is over.
+    fn close(&self);
+}
+
+/// Who is told of requests.
+pub trait Listener: Send + Sync {
+    /// Somebody asks. Returns who is told what becomes of it, or why it is refused at once.
+    fn on_request(
+        &self,
+        request: Request,
+        from: IpAddr,
+        exchange: Arc<dyn Exchange>,
+    ) -> Result<Arc<dyn Caller>, Refusal>;
+}
+
+/// Who is told what becomes of a request.
+pub trait Caller: Send + Sync {
+    /// The peer says yes: to who has asked.
+    fn on_accepted(&self, reply: Reply);
+
+    /// The peer knows that its request was accepted: to who was asked.
+    fn on_established(&self);
+
+    /// It is over, or there will be no connection.
+    fn on_over(&self, over: Over);
+
+    /// Nothing of the connection is under way any more.
+    fn on_quiet(&self);
+}
+
+/// Why an exchange is over.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Over {
+    /// The peer does not want the connection, or nobody listens.
+    Refused(Refusal),
+    /// Nobody answers, or the peer is gone while the connection was being made.
+    Unreachable,
+    /// The connection was there, and the peer has ended it or is gone.
+    Disconnected,
+}

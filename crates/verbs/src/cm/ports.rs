@@ -1,0 +1,216 @@
+//! Ports that ids of this process have, and devices they may be of.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+
+use super::manager::{ConnectionManager, Listener, Listening};
+use super::port_space::PortSpace;
+use crate::device::Device;
+use crate::error::Error;
+
+/// What all ids of a process share: the devices, and who has which port.
+///
+/// A port is claimed from the system, as the UDP port of the same number: so no two processes of a host have the same
+/// one, and it is free again however a process ends.
+#[derive(Debug)]
+pub struct Host {
+    devices: Vec<Arc<Device>>,
+    claimed: Mutex<HashMap<SocketAddr, Claimed>>,
+}
+
+#[derive(Debug, Default)]
+struct Claimed {
+    /// What keeps the port, unless somebody listens there.
+    socket: Option<UdpSocket>,
+    /// Who has it.
+    users: Vec<PortSpace>,
+    /// How many listen.
+    listeners: usize,
+}
+
+impl Host {
+    /// Ids are of these devices.
+    pub fn new(devices: Vec<Arc<Device>>) -> Arc<Self> {
+        Arc::new(Self { devices, claimed: Mutex::default() })
+    }
+
+    /// A program waits for events in a way of which the devices know nothing.
+    pub(crate) fn serve_alone(&self) {
+        for device in &self.devices {
+            device.provider().serve_alone();
+        }
+    }
+
+    /// The device that has an address. One of the host itself, which no device has, is as good as any of them.
+    pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&Arc<Device>> {
+        let has =
+            |device: &&Arc<Device>| manager(device).is_ok_and(|manager| manager.has_address(ip));
+        let known = self.devices.iter().find(has);
+        if known.is_none() && ip.is_loopback() {
+            return self.devices.iter().find(|device| manager(device).is_ok());
+        }
+        known
+    }
+
+    /// Claims a port; 0 for any that is free.
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        at: SocketAddr,
+        space: PortSpace,
+        is_shared: bool,
+    ) -> Result<Claim, Error> {
+        let mut claimed = self.claimed();
+        if let Some(known) = claimed.get_mut(&at) {
+            if known.users.contains(&space) && !is_shared {
+                return Err(refused("claiming a port", at, Errno::EADDRINUSE));
+            }
+            known.users.push(space);
+            return Ok(Claim { host: Arc::clone(self), at, space });
+        }
+        let socket = bind(at)?;
+        let bound = socket.local_addr().map_err(|error| system("reading a port", at, &error))?;
+        let at = SocketAddr::new(at.ip(), bound.port());
+        let users = vec![space];
+        claimed.insert(at, Claimed { socket: Some(socket), users, listeners: 0 });
+        Ok(Claim { host: Arc::clone(self), at, space })
+    }
+
+    fn claimed(&self) -> MutexGuard<'_, HashMap<SocketAddr, Claimed>> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A port that an id has, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    host: Arc<Host>,
+    at: SocketAddr,
+    space: PortSpace,
+}
+
+impl Claim {
+    pub(crate) const fn port(&self) -> u16 {
+        self.at.port()
+    }
+
+    /// Has requests for the port passed on, by all devices that have its address.
+    pub(crate) fn listen(&self, listener: &Arc<dyn Listener>) -> Result<Heard, Error> {
+        let ip = self.at.ip();
+        let devices: Vec<&Arc<Device>> = if ip.is_unspecified() {
+            self.host.devices.iter().filter(|device| manager(device).is_ok()).collect()
+        } else {
+            self.host.device_of(ip).into_iter().collect()
+        };
+        if devices.is_empty() {
+            return Err(refused("listening", self.at, Errno::ENODEV));
+        }
+        let mut claimed = self.host.claimed();
+        let Some(known) = claimed.get_mut(&self.at) else {
+            return Err(Error::Invalid("the port was given back".into()));
+        };
+        let mut socket = known.socket.take();
+        let listen = |device: &&Arc<Device>| {
+            let listener = Arc::clone(listener);
+            manager(device)?.listen(self.at, self.space, socket.take(), listener)
+        };
+        let listening = devices.iter().map(listen).collect::<Result<Vec<_>, _>>();
+        match listening {
+            Ok(parts) => {
+                known.listeners += 1;
+                Ok(Heard { host: Arc::clone(&self.host), at: self.at, parts })
+            }
+            Err(error) => {
+                if known.listeners == 0 {
+                    known.socket = bind(self.at).ok();
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claimed = self.host.claimed();
+        let Some(known) = claimed.get_mut(&self.at) else { return };
+        if let Some(place) = known.users.iter().position(|user| *user == self.space) {
+            known.users.swap_remove(place);
+        }
+        if known.users.is_empty() {
+            claimed.remove(&self.at);
+        }
+    }
+}
+
+/// A port at which requests are heard, until it is dropped.
+pub(crate) struct Heard {
+    host: Arc<Host>,
+    at: SocketAddr,
+    parts: Vec<Box<dyn Listening>>,
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        // Nobody may claim the port between the two.
+        let mut claimed = self.host.claimed();
+        self.parts.clear();
+        if let Some(known) = claimed.get_mut(&self.at) {
+            known.listeners -= 1;
+            if known.listeners == 0 {
+                known.socket = bind(self.at).ok();
+            }
+        }
+    }
+}
+
+/// What connects ids of a device.
+pub(crate) fn manager(device: &Device) -> Result<&dyn ConnectionManager, Error> {
+    device.provider().manager().ok_or_else(|| {
+        Error::NotSupported(format!("device {} has no connection manager", device.name()))
+    })
+}
+
+/// The address from which this host reaches another one.
+pub(crate) fn source_of(to: IpAddr) -> Result<IpAddr, Error> {
+    let any = unspecified(to);
+    let at = SocketAddr::new(to, DISCARD_PORT);
+    let local = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect(at)?;
+        socket.local_addr()
+    });
+    local.map(|local| local.ip()).map_err(|error| system("finding the way to", at, &error))
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port(ip: IpAddr) -> Result<u16, Error> {
+    let at = SocketAddr::new(ip, 0);
+    let local = bind(at)?.local_addr();
+    local.map(|local| local.port()).map_err(|error| system("finding a port of", at, &error))
+}
+
+/// All addresses of the family.
+pub(crate) const fn unspecified(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    }
+}
+
+fn bind(at: SocketAddr) -> Result<UdpSocket, Error> {
+    UdpSocket::bind(at).map_err(|error| system("claiming a port", at, &error))
+}
+
+fn system(what: &str, at: SocketAddr, error: &std::io::Error) -> Error {
+    let number = error.raw_os_error().unwrap_or(Errno::EIO as i32);
+    Error::System { what: format!("{what} {at}"), number }
+}
+
+fn refused(what: &str, at: SocketAddr, errno: Errno) -> Error {
+    Error::System { what: format!("{what} {at}"), number: errno as i32 }
+}
+
+/// Nothing is sent there: the system only says which way it would take.
+const DISCARD_PORT: u16 = 9;
