@@ -172,6 +172,53 @@ fn local_memory_that_goes_fails_its_operation_in_its_turn() {
     }
 }
 
+/// What is owed on a connection whose next operation cannot be sent, as its memory is gone, is told by no frame of
+/// another connection.
+#[test]
+fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
+    for (links, length) in [(1, 8), (1, 1000), (2, 8), (2, 1000)] {
+        let mut pair = queue_pair(links);
+        let first = pair.hosts.each_ref().map(|host| host.connection);
+        let second = [Some(pair.connect()), None];
+        pair.run_for(SECOND_NS / 100);
+        let second = [second[0], pair.hosts[1].connection];
+        // The first owes an acknowledgement.
+        (pair.hosts[0].connection, pair.hosts[1].connection) = (first[0], first[1]);
+        pair.hosts[1].buffer.store_u64(64, 7);
+        pair.write(1, 64, 8, 0);
+        pair.turn(1);
+        // An operation of its own is under way, so that it cannot end at once.
+        pair.write(0, 128, 8, 0);
+        pair.turn(0);
+        pair.run_until(SECOND_NS, "a write", |pair| pair.hosts[0].buffer.load_u64(64) == 7);
+        let pair::Host { memory, domain, .. } = &pair.hosts[0];
+        let going = memory.register(*domain, Buffer::new(1 << 16), Rights::ALL).unwrap();
+        let (key, address) = pair.remote(1, 0);
+        let source = Source::Region { region: going.id, offset: 0 };
+        pair.post(0, Request::Write { source, key, address }, length, 1);
+        pair.hosts[0].memory.deregister(going.id).unwrap();
+        pair.hosts[0].connection = second[0];
+        pair.write(0, 0, 8, 2);
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&told);
+        pair.filter = Box::new(move |_, flight| {
+            let is_write =
+                |frame: &wire_edge::Frame<'_>| matches!(frame.header, Header::Write { .. });
+            if let Some(frame) = decode(&flight.bytes).ok().filter(is_write) {
+                seen.borrow_mut().push(frame.acks.is_some());
+            }
+            true
+        });
+        pair.turn(0);
+        assert_eq!(*told.borrow(), [false], "{links} links, {length} bytes");
+        pair.run_for(SECOND_NS);
+        assert_eq!(results(&pair.done(0)), [Ok(()), Err(OperationError::LocalAccess), Ok(())]);
+        assert_eq!(results(&pair.done(1)), [Ok(())], "it was told that its write is there");
+        let counters = pair.hosts[0].info().paths[0].counters;
+        assert_eq!(counters.piggybacked_acks_sent, 0);
+    }
+}
+
 /// Connections between two hosts, all of which take their receives from one queue at the second host.
 fn sharing(
     connections: usize,
