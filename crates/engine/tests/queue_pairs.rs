@@ -456,3 +456,44 @@ fn says(bytes: &[u8], wanted: impl Fn(&Control<'_>) -> bool) -> bool {
             && control_messages(frame.payload).any(|message| message.is_ok_and(|m| wanted(&m)))
     })
 }
+
+/// What is sent in vain where receives of a shared queue come one after the other: performance-notes, 47.
+#[test]
+#[ignore = "measures"]
+fn resends_where_shared_receives_run_dry() {
+    let cases = [
+        (64, 100, 1),
+        (64, 100, 16),
+        (4000, 100, 1),
+        (4000, 1000, 1),
+        (4000, 1000, 8),
+        (1 << 20, 20_000, 1),
+    ];
+    for (length, every_us, batch) in cases {
+        let (mut pair, shared, _) = sharing(1, 1);
+        let source = pair.source(0, 0);
+        let (mut posted, mut received) = (0, 0);
+        while received < MESSAGES {
+            while posted < MESSAGES.min(received + 128) {
+                pair.post(0, Request::Send { source }, length, posted);
+                posted += 1;
+            }
+            pair.run_for(every_us * 1000);
+            let region = pair.hosts[1].region.id;
+            let receive = Receive { region, offset: 1 << 20, length: 1 << 20, context: 0 };
+            for _ in 0..batch {
+                if shared.post(receive).unwrap() {
+                    let pair::Host { engine, memory, .. } = &mut pair.hosts[1];
+                    engine.on_receives_posted(pair.now, &memory.access(), &shared);
+                }
+            }
+            received += pair.done(1).len() as u64;
+        }
+        let sent = pair.hosts[0].info().paths[0].counters.payload_bytes_sent;
+        let times = sent as f64 / (MESSAGES * u64::from(length)) as f64;
+        println!("{length} B, {batch} receives every {every_us} us: {times:.1} times");
+    }
+}
+
+/// Messages of a measurement.
+const MESSAGES: u64 = 1000;
