@@ -63,7 +63,8 @@ impl Parts<'_> {
     }
 
     /// The driver has taken only the first frames of the batch: the others were never sent. Returns what
-    /// the first of these carried.
+    /// the first of these carried. There may be none, if no frame could be made; then nothing was counted, and what
+    /// was to be acknowledged is still to be told.
     #[cold]
     pub(crate) fn take_back(
         &mut self,
@@ -78,13 +79,14 @@ impl Parts<'_> {
         let frames = scratch.len() - taken;
         let (purpose, bytes) = (scratch.purpose(), scratch.bytes_from(taken));
         let mut first = Carried::default();
-        path.unsend(sent, (frames, bytes), purpose, has_acks && taken == 0, &mut |carried| {
+        let has_acks = has_acks && taken == 0;
+        path.unsend(sent, (frames, bytes), purpose, has_acks && frames > 0, &mut |carried| {
             first = carried;
             if purpose == Purpose::Data {
                 outbound.on_returned(pools, carried);
             }
         });
-        connection.told_mut().tell_if(has_acks && taken == 0);
+        connection.told_mut().tell_if(has_acks);
         first
     }
 

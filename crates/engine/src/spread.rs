@@ -123,6 +123,8 @@ impl Parts<'_> {
             Ok(()) => self.emit_shares(now, connection, spread, emit),
             Err(fault) => {
                 self.take_back_shares(connection, spread);
+                // Perhaps no frame was there to carry what was written.
+                connection.told_mut().tell_if(true);
                 self.local_memory_gone(now, connection, fault);
                 Sent::Failed
             }

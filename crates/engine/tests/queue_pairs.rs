@@ -172,6 +172,53 @@ fn local_memory_that_goes_fails_its_operation_in_its_turn() {
     }
 }
 
+/// What is owed on a connection whose next operation cannot be sent, as its memory is gone, is told by no frame of
+/// another connection.
+#[test]
+fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
+    for (links, length) in [(1, 8), (1, 1000), (2, 8), (2, 1000)] {
+        let mut pair = queue_pair(links);
+        let first = pair.hosts.each_ref().map(|host| host.connection);
+        let second = [Some(pair.connect()), None];
+        pair.run_for(SECOND_NS / 100);
+        let second = [second[0], pair.hosts[1].connection];
+        // The first owes an acknowledgement.
+        (pair.hosts[0].connection, pair.hosts[1].connection) = (first[0], first[1]);
+        pair.hosts[1].buffer.store_u64(64, 7);
+        pair.write(1, 64, 8, 0);
+        pair.turn(1);
+        // An operation of its own is under way, so that it cannot end at once.
+        pair.write(0, 128, 8, 0);
+        pair.turn(0);
+        pair.run_until(SECOND_NS, "a write", |pair| pair.hosts[0].buffer.load_u64(64) == 7);
+        let pair::Host { memory, domain, .. } = &pair.hosts[0];
+        let going = memory.register(*domain, Buffer::new(1 << 16), Rights::ALL).unwrap();
+        let (key, address) = pair.remote(1, 0);
+        let source = Source::Region { region: going.id, offset: 0 };
+        pair.post(0, Request::Write { source, key, address }, length, 1);
+        pair.hosts[0].memory.deregister(going.id).unwrap();
+        pair.hosts[0].connection = second[0];
+        pair.write(0, 0, 8, 2);
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&told);
+        pair.filter = Box::new(move |_, flight| {
+            let is_write =
+                |frame: &wire_edge::Frame<'_>| matches!(frame.header, Header::Write { .. });
+            if let Some(frame) = decode(&flight.bytes).ok().filter(is_write) {
+                seen.borrow_mut().push(frame.acks.is_some());
+            }
+            true
+        });
+        pair.turn(0);
+        assert_eq!(*told.borrow(), [false], "{links} links, {length} bytes");
+        pair.run_for(SECOND_NS);
+        assert_eq!(results(&pair.done(0)), [Ok(()), Err(OperationError::LocalAccess), Ok(())]);
+        assert_eq!(results(&pair.done(1)), [Ok(())], "it was told that its write is there");
+        let counters = pair.hosts[0].info().paths[0].counters;
+        assert_eq!(counters.piggybacked_acks_sent, 0);
+    }
+}
+
 /// Connections between two hosts, all of which take their receives from one queue at the second host.
 fn sharing(
     connections: usize,
@@ -431,3 +478,43 @@ fn a_receive_without_memory_fails_when_a_message_comes_for_it_and_not_before() {
     let expected = [OperationError::RemoteOperation, OperationError::EndedByPeer].map(Err);
     assert_eq!(results(&pair.done(0)), expected);
 }
+/// What is sent in vain where receives of a shared queue come one after the other: performance-notes, 47.
+#[test]
+#[ignore = "measures"]
+fn resends_where_shared_receives_run_dry() {
+    let cases = [
+        (64, 100, 1),
+        (64, 100, 16),
+        (4000, 100, 1),
+        (4000, 1000, 1),
+        (4000, 1000, 8),
+        (1 << 20, 20_000, 1),
+    ];
+    for (length, every_us, batch) in cases {
+        let (mut pair, shared, _) = sharing(1, 1);
+        let source = pair.source(0, 0);
+        let (mut posted, mut received) = (0, 0);
+        while received < MESSAGES {
+            while posted < MESSAGES.min(received + 128) {
+                pair.post(0, Request::Send { source }, length, posted);
+                posted += 1;
+            }
+            pair.run_for(every_us * 1000);
+            let region = pair.hosts[1].region.id;
+            let receive = Receive { region, offset: 1 << 20, length: 1 << 20, context: 0 };
+            for _ in 0..batch {
+                if shared.post(receive).unwrap() {
+                    let pair::Host { engine, memory, .. } = &mut pair.hosts[1];
+                    engine.on_receives_posted(pair.now, &memory.access(), &shared);
+                }
+            }
+            received += pair.done(1).len() as u64;
+        }
+        let sent = pair.hosts[0].info().paths[0].counters.payload_bytes_sent;
+        let times = sent as f64 / (MESSAGES * u64::from(length)) as f64;
+        println!("{length} B, {batch} receives every {every_us} us: {times:.1} times");
+    }
+}
+
+/// Messages of a measurement.
+const MESSAGES: u64 = 1000;

@@ -1,5 +1,8 @@
 //! The real engine, with real memory, as the software of a simulated host.
 
+mod ports;
+mod requests;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -13,16 +16,16 @@ use mem::{
     TableLimits,
 };
 use semantics::{
-    CompletionQueue, OperationError, OperationFlags, OperationStatus, Ordering, PIECES_MAX, Piece,
-    PieceList, PoolLimits, PostError, Queues, Receive, Request, SharedReceives, Source,
-    StatusTable,
+    CompletionQueue, OperationError, OperationStatus, Piece, PieceList, PoolLimits, PostError,
+    Queues, Receive, SharedReceives, StatusTable,
 };
 use wire_edge::{CloseReason, PeerAddr, RemoteKey};
 
-use crate::Random;
+use self::ports::Port;
+use self::requests::{cut, flags_of, local_piece};
 use crate::host::{
     Action, Cause, Completion, CompletionKind, Congestion, ConnectionHandle, Fault, HostEngine,
-    HostEvent, Operation, Refusal, Region, RequestHandle, Scheduling, Shape, Tuning, Wire,
+    HostEvent, Letter, Operation, Refusal, Region, RequestHandle, Scheduling, Shape, Tuning, Wire,
 };
 
 /// An [`Engine`] with its memory, made small so that making one is cheap.
@@ -45,6 +48,10 @@ pub struct EdgeHost {
     regions: Vec<Memory>,
     /// Region numbers by the address of their buffer in this process.
     by_address: BTreeMap<u64, u32>,
+    /// Region numbers by the keys under which parts of them were opened.
+    windows: BTreeMap<u32, u32>,
+    /// By queue pair number.
+    ports: BTreeMap<u32, Port>,
     /// Everything a connection has here, by the number the simulator knows it by.
     connections: BTreeMap<u64, Connection>,
     /// Never iterated, as its order differs from run to run.
@@ -122,6 +129,8 @@ impl EdgeHost {
             status,
             regions: Vec::new(),
             by_address: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            ports: BTreeMap::new(),
             connections: BTreeMap::new(),
             numbers: HashMap::new(),
             next_number: 0,
@@ -267,53 +276,7 @@ impl EdgeHost {
             self.status.release(atomic.slot);
         }
     }
-
-    /// What the engine is asked to do for `operation`.
-    fn request(&self, operation: &Operation) -> Result<Request, Refusal> {
-        let region = self.region_id(operation.local).ok_or(Refusal::Invalid)?;
-        let offset = u64::from(operation.local_offset);
-        let (key, address) = (RemoteKey(operation.key), operation.address);
-        let source = Source::Region { region, offset };
-        Ok(match operation.action {
-            Action::Write => Request::Write { source, key, address },
-            Action::Read => Request::Read { sink: region, sink_offset: offset, key, address },
-            Action::FetchAdd { operand } => Request::FetchAdd { key, address, operand, sink: None },
-            Action::CompareSwap { compare, swap } => {
-                Request::CompareSwap { key, address, compare, swap, sink: None }
-            }
-            Action::Send => Request::Send { source },
-        })
-    }
 }
-
-/// The local memory that an operation reads or writes; none of one that has none, or none that may be a list.
-const fn local_piece(posted: &semantics::Operation) -> Option<Piece> {
-    let (region, offset) = match posted.request {
-        Request::Write { source: Source::Region { region, offset }, .. }
-        | Request::Send { source: Source::Region { region, offset } } => (region, offset),
-        Request::Read { sink, sink_offset, .. } => (sink, sink_offset),
-        _ => return None,
-    };
-    Some(Piece { region, offset, length: posted.length })
-}
-
-/// The same memory as several pieces, of sizes that follow from `salt`; some are empty.
-fn cut(whole: Piece, salt: u64) -> Vec<Piece> {
-    let mut random = Random::stream(salt, CUT_STREAM);
-    let count = random.pick(&[1, 2, 3, 7, PIECES_MAX]);
-    let mut pieces = Vec::new();
-    let mut done = 0;
-    for left in (0..count).rev() {
-        let rest = whole.length - done;
-        let most = random.pick(&[rest, rest.min(8), rest.min(1000), 0]);
-        let length = if left == 0 { rest } else { random.between(0, most.into()) as u32 };
-        pieces.push(Piece { offset: whole.offset + u64::from(done), length, ..whole });
-        done += length;
-    }
-    pieces
-}
-
-const CUT_STREAM: u64 = 0x6375_7473;
 
 impl HostEngine for EdgeHost {
     fn attach_link(&mut self, _now: Instant, link: LinkId, caps: LinkCaps) {
@@ -498,29 +461,34 @@ impl HostEngine for EdgeHost {
         connection: ConnectionHandle,
         operation: &Operation,
     ) -> Result<(), Refusal> {
-        let request = self.request(operation)?;
         let is_list = self.is_list(operation.context);
-        let state = self.connections.get_mut(&connection.0).ok_or(Refusal::Closed)?;
-        let atomic =
-            matches!(operation.action, Action::FetchAdd { .. } | Action::CompareSwap { .. });
-        let slot = if atomic { Some(self.status.acquire().ok_or(Refusal::Full)?) } else { None };
-        let Operation { flags, .. } = *operation;
-        let posted = semantics::Operation {
+        let state = self.connections.get(&connection.0).ok_or(Refusal::Closed)?;
+        let region = self.region_id(operation.local);
+        let request = self.request(state, operation, region.unwrap_or(RegionId::NONE));
+        let (flags, handle) = (flags_of(operation), state.handle);
+        let (length, context) = (operation.length_bytes, operation.context);
+        let mut posted = semantics::Operation {
             request,
-            length: operation.length_bytes,
-            flags: OperationFlags {
-                fence_before: flags.fence_before,
-                fence_after: flags.fence_after,
-                waits_for_answers: false,
-                ordering: if flags.strict { Ordering::Strict } else { Ordering::Relaxed },
-                solicited: false,
-                signalled: flags.signalled,
-            },
+            length,
+            flags,
             immediate: operation.immediate,
-            context: operation.context,
-            status: slot,
+            context,
+            status: None,
         };
-        let (access, handle) = (self.memory.access(), state.handle);
+        if region.is_none() {
+            return self.post_failed(handle, &posted);
+        }
+        if let Action::Bind { .. } = operation.action {
+            self.windows.insert(operation.key, operation.local.number);
+        }
+        let is_atomic =
+            matches!(operation.action, Action::FetchAdd { .. } | Action::CompareSwap { .. });
+        if is_atomic && !self.shape.is_of_queue_pairs {
+            posted.status = Some(self.status.acquire().ok_or(Refusal::Full)?);
+        }
+        let slot = posted.status;
+        let state = self.connections.get_mut(&connection.0).ok_or(Refusal::Closed)?;
+        let access = self.memory.access();
         let outcome = match local_piece(&posted) {
             Some(whole) if is_list => {
                 let pieces = cut(whole, operation.context);
@@ -603,30 +571,32 @@ impl HostEngine for EdgeHost {
         } else {
             self.connections.get(&connection.0)?.queue.poll()?
         };
-        let kind = match found.kind {
-            semantics::CompletionKind::Write => CompletionKind::Write,
-            semantics::CompletionKind::Read => CompletionKind::Read,
-            semantics::CompletionKind::FetchAdd | semantics::CompletionKind::CompareSwap => {
-                CompletionKind::Atomic
-            }
-            semantics::CompletionKind::Send => CompletionKind::Send,
-            semantics::CompletionKind::Receive => CompletionKind::Receive,
-            semantics::CompletionKind::Notification => CompletionKind::Notification,
-            semantics::CompletionKind::BindWindow | semantics::CompletionKind::Invalidate => {
-                unreachable!("no action of a simulated host is about windows")
-            }
-        };
-        if !matches!(kind, CompletionKind::Receive | CompletionKind::Notification) {
+        let completion = completion_of(&found);
+        if !matches!(completion.kind, CompletionKind::Receive | CompletionKind::Notification) {
             self.store_results(connection.0, found.context);
         }
-        Some(Completion {
-            kind,
-            context: found.context,
-            success: found.result.is_ok(),
-            length_bytes: found.bytes,
-            immediate: found.immediate,
-            fault: found.result.err().map(fault_of),
-        })
+        Some(completion)
+    }
+
+    fn open_port(&mut self, number: u32, key: u32) {
+        self.open(number, key);
+    }
+
+    fn post_letter(&mut self, number: u32, letter: &Letter) -> Result<(), Refusal> {
+        self.post_from(number, letter)
+    }
+
+    fn post_mail_receive(
+        &mut self,
+        number: u32,
+        place: (Region, u32, u32),
+        context: u64,
+    ) -> Result<(), Refusal> {
+        self.post_receive_at(number, place, context)
+    }
+
+    fn poll_mail(&mut self, number: u32) -> Option<(Completion, u32)> {
+        self.poll_port(number)
     }
 
     fn release(&mut self, connection: ConnectionHandle) {
@@ -668,7 +638,15 @@ impl HostEngine for EdgeHost {
         Region { number, key, address, length_bytes }
     }
 
+    fn close_windows(&mut self, region: Region) {
+        let of_region = |_: &u32, number: &mut u32| *number == region.number;
+        for (key, _) in self.windows.extract_if(.., of_region) {
+            self.memory.unbind(RemoteKey(key));
+        }
+    }
+
     fn deregister(&mut self, _now: Instant, region: Region) {
+        self.close_windows(region);
         let memory = self.regions.get_mut(region.number as usize);
         if let Some(id) = memory.and_then(|memory| memory.id.take()) {
             let outcome = self.memory.deregister(id);
@@ -677,6 +655,7 @@ impl HostEngine for EdgeHost {
     }
 
     fn discard(&mut self, region: Region) {
+        self.close_windows(region);
         let Some(memory) = self.regions.get_mut(region.number as usize) else { return };
         if let Some(id) = memory.id.take() {
             let outcome = self.memory.deregister(id);
@@ -823,10 +802,39 @@ fn own_configuration(tuning: &Tuning) -> EngineConfig {
     }
 }
 
+fn completion_of(found: &semantics::Completion) -> Completion {
+    let kind = match found.kind {
+        semantics::CompletionKind::Write => CompletionKind::Write,
+        semantics::CompletionKind::Read => CompletionKind::Read,
+        semantics::CompletionKind::FetchAdd | semantics::CompletionKind::CompareSwap => {
+            CompletionKind::Atomic
+        }
+        semantics::CompletionKind::Send => CompletionKind::Send,
+        semantics::CompletionKind::Receive => CompletionKind::Receive,
+        semantics::CompletionKind::Notification => CompletionKind::Notification,
+        semantics::CompletionKind::BindWindow | semantics::CompletionKind::Invalidate => {
+            CompletionKind::Window
+        }
+    };
+    Completion {
+        kind,
+        context: found.context,
+        success: found.result.is_ok(),
+        length_bytes: found.bytes,
+        immediate: found.immediate,
+        invalidated: found.invalidated().map(|key| key.0),
+        fault: found.result.err().map(fault_of),
+    }
+}
+
 const fn cause_of(reason: Closed) -> Cause {
     match reason {
         Closed::Here => Cause::ClosedHere,
         Closed::ByPeer => Cause::ClosedByPeer,
+        Closed::PeerRefused(CloseReason::LocalMemoryGone) | Closed::LocalMemory => {
+            Cause::MemoryGone
+        }
+        Closed::OperationFailed => Cause::OperationFailed,
         Closed::PeerRefused(reason) | Closed::PeerMisbehaved(reason) => match reason {
             CloseReason::UnknownKey
             | CloseReason::OutOfRange
@@ -837,7 +845,6 @@ const fn cause_of(reason: Closed) -> Cause {
             CloseReason::MessageTooLong => Cause::Other(MESSAGE_TOO_LONG),
             _ => Cause::Other(OTHER_REASON),
         },
-        Closed::LocalMemory => Cause::Other(LOCAL_MEMORY),
         Closed::Rejected(_) | Closed::Version { .. } => Cause::Rejected,
         Closed::Unreachable { .. } | Closed::Refused(_) => Cause::Unreachable,
         Closed::PeerRestarted => Cause::PeerRestarted,
@@ -854,6 +861,8 @@ const fn fault_of(error: OperationError) -> Fault {
         OperationError::Unreachable => Fault::Unreachable,
         OperationError::PeerRestarted => Fault::PeerRestarted,
         OperationError::ProtocolViolation => Fault::Violation,
+        OperationError::LocalAccess => Fault::LocalAccess,
+        OperationError::RemoteOperation => Fault::PeerFailed,
         _ => Fault::Other,
     }
 }
@@ -870,8 +879,7 @@ const fn refusal_of(error: &PostError) -> Refusal {
 
 /// Numbers of [`Cause::Other`].
 const MESSAGE_TOO_LONG: u16 = 1;
-const LOCAL_MEMORY: u16 = 2;
-const OTHER_REASON: u16 = 3;
+const OTHER_REASON: u16 = 2;
 
 /// Around each region. A multiple of 8, so that regions keep the alignment of their buffers.
 const GUARD_BYTES: u64 = 64;

@@ -49,6 +49,39 @@ pub enum Action {
     },
     /// Local bytes to the next receive of the peer.
     Send,
+    /// The same; when the peer has it, the operation's key reaches nothing any more.
+    SendInvalidate,
+    /// Opens all of the local region to the peer under the operation's key and address.
+    Bind {
+        /// A key that ends before.
+        replaced: Option<u32>,
+        /// All connections of the service may use the key, not this one alone.
+        is_for_all: bool,
+    },
+    /// Ends the operation's key, which this side has opened for this connection.
+    Invalidate,
+}
+
+impl Action {
+    /// Whether the peer answers with more than that it has the operation.
+    pub const fn is_question(self) -> bool {
+        matches!(self, Self::Read | Self::FetchAdd { .. } | Self::CompareSwap { .. })
+    }
+
+    /// Whether it carries local bytes to the peer.
+    pub const fn carries(self) -> bool {
+        matches!(self, Self::Write | Self::Send | Self::SendInvalidate)
+    }
+
+    /// Whether it takes a receive of the peer, with or without an immediate.
+    pub const fn is_message(self) -> bool {
+        matches!(self, Self::Send | Self::SendInvalidate)
+    }
+
+    /// Whether the operation's key decides if it succeeds.
+    pub const fn is_under_key(self) -> bool {
+        matches!(self, Self::Write | Self::Read | Self::SendInvalidate)
+    }
 }
 
 /// Rules of order and report of one operation.
@@ -87,6 +120,31 @@ pub struct Operation {
     pub context: u64,
 }
 
+/// A datagram to post.
+#[derive(Clone, Copy, Debug)]
+pub struct Letter {
+    /// The link it takes.
+    pub link: LinkId,
+    /// Where it goes.
+    pub to: PeerAddr,
+    /// The queue pair there.
+    pub destination: u32,
+    /// The queue key of that.
+    pub key: u32,
+    /// Delivered with it.
+    pub immediate: Option<u32>,
+    /// Local memory with its bytes.
+    pub local: Region,
+    /// Where in it, in bytes.
+    pub local_offset: u32,
+    /// Bytes.
+    pub length_bytes: u32,
+    /// Reports that it has left.
+    pub signalled: bool,
+    /// Comes back in the completion.
+    pub context: u64,
+}
+
 /// What completed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CompletionKind {
@@ -102,6 +160,8 @@ pub enum CompletionKind {
     Receive,
     /// A write of the peer that carried an immediate is there.
     Notification,
+    /// A key of this side was opened or ended.
+    Window,
 }
 
 /// End of an operation, or arrival of a message or notification.
@@ -117,6 +177,8 @@ pub struct Completion {
     pub length_bytes: u32,
     /// Value sent along by the peer.
     pub immediate: Option<u32>,
+    /// Key of this side that a message of the peer ended.
+    pub invalidated: Option<u32>,
     /// What was wrong, if it failed and the engine tells.
     pub fault: Option<Fault>,
 }
@@ -138,6 +200,10 @@ pub enum Fault {
     PeerRestarted,
     /// A side broke the protocol.
     Violation,
+    /// The memory of this side that it needs is gone.
+    LocalAccess,
+    /// The peer could not do it: the memory of its receive is gone.
+    PeerFailed,
     /// Something else.
     Other,
 }
@@ -159,6 +225,10 @@ pub enum Cause {
     AccessDenied,
     /// A side broke the protocol.
     Violation,
+    /// Memory of a receive is gone, here or at the peer.
+    MemoryGone,
+    /// An operation of this side failed, as its completion tells.
+    OperationFailed,
     /// Something else, by its number.
     Other(u16),
 }
@@ -367,6 +437,30 @@ pub trait HostEngine {
     }
     /// The oldest completion of a connection not yet taken. Works after the connection has ended.
     fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion>;
+    /// Opens a port of datagrams with this queue pair number and key. With [`Shape::shares_receives`] it takes those.
+    fn open_port(&mut self, number: u32, key: u32) {
+        let _ = (number, key);
+    }
+    /// Posts a datagram from a port.
+    fn post_letter(&mut self, number: u32, letter: &Letter) -> Result<(), Refusal> {
+        let _ = (number, letter);
+        Err(Refusal::Full)
+    }
+    /// Posts memory for a datagram to a port: a region, where in it, and how many bytes.
+    fn post_mail_receive(
+        &mut self,
+        number: u32,
+        place: (Region, u32, u32),
+        context: u64,
+    ) -> Result<(), Refusal> {
+        let _ = (number, place, context);
+        Ok(())
+    }
+    /// The oldest completion of a port not yet taken; of a receive with the queue pair number of who sent.
+    fn poll_mail(&mut self, number: u32) -> Option<(Completion, u32)> {
+        let _ = number;
+        None
+    }
     /// No completion of an ended connection will be asked for any more.
     fn release(&mut self, connection: ConnectionHandle);
 
@@ -376,6 +470,10 @@ pub trait HostEngine {
     }
     /// Makes a region of zero bytes that peers may read, write and operate on atomically.
     fn register(&mut self, length_bytes: u32) -> Region;
+    /// Ends all keys that were opened for a region by [`Action::Bind`].
+    fn close_windows(&mut self, region: Region) {
+        let _ = region;
+    }
     /// Takes a region's rights away; its bytes can still be read here.
     fn deregister(&mut self, now: Instant, region: Region);
     /// Takes a region's rights away and gives its memory back: nobody looks at it any more.

@@ -82,6 +82,20 @@ pub enum Violation {
         /// The next one that was sent.
         expected: String,
     },
+    /// An operation succeeded under a key that had ended before it.
+    #[error("operation {number} succeeded although what it needs was gone before")]
+    NotDenied {
+        /// The operation.
+        number: u64,
+    },
+    /// A datagram came, or left, as it must not.
+    #[error("datagram at host {host}: {what}")]
+    Datagram {
+        /// The host.
+        host: usize,
+        /// What is wrong.
+        what: String,
+    },
     /// Operations of an ended connection were neither completed nor flushed.
     #[error("connection of pair {pair} ended and {outstanding} operations never completed")]
     NeverCompleted {
@@ -249,6 +263,8 @@ pub(crate) struct Posted {
     pub(crate) offset: u32,
     pub(crate) length_bytes: u32,
     pub(crate) immediate: Option<u32>,
+    /// The key of the peer that it ends.
+    pub(crate) invalidates: Option<u32>,
     /// What a write or send carries; empty for others.
     pub(crate) content: Vec<u8>,
     /// Where the result of a read or atomic lands in local memory.
@@ -292,6 +308,7 @@ struct ExpectedDelivery {
     kind: CompletionKind,
     length_bytes: u32,
     immediate: Option<u32>,
+    invalidated: Option<u32>,
     /// What the receive holds; nothing where it holds nothing of the operation.
     content: Option<Vec<u8>>,
 }
@@ -325,9 +342,7 @@ impl DirectionModel {
     /// Whether it cannot be that the end of the connection by the peer keeps this operation from success: the
     /// peer's application had it, and no answer is missing of any before it.
     pub(crate) fn is_surely_delivered(&self, number: u64) -> bool {
-        let is_question = |(posted, _): &(Posted, Vec<u8>)| {
-            !matches!(posted.action, Action::Write | Action::Send)
-        };
+        let is_question = |(posted, _): &(Posted, Vec<u8>)| posted.action.is_question();
         let from = (self.completed.max(self.first) - self.first) as usize;
         let count = (number + 1).saturating_sub(self.completed.max(self.first)) as usize;
         number < self.told && !self.operations.iter().skip(from).take(count).any(is_question)
@@ -347,6 +362,15 @@ impl DirectionModel {
     pub(crate) fn outstanding_signalled(&self) -> usize {
         let skip = (self.completed - self.first) as usize;
         self.operations.iter().skip(skip).filter(|(posted, _)| posted.flags.signalled).count()
+    }
+
+    /// The numbers of operations posted and not completed that need the peer's key.
+    pub(crate) fn outstanding_under_key(&self) -> Vec<u64> {
+        let from = self.completed.max(self.first);
+        let skip = (from - self.first) as usize;
+        let numbered = (from..).zip(self.operations.iter().skip(skip));
+        let needed = numbered.filter(|(_, (posted, _))| posted.action.is_under_key());
+        needed.map(|(number, _)| number).collect()
     }
 
     /// Messages and notifications that have not reached the peer's application.
@@ -384,7 +408,7 @@ impl DirectionModel {
             self.fences.push_back(number + 1);
         }
         let kind = match posted.action {
-            Action::Send => Some(CompletionKind::Receive),
+            Action::Send | Action::SendInvalidate => Some(CompletionKind::Receive),
             Action::Write if posted.immediate.is_some() && self.consumes => {
                 Some(CompletionKind::Receive)
             }
@@ -392,12 +416,13 @@ impl DirectionModel {
             _ => None,
         };
         if let Some(kind) = kind {
-            let content = (posted.action == Action::Send).then(|| posted.content.clone());
+            let content = posted.action.is_message().then(|| posted.content.clone());
             self.deliveries.push_back(ExpectedDelivery {
                 number,
                 kind,
                 length_bytes: posted.length_bytes,
                 immediate: posted.immediate,
+                invalidated: posted.invalidates,
                 content,
             });
         }
@@ -464,7 +489,7 @@ impl DirectionModel {
                     _ => Ok(()),
                 }
             }
-            Action::Write | Action::Send => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -492,6 +517,7 @@ impl DirectionModel {
         let same = found.kind == next.kind
             && found.length_bytes == next.length_bytes
             && found.immediate == next.immediate
+            && found.invalidated == next.invalidated
             && next.content.as_ref().is_none_or(|expected| content == expected);
         if !same {
             let is_content = next.content.as_ref().is_none_or(|expected| content == expected);
@@ -576,7 +602,7 @@ impl DirectionModel {
         match posted.action {
             Action::Write => self.expected[range].copy_from_slice(&posted.content),
             Action::Read => base.extend_from_slice(&self.expected[range]),
-            Action::Send | Action::FetchAdd { .. } | Action::CompareSwap { .. } => {}
+            _ => {}
         }
     }
 
@@ -682,7 +708,8 @@ pub(crate) const fn kind_of(action: Action) -> CompletionKind {
         Action::Write => CompletionKind::Write,
         Action::Read => CompletionKind::Read,
         Action::FetchAdd { .. } | Action::CompareSwap { .. } => CompletionKind::Atomic,
-        Action::Send => CompletionKind::Send,
+        Action::Send | Action::SendInvalidate => CompletionKind::Send,
+        Action::Bind { .. } | Action::Invalidate => CompletionKind::Window,
     }
 }
 

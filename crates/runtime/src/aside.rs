@@ -33,9 +33,10 @@ impl Aside {
         Self { ns: FIRST_NS, polled_looks: 0, is_quiet: true }
     }
 
-    /// What to do when the application was last at the links `polled_ns_ago`.
-    pub(crate) fn step(&mut self, polled_ns_ago: u64) -> Step {
-        if polled_ns_ago < self.away_ns() {
+    /// What to do when the application came to the links `polled_ns_ago`, last. While somebody `is_inside` the engine
+    /// it does not matter when he came there: one turn may take longer than an application that polls is ever away.
+    pub(crate) fn step(&mut self, is_inside: bool, polled_ns_ago: u64) -> Step {
+        if is_inside || polled_ns_ago < self.away_ns() {
             Step::Aside(self.at_it())
         } else {
             self.polled_looks = 0;
@@ -143,7 +144,7 @@ mod tests {
         let (mut now, mut looks) = (0, Vec::new());
         while now < total_ns {
             looks.push(now);
-            match aside.step(costs.poll - 1) {
+            match aside.step(false, costs.poll - 1) {
                 Step::Aside(ns) => now += ns + costs.wakeup,
                 Step::Serve => panic!("it gets in the way of an application that polls: {costs:?}"),
             }
@@ -158,7 +159,7 @@ mod tests {
         for _ in 0..rounds {
             let arrives_at = posted_at + costs.answer;
             loop {
-                match aside.step(now - posted_at) {
+                match aside.step(false, now - posted_at) {
                     Step::Aside(ns) => now += ns + costs.wakeup,
                     Step::Serve if now < arrives_at => {
                         aside.served(false);
@@ -196,12 +197,40 @@ mod tests {
         }
     }
 
+    /// Frames of 64 small writes at once, and those of a window of 1 MiB.
+    #[test]
+    fn who_takes_long_turns_is_left_alone() {
+        for (costs, turn) in
+            hosts().into_iter().flat_map(|costs| [(costs, 70_000), (costs, 300_000)])
+        {
+            let mut aside = Aside::new();
+            let (mut now, mut looks, mut served) = (0_u64, 0, 0);
+            while now < 1_000_000_000 {
+                looks += 1;
+                // It posts for a moment between two turns.
+                let since_turn_began = now % (turn + 500);
+                let is_inside = since_turn_began < turn;
+                match aside.step(is_inside, since_turn_began) {
+                    Step::Aside(ns) => now += ns + costs.wakeup,
+                    // It cannot get in.
+                    Step::Serve if is_inside => now += aside.at_it() + costs.wakeup,
+                    Step::Serve => {
+                        served += 1;
+                        aside.served(true);
+                        now += costs.turn;
+                    }
+                }
+            }
+            assert!(looks < 700 && served < 20, "{looks} looks, {served} times: {costs:?}");
+        }
+    }
+
     #[test]
     fn who_left_the_links_some_turns_ago_is_served_at_the_next_look() {
         for costs in hosts() {
             let mut aside = Aside::new();
             beside_poller(&mut aside, costs, 100_000_000);
-            assert_eq!(aside.step(100_000), Step::Serve, "{costs:?}");
+            assert_eq!(aside.step(false, 100_000), Step::Serve, "{costs:?}");
         }
     }
 
@@ -209,10 +238,10 @@ mod tests {
     fn who_did_something_else_for_long_and_polls_again_is_not_taken_for_one_who_waits_in_memory() {
         let mut aside = Aside::new();
         for _ in 0..1000 {
-            assert_eq!(aside.step(u64::MAX), Step::Serve);
+            assert_eq!(aside.step(false, u64::MAX), Step::Serve);
             aside.served(true);
         }
-        assert_eq!(aside.step(40_000), Step::Aside(2 * FIRST_NS));
+        assert_eq!(aside.step(false, 40_000), Step::Aside(2 * FIRST_NS));
     }
 
     #[test]
@@ -250,7 +279,7 @@ mod tests {
             while now < 1_000_000_000 {
                 let into_period = now % 10_000_000;
                 let polled_ns_ago = into_period.saturating_sub(5_000_000) + now % costs.poll;
-                match aside.step(polled_ns_ago) {
+                match aside.step(false, polled_ns_ago) {
                     Step::Aside(ns) => {
                         longest = longest.max(ns);
                         now += ns + costs.wakeup;

@@ -83,6 +83,11 @@ impl<T> ProgressCell<T> {
         }
     }
 
+    /// Whether a thread is inside. It may have left by the time of the answer.
+    pub fn is_occupied(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != EMPTY
+    }
+
     /// Whether a thread has panicked inside, so that nobody will ever enter again.
     pub fn is_poisoned(&self) -> bool {
         self.is_poisoned.load(Ordering::Relaxed)

@@ -22,7 +22,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     sleep_precisely();
     let mut aside = Aside::new();
     while !shared.is_stopping.load(Ordering::SeqCst) {
-        if let Step::Aside(ns) = aside.step(shared.polled_ns_ago()) {
+        if let Step::Aside(ns) = aside.step(shared.is_driven(), shared.polled_ns_ago()) {
             step_aside(ns);
         } else if shared.host.waiters.take_watch() {
             serve(shared, &mut aside);

@@ -591,6 +591,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Whether a thread is inside the engine.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.cell.is_occupied()
+    }
+
     /// For how long the application has not made progress itself.
     pub(crate) fn polled_ns_ago(&self) -> u64 {
         self.ns_since(&self.host.polled_at)

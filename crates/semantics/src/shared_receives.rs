@@ -1,14 +1,27 @@
 //! Receives that several connections take from one queue.
 
+#[cfg(all(test, loom))]
+mod model;
+
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+#[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, AtomicUsize, fence};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
 
+#[cfg(not(loom))]
 use crossbeam_queue::ArrayQueue;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicUsize, fence};
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
 use mem::RegionId;
 use work::{Piece, StoredPieces};
 
+#[cfg(loom)]
+use self::seen_by_loom::ArrayQueue;
 use crate::limits::SHARED_RECEIVES_MAX;
 use crate::lists::Lists;
 use crate::receive_queue::{Destination, Posted};
@@ -280,7 +293,57 @@ impl SharedReceives {
     }
 }
 
-#[cfg(test)]
+/// What is used of the queue in atomics that loom knows: how many it holds is all that who looks learns without
+/// taking one.
+#[cfg(loom)]
+mod seen_by_loom {
+    use std::collections::VecDeque;
+
+    use loom::sync::Mutex;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::sync::atomic::Ordering::Relaxed;
+
+    #[derive(Debug)]
+    pub(super) struct ArrayQueue<T> {
+        entries: Mutex<VecDeque<T>>,
+        count: AtomicUsize,
+        capacity: usize,
+    }
+
+    impl<T> ArrayQueue<T> {
+        pub(super) fn new(capacity: usize) -> Self {
+            let entries = Mutex::new(VecDeque::new());
+            Self { entries, count: AtomicUsize::new(0), capacity }
+        }
+
+        pub(super) fn push(&self, entry: T) -> Result<(), T> {
+            let mut entries = self.entries.lock().expect("nobody panics");
+            if entries.len() == self.capacity {
+                return Err(entry);
+            }
+            entries.push_back(entry);
+            self.count.store(entries.len(), Relaxed);
+            Ok(())
+        }
+
+        pub(super) fn pop(&self) -> Option<T> {
+            let mut entries = self.entries.lock().expect("nobody panics");
+            let entry = entries.pop_front();
+            self.count.store(entries.len(), Relaxed);
+            entry
+        }
+
+        pub(super) fn len(&self) -> usize {
+            self.count.load(Relaxed)
+        }
+
+        pub(super) const fn capacity(&self) -> usize {
+            self.capacity
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -153,6 +153,7 @@ fn notification_proves_that_the_write_is_there() {
         success: true,
         length_bytes: 300,
         immediate: Some(77),
+        invalidated: None,
         fault: None,
     };
     let mut early = Case::new();
@@ -259,6 +260,7 @@ impl Case {
             offset,
             length_bytes,
             immediate,
+            invalidates: None,
             content,
             local_offset: 0,
             returns: None,
@@ -298,5 +300,13 @@ impl Case {
 }
 
 const fn success(kind: CompletionKind, context: u64, length_bytes: u32) -> Completion {
-    Completion { kind, context, success: true, length_bytes, immediate: None, fault: None }
+    Completion {
+        kind,
+        context,
+        success: true,
+        length_bytes,
+        immediate: None,
+        invalidated: None,
+        fault: None,
+    }
 }

@@ -1,14 +1,14 @@
 //! A wrapper that breaks promises of the engine inside it, to prove that the harness notices. For faults
 //! of mechanisms that the plain engine does not have.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, RxFrame};
 use wire_edge::{Control, Flags, Handshake, HandshakeFrame, Header, PeerAddr, control_messages};
 
 use crate::host::{
-    Cause, Completion, CompletionKind, ConnectionHandle, Fault, HostEngine, HostEvent, Operation,
-    Refusal, Region, RequestHandle, Wire,
+    Action, Cause, Completion, CompletionKind, ConnectionHandle, Fault, HostEngine, HostEvent,
+    Letter, Operation, Refusal, Region, RequestHandle, Wire,
 };
 
 /// What is done wrong.
@@ -38,6 +38,24 @@ pub(crate) enum Bend {
     NotifiesOfWrites,
     /// Now and then a shared receive is taken from its application and never used.
     LosesReceives,
+    /// A message that goes to several pieces of memory has two bytes in each other's place.
+    MixesPieces,
+    /// What is gathered from several pieces of memory lacks the first, now and then.
+    SkipsPieces,
+    /// A key that is ended goes on, as that of a window for one connection.
+    KeepsWindows,
+    /// The same of the former key of a window for all.
+    KeepsFormerKeys,
+    /// A message ends no key, though it says so.
+    ForgetsInvalidations,
+    /// Any connection may use the key of a window for one.
+    OpensToAll,
+    /// Memory that is deregistered stays open.
+    KeepsRegions,
+    /// Datagrams with a wrong key are taken.
+    IgnoresKeys,
+    /// Now and then a datagram is sent twice.
+    RepeatsLetters,
 }
 
 /// An engine behind something that bends what passes.
@@ -55,12 +73,14 @@ pub(crate) struct Bent<E> {
     timeouts: u64,
     /// Shared receives posted.
     receives: u64,
+    /// Where each receive is, by its context.
+    places: HashMap<u64, (Region, u32)>,
     /// Completions that were taken ahead.
     ahead: VecDeque<(ConnectionHandle, Completion)>,
 }
 
 impl<E: HostEngine> Bent<E> {
-    pub(crate) const fn new(engine: E, bend: Bend) -> Self {
+    pub(crate) fn new(engine: E, bend: Bend) -> Self {
         Self {
             engine,
             bend,
@@ -71,6 +91,7 @@ impl<E: HostEngine> Bent<E> {
             ended: 0,
             timeouts: 0,
             receives: 0,
+            places: HashMap::new(),
             ahead: VecDeque::new(),
         }
     }
@@ -102,6 +123,42 @@ impl<E: HostEngine> Bent<E> {
             Some(index) => self.ahead.remove(index).map(|(_, found)| found),
             None => self.engine.poll_completion(connection),
         }
+    }
+
+    /// What is done instead of an operation about keys or memory.
+    fn bent(&mut self, operation: &Operation) -> Operation {
+        let mut bent = *operation;
+        // Nobody asks for it.
+        let unused = operation.key ^ 0x0100_0000;
+        match (self.bend, operation.action) {
+            (Bend::KeepsWindows, Action::Invalidate) => {
+                bent.action = Action::Bind { replaced: Some(unused), is_for_all: false };
+                bent.key = unused;
+            }
+            (Bend::KeepsFormerKeys, Action::Bind { is_for_all, .. }) => {
+                bent.action = Action::Bind { replaced: None, is_for_all };
+            }
+            (Bend::ForgetsInvalidations, Action::SendInvalidate) => bent.action = Action::Send,
+            (Bend::OpensToAll, Action::Bind { replaced, .. }) => {
+                bent.action = Action::Bind { replaced, is_for_all: true };
+            }
+            (Bend::SkipsPieces, Action::Write | Action::Send)
+                if operation.context % 8 == 7 && operation.length_bytes > 1 =>
+            {
+                self.engine.write_memory(operation.local, operation.local_offset, &[0]);
+            }
+            _ => {}
+        }
+        bent
+    }
+
+    /// Exchanges the first two bytes of a message that was received in pieces.
+    fn mix(&mut self, found: &Completion) {
+        let Some(&(region, offset)) = self.places.get(&found.context) else { return };
+        let mut bytes = [0; 2];
+        self.engine.read_memory(region, offset, &mut bytes);
+        bytes.swap(0, 1);
+        self.engine.write_memory(region, offset, &bytes);
     }
 
     const fn forgets_timer(&self) -> bool {
@@ -280,7 +337,8 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         operation: &Operation,
     ) -> Result<(), Refusal> {
         if self.bend != Bend::ReordersPosts {
-            return self.engine.post(now, connection, operation);
+            let operation = self.bent(operation);
+            return self.engine.post(now, connection, &operation);
         }
         match self.held.take() {
             None => {
@@ -305,6 +363,7 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         length_bytes: u32,
         context: u64,
     ) -> Result<(), Refusal> {
+        self.places.insert(context, (region, offset));
         self.engine.post_receive(now, connection, region, offset, length_bytes, context)
     }
 
@@ -320,6 +379,7 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         if self.bend == Bend::LosesReceives && self.receives.is_multiple_of(4) {
             return Ok(());
         }
+        self.places.insert(context, (region, offset));
         self.engine.post_shared_receive(now, region, offset, length_bytes, context)
     }
 
@@ -335,6 +395,13 @@ impl<E: HostEngine> HostEngine for Bent<E> {
                 (found.success, found.fault) = (false, Some(Fault::EndedByPeer));
             }
         }
+        if self.bend == Bend::MixesPieces
+            && (found.kind, found.success) == (CompletionKind::Receive, true)
+            && found.context % 2 == 1
+            && found.length_bytes > 1
+        {
+            self.mix(&found);
+        }
         if self.bend == Bend::NotifiesOfWrites
             && found.kind == CompletionKind::Receive
             && found.immediate.is_some()
@@ -347,6 +414,36 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         Some(Completion { fault, ..found })
     }
 
+    fn open_port(&mut self, number: u32, key: u32) {
+        self.engine.open_port(number, key);
+    }
+
+    fn post_letter(&mut self, number: u32, letter: &Letter) -> Result<(), Refusal> {
+        let mut letter = *letter;
+        if self.bend == Bend::IgnoresKeys {
+            // Right keys are even.
+            letter.key &= !1;
+        }
+        if self.bend == Bend::RepeatsLetters && letter.context.is_multiple_of(4) {
+            let first = Letter { signalled: false, ..letter };
+            self.engine.post_letter(number, &first)?;
+        }
+        self.engine.post_letter(number, &letter)
+    }
+
+    fn post_mail_receive(
+        &mut self,
+        number: u32,
+        place: (Region, u32, u32),
+        context: u64,
+    ) -> Result<(), Refusal> {
+        self.engine.post_mail_receive(number, place, context)
+    }
+
+    fn poll_mail(&mut self, number: u32) -> Option<(Completion, u32)> {
+        self.engine.poll_mail(number)
+    }
+
     fn release(&mut self, connection: ConnectionHandle) {
         self.engine.release(connection);
     }
@@ -355,8 +452,14 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         self.engine.register(length_bytes)
     }
 
+    fn close_windows(&mut self, region: Region) {
+        self.engine.close_windows(region);
+    }
+
     fn deregister(&mut self, now: Instant, region: Region) {
-        self.engine.deregister(now, region);
+        if self.bend != Bend::KeepsRegions {
+            self.engine.deregister(now, region);
+        }
     }
 
     fn discard(&mut self, region: Region) {

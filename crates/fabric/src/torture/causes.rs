@@ -7,10 +7,21 @@ use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
     /// Notes how an operation failed; an access can only be denied to one that asked for too much.
-    pub(super) fn note_fault(end: &mut End, found: Completion) -> Result<(), Violation> {
+    /// Memory can only be gone where it was taken away.
+    pub(super) fn note_fault(
+        end: &mut End,
+        found: Completion,
+        peer_lost_inbox: bool,
+    ) -> Result<(), Violation> {
         let posted = !matches!(found.kind, CompletionKind::Receive | CompletionKind::Notification);
         let Some(fault) = found.fault.filter(|_| posted) else { return Ok(()) };
-        if fault == Fault::AccessDenied && !end.rogues.contains(&found.context) {
+        let has_cause = match fault {
+            Fault::AccessDenied => end.rogues.contains(&found.context),
+            Fault::LocalAccess => end.lost_local,
+            Fault::PeerFailed => peer_lost_inbox && found.kind == CompletionKind::Send,
+            _ => true,
+        };
+        if !has_cause {
             return Err(Violation::WrongFault { number: found.context, fault, cause: None });
         }
         if end.model.is_of_queue_pairs() {
@@ -32,8 +43,16 @@ impl<E: HostEngine> Run<'_, E> {
         let peer_is_over = other.is_none_or(|other| other.stage == Stage::Closed);
         let is_possible = match cause {
             Cause::ClosedHere | Cause::ClosedByPeer => {
-                self.is_closing || state.let_go == end.generation
+                let may_fail = [state.lost_memory, state.had_rogue].contains(&end.generation);
+                let has_failed = cause == Cause::ClosedByPeer && may_fail;
+                self.is_closing || state.let_go == end.generation || has_failed
             }
+            Cause::MemoryGone => state.lost_memory == end.generation,
+            // Its own memory was gone, or that of the peer while it was being read.
+            Cause::OperationFailed => end
+                .faults
+                .iter()
+                .any(|&(_, fault)| matches!(fault, Fault::LocalAccess | Fault::AccessDenied)),
             Cause::PeerRestarted => peer_is_new || peer_is_over,
             Cause::AccessDenied => own || theirs || state.had_rogue == end.generation,
             Cause::Rejected => end.stage == Stage::Connecting,
@@ -47,7 +66,7 @@ impl<E: HostEngine> Run<'_, E> {
             wrong = Err(Violation::WrongCause { pair, side, cause: found });
         } else if let Some(&(number, fault)) = end.faults.iter().find(|&&(number, fault)| {
             let is_rogue = fault == Fault::AccessDenied && end.rogues.contains(&number);
-            !is_rogue && !fits(cause, fault)
+            !(is_rogue || fits(cause, fault))
         }) {
             wrong = Err(Violation::WrongFault { number, fault, cause: Some(found) });
         } else if cause == Cause::AccessDenied && own && !theirs && self.lacks_denial(pair, side) {
@@ -65,6 +84,7 @@ impl<E: HostEngine> Run<'_, E> {
             .is_some_and(|other| other.generation == end.generation && other.rogues.is_empty());
         // An engine that does not tell of any cannot tell of this one.
         knows_both
+            && !end.gate.may_deny()
             && !end.faults.is_empty()
             && !end.faults.iter().any(|&(_, fault)| fault == Fault::AccessDenied)
     }
@@ -80,6 +100,11 @@ const fn fits(cause: Cause, fault: Fault) -> bool {
         Cause::AccessDenied => matches!(fault, Fault::EndedByPeer | Fault::Violation),
         Cause::ClosedByPeer => matches!(fault, Fault::ClosedByPeer),
         Cause::Rejected => matches!(fault, Fault::EndedByPeer),
+        // To who has the receive, the peer did nothing wrong.
+        Cause::MemoryGone => {
+            matches!(fault, Fault::PeerFailed | Fault::EndedByPeer | Fault::Flushed)
+        }
+        Cause::OperationFailed => matches!(fault, Fault::LocalAccess | Fault::Flushed),
         Cause::ClosedHere | Cause::Other(_) => matches!(fault, Fault::Flushed),
     }
 }

@@ -1,6 +1,6 @@
 //! One side of one connection, as its application sees it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use delivery::Instant;
 
@@ -9,6 +9,7 @@ use crate::host::{
     Refusal, Region,
 };
 use crate::oracle::{DirectionModel, Posted, TargetMemory};
+use crate::torture::gates::{Gate, Passage};
 use crate::torture::plan::TrafficPlan;
 use crate::{Random, World};
 
@@ -39,6 +40,11 @@ pub(crate) struct End {
     pub(crate) target: Region,
     /// What the peer operates on atomically, alone.
     pub(crate) cells: Region,
+    /// How the peer reaches the target.
+    pub(super) gate: Gate,
+    /// The local memory, and that of receives, was deregistered.
+    pub(crate) lost_local: bool,
+    pub(crate) lost_inbox: bool,
     /// What this side asks of the other.
     pub(crate) model: DirectionModel,
     /// The other side's cells after all operations posted here.
@@ -53,8 +59,10 @@ pub(crate) struct End {
     pub(crate) counter_life: u32,
     /// The operation that proves the connection alive after healing was posted.
     pub(crate) probed: bool,
-    /// Operations that ask for what this side may not have.
+    /// Operations that ask for what this side may not have, or not any more.
     pub(crate) rogues: Vec<u64>,
+    /// Operations that must not succeed.
+    pub(crate) hopeless: BTreeSet<u64>,
     /// How operations failed.
     pub(crate) faults: Vec<(u64, Fault)>,
 }
@@ -76,6 +84,10 @@ pub(crate) struct Drawn {
     pub(crate) shared: bool,
     /// Its key is wrong, so that it must never be performed.
     rogue: bool,
+    /// It may be denied.
+    doubtful: bool,
+    /// It must not succeed.
+    hopeless: bool,
     cell: Option<(usize, u64)>,
 }
 
@@ -90,6 +102,9 @@ impl End {
     ) -> Self {
         let engine = world.engine_mut(host);
         let local_bytes = LOCAL_BYTES.max(traffic.length_bytes_max);
+        let local = engine.register(local_bytes);
+        let inbox = engine.register(RECEIVE_SLOTS * slot_bytes(traffic));
+        let target = engine.register(target_bytes(traffic));
         Self {
             host,
             life,
@@ -97,9 +112,12 @@ impl End {
             connection: ConnectionHandle(u64::MAX),
             stage: Stage::Connecting,
             excused: false,
-            local: engine.register(local_bytes),
-            inbox: engine.register(RECEIVE_SLOTS * slot_bytes(traffic)),
-            target: engine.register(target_bytes(traffic)),
+            local,
+            inbox,
+            target,
+            gate: Gate::of_region(target),
+            lost_local: false,
+            lost_inbox: false,
             cells: engine.register(CELLS as u32 * 8),
             model: DirectionModel::new(target_bytes(traffic)),
             cell_values: [0; CELLS],
@@ -110,6 +128,7 @@ impl End {
             counter_life: 0,
             probed: false,
             rogues: Vec::new(),
+            hopeless: BTreeSet::new(),
             faults: Vec::new(),
         }
     }
@@ -166,6 +185,15 @@ impl End {
         self.assemble(Action::Write, flags, remote.target, 0, 8, None, None)
     }
 
+    /// Work about a window over the target, or about the key that it had.
+    pub(super) fn draw_own(&mut self, action: Action, key: u32, address: u64) -> Option<Drawn> {
+        let flags = Flags { signalled: true, ..Flags::default() };
+        let remote = Region { key, address, ..self.target };
+        let mut drawn = self.assemble(action, flags, remote, 0, 0, None, None)?;
+        drawn.operation.local = self.target;
+        Some(drawn)
+    }
+
     /// Posts what was drawn.
     pub(crate) fn post<E: HostEngine>(
         &mut self,
@@ -173,10 +201,10 @@ impl End {
         random: &mut Random,
         drawn: Drawn,
     ) -> Result<bool, Refusal> {
-        let Drawn { mut operation, mut posted, shared, rogue, cell } = drawn;
+        let Drawn { mut operation, mut posted, shared, rogue, doubtful, hopeless, cell } = drawn;
         let now = world.now();
         let engine = world.engine_mut(self.host);
-        if matches!(operation.action, Action::Write | Action::Send) {
+        if operation.action.carries() && !self.lost_local {
             posted.content.resize(operation.length_bytes as usize, 0);
             random.fill(&mut posted.content);
             engine.write_memory(self.local, operation.local_offset, &posted.content);
@@ -200,8 +228,11 @@ impl End {
         }
         self.shared_outstanding += u64::from(shared);
         let number = self.model.post(posted);
-        if rogue {
+        if rogue || doubtful {
             self.rogues.push(number);
+        }
+        if hopeless {
+            self.hopeless.insert(number);
         }
         Ok(true)
     }
@@ -215,7 +246,7 @@ impl End {
     ) -> Result<(), Refusal> {
         let now = world.now();
         let length = slot_bytes(traffic);
-        while (self.receives.len() as u32) < ahead.min(RECEIVE_SLOTS) {
+        while !self.lost_inbox && (self.receives.len() as u32) < ahead.min(RECEIVE_SLOTS) {
             let slot = self.next_slot % RECEIVE_SLOTS;
             let engine = world.engine_mut(self.host);
             let outcome = engine.post_receive(
@@ -325,11 +356,14 @@ impl End {
             offset: if action == Action::Send { 0 } else { offset },
             length_bytes,
             immediate,
+            invalidates: None,
             content: Vec::new(),
             local_offset,
             returns,
         };
-        Some(Drawn { operation, posted, shared: false, rogue: false, cell: None })
+        let (shared, cell) = (false, None);
+        let (rogue, doubtful, hopeless) = (false, false, false);
+        Some(Drawn { operation, posted, shared, rogue, doubtful, hopeless, cell })
     }
 }
 
@@ -342,6 +376,40 @@ impl Drawn {
             || outstanding > UNREPORTED_OPERATIONS_MAX;
         self.operation.flags.signalled |= report;
         self.posted.flags.signalled |= report;
+    }
+
+    /// Whether it has a wrong key already.
+    pub(super) const fn is_rogue(&self) -> bool {
+        self.rogue
+    }
+
+    /// Makes a message end the peer's key.
+    pub(super) const fn end_key(&mut self, key: u32) {
+        self.operation.action = Action::SendInvalidate;
+        self.operation.key = key;
+        self.operation.immediate = None;
+        self.posted.action = Action::SendInvalidate;
+        self.posted.immediate = None;
+        self.posted.invalidates = Some(key);
+    }
+
+    /// Prepares for what becomes of it as the peer's key stands.
+    pub(super) const fn pass(&mut self, passage: Passage) {
+        match passage {
+            Passage::Free => {}
+            Passage::Doubtful => self.doubtful = true,
+            Passage::Late => self.make_hopeless(false),
+            Passage::Denied => self.make_hopeless(true),
+        }
+    }
+
+    /// It must fail, and say so. `entirely`: nothing of it may be performed.
+    pub(super) const fn make_hopeless(&mut self, entirely: bool) {
+        self.doubtful = true;
+        self.hopeless = true;
+        self.rogue |= entirely;
+        self.operation.flags.signalled = true;
+        self.posted.flags.signalled = true;
     }
 
     /// Gives a write a key that no region has, or that of one it must not reach.

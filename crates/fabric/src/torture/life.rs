@@ -33,6 +33,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
             Wake::Attack => self.attack(world),
             Wake::Fill => self.fill(world),
             Wake::Narrow { hole } => self.narrow(world, hole),
+            Wake::Mail { host, left } => self.mail(world, host, left),
         }
     }
 
@@ -108,6 +109,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.engine_mut(host).turn_to(self.place(pair));
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
         self.pair_up(&mut end);
+        end.gate = self.new_gate(end.target);
         end.counter_life = self.hosts[peer].life;
         let mut paths = ways;
         if self.plan.engine.asks_on_one_link && self.plan.churn.is_none() {
@@ -140,8 +142,10 @@ impl<E: HostEngine> Run<'_, E> {
     /// Nobody looks at the memory of an end any more, but perhaps at its target.
     fn discard(&mut self, world: &mut World<E>, end: &End) {
         if end.life == self.hosts[end.host].life {
+            let own = [end.local, end.inbox, end.cells];
+            self.frozen.retain(|frozen| frozen.host != end.host || !own.contains(&frozen.region));
             let engine = world.engine_mut(end.host);
-            for region in [end.local, end.inbox, end.cells] {
+            for region in own {
                 engine.discard(region);
             }
         }
@@ -183,6 +187,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.engine_mut(host).turn_to(self.place(pair));
         let mut end = End::new(world, host, self.hosts[host].life, generation, &self.plan.traffic);
         self.pair_up(&mut end);
+        end.gate = self.new_gate(end.target);
         end.counter_life = self.hosts[self.pairs[pair].hosts[0]].life;
         match world.engine_mut(host).accept(now, request) {
             Ok(connection) => {
@@ -286,6 +291,7 @@ impl<E: HostEngine> Run<'_, E> {
         let Some(end) = &mut self.pairs[pair].ends[side] else { return };
         end.stage = Stage::Closed;
         let target = end.target;
+        world.engine_mut(host).close_windows(target);
         self.freeze(world, host, target);
         let generation = self.pairs[pair].ends[side].as_ref().map(|end| end.generation);
         if let Some(other) = &mut self.pairs[pair].ends[1 - side]
@@ -321,9 +327,25 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// From now on nobody may write this region.
-    fn freeze(&mut self, world: &mut World<E>, host: usize, region: crate::host::Region) {
-        if self.frozen.len() >= FROZEN_MAX {
-            let old = self.frozen.remove(0);
+    pub(super) fn freeze(
+        &mut self,
+        world: &mut World<E>,
+        host: usize,
+        region: crate::host::Region,
+    ) {
+        if self.frozen.iter().any(|frozen| (frozen.host, frozen.region) == (host, region)) {
+            return;
+        }
+        let ends = || self.pairs.iter().flat_map(|pair| pair.ends.iter().flatten());
+        let is_looked_at = |frozen: &Frozen| {
+            let own = |end: &End| [end.target, end.local, end.inbox].contains(&frozen.region);
+            ends().any(|end| end.host == frozen.host && own(end))
+        };
+        let old = self.frozen.iter().position(|frozen| !is_looked_at(frozen));
+        if self.frozen.len() >= FROZEN_MAX
+            && let Some(old) = old
+        {
+            let old = self.frozen.remove(old);
             world.engine_mut(old.host).discard(old.region);
         }
         let digest = digest_of(world.engine(host), region);
@@ -360,6 +382,7 @@ impl<E: HostEngine> Run<'_, E> {
             let patience = self.random.pick(&[0, 1, 2, 8, 64]);
             self.take_completions(world, pair, side, patience);
             self.post_receives(world, pair, side);
+            self.tend_gate(world, pair, side);
             self.post_some(world, pair, side);
             self.retarget(world, pair, side);
         }
@@ -414,19 +437,27 @@ impl<E: HostEngine> Run<'_, E> {
             };
             let Some(mut drawn) = drawn else { return };
             drawn.report_before_stall(end.model.outstanding(), traffic.depth);
+            self.perhaps_invalidate(pair, side, &mut drawn);
             let rogue = remaining > 0
                 && !self.healed
                 && drawn.operation.action == Action::Write
                 && self.random.chance_ppm(traffic.rogue_ppm);
+            let former = self.former_key(pair, side, &drawn);
+            let rogue = rogue || former.is_some();
             if rogue {
-                let forbidden = self.forbidden(pair, side);
+                let forbidden = former.or_else(|| self.forbidden(pair, side));
                 drawn.make_rogue(forbidden);
             }
+            let is_denied = self.judge(pair, side, &mut drawn);
+            let action = drawn.operation.action;
             let Some(end) = &mut self.pairs[pair].ends[side] else { return };
             let host = end.host;
             match end.post(world, &mut self.random, drawn) {
                 Ok(false) | Err(Refusal::Closed) => return,
-                Ok(true) => self.note_posted(world, pair, side, rogue),
+                Ok(true) => {
+                    self.note_posted(world, pair, side, rogue || is_denied);
+                    self.note_ending(pair, side, action);
+                }
                 Err(refusal) => return self.refused(host, "an operation", refusal),
             }
         }
@@ -443,6 +474,9 @@ impl<E: HostEngine> Run<'_, E> {
         let quiet = own.model.outstanding() == 0
             && own.generation == other.generation
             && (own.stage, other.stage) == (Stage::Open, Stage::Open)
+            // What was flushed may still arrive.
+            && own.faults.is_empty()
+            && other.gate.is_open()
             && other.life == self.hosts[other.host].life;
         if !chance || !quiet || own.model.next_number() == 0 {
             return;
@@ -454,6 +488,11 @@ impl<E: HostEngine> Run<'_, E> {
         other.target = engine.register(old.length_bytes);
         engine.deregister(now, old);
         own.model.retarget();
+        let target = other.target;
+        let gate = self.new_gate(target);
+        if let Some(other) = &mut self.pairs[pair].ends[1 - side] {
+            other.gate = gate;
+        }
         self.freeze(world, host, old);
     }
 
@@ -481,8 +520,9 @@ impl<E: HostEngine> Run<'_, E> {
         let ends = &self.pairs[pair].ends;
         let (own, other) = (ends[side].as_ref()?, ends[1 - side].as_ref()?);
         let counters = self.hosts[other.host].counters;
+        let target = other.gate.names(other.target)?;
         (own.generation == other.generation).then_some(Remote {
-            target: other.target,
+            target,
             cells: other.cells,
             counters,
         })
@@ -528,18 +568,28 @@ impl<E: HostEngine> Run<'_, E> {
         world.trace.record(now, Kind::Completed, place, detail);
         let view = self.target(world, pair, side);
         let Some(mut end) = self.pairs[pair].ends[side].take() else { return Ok(()) };
-        let peer = self.pairs[pair].hosts[1 - side];
+        let peer_host = self.pairs[pair].hosts[1 - side];
         let target = view.as_ref().map(|view| view as &dyn crate::oracle::TargetMemory);
-        let fault = Self::note_fault(&mut end, completion);
+        let is_denied = !(completion.success && end.hopeless.contains(&completion.context));
+        let denied = Violation::NotDenied { number: completion.context };
+        let peer = self.pairs[pair].ends[1 - side].as_ref();
+        let peer_lost_inbox = match peer.filter(|peer| peer.generation == end.generation) {
+            Some(peer) => peer.lost_inbox,
+            // It has begun anew.
+            None => self.pairs[pair].lost_memory == end.generation,
+        };
+        let fault = is_denied.then_some(()).ok_or(denied);
+        let fault = fault.and_then(|()| Self::note_fault(&mut end, completion, peer_lost_inbox));
         let outcome = fault.and_then(|()| end.model.complete(completion, target));
         let outcome = outcome.and_then(|finished| {
             for finished in &finished {
-                self.finish(world, &mut end, peer, finished, completion)?;
+                self.finish(world, &mut end, peer_host, finished, completion)?;
             }
             end.model.forget_completed();
             Ok(())
         });
         self.pairs[pair].ends[side] = Some(end);
+        self.note_window(world, pair, side, completion);
         outcome
     }
 
@@ -558,7 +608,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.tally.completed += 1;
         let posted = &finished.posted;
         let mut bytes = Vec::new();
-        if !matches!(posted.action, Action::Write | Action::Send) {
+        if posted.action.is_question() {
             bytes.resize(posted.length_bytes as usize, 0);
             world.engine(end.host).read_memory(end.local, posted.local_offset, &mut bytes);
         }
@@ -628,11 +678,12 @@ impl<E: HostEngine> Run<'_, E> {
         }
         let target = view.as_ref().map(|view| view as &dyn crate::oracle::TargetMemory);
         let outcome = other.model.deliver(completion, &content, target);
+        self.note_invalidated(world, pair, side, completion);
         self.perhaps_leave(world, pair, side);
         outcome
     }
 
-    fn refused(&mut self, host: usize, what: &str, refusal: Refusal) {
+    pub(super) fn refused(&mut self, host: usize, what: &str, refusal: Refusal) {
         let what = format!("{what}: {refusal}");
         self.check(Err(Violation::Refused { host, what }));
     }

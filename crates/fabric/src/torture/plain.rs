@@ -11,8 +11,8 @@ use wire_edge::PeerAddr;
 
 use crate::Random;
 use crate::host::{
-    Action, Cause, Completion, CompletionKind, ConnectionHandle, HostEngine, HostEvent, Operation,
-    Region, RequestHandle, Tuning,
+    Cause, Completion, CompletionKind, ConnectionHandle, HostEngine, HostEvent, Operation, Region,
+    RequestHandle, Tuning,
 };
 use crate::oracle::kind_of;
 
@@ -330,6 +330,7 @@ impl PlainEngine {
                         success: true,
                         length_bytes: head.total,
                         immediate: Some(head.immediate ^ alter),
+                        invalidated: None,
                         fault: None,
                     });
                 }
@@ -381,6 +382,7 @@ impl PlainEngine {
                 success: true,
                 length_bytes: head.total,
                 immediate: head.has_immediate.then_some(head.immediate),
+                invalidated: None,
                 fault: None,
             });
         }
@@ -390,9 +392,10 @@ impl PlainEngine {
 
     fn take_response(&mut self, id: u32, head: Head, payload: &[u8]) -> Option<()> {
         let connection = self.connections.get_mut(&id)?;
-        let pending = connection.operations.iter_mut().find(|pending| {
-            !pending.done && !matches!(pending.operation.action, Action::Write | Action::Send)
-        })?;
+        let pending = connection
+            .operations
+            .iter_mut()
+            .find(|pending| !pending.done && pending.operation.action.is_question())?;
         let (region, at) =
             (pending.operation.local, pending.operation.local_offset + pending.result_bytes);
         pending.result_bytes += payload.len() as u32;
@@ -475,7 +478,7 @@ impl PlainEngine {
 impl Connection {
     fn finish(&mut self, number: u64, response: Option<()>) {
         if let Some(pending) = self.operations.iter_mut().find(|pending| pending.number == number) {
-            let waits = !matches!(pending.operation.action, Action::Write | Action::Send);
+            let waits = pending.operation.action.is_question();
             pending.done |= !waits || response.is_some();
         }
     }
@@ -508,6 +511,7 @@ impl Pending {
             success,
             length_bytes: if success { self.operation.length_bytes } else { 0 },
             immediate: None,
+            invalidated: None,
             fault: None,
         }
     }

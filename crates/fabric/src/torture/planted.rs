@@ -103,6 +103,51 @@ fn shared_receives_that_are_lost_are_found() {
     pairs(Bend::LosesReceives, "no convergence");
 }
 
+#[test]
+fn pieces_of_a_list_in_the_wrong_place_are_found() {
+    pairs(Bend::MixesPieces, "other content");
+}
+
+#[test]
+fn a_piece_of_a_list_that_is_not_gathered_is_found() {
+    pairs(Bend::SkipsPieces, "other content|of the target is");
+}
+
+#[test]
+fn a_window_that_was_ended_and_is_open_is_found() {
+    pairs(Bend::KeepsWindows, "succeeded although|changed after");
+}
+
+#[test]
+fn a_former_key_of_a_window_that_is_still_good_is_found() {
+    pairs(Bend::KeepsFormerKeys, "of the target is|operation Write of 0 bytes|changed after");
+}
+
+#[test]
+fn a_message_that_ends_no_key_is_found() {
+    pairs(Bend::ForgetsInvalidations, "is not the next one");
+}
+
+#[test]
+fn a_window_of_another_connection_that_is_open_is_found() {
+    pairs(Bend::OpensToAll, "of the target is|operation Write of 0 bytes|changed after");
+}
+
+#[test]
+fn memory_that_is_deregistered_and_open_is_found() {
+    pairs(Bend::KeepsRegions, "succeeded although|changed after");
+}
+
+#[test]
+fn a_datagram_with_a_wrong_key_that_is_taken_is_found() {
+    pairs(Bend::IgnoresKeys, "wrong number or key");
+}
+
+#[test]
+fn a_datagram_that_comes_twice_is_found() {
+    pairs(Bend::RepeatsLetters, "for the second time");
+}
+
 fn pairs(bend: Bend, expected: &str) {
     let make = |_, tuning: Tuning| Bent::new(EdgeHost::new(&tuning), bend);
     let options = Options { queue_pairs: true, ..OPTIONS };

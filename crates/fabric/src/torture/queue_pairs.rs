@@ -17,6 +17,12 @@ pub(crate) struct QueuePairs {
     farewell_ppm: u32,
     /// All connections of a host take their receives from one queue.
     pub(super) shares_receives: bool,
+    /// Memory that the peer reaches through a window, in parts per million.
+    pub(super) windows_ppm: u32,
+    /// How often an application, when it looks, takes memory away that operations need.
+    pub(super) strike_ppm: u32,
+    /// Datagrams that each host sends to others.
+    pub(super) letters: u32,
 }
 
 impl QueuePairs {
@@ -31,7 +37,11 @@ impl QueuePairs {
             traffic.rogue_ppm = traffic.rogue_ppm.max(random.pick(&[0, 5_000, 30_000]));
         }
         let farewell_ppm = if is_sound { random.pick(&[0, 10_000, 100_000]) } else { 0 };
-        Self { farewell_ppm, shares_receives: is_sound && random.chance_ppm(500_000) }
+        let shares_receives = is_sound && random.chance_ppm(500_000);
+        let windows_ppm = if is_sound { random.pick(&[0, 500_000, 1_000_000]) } else { 0 };
+        let strike_ppm = if is_sound { random.pick(&[0, 0, 2_000, 20_000]) } else { 0 };
+        let letters = if is_sound { random.pick(&[0, 20, 200]) } else { 0 };
+        Self { farewell_ppm, shares_receives, windows_ppm, strike_ppm, letters }
     }
 }
 
@@ -65,6 +75,8 @@ impl<E: HostEngine> Run<'_, E> {
         host: usize,
         ahead: u32,
     ) -> Result<(), Refusal> {
+        // Datagrams take of them, too.
+        self.collect_mail(world, host);
         let (now, length) = (world.now(), slot_bytes(&self.plan.traffic));
         let HostState { life, inbox, .. } = &mut self.hosts[host];
         if inbox.as_ref().is_none_or(|inbox| inbox.life != *life) {
@@ -121,7 +133,8 @@ impl<E: HostEngine> Run<'_, E> {
     /// the peer's application had does not fail because the peer went.
     pub(super) fn check_order(end: &End, number: u64, fault: Fault) -> Result<(), Violation> {
         let is_first = end.faults.is_empty();
-        let is_late = fault == Fault::AccessDenied && !is_first;
+        let is_own = matches!(fault, Fault::AccessDenied | Fault::LocalAccess | Fault::PeerFailed);
+        let is_late = is_own && !is_first;
         // What comes behind a question without an answer fails with it.
         let is_lost = matches!(fault, Fault::ClosedByPeer | Fault::EndedByPeer)
             && is_first
@@ -139,6 +152,11 @@ impl<E: HostEngine> Run<'_, E> {
         if self.healed || !self.chance.chance_ppm(farewell_ppm) {
             return;
         }
+        self.leave(world, pair, side);
+    }
+
+    /// An application closes its connection at once.
+    pub(super) fn leave(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
         let state = &mut self.pairs[pair];
         let Some(end) = &mut state.ends[side] else { return };

@@ -7,6 +7,7 @@ use delivery::Instant;
 use super::MakeEngine;
 use super::churn::{self, Churn};
 use super::end::{self, CELLS, COUNTERS, End, Stage, View};
+use super::mail::{Mailbox, Sent};
 use super::plan::{Disaster, Plan};
 use super::queue_pairs::SharedInbox;
 use super::report::{Failure, Options, Report};
@@ -65,6 +66,12 @@ pub(super) struct Run<'a, E> {
     pub(super) strangers: Strangers,
     /// What classes of scenario draw while a run lasts.
     pub(super) chance: Random,
+    /// What applications of queue pairs draw about memory.
+    pub(super) gates: Random,
+    /// Datagrams that were posted.
+    pub(super) letters: Vec<Sent>,
+    /// Keys of windows for all connections handed out.
+    pub(super) next_key: u32,
     /// All is done, and applications close what they have.
     pub(super) is_closing: bool,
     pub(super) healed: bool,
@@ -89,6 +96,8 @@ pub(super) struct HostState {
     pub(super) shared: [SharedCounter; COUNTERS],
     /// Where messages for all its connections go, if they share receives.
     pub(super) inbox: Option<SharedInbox>,
+    /// Its port of datagrams.
+    pub(super) mailbox: Option<Mailbox>,
 }
 
 /// A counter to which several connections add 1.
@@ -131,6 +140,8 @@ pub(super) struct Pair {
     pub(super) let_go: u32,
     /// The last generation in which a side asked for what it may not have.
     pub(super) had_rogue: u32,
+    /// The last generation in which memory that a side needs was taken away.
+    pub(super) lost_memory: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -163,6 +174,8 @@ pub(super) enum Wake {
     Fill,
     /// A path comes to carry smaller frames.
     Narrow { hole: usize },
+    /// An application of datagrams sends one, and so many in all.
+    Mail { host: usize, left: u32 },
 }
 
 /// Memory that nobody may write any more.
@@ -205,6 +218,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 distrusted_until: 0,
                 let_go: 0,
                 had_rogue: 0,
+                lost_memory: 0,
             })
             .collect();
         Self {
@@ -222,6 +236,9 @@ impl<'a, E: HostEngine> Run<'a, E> {
             churn: Churn::new(seed, plan_ports),
             strangers: Strangers::new(seed),
             chance: Random::stream(seed, CHANCE_STREAM),
+            gates: Random::stream(seed, GATES_STREAM),
+            letters: Vec::new(),
+            next_key: 0,
             is_closing: false,
             healed: false,
             turns: 0,
@@ -239,6 +256,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         self.schedule_work(&mut world);
         self.schedule_full_drivers(&mut world);
         self.schedule_holes(&mut world);
+        self.schedule_mail(&mut world);
         let healing_at = Instant(self.plan.safety_ns);
         self.advance(&mut world, healing_at);
         if self.violation.is_none() {
@@ -246,7 +264,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             self.converge(&mut world, healing_at);
         }
         if self.violation.is_none() {
-            self.check_idle(&world);
+            self.check_idle(&mut world);
         }
         if self.violation.is_none() {
             self.expect_emptiness(&mut world);
@@ -394,6 +412,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 counters: world.engine_mut(host).register(COUNTERS as u32 * 8),
                 shared: Default::default(),
                 inbox: None,
+                mailbox: None,
             });
             let now = world.now();
             world.engine_mut(host).listen(now);
@@ -472,7 +491,10 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 
     /// Everything is done and quiet: memory must equal the model exactly.
-    pub(super) fn check_idle(&mut self, world: &World<E>) {
+    pub(super) fn check_idle(&mut self, world: &mut World<E>) {
+        for host in 0..self.plan.hosts {
+            self.collect_mail(world, host);
+        }
         for pair in 0..self.pairs.len() {
             for side in [0, 1] {
                 self.compare(world, pair, side);
@@ -586,6 +608,7 @@ const QUIET_NS: u64 = 50_000_000;
 pub(super) const SLICE_NS: u64 = 1_000_000;
 
 const CHANCE_STREAM: u64 = 0x6368_616e;
+const GATES_STREAM: u64 = 0x6761_7465;
 const TRAFFIC_STREAM: u64 = 0x7472_6166;
 const ENTROPY_STREAM: u64 = 0x656e_7472_0000_0000;
 

@@ -106,7 +106,8 @@ impl<E: HostEngine> Run<'_, E> {
         pair as u32 % places
     }
 
-    /// A region of a host that `side` of a pair must not reach, as it is in another domain.
+    /// A region of a host that `side` of a pair must not reach under this key: it is in another domain, or the key is
+    /// that of a window for others.
     pub(super) fn forbidden(&mut self, pair: usize, side: usize) -> Option<crate::host::Region> {
         let host = self.pairs[pair].hosts[1 - side];
         let place = self.place(pair);
@@ -115,6 +116,7 @@ impl<E: HostEngine> Run<'_, E> {
             .flat_map(|other| self.pairs[other].ends.iter().flatten())
             .filter(|end| end.host == host && end.life == self.hosts[host].life)
             .map(|end| end.target)
+            .chain(self.wrong_windows(pair, side))
             .collect();
         (!others.is_empty() && self.chance.chance_ppm(500_000)).then(|| self.chance.pick(&others))
     }

@@ -329,6 +329,9 @@ impl HostEngine for PlainEngine {
                 (head.kind, head.immediate) = (ATOMIC, 1);
                 content = operands(swap, compare);
             }
+            Action::SendInvalidate | Action::Bind { .. } | Action::Invalidate => {
+                return Err(Refusal::Invalid);
+            }
         }
         connection.queue(head, &content, Some(number));
         connection.operations.push_back(Pending {

@@ -1,0 +1,89 @@
+//! Ports of datagrams.
+
+use std::sync::Arc;
+
+use engine::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
+use semantics::{CompletionQueue, Piece, PieceList, Receive};
+use wire_edge::QueuePairNumber;
+
+use super::requests::cut;
+use super::{COMPLETIONS_MAX, EdgeHost, completion_of};
+use crate::host::{Completion, Letter, Refusal, Region};
+
+/// A port, and where it reports.
+#[derive(Debug)]
+pub(super) struct Port {
+    name: DatagramPort,
+    queue: Arc<CompletionQueue>,
+}
+
+impl EdgeHost {
+    pub(super) fn open(&mut self, number: u32, key: u32) {
+        let queue = Arc::new(CompletionQueue::new(COMPLETIONS_MAX));
+        let request = PortRequest {
+            number: QueuePairNumber::new(number).expect("24 bits"),
+            key,
+            send: Arc::clone(&queue),
+            receive: Arc::clone(&queue),
+            receives_max: RECEIVES_MAX,
+            shared_receives: self.receives.clone(),
+        };
+        let name = self.engine.open_datagram_port(request).expect("a free number");
+        self.ports.insert(number, Port { name, queue });
+    }
+
+    pub(super) fn post_from(&mut self, number: u32, letter: &Letter) -> Result<(), Refusal> {
+        let port = self.ports.get(&number).ok_or(Refusal::Closed)?;
+        let region = self.region_id(letter.local).ok_or(Refusal::Invalid)?;
+        let offset = u64::from(letter.local_offset);
+        let whole = Piece { region, offset, length: letter.length_bytes };
+        let pieces =
+            if self.is_list(letter.context) { cut(whole, letter.context) } else { vec![whole] };
+        let list = PieceList::new(&pieces).map_err(|_| Refusal::Invalid)?;
+        let datagram = OutgoingDatagram {
+            link: letter.link,
+            to: letter.to,
+            destination: QueuePairNumber::new(letter.destination).ok_or(Refusal::Invalid)?,
+            key: letter.key,
+            immediate: letter.immediate,
+            solicited: false,
+            signalled: letter.signalled,
+            context: letter.context,
+        };
+        let posted = self.engine.post_datagram(&self.memory.access(), port.name, &datagram, list);
+        posted.map_err(|error| match error {
+            DatagramError::TooManyWaiting(_) => Refusal::Full,
+            _ => Refusal::Invalid,
+        })
+    }
+
+    pub(super) fn post_receive_at(
+        &mut self,
+        number: u32,
+        (region, offset, length): (Region, u32, u32),
+        context: u64,
+    ) -> Result<(), Refusal> {
+        let port = self.ports.get(&number).ok_or(Refusal::Closed)?;
+        let region = self.region_id(region).ok_or(Refusal::Invalid)?;
+        let (access, offset) = (self.memory.access(), u64::from(offset));
+        let posted = if self.is_list(context) {
+            let pieces = cut(Piece { region, offset, length }, context);
+            let list = PieceList::new(&pieces).map_err(|_| Refusal::Invalid)?;
+            self.engine.post_datagram_receive_list(&access, port.name, list, context)
+        } else {
+            let receive = Receive { region, offset, length, context };
+            self.engine.post_datagram_receive(&access, port.name, receive)
+        };
+        posted.map_err(|_| Refusal::Invalid)
+    }
+
+    pub(super) fn poll_port(&mut self, number: u32) -> Option<(Completion, u32)> {
+        let found = self.ports.get(&number)?.queue.poll()?;
+        // What a receive tells is the number of who sent, not a key.
+        let source = found.value as u32;
+        Some((Completion { invalidated: None, ..completion_of(&found) }, source))
+    }
+}
+
+/// More than are ever posted.
+const RECEIVES_MAX: u32 = 32;

@@ -1,0 +1,108 @@
+//! Operations of the simulator as those of the engine.
+
+use mem::{Reach, RegionId, Rights, Window};
+use semantics::{
+    OperationError, OperationFlags, Ordering, PIECES_MAX, Piece, Request, Sink, Source,
+};
+use wire_edge::RemoteKey;
+
+use super::{Connection, EdgeHost, refusal_of};
+use crate::Random;
+use crate::host::{Action, Operation, Refusal};
+
+impl EdgeHost {
+    /// What the engine is asked to do for an operation of a connection whose local memory is `region`.
+    pub(super) fn request(
+        &self,
+        connection: &Connection,
+        operation: &Operation,
+        region: RegionId,
+    ) -> Request {
+        let offset = u64::from(operation.local_offset);
+        let (key, address) = (RemoteKey(operation.key), operation.address);
+        let source = Source::Region { region, offset };
+        let sink = self.shape.is_of_queue_pairs.then_some(Sink { region, offset });
+        match operation.action {
+            Action::Write => Request::Write { source, key, address },
+            Action::Read => Request::Read { sink: region, sink_offset: offset, key, address },
+            Action::FetchAdd { operand } => Request::FetchAdd { key, address, operand, sink },
+            Action::CompareSwap { compare, swap } => {
+                Request::CompareSwap { key, address, compare, swap, sink }
+            }
+            Action::Send => Request::Send { source },
+            Action::SendInvalidate => Request::SendInvalidate { source, key },
+            Action::Bind { replaced, is_for_all } => {
+                let own = Reach::Connection(connection.handle.owner().bits());
+                let window = Window {
+                    region,
+                    offset: 0,
+                    len: operation.local.length_bytes.into(),
+                    remote_start: address,
+                    rights: Rights::REMOTE_READ | Rights::REMOTE_WRITE,
+                    reach: if is_for_all { Reach::Domain } else { own },
+                };
+                let replaced = replaced.map(RemoteKey);
+                Request::BindWindow { replaced, key, window: Some(window) }
+            }
+            Action::Invalidate => {
+                let domain = self.domains.get(connection.service as usize).copied();
+                Request::Invalidate { domain: domain.unwrap_or(mem::ProtectionDomain::NONE), key }
+            }
+        }
+    }
+
+    /// Posts what cannot be done, as its local memory is gone: it fails in its turn.
+    pub(super) fn post_failed(
+        &mut self,
+        handle: engine::ConnectionHandle,
+        posted: &semantics::Operation,
+    ) -> Result<(), Refusal> {
+        let failed = self.engine.post_failed(handle, posted, OperationError::LocalAccess);
+        failed.map_err(|error| refusal_of(&error))
+    }
+}
+
+/// The rules of an operation, as the engine calls them.
+pub(super) const fn flags_of(operation: &Operation) -> OperationFlags {
+    let flags = operation.flags;
+    OperationFlags {
+        fence_before: flags.fence_before,
+        fence_after: flags.fence_after,
+        waits_for_answers: false,
+        ordering: if flags.strict { Ordering::Strict } else { Ordering::Relaxed },
+        solicited: false,
+        signalled: flags.signalled,
+    }
+}
+
+/// The local memory that an operation reads or writes; none of one that has none, or none that may be a list.
+pub(super) const fn local_piece(posted: &semantics::Operation) -> Option<Piece> {
+    let (region, offset) = match posted.request {
+        Request::Write { source: Source::Region { region, offset }, .. }
+        | Request::Send { source: Source::Region { region, offset } }
+        | Request::SendInvalidate { source: Source::Region { region, offset }, .. } => {
+            (region, offset)
+        }
+        Request::Read { sink, sink_offset, .. } => (sink, sink_offset),
+        _ => return None,
+    };
+    Some(Piece { region, offset, length: posted.length })
+}
+
+/// The same memory as several pieces, of sizes that follow from `salt`; some are empty.
+pub(super) fn cut(whole: Piece, salt: u64) -> Vec<Piece> {
+    let mut random = Random::stream(salt, CUT_STREAM);
+    let count = random.pick(&[1, 2, 3, 7, PIECES_MAX]);
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    for left in (0..count).rev() {
+        let rest = whole.length - done;
+        let most = random.pick(&[rest, rest.min(8), rest.min(1000), 0]);
+        let length = if left == 0 { rest } else { random.between(0, most.into()) as u32 };
+        pieces.push(Piece { offset: whole.offset + u64::from(done), length, ..whole });
+        done += length;
+    }
+    pieces
+}
+
+const CUT_STREAM: u64 = 0x6375_7473;

@@ -1,0 +1,415 @@
+//! How a peer reaches the memory it may write: under the key of a region, or of a window that comes and goes. And
+//! memory that is taken away while operations are under way.
+
+use super::end::{Drawn, End, Stage};
+use super::queue_pairs::QueuePairs;
+use super::run::Run;
+use crate::host::{Action, Completion, CompletionKind, HostEngine, Refusal, Region};
+use crate::{Kind, World};
+
+/// The key under which the peer reaches an end's target.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gate {
+    kind: GateKind,
+    stage: GateStage,
+    key: u32,
+    address: u64,
+    /// The key that it had before.
+    former: Option<u32>,
+    /// A key of it has ended, or is about to.
+    has_ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum GateKind {
+    /// It is that of the region.
+    Region,
+    /// It is that of a window for this connection (type 2).
+    ForOne,
+    /// It is that of a window for all connections of the service (type 1).
+    ForAll,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum GateStage {
+    /// There is no key yet.
+    New,
+    /// There is when this operation of the owner is complete.
+    Opening(u64),
+    Open,
+    /// The key ends with this operation of the owner.
+    Ending(u64),
+    /// Another takes its place with this operation of the owner.
+    Changing(u64, u32),
+    /// The key ends with a message of the peer, which is under way.
+    Invalidated,
+    /// It has ended.
+    Shut,
+}
+
+/// What a gate means for an operation of the peer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Passage {
+    Free,
+    /// It may be denied.
+    Doubtful,
+    /// It must be denied, but some of it may be there before.
+    Late,
+    /// It must be denied, and nothing of it may be there.
+    Denied,
+}
+
+impl Gate {
+    /// The key of the region itself.
+    pub(super) const fn of_region(target: Region) -> Self {
+        let Region { key, address, .. } = target;
+        Self {
+            kind: GateKind::Region,
+            stage: GateStage::Open,
+            key,
+            address,
+            former: None,
+            has_ended: false,
+        }
+    }
+
+    /// The memory behind it as the peer names it; nothing if there is no key yet.
+    pub(super) fn names(&self, target: Region) -> Option<Region> {
+        let is_named = !matches!(self.stage, GateStage::New | GateStage::Opening(_));
+        is_named.then_some(Region { key: self.key, address: self.address, ..target })
+    }
+
+    /// Whether its memory may be replaced.
+    pub(super) fn is_open(&self) -> bool {
+        self.stage == GateStage::Open
+    }
+
+    /// The memory behind it as the peer named it before.
+    fn was_named(&self, target: Region) -> Option<Region> {
+        let key = self.former?;
+        Some(Region { key, address: address_of(key), ..target })
+    }
+
+    /// Whether what was under way may have been denied here, even if its connection has ended at the peer.
+    pub(super) const fn may_deny(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Whether no other connection may use the key.
+    pub(super) fn is_of_one(&self) -> bool {
+        self.kind == GateKind::ForOne && self.is_open()
+    }
+
+    /// Whether another window cannot have its key.
+    fn holds(&self, key: u32) -> bool {
+        let is_held = self.kind == GateKind::ForOne
+            && !matches!(self.stage, GateStage::New | GateStage::Shut);
+        is_held && self.key == key
+    }
+
+    /// What becomes of an operation of the peer that is posted now.
+    pub(super) fn passage(&self, drawn: &Drawn) -> Passage {
+        let operation = &drawn.operation;
+        let needs_key = operation.length_bytes > 0 || operation.action == Action::SendInvalidate;
+        if !operation.action.is_under_key() || !needs_key {
+            return Passage::Free;
+        }
+        match self.stage {
+            GateStage::New | GateStage::Opening(_) | GateStage::Open => Passage::Free,
+            GateStage::Ending(_) | GateStage::Changing(..) => Passage::Doubtful,
+            GateStage::Shut => Passage::Denied,
+            GateStage::Invalidated => {
+                let flags = operation.flags;
+                let waits = flags.strict || flags.fence_before || operation.action != Action::Write;
+                if waits { Passage::Late } else { Passage::Doubtful }
+            }
+        }
+    }
+}
+
+/// What an application does to the memory of its own connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Act {
+    EndKey,
+    Deregister,
+    LoseLocal,
+    LoseInbox,
+}
+
+impl<E: HostEngine> Run<'_, E> {
+    /// The gate of an end that has this target.
+    pub(super) fn new_gate(&mut self, target: Region) -> Gate {
+        let Some(QueuePairs { windows_ppm, .. }) = self.plan.queue_pairs else {
+            return Gate::of_region(target);
+        };
+        if !self.gates.chance_ppm(windows_ppm) {
+            return Gate::of_region(target);
+        }
+        let kind = self.gates.pick(&[GateKind::ForOne, GateKind::ForOne, GateKind::ForAll]);
+        Gate { kind, stage: GateStage::New, key: 0, address: 0, former: None, has_ended: false }
+    }
+
+    /// Opens the gate of an end, or now and then does something to the memory that operations need.
+    pub(super) fn tend_gate(&mut self, world: &mut World<E>, pair: usize, side: usize) {
+        let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
+        let Some(end) = self.open_end(pair, side) else { return };
+        if self.healed && end.lost_inbox {
+            // Who sends could wait for ever.
+            return self.leave(world, pair, side);
+        }
+        let (gate, host) = (end.gate, end.host);
+        if gate.stage == GateStage::New {
+            let Some(key) = self.free_key(host, gate.kind) else { return };
+            let bind = Action::Bind { replaced: None, is_for_all: gate.kind == GateKind::ForAll };
+            if let Some(number) = self.post_own(world, pair, side, bind, key)
+                && let Some(end) = &mut self.pairs[pair].ends[side]
+            {
+                let stage = GateStage::Opening(number);
+                end.gate = Gate { stage, key, address: address_of(key), ..gate };
+            }
+        } else if gate.stage == GateStage::Open && !self.healed && self.gates.chance_ppm(strike_ppm)
+        {
+            let acts = [Act::EndKey, Act::EndKey, Act::Deregister, Act::LoseLocal, Act::LoseInbox];
+            let act = self.gates.pick(&acts);
+            self.strike_memory(world, pair, side, act);
+        }
+    }
+
+    fn strike_memory(&mut self, world: &mut World<E>, pair: usize, side: usize, act: Act) {
+        let now = world.now();
+        let shares = self.shares_receives();
+        let Some(end) = self.open_end(pair, side) else { return };
+        let (gate, host, target, local, inbox) =
+            (end.gate, end.host, end.target, end.local, end.inbox);
+        world.trace.record(now, Kind::Altered, STRUCK + act as u32, host as u64);
+        match (act, gate.kind) {
+            (Act::EndKey, GateKind::ForOne) => {
+                if let Some(number) = self.post_own(world, pair, side, Action::Invalidate, gate.key)
+                {
+                    self.set_gate(pair, side, GateStage::Ending(number));
+                }
+            }
+            (Act::EndKey, GateKind::ForAll) => {
+                let Some(key) = self.free_key(host, gate.kind) else { return };
+                let bind = Action::Bind { replaced: Some(gate.key), is_for_all: true };
+                if let Some(number) = self.post_own(world, pair, side, bind, key) {
+                    self.set_gate(pair, side, GateStage::Changing(number, key));
+                }
+            }
+            (Act::EndKey, GateKind::Region) | (Act::Deregister, _) => {
+                self.compare(world, pair, 1 - side);
+                world.engine_mut(host).deregister(now, target);
+                self.set_gate(pair, side, GateStage::Shut);
+                self.freeze(world, host, target);
+            }
+            (Act::LoseLocal, _) => {
+                world.engine_mut(host).deregister(now, local);
+                self.lose_memory(pair, side).lost_local = true;
+                self.freeze(world, host, local);
+            }
+            (Act::LoseInbox, _) if !shares => {
+                world.engine_mut(host).deregister(now, inbox);
+                self.lose_memory(pair, side).lost_inbox = true;
+                self.freeze(world, host, inbox);
+            }
+            (Act::LoseInbox, _) => {}
+        }
+    }
+
+    /// A key of this side was opened or ended.
+    pub(super) fn note_window(
+        &mut self,
+        world: &mut World<E>,
+        pair: usize,
+        side: usize,
+        found: Completion,
+    ) {
+        let Some(end) = &mut self.pairs[pair].ends[side] else { return };
+        if found.kind != CompletionKind::Window || !found.success {
+            return;
+        }
+        let number = found.context;
+        match end.gate.stage {
+            GateStage::Opening(opening) if opening == number => end.gate.stage = GateStage::Open,
+            GateStage::Changing(changing, key) if changing == number => {
+                let (stage, former) = (GateStage::Open, Some(end.gate.key));
+                end.gate = Gate { stage, key, address: address_of(key), former, ..end.gate };
+            }
+            GateStage::Ending(ending) if ending == number => self.shut(world, pair, side),
+            _ => {}
+        }
+    }
+
+    /// A message of the peer has arrived that ended a key.
+    pub(super) fn note_invalidated(
+        &mut self,
+        world: &mut World<E>,
+        pair: usize,
+        side: usize,
+        found: Completion,
+    ) {
+        let Some(end) = &self.pairs[pair].ends[side] else { return };
+        if found.success && found.invalidated == Some(end.gate.key) {
+            self.shut(world, pair, side);
+        }
+    }
+
+    /// Memory at the other side of a pair under keys of windows that are not for it, or not any more.
+    pub(super) fn wrong_windows(&self, pair: usize, side: usize) -> Vec<Region> {
+        let host = self.pairs[pair].hosts[1 - side];
+        let others = (0..self.pairs.len()).flat_map(|other| [0, 1].map(|side| (other, side)));
+        let others = others.filter(|&other| other != (pair, 1 - side));
+        let ends = others.filter_map(|(pair, side)| self.open_end(pair, side));
+        let ends = ends.filter(|end| (end.host, end.life) == (host, self.hosts[host].life));
+        let windows = ends.filter(|end| end.gate.is_of_one());
+        let windows = windows.filter_map(|end| end.gate.names(end.target));
+        let own = self.open_end(pair, 1 - side);
+        windows.chain(own.and_then(|end| end.gate.was_named(end.target))).collect()
+    }
+
+    /// Memory under the key that it had before, if an application goes on to use that.
+    pub(super) fn former_key(&mut self, pair: usize, side: usize, drawn: &Drawn) -> Option<Region> {
+        let other = self.open_end(pair, 1 - side)?;
+        let region = other.gate.was_named(other.target)?;
+        let is_write = drawn.operation.action == Action::Write && !self.healed;
+        (is_write && self.gates.chance_ppm(FORMER_PPM)).then_some(region)
+    }
+
+    /// Makes a message of a side end the key under which it reaches the other's memory, now and then.
+    pub(super) fn perhaps_invalidate(&mut self, pair: usize, side: usize, drawn: &mut Drawn) {
+        let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
+        let Some(other) = self.open_end(pair, 1 - side) else { return };
+        let (gate, is_send) = (other.gate, drawn.operation.action == Action::Send);
+        let may_end = gate.is_of_one() || gate.stage == GateStage::Shut;
+        if is_send && may_end && !self.healed && self.gates.chance_ppm(strike_ppm * 4) {
+            drawn.end_key(gate.key);
+        }
+    }
+
+    /// Prepares an operation for what must become of it. Whether it may be denied.
+    pub(super) fn judge(&self, pair: usize, side: usize, drawn: &mut Drawn) -> bool {
+        let passage = self.open_end(pair, 1 - side).map(|other| other.gate.passage(drawn));
+        let passage = passage.filter(|_| !drawn.is_rogue()).unwrap_or(Passage::Free);
+        drawn.pass(passage);
+        if self.open_end(pair, side).is_some_and(|end| end.lost_local) {
+            drawn.make_hopeless(true);
+        }
+        passage != Passage::Free
+    }
+
+    /// An operation was posted that ends the key of the other side.
+    pub(super) fn note_ending(&mut self, pair: usize, side: usize, action: Action) {
+        let other = self.open_end(pair, 1 - side);
+        if action == Action::SendInvalidate && other.is_some_and(|other| other.gate.is_open()) {
+            // What was posted before it is performed before.
+            if let Some(other) = &mut self.pairs[pair].ends[1 - side] {
+                (other.gate.stage, other.gate.has_ended) = (GateStage::Invalidated, true);
+            }
+            self.excuse_denials(pair);
+        }
+    }
+
+    /// From now on operations of this connection may be denied.
+    pub(super) fn excuse_denials(&mut self, pair: usize) {
+        let state = &mut self.pairs[pair];
+        state.had_rogue = state.generation;
+        for end in state.ends.iter_mut().flatten() {
+            end.excused = true;
+        }
+    }
+
+    fn open_end(&self, pair: usize, side: usize) -> Option<&End> {
+        let end = self.pairs[pair].ends[side].as_ref()?;
+        (end.stage == Stage::Open && end.generation == self.pairs[pair].generation).then_some(end)
+    }
+
+    /// The key ends: what is under way may be denied.
+    fn set_gate(&mut self, pair: usize, side: usize, stage: GateStage) {
+        let [first, second] = &mut self.pairs[pair].ends;
+        let (own, other) = if side == 0 { (first, second) } else { (second, first) };
+        let Some(own) = own else { return };
+        (own.gate.stage, own.gate.has_ended) = (stage, true);
+        if let Some(other) = other.as_mut().filter(|other| other.generation == own.generation) {
+            other.rogues.extend(other.model.outstanding_under_key());
+        }
+        self.excuse_denials(pair);
+    }
+
+    fn shut(&mut self, world: &mut World<E>, pair: usize, side: usize) {
+        self.compare(world, pair, 1 - side);
+        let Some(end) = &mut self.pairs[pair].ends[side] else { return };
+        end.gate.stage = GateStage::Shut;
+        let (host, target) = (end.host, end.target);
+        self.freeze(world, host, target);
+    }
+
+    /// Memory that this side's operations or receives need is gone.
+    fn lose_memory(&mut self, pair: usize, side: usize) -> &mut End {
+        let state = &mut self.pairs[pair];
+        state.lost_memory = state.generation;
+        for end in state.ends.iter_mut().flatten() {
+            end.excused = true;
+        }
+        let Some(end) = &mut state.ends[side] else { unreachable!("the side is open") };
+        end
+    }
+
+    /// Posts work about windows; its number, unless there is no room for it now.
+    fn post_own(
+        &mut self,
+        world: &mut World<E>,
+        pair: usize,
+        side: usize,
+        action: Action,
+        key: u32,
+    ) -> Option<u64> {
+        let now = world.now();
+        let end = self.pairs[pair].ends[side].as_mut()?;
+        let (host, number) = (end.host, end.model.next_number());
+        let drawn = end.draw_own(action, key, address_of(key))?;
+        match end.post(world, &mut self.random, drawn) {
+            Ok(true) => {
+                world.trace.record(now, Kind::Posted, host as u32, number);
+                Some(number)
+            }
+            Ok(false) | Err(Refusal::Closed) => None,
+            Err(refusal) => {
+                self.refused(host, "work about windows", refusal);
+                None
+            }
+        }
+    }
+
+    /// A key that no window of a host has. Those for one connection are few, so that each has many owners.
+    fn free_key(&mut self, host: usize, kind: GateKind) -> Option<u32> {
+        if kind == GateKind::ForAll {
+            self.next_key += 1;
+            return Some(KEYS_FOR_ALL + self.next_key);
+        }
+        let key = KEYS_FOR_ONE + self.gates.below(KEYS) as u32;
+        let life = self.hosts[host].life;
+        let mut ends = self.pairs.iter().flat_map(|pair| pair.ends.iter().flatten());
+        let is_held = ends.any(|end| {
+            (end.host, end.life) == (host, life)
+                && end.stage != Stage::Closed
+                && end.gate.holds(key)
+        });
+        (!is_held).then_some(key)
+    }
+}
+
+/// Where a window begins, as the peer names it.
+const fn address_of(key: u32) -> u64 {
+    (key as u64) << 32
+}
+
+/// Keys of windows for one connection: at most ten are held at a time.
+const KEYS: u64 = 16;
+const KEYS_FOR_ONE: u32 = 0x7700_0000;
+const KEYS_FOR_ALL: u32 = 0x7800_0000;
+
+/// How often an application writes under the key that a window had before.
+const FORMER_PPM: u32 = 100_000;
+
+/// Numbers of acts in the trace.
+const STRUCK: u32 = 200;

@@ -1,0 +1,65 @@
+//! A thread that posts against the one inside the engine, in every interleaving.
+
+use loom::sync::Arc;
+use loom::thread as modelled;
+use mem::RegionId;
+
+use super::*;
+
+const fn receive(context: u64) -> Receive {
+    Receive { region: RegionId::NONE, offset: 0, length: 0, context }
+}
+
+/// Takes a receive for `owner`, or has it wait; whether it waits.
+fn take_or_wait(shared: &SharedReceives, owner: Owner) -> bool {
+    loop {
+        if shared.take(&mut Lists::default()).is_some() {
+            return false;
+        }
+        if shared.wait(owner) {
+            return true;
+        }
+    }
+}
+
+#[test]
+fn whoever_waits_is_told_of_the_receive_that_is_posted() {
+    loom::model(|| {
+        let shared = Arc::new(SharedReceives::new(2));
+        let poster = modelled::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.post(receive(1)).expect("room")
+        });
+        let owner = Owner::new(0, 1);
+        let waits = take_or_wait(&shared, owner);
+        let is_waited_for = poster.join().expect("no panic");
+        if waits {
+            assert!(is_waited_for, "nobody would tell who waits");
+            assert_eq!(shared.next_ready(), Some(owner));
+            let taken = shared.take_waited_for(&mut Lists::default());
+            assert_eq!(taken.map(|taken| taken.context), Some(1));
+        }
+        assert_eq!((shared.next_ready(), shared.len()), (None, 0));
+    });
+}
+
+#[test]
+fn of_two_that_wait_each_has_one_of_two_receives() {
+    loom::model(|| {
+        let shared = Arc::new(SharedReceives::new(2));
+        let poster = modelled::spawn({
+            let shared = Arc::clone(&shared);
+            move || [1, 2].map(|context| shared.post(receive(context)).expect("room"))
+        });
+        let owners = [Owner::new(0, 1), Owner::new(1, 1)];
+        let waits = owners.map(|owner| take_or_wait(&shared, owner));
+        let is_waited_for = poster.join().expect("no panic").contains(&true);
+        let waiting = waits.iter().filter(|&&waits| waits).count();
+        assert!(is_waited_for || waiting == 0, "nobody would tell who waits");
+        for (owner, _) in owners.iter().zip(waits).filter(|(_, waits)| *waits) {
+            assert_eq!(shared.next_ready(), Some(*owner));
+            assert!(shared.take_waited_for(&mut Lists::default()).is_some());
+        }
+        assert_eq!((shared.next_ready(), shared.len()), (None, 0));
+    });
+}
