@@ -13,6 +13,7 @@ const SYSTEM: &str = "/usr/lib/x86_64-linux-gnu";
 /// Every name that the system's library has, by every version, is in ours.
 #[test]
 fn no_name_of_the_systems_libraries_is_missing() {
+    let mut all_missing = 0;
     for library in ["libibverbs.so.1", "librdmacm.so.1"] {
         let stock = Path::new(SYSTEM).join(library);
         if !stock.exists() {
@@ -22,7 +23,9 @@ fn no_name_of_the_systems_libraries_is_missing() {
         let (stock, ours) = (names(&stock), names(&folder().join(library)));
         let missing: Vec<_> = stock.difference(&ours).collect();
         assert!(!stock.is_empty() && missing.is_empty(), "{library} has not {missing:?}");
+        all_missing += missing.len();
     }
+    println!("figure: names that are missing: {all_missing}");
 }
 
 /// Names have their versions, and nothing else is to be seen of what the libraries are made of.
@@ -46,7 +49,9 @@ fn programs_and_modules_of_the_system_load_with_our_libraries() {
     let clients = clients();
     if clients.is_empty() {
         println!("skipped: no program for RDMA is installed");
+        return;
     }
+    let (count, mut all_unresolved) = (clients.len(), 0);
     for client in clients {
         let output = Command::new("ldd")
             .arg("-r")
@@ -70,7 +75,9 @@ fn programs_and_modules_of_the_system_load_with_our_libraries() {
             .filter(|line| !line.contains("undefined symbol: Py"))
             .collect();
         assert!(unresolved.is_empty(), "{}: {unresolved:?}", client.display());
+        all_unresolved += unresolved.len();
     }
+    println!("figure: symbols that clients do not find: {all_unresolved} ({count} clients)");
 }
 
 /// What of the system is linked to `libibverbs.so.1`.

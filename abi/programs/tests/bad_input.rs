@@ -17,3 +17,11 @@ fn wrong_calls_and_wrong_work_fail_as_verbs_says() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn wrong_calls_are_refused_and_end_no_program() {
+    let Some(client) = build_client("wrong_calls") else { return };
+    let client = client.display().to_string();
+    let ended = Program::new(&client, "").run(&Network::Loopback, Side::Server);
+    print!("{}", ended.expect_success());
+}

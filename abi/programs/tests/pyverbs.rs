@@ -9,6 +9,9 @@ use programs::{Network, Program, Side};
 /// Where Debian puts it.
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 
+/// Tests for which this device has all that they need. (The kernel's own device of software passes 86.)
+const PASSED_MIN: usize = 112;
+
 #[test]
 fn the_suite_of_pyverbs_finds_no_failure() {
     if !Path::new(SUITE).is_dir() || !Path::new("/usr/lib/python3/dist-packages/pyverbs").is_dir() {
@@ -33,5 +36,5 @@ fn the_suite_of_pyverbs_finds_no_failure() {
     let passed = ended.output.lines().filter(|line| line.ends_with("... ok")).count();
     println!("figure: tests of pyverbs that pass: {passed}");
     ended.expect_success();
-    assert!(passed >= 86, "the kernel's own software device passes 86, this {passed}: {ended}");
+    assert!(passed >= PASSED_MIN, "{passed} pass: {ended}");
 }

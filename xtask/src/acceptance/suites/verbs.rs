@@ -23,13 +23,13 @@ pub(super) const ROWS: &[Row] = &[
         "names of rdma-core 44 that the library lacks",
         Bound::AtMost(0.0, "names"),
         "names that are missing",
-        tests("libibverbs-abi", "--test=names", "every_name_of_the_stock_library"),
+        tests("libibverbs-abi", "--test=names", "no_name_of_the_systems_libraries_is_missing"),
     ),
     printed(
         "symbols that installed clients do not find (`ldd -r`)",
         Bound::AtMost(0.0, "symbols"),
         "symbols that clients do not find",
-        tests("libibverbs-abi", "--test=names", "installed_clients_find"),
+        tests("libibverbs-abi", "--test=names", "programs_and_modules_of_the_system_load"),
     ),
     none_fails("ibv_devices, ibv_devinfo -v, ibv_asyncwatch", "--test=devices", true),
     none_fails(
