@@ -54,6 +54,14 @@ impl Network {
         }
     }
 
+    /// The address of the client, if it is known.
+    pub fn client_address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Loopback => Some(Ipv4Addr::LOCALHOST.into()),
+            Self::Namespaces(pair) => pair.links()[0].client,
+        }
+    }
+
     /// What stands before a command so that it runs on that side.
     pub(crate) fn prefix(&self, side: Side) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };

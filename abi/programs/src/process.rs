@@ -151,7 +151,7 @@ impl Running {
     pub fn wait_for_door(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
         // What is claimed is listened at when there is a slot, too.
-        self.wait_until("does not listen", |running| running.has_slot());
+        self.wait_until("does not listen", Self::has_slot);
     }
 
     /// Waits until it has printed this, or has ended.

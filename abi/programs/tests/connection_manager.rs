@@ -63,6 +63,24 @@ fn udaddy() {
 }
 
 #[test]
+fn mckey() {
+    if !are_installed(&["mckey"]) {
+        return;
+    }
+    // Both sides bind an address, so that each has one of its own.
+    let Some(network) = Network::namespaces() else { return };
+    let address = network.server_address();
+    let receives = Program::new("mckey", &format!("-m 239.83.2.1 -b {address} -C 10"));
+    let mut receives = receives.start(&network, Side::Server);
+    // What is for groups comes in there.
+    receives.wait_for_door(0xefff);
+    let client = network.client_address().expect("both sides have an address");
+    let sends = format!("-m 239.83.2.1 -b {client} -s -C 10");
+    let sent = Program::new("mckey", &sends).run(&network, Side::Client);
+    expect_both(&[receives.finish(), sent]);
+}
+
+#[test]
 fn cmtime() {
     let client = "-s ADDRESS -p PORT -c 100";
     runs(23_030, ["cmtime", "cmtime"], "-p PORT -c 100", client, Ends::Never);
@@ -89,6 +107,9 @@ fn perftest_connected_by_the_connection_manager() {
         // It exchanges what it must over the same connection.
         runs(23_060 + number, [program; 2], both, &client, Ends::ByItself);
     }
+    let both = "-F -R -c UD -s 1024 -p PORT -n 500";
+    let client = format!("{both} ADDRESS");
+    runs(23_065, ["ib_send_bw"; 2], both, &client, Ends::ByItself);
 }
 
 /// Runs the client of rping alone.

@@ -67,7 +67,9 @@ impl<T> EventQueue<T> {
         let mut events = self.lock();
         let (taken, stay): (VecDeque<T>, _) = events.drain(..).partition(|event| is_meant(event));
         *events = stay;
-        taken.iter().for_each(|_| self.count_down());
+        for _ in &taken {
+            self.count_down();
+        }
         taken.into()
     }
 

@@ -100,8 +100,7 @@ unsafe fn child(event: &Event) -> *mut rdma_cm_id {
     let listener = event.listener.as_deref().map_or(ptr::null_mut(), named);
     // SAFETY: as the caller says.
     let Some(listens) = (unsafe { listener.as_ref() }) else { return ptr::null_mut() };
-    let id = std::sync::Arc::clone(&event.id);
-    ids::name(id, listens.channel, listens.context, false)
+    ids::name(&event.id, listens.channel, listens.context, false)
 }
 
 unsafe fn show(id: *mut rdma_cm_id, kind: EventKind) -> Result<(), Error> {
@@ -123,25 +122,29 @@ unsafe fn show(id: *mut rdma_cm_id, kind: EventKind) -> Result<(), Error> {
         }
         EventKind::Established => {
             // SAFETY: as the caller says.
-            unsafe { set_state(id, STATE_SENDING) }
+            unsafe { set_state(id, STATE_SENDING) };
+            Ok(())
         }
         EventKind::Rejected | EventKind::Unreachable | EventKind::ConnectError => {
             // SAFETY: as the caller says.
-            unsafe { set_state(id, STATE_ERROR) }
+            unsafe { set_state(id, STATE_ERROR) };
+            Ok(())
         }
         _ => Ok(()),
     }
 }
 
 /// Notes the state of the queue pair where programs look for it.
-pub(super) unsafe fn set_state(id: *mut rdma_cm_id, state: c_int) -> Result<(), Error> {
+///
+/// # Safety
+/// The id is one that was made here.
+pub(super) unsafe fn set_state(id: *mut rdma_cm_id, state: c_int) {
     // SAFETY: as the caller says.
     if let Some(pair) = unsafe { (*id).qp.as_mut() }
         && pair.qp_type != ids::TYPE_DATAGRAM
     {
         pair.state = state;
     }
-    Ok(())
 }
 
 fn param_of(event: &Event) -> rdma_event_param {

@@ -153,12 +153,12 @@ pub(super) unsafe fn create(
             unsafe { Channel::free(channel) };
         }
     })?;
-    Ok(name(id, channel, context, is_synchronous))
+    Ok(name(&id, channel, context, is_synchronous))
 }
 
 /// An id, as programs know it.
 pub(super) fn name(
-    id: Arc<Id>,
+    id: &Arc<Id>,
     channel: *mut rdma_event_channel,
     context: *mut c_void,
     is_synchronous: bool,
@@ -194,7 +194,7 @@ pub(super) fn name(
         has_send_queue: false,
         has_receive_queue: false,
     };
-    let made = Named::make(c, Ours { id: Arc::clone(&id), state: Mutex::new(own) });
+    let made = Named::make(c, Ours { id: Arc::clone(id), state: Mutex::new(own) });
     id.user.store(made.expose_provenance(), Ordering::Release);
     made
 }

@@ -151,14 +151,10 @@ impl EventChannel {
     /// # Errors
     /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
     pub fn get(&self) -> Result<Event, Error> {
-        loop {
-            let taken = |event: &Event| event.owner().unacknowledged().on_taken();
-            // A thread may be here for as long as the program runs: others drive the device.
-            let event = self.events.get(taken, |_| self.host.serve_alone())?;
-            if let Some(event) = Id::on_taken(event) {
-                return Ok(event);
-            }
-        }
+        let taken = |event: &Event| event.owner().unacknowledged().on_taken();
+        // A thread may be here for as long as the program runs: others drive the device.
+        let event = self.events.get(taken, |_| self.host.serve_alone())?;
+        Ok(Id::on_taken(event))
     }
 
     /// Adds an event.

@@ -43,6 +43,8 @@ pub(crate) struct Clerk {
     queues: Queues,
 }
 
+type Callers = Vec<Arc<dyn Caller>>;
+
 #[derive(Default)]
 struct Book {
     listeners: Vec<Listens>,
@@ -162,11 +164,7 @@ impl Clerk {
     }
 
     /// What is due, and when to look next.
-    fn take_due(
-        &self,
-        engine: &mut Engine,
-        now: Instant,
-    ) -> (Vec<Arc<dyn Caller>>, Vec<Arc<dyn Caller>>) {
+    fn take_due(&self, engine: &mut Engine, now: Instant) -> (Callers, Callers) {
         let mut book = self.book();
         let is_late = |entry: &Entry| matches!(entry.phase, Phase::Asked(until) if until <= now);
         let late: Vec<ConnectionHandle> = book

@@ -24,7 +24,7 @@ impl Id {
             QueuePairState::Init => Ok(to_init(&inner, is_datagram)),
             QueuePairState::ReadyToReceive if is_datagram => Ok(change(to, Mask::NONE)),
             QueuePairState::ReadyToReceive => {
-                to_receive(&inner, device, inner.peer()?, self.service)
+                Ok(to_receive(&inner, device, inner.peer()?, self.service))
             }
             QueuePairState::ReadyToSend => {
                 if !is_datagram {
@@ -129,12 +129,7 @@ fn to_init(inner: &Inner, is_datagram: bool) -> Modification {
     change
 }
 
-fn to_receive(
-    inner: &Inner,
-    device: &Device,
-    peer: &End,
-    service: QueuePairType,
-) -> Result<Modification, Error> {
+fn to_receive(inner: &Inner, device: &Device, peer: &End, service: QueuePairType) -> Modification {
     let connected = Mask::PATH | Mask::PATH_MTU | Mask::DESTINATION | Mask::RECEIVE_PSN;
     let mask = match service {
         QueuePairType::Reliable => connected | Mask::PEER_READS_MAX | Mask::NOT_READY_TIMER,
@@ -152,7 +147,7 @@ fn to_receive(
         not_ready_timer: inner.options.not_ready_timer.unwrap_or(NOT_READY_TIMER),
         ..Default::default()
     };
-    Ok(change)
+    change
 }
 
 fn to_send(inner: &Inner, service: QueuePairType) -> Modification {

@@ -88,7 +88,7 @@ impl Id {
         let gid = details.path.gid;
         let Some(queue_pair) = self.queue_pair() else { return };
         let wants = |group: &&mut Group| group.ip == gid.address() && group.is_member;
-        let is_wanted = self.lock().groups.iter_mut().any(|mut group| wants(&&mut group));
+        let is_wanted = self.lock().groups.iter_mut().any(|group| wants(&group));
         if !is_wanted {
             return;
         }

@@ -170,7 +170,7 @@ impl Id {
 
     /// What is to be done when the program takes an event, in its thread: nothing of it may be done inside the wire.
     /// Returns what it is told.
-    pub(in crate::cm) fn on_taken(event: Event) -> Option<Event> {
+    pub(in crate::cm) fn on_taken(event: Event) -> Event {
         let mut event = event;
         let id = Arc::clone(&event.id);
         match event.kind {
@@ -188,7 +188,7 @@ impl Id {
             EventKind::MulticastJoin => id.attach(&mut event),
             _ => {}
         }
-        Some(event)
+        event
     }
 
     /// The peer has said yes: connects the queue pair.
