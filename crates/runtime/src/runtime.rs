@@ -31,7 +31,7 @@ use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::sleep::{Sleeper, entropy};
-use crate::source::{DOORBELLS, Doorbells, WorkSource};
+use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
 
 /// What a runtime is made for.
@@ -265,11 +265,16 @@ impl Runtime {
         let make_room = || {
             let _checked_above = self.drive();
         };
-        if bell.puts_off(source.is_idle(), || shared.ns_since(&host.looked_at)) {
+        let press = bell.press(source.is_idle(), || shared.ns_since(&host.looked_at));
+        if press == Press::Later {
             bell.put_off();
             host.doorbells.put(source, bell, make_room);
         } else if let Some(mut inside) = shared.cell.try_enter() {
             let more = inside.with(|driver| driver.ring(host, source));
+            if press == Press::Row {
+                // However long the application adds work before it polls again.
+                host.looked_at.store(host.polled_at.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
             shared.leave(inside, more);
         } else {
             host.doorbells.put(source, bell, make_room);

@@ -64,6 +64,18 @@ pub enum Rest {
     More,
 }
 
+/// What becomes of a ring.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Press {
+    /// Work is sent now.
+    Alone,
+    /// Work is sent with the next poll, or with more work.
+    Later,
+    /// Work is sent now, with what was put off before. Who adds so much in a row is still at it, and polls when it is
+    /// done, as it did before.
+    Row,
+}
+
 /// The bell of a [`WorkSource`].
 #[derive(Debug, Default)]
 pub struct Bell {
@@ -81,11 +93,14 @@ impl Bell {
         Self::default()
     }
 
-    /// Whether ringing may wait for the next poll: a poll sends what was put off by then in one go. Where
-    /// nothing is under way, or nobody polls, it is sent at once.
-    pub(crate) fn puts_off(&self, is_idle: bool, polled_ns_ago: impl FnOnce() -> u64) -> bool {
+    /// What ringing does. It may wait for the next poll, which sends what was put off by then in one go. Where
+    /// nothing is under way, or nobody polls, work is sent at once.
+    pub(crate) fn press(&self, is_idle: bool, polled_ns_ago: impl FnOnce() -> u64) -> Press {
+        if is_idle || polled_ns_ago() >= POLLS_NS {
+            return Press::Alone;
+        }
         let put_off = self.put_off.load(Ordering::Relaxed);
-        !is_idle && put_off + 1 < RUNG_AT_ONCE && polled_ns_ago() < POLLS_NS
+        if put_off + 1 < RUNG_AT_ONCE { Press::Later } else { Press::Row }
     }
 
     pub(crate) fn put_off(&self) {
@@ -219,24 +234,26 @@ mod tests {
     #[test]
     fn a_source_with_nothing_under_way_rings_at_once() {
         let bell = Bell::new();
-        assert!(!bell.puts_off(true, || 0));
-        assert!(bell.puts_off(false, || 0));
+        assert_eq!(bell.press(true, || 0), Press::Alone);
+        assert_eq!(bell.press(false, || 0), Press::Later);
     }
 
     #[test]
     fn an_application_that_does_not_poll_has_its_work_sent_at_once() {
         let bell = Bell::new();
-        assert!(bell.puts_off(false, || 49_999));
-        assert!(!bell.puts_off(false, || 50_000));
+        assert_eq!(bell.press(false, || 49_999), Press::Later);
+        assert_eq!(bell.press(false, || 50_000), Press::Alone);
     }
 
     #[test]
     fn the_sixteenth_piece_of_work_rings() {
         let bell = Bell::new();
-        let put_off = std::iter::from_fn(|| bell.puts_off(false, || 0).then(|| bell.put_off()));
+        let is_later = || bell.press(false, || 0) == Press::Later;
+        let put_off = std::iter::from_fn(|| is_later().then(|| bell.put_off()));
         assert_eq!(put_off.count(), 15);
+        assert_eq!(bell.press(false, || 0), Press::Row);
         bell.put_off.store(0, Ordering::Relaxed);
-        assert!(bell.puts_off(false, || 0), "work was taken");
+        assert_eq!(bell.press(false, || 0), Press::Later, "work was taken");
     }
 
     #[test]
