@@ -1,5 +1,7 @@
 //! Programs in C that are there for the tests.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -34,6 +36,8 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
         return None;
     };
     assert!(output.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output.stderr));
+    let for_all = Permissions::from_mode(0o755);
+    fs::set_permissions(&program, for_all).expect("a program that was just built");
     Some(program)
 }
 

@@ -1,5 +1,6 @@
 //! The libraries under test.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -77,10 +78,15 @@ fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
             let _ = fs::remove_dir_all(old.path());
         }
     }
+    // Whatever this user keeps from others by default.
+    let for_all = || fs::Permissions::from_mode(0o755);
     fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, for_all())?;
     for file in fs::read_dir(source)?.flatten() {
         if file.file_name().to_string_lossy().contains(".so") {
-            fs::copy(file.path(), folder.join(file.file_name()))?;
+            let copy = folder.join(file.file_name());
+            fs::copy(file.path(), &copy)?;
+            fs::set_permissions(&copy, for_all())?;
         }
     }
     Ok(())
