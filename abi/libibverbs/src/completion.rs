@@ -7,10 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbs::{
-    Arm, CompletionChannel, CompletionOpcode, CompletionQueue, CompletionStatus, Error,
-    WorkCompletion,
-};
+use verbs::{Arm, CompletionChannel, CompletionOpcode, CompletionQueue, Error, WorkCompletion};
 
 use crate::device::of;
 use crate::failure::{code, invalid, number, pointer, silent, unsupported};
@@ -186,7 +183,7 @@ unsafe fn create(
     let ours = Completions {
         queue: Arc::clone(&queue),
         turn: Turn::default(),
-        current: UnsafeCell::new(NO_COMPLETION),
+        current: UnsafeCell::new(WorkCompletion::NOTHING),
     };
     let made = shell::Completions::make(structure(base), ours);
     queue.user.store(made.expose_provenance(), Ordering::Release);
@@ -295,7 +292,7 @@ unsafe fn take<const N: usize>(
     max: usize,
     into: *mut ibv_wc,
 ) -> Result<usize, Error> {
-    let mut found = [NO_COMPLETION; N];
+    let mut found = [WorkCompletion::NOTHING; N];
     let mut total = 0;
     while total < max {
         let wanted = N.min(max - total);
@@ -427,7 +424,7 @@ pub(crate) fn completion_of(c: &ibv_wc) -> WorkCompletion {
         queue_pair: c.qp_num,
         source: c.src_qp,
         has_route_header: c.wc_flags & HAS_ROUTE_HEADER != 0,
-        ..NO_COMPLETION
+        ..WorkCompletion::NOTHING
     }
 }
 
@@ -455,18 +452,6 @@ const fn opcode_code(opcode: CompletionOpcode) -> c_int {
         CompletionOpcode::ReceiveOfWrite => 129,
     }
 }
-
-const NO_COMPLETION: WorkCompletion = WorkCompletion {
-    id: 0,
-    status: CompletionStatus::Success,
-    opcode: CompletionOpcode::Send,
-    bytes: 0,
-    immediate: None,
-    invalidated: None,
-    queue_pair: 0,
-    source: 0,
-    has_route_header: false,
-};
 
 /// Completions that are taken at once: what programs ask for, 16 × 48 B on the stack.
 const POLLED_AT_ONCE: usize = 16;

@@ -587,6 +587,21 @@ pub struct ibv_qp_init_attr_ex {
     pub send_ops_flags: u64,
 }
 
+impl ibv_qp_init_attr_ex {
+    /// What both ways of making a queue pair say.
+    pub(crate) const fn plain(&self) -> ibv_qp_init_attr {
+        ibv_qp_init_attr {
+            qp_context: self.qp_context,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            srq: self.srq,
+            cap: self.cap,
+            qp_type: self.qp_type,
+            sq_sig_all: self.sq_sig_all,
+        }
+    }
+}
+
 /// What `ibv_modify_qp` sets and `ibv_query_qp` tells.
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -70,15 +70,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         if init.comp_mask & INIT_FLAGS != 0 && init.create_flags != 0 {
             return unsupported("such flags of a queue pair");
         }
-        let plain = ibv_qp_init_attr {
-            qp_context: init.qp_context,
-            send_cq: init.send_cq,
-            recv_cq: init.recv_cq,
-            srq: init.srq,
-            cap: init.cap,
-            qp_type: init.qp_type,
-            sq_sig_all: init.sq_sig_all,
-        };
+        let plain = init.plain();
         let operations =
             (init.comp_mask & INIT_SEND_OPERATIONS != 0).then_some(init.send_ops_flags);
         // SAFETY: as the caller says.
@@ -331,23 +323,12 @@ fn modification(mask: AttributeMask, c: &ibv_qp_attr) -> Result<Modification, Er
     })
 }
 
-/// The states by their numbers.
-const STATES: [QueuePairState; 7] = [
-    QueuePairState::Reset,
-    QueuePairState::Init,
-    QueuePairState::ReadyToReceive,
-    QueuePairState::ReadyToSend,
-    QueuePairState::SendQueueDrained,
-    QueuePairState::SendQueueError,
-    QueuePairState::Error,
-];
-
 pub(crate) fn state_of(code: c_int) -> Option<QueuePairState> {
-    STATES.get(usize::try_from(code).ok()?).copied()
+    QueuePairState::ALL.get(usize::try_from(code).ok()?).copied()
 }
 
 fn state_code(state: QueuePairState) -> c_int {
-    STATES
+    QueuePairState::ALL
         .iter()
         .position(|other| *other == state)
         .map_or(-1, |place| c_int::try_from(place).unwrap_or(-1))

@@ -28,20 +28,12 @@ pub(crate) unsafe extern "C" fn post_send(
         // SAFETY: as the caller says.
         let mut posting =
             pair.pair.begin_sends().inspect_err(|_| unsafe { tell(refused, first) })?;
-        let mut at = first;
-        // SAFETY: as the caller says: a list that ends.
-        while let Some(request) = unsafe { at.as_ref() } {
-            // SAFETY: as the caller says.
-            if let Err(error) = unsafe { add(pair, &mut posting, request) } {
-                posting.post();
-                // SAFETY: as the caller says.
-                unsafe { tell(refused, at) };
-                return Err(error);
-            }
-            at = request.next;
-        }
+        // SAFETY: as the caller says.
+        let add = |request: &ibv_send_wr| unsafe { add(pair, &mut posting, request) };
+        // SAFETY: as the caller says.
+        let added = unsafe { each(first, refused, |request| request.next, add) };
         posting.post();
-        Ok(())
+        added
     })
 }
 
@@ -57,22 +49,15 @@ pub(crate) unsafe extern "C" fn post_recv(
         // SAFETY: as the caller says.
         let mut posting =
             pair.pair.begin_receives().inspect_err(|_| unsafe { tell(refused, first) })?;
-        let mut at = first;
-        // SAFETY: as the caller says: a list that ends.
-        while let Some(request) = unsafe { at.as_ref() } {
+        let add = |request: &ibv_recv_wr| {
             // SAFETY: as the caller says.
-            let added = unsafe { pieces(request.sg_list, request.num_sge) }
-                .and_then(|pieces| posting.add(&ReceiveRequest { id: request.wr_id, pieces }));
-            if let Err(error) = added {
-                posting.post();
-                // SAFETY: as the caller says.
-                unsafe { tell(refused, at) };
-                return Err(error);
-            }
-            at = request.next;
-        }
+            let pieces = unsafe { pieces(request.sg_list, request.num_sge) }?;
+            posting.add(&ReceiveRequest { id: request.wr_id, pieces })
+        };
+        // SAFETY: as the caller says.
+        let added = unsafe { each(first, refused, |request| request.next, add) };
         posting.post();
-        Ok(())
+        added
     })
 }
 
@@ -243,6 +228,27 @@ unsafe fn gather<'a>(
         length += bytes;
     }
     Ok(into.get(..length).unwrap_or_default())
+}
+
+/// Adds the work requests of a list, up to the first that is refused, of which the program is told.
+///
+/// # Safety
+/// The list ends, and there is room to tell of one, or no place.
+#[inline]
+pub(crate) unsafe fn each<T>(
+    first: *mut T,
+    refused: *mut *mut T,
+    next: impl Fn(&T) -> *mut T,
+    mut add: impl FnMut(&T) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut at = first;
+    // SAFETY: as the caller says.
+    while let Some(request) = unsafe { at.as_ref() } {
+        // SAFETY: as the caller says.
+        add(request).inspect_err(|_| unsafe { tell(refused, at) })?;
+        at = next(request);
+    }
+    Ok(())
 }
 
 /// Tells which work request was refused.

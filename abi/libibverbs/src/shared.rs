@@ -12,7 +12,7 @@ use crate::layout::{
     ibv_srq_init_attr_ex,
 };
 use crate::memory::{domain, handle};
-use crate::post::{pieces, tell};
+use crate::post::{each, pieces};
 use crate::{port, shell};
 
 /// What is ours of a shared receive queue.
@@ -155,22 +155,14 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     code("ibv_post_srq_recv", || {
         // SAFETY: as the caller says.
         let queue = &unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue;
-        let mut at = first;
-        // SAFETY: as the caller says: a list that ends.
-        while let Some(request) = unsafe { at.as_ref() } {
+        let post = |request: &ibv_recv_wr| {
             // SAFETY: as the caller says.
-            let posted = unsafe { pieces(request.sg_list, request.num_sge) }.and_then(|pieces| {
-                let request = ReceiveRequest { id: request.wr_id, pieces };
-                queue.post(&[request]).map_err(|(_, error)| error)
-            });
-            if let Err(error) = posted {
-                // SAFETY: as the caller says.
-                unsafe { tell(refused, at) };
-                return Err(error);
-            }
-            at = request.next;
-        }
-        Ok(())
+            let pieces = unsafe { pieces(request.sg_list, request.num_sge) }?;
+            let request = ReceiveRequest { id: request.wr_id, pieces };
+            queue.post(&[request]).map_err(|(_, error)| error)
+        };
+        // SAFETY: as the caller says.
+        unsafe { each(first, refused, |request| request.next, post) }
     })
 }
 

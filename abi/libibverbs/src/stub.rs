@@ -37,13 +37,6 @@ failing!(
     unsupported_minus_one "ethernot_unsupported_minus_one",
     unsupported_null "ethernot_unsupported_null"
 );
-// What the connection manager says on a host without a device for it.
-failing!(
-    libc::ENODEV,
-    no_device_code "ethernot_no_device_code",
-    no_device "ethernot_no_device",
-    no_device_null "ethernot_no_device_null"
-);
 
 /// Does nothing.
 #[unsafe(export_name = "ethernot_nothing")]

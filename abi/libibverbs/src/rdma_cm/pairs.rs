@@ -88,15 +88,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
         let domain = unsafe { domain_of(id, said) }?;
         init.pd = domain;
         init.comp_mask |= INIT_DOMAIN;
-        let mut filled = ibv_qp_init_attr {
-            qp_context: init.qp_context,
-            send_cq: init.send_cq,
-            recv_cq: init.recv_cq,
-            srq: init.srq,
-            cap: init.cap,
-            qp_type: init.qp_type,
-            sq_sig_all: init.sq_sig_all,
-        };
+        let mut filled = init.plain();
         // SAFETY: as the caller says.
         let context = unsafe { (*id).verbs };
         let make = |filled: &mut ibv_qp_init_attr| {
