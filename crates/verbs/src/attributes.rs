@@ -130,7 +130,8 @@ pub enum QueuePairState {
 }
 
 impl QueuePairState {
-    const ALL: [Self; 7] = [
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
         Self::Reset,
         Self::Init,
         Self::ReadyToReceive,

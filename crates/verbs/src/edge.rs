@@ -3,6 +3,7 @@
 mod addresses;
 mod datagrams;
 mod desk;
+mod draining;
 mod greeting;
 mod instance;
 mod log;

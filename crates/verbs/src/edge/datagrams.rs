@@ -1,7 +1,7 @@
 //! Queue pairs of unreliable datagrams: each is a port of the engine.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use delivery::Instant;
@@ -12,6 +12,7 @@ use semantics::{OperationError, PIECES_MAX, Piece, PieceList};
 use wire_edge::QueuePairNumber;
 use work::CompletionStatus;
 
+use super::draining::Draining;
 use super::instance::{Instance, failed, forked};
 use super::ways::Ways;
 use super::wire::WINDOW;
@@ -37,7 +38,7 @@ pub(crate) fn wire(
         payload_max: instance.places().port().active_mtu,
         port: Mutex::new(None),
         key: AtomicU32::new(0),
-        is_draining: AtomicBool::new(false),
+        draining: Draining::default(),
     });
     let rung = Arc::clone(&source);
     let instance = Arc::clone(instance);
@@ -58,7 +59,7 @@ struct Source {
     /// The own queue key.
     key: AtomicU32,
     /// The queue pair wants to know when nothing is under way any more.
-    is_draining: AtomicBool,
+    draining: Draining,
 }
 
 /// What became of a work request.
@@ -253,17 +254,6 @@ impl Source {
             context: send.sequence(),
         })
     }
-
-    #[cold]
-    fn end_draining(&self, engine: &Engine, port: Option<DatagramPort>, posted: &mut Posted) {
-        if port.is_some_and(|port| engine.waiting_datagrams_of(port) > 0) {
-            posted.rest = Rest::Blocked;
-            return;
-        }
-        if self.is_draining.swap(false, Ordering::Relaxed) {
-            self.queue_pair.on_drained();
-        }
-    }
 }
 
 impl WorkSource for Source {
@@ -294,9 +284,8 @@ impl WorkSource for Source {
                 self.pull_sends(engine, memory, port, limit, &mut posted);
             }
         }
-        if self.is_draining.load(Ordering::Relaxed) {
-            self.end_draining(engine, port, &mut posted);
-        }
+        let is_under_way = || port.is_some_and(|port| engine.waiting_datagrams_of(port) > 0);
+        self.draining.look(&self.queue_pair, &mut posted, is_under_way);
         posted
     }
 }
@@ -418,7 +407,7 @@ impl Wire for DatagramWire {
     }
 
     fn drain(&self) {
-        self.source.is_draining.store(true, Ordering::Relaxed);
+        self.source.draining.begin();
         self.look();
     }
 
@@ -430,7 +419,7 @@ impl Wire for DatagramWire {
         if let Ok(Some(port)) = taken {
             let _open = runtime.close_datagram_port(port);
         }
-        self.source.is_draining.store(false, Ordering::Relaxed);
+        self.source.draining.give_up();
     }
 
     fn set_membership(&self, group: Gid, is_member: bool) -> Result<(), Error> {

@@ -10,6 +10,7 @@ use runtime::{Bell, Posted, Rest, WorkSource};
 use semantics::Owner;
 
 use super::desk::Desk;
+use super::draining::Draining;
 use super::instance::Instance;
 use super::work::{Ends, Outcome, post_receive, post_send};
 use crate::Gid;
@@ -31,7 +32,7 @@ pub(crate) struct Source {
     /// Its connection has ended, and there will be no other before it is in RESET again.
     has_ended: AtomicBool,
     /// The queue pair wants to know when nothing is under way any more.
-    is_draining: AtomicBool,
+    draining: Draining,
 }
 
 impl Source {
@@ -49,7 +50,7 @@ impl Source {
             receives: AtomicU64::new(NOBODY),
             waits_since_ns: AtomicU64::new(NEVER),
             has_ended: AtomicBool::new(false),
-            is_draining: AtomicBool::new(false),
+            draining: Draining::default(),
         }
     }
 
@@ -87,7 +88,7 @@ impl Source {
 
     /// Has it asked whether work is still under way.
     fn drain(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        self.draining.begin();
     }
 
     /// Posts receives, then sends.
@@ -109,9 +110,8 @@ impl Source {
             }
             None => self.wait_for_peer(now, &mut posted),
         }
-        if self.is_draining.load(Ordering::Relaxed) {
-            self.end_draining(engine, sends, &mut posted);
-        }
+        let is_under_way = || sends.is_some_and(|sends| engine.outstanding(sends) > 0);
+        self.draining.look(&self.queue_pair, &mut posted, is_under_way);
         posted
     }
 
@@ -175,17 +175,6 @@ impl Source {
         if self.waits_since().is_none() {
             self.waits_since_ns.store(now.0, Ordering::Relaxed);
             self.desk.look_soon(now);
-        }
-    }
-
-    #[cold]
-    fn end_draining(&self, engine: &Engine, sends: Option<ConnectionHandle>, posted: &mut Posted) {
-        if sends.is_some_and(|sends| engine.outstanding(sends) > 0) {
-            posted.rest = Rest::Blocked;
-            return;
-        }
-        if self.is_draining.swap(false, Ordering::Relaxed) {
-            self.queue_pair.on_drained();
         }
     }
 }

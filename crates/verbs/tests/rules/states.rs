@@ -9,16 +9,6 @@ use verbs::{
 
 use crate::{Host, attributes, go, mask_of, modify, receive, send, told};
 
-const STATES: [QueuePairState; 7] = [
-    QueuePairState::Reset,
-    QueuePairState::Init,
-    QueuePairState::ReadyToReceive,
-    QueuePairState::ReadyToSend,
-    QueuePairState::SendQueueDrained,
-    QueuePairState::SendQueueError,
-    QueuePairState::Error,
-];
-
 const SERVICES: [QueuePairType; 3] =
     [QueuePairType::Reliable, QueuePairType::Unreliable, QueuePairType::Datagram];
 
@@ -89,7 +79,7 @@ fn there_are_no_transitions_but_those_of_the_table() {
     ];
     for service in SERVICES {
         for (from, possible) in &ways {
-            for to in STATES {
+            for to in QueuePairState::ALL {
                 let host = Host::new();
                 let (one, other) = (host.queue_pair(service), host.queue_pair(service));
                 let way = [Init, ReadyToReceive, ReadyToSend, SendQueueDrained];
