@@ -240,14 +240,8 @@ impl Datagrams {
         port.ok_or(DatagramError::Closed)
     }
 
-    /// Posts a buffer for one datagram and the header before it.
-    pub(crate) fn post_receive(
-        &mut self,
-        memory: &MemoryAccess<'_>,
-        port: DatagramPort,
-        list: PieceList<'_>,
-        context: u64,
-    ) -> Result<(), DatagramError> {
+    /// The receives of a port that has some of its own, and room for one more.
+    fn own_receives(&mut self, port: DatagramPort) -> Result<&mut OwnReceives, DatagramError> {
         let port = self.port(port)?;
         if port.receive.is_overrun() {
             return Err(DatagramError::Overrun);
@@ -256,6 +250,18 @@ impl Datagrams {
             return Err(DatagramError::ReceivesShared);
         };
         own.check_room()?;
+        Ok(own)
+    }
+
+    /// Posts a buffer for one datagram and the header before it.
+    pub(crate) fn post_receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        port: DatagramPort,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), DatagramError> {
+        let own = self.own_receives(port)?;
         for piece in list.cut(0, list.length()) {
             let length = u64::from(piece.length);
             memory.resolve_local(piece.region, piece.offset, length, Rights::LOCAL_WRITE)?;
@@ -271,14 +277,7 @@ impl Datagrams {
         length: u32,
         context: u64,
     ) -> Result<(), DatagramError> {
-        let port = self.port(port)?;
-        if port.receive.is_overrun() {
-            return Err(DatagramError::Overrun);
-        }
-        let Receives::Own(own) = &mut port.receives else {
-            return Err(DatagramError::ReceivesShared);
-        };
-        own.check_room()?;
+        let own = self.own_receives(port)?;
         own.add([Piece { length, ..Piece::NOTHING }], length, context);
         Ok(())
     }
