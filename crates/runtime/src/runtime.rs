@@ -271,7 +271,7 @@ impl Runtime {
             host.doorbells.put(source, bell, make_room);
         } else if let Some(mut inside) = shared.cell.try_enter() {
             let more = inside.with(|driver| driver.ring(host, source));
-            if press == Press::Row {
+            if press.counts_as_poll() {
                 // However long the application adds work before it polls again.
                 host.looked_at.store(host.polled_at.load(Ordering::Relaxed), Ordering::Relaxed);
             }
