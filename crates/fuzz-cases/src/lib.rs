@@ -17,7 +17,8 @@ pub type Case = fn(&[u8]);
 
 /// All of them but `engine_frames`, which is made of what tests of the engine are made of, and so is
 /// beside the test.
-pub const CASES: [(&str, Case); 10] = [
+pub const CASES: [(&str, Case); 11] = [
+    ("connection_manager", connection_manager),
     ("control_messages", control_messages),
     ("decode_datagram", decode_datagram),
     ("decode_frame", decode_frame),
@@ -29,6 +30,12 @@ pub const CASES: [(&str, Case); 10] = [
     ("shm_messages", shm_messages),
     ("shm_ring", shm_ring),
 ];
+
+/// Any bytes as what two ids of the connection manager tell each other: no panic, and what is accepted survives
+/// encoding.
+pub fn connection_manager(bytes: &[u8]) {
+    verbs::cm::fuzz_message(bytes);
+}
 
 /// Any bytes as control messages: no panic, an end, and what is accepted survives encoding.
 pub fn control_messages(bytes: &[u8]) {

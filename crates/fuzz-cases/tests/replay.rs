@@ -19,6 +19,11 @@ const MADE_OF_SLOW: u64 = 1_000;
 const BYTES_MAX: u64 = 2_048;
 
 #[test]
+fn connection_manager() {
+    replay("connection_manager");
+}
+
+#[test]
 fn control_messages() {
     replay("control_messages");
 }
