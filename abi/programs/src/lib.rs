@@ -11,11 +11,13 @@
 
 mod client;
 mod libraries;
+mod meeting;
 mod network;
 mod process;
 
 pub use client::build_client;
 pub use libraries::{Libraries, ethernot};
+pub use meeting::{Ends, Meeting};
 pub use network::{Network, Side};
 pub use process::{Finished, Program, Running, expect_both};
 
