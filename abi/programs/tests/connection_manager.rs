@@ -64,8 +64,8 @@ fn mckey() {
 
 #[test]
 fn cmtime() {
-    let client = "-s ADDRESS -p PORT -c 100";
-    runs(23_030, ["cmtime", "cmtime"], "-p PORT -c 100", client, Ends::Never);
+    let (server, client) = ("-p PORT -c 1000", "-s ADDRESS -p PORT -c 1000");
+    runs(23_030, ["cmtime", "cmtime"], server, client, Ends::Never);
 }
 
 #[test]
