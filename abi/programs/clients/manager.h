@@ -163,6 +163,18 @@ static inline int descriptors(void)
 	return count;
 }
 
+/* What they are, for who finds too many. */
+static inline void show_descriptors(void)
+{
+	char path[64], what[256];
+	for (int fd = 0; fd < 1024; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		ssize_t length = readlink(path, what, sizeof(what));
+		if (length > 0)
+			fprintf(stderr, "%d: %.*s\n", fd, (int)length, what);
+	}
+}
+
 /* Memory that the process really has, in KiB. */
 static inline long resident_kib(void)
 {
