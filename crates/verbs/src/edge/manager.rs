@@ -664,17 +664,22 @@ impl Call {
         Self { clerk: Arc::downgrade(clerk), name, is_over: AtomicBool::new(false) }
     }
 
-    fn clerk(&self) -> Result<Arc<Clerk>, Error> {
-        self.clerk.upgrade().ok_or_else(|| Error::NoDevice("the device is closed".into()))
+    /// Who keeps the book; not in a forked child, where somebody else may seem to hold it for ever.
+    fn clerk(&self) -> Result<(Arc<Clerk>, Arc<Instance>), Error> {
+        let gone = || Error::NoDevice("the device is closed".into());
+        let clerk = self.clerk.upgrade().ok_or_else(gone)?;
+        let home = clerk.home()?;
+        home.check()?;
+        Ok((clerk, home))
     }
 
     /// Where the work of a queue pair comes from that takes over, and whom it wants.
     fn taken(&self, queue_pair: &Arc<QueuePair>) -> Result<Taken, Error> {
-        let clerk = self.clerk()?;
+        let (clerk, home) = self.clerk()?;
         let not_free =
             || Error::Invalid("the queue pair has a connection, or no such device".into());
         let source = clerk.desk.lend(queue_pair).ok_or_else(not_free)?;
-        let wanted = clerk.home()?.wanted(&source)?;
+        let wanted = home.wanted(&source)?;
         Ok((source, wanted))
     }
 
@@ -685,8 +690,8 @@ impl Call {
         + Send
         + 'static,
     ) -> Result<Option<R>, Error> {
-        let clerk = self.clerk()?;
-        let (home, name) = (clerk.home()?, Arc::clone(&self.name));
+        let (clerk, home) = self.clerk()?;
+        let name = Arc::clone(&self.name);
         let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             let _inside = Inside::enter();
             let handle = *lock(&name);
@@ -707,9 +712,9 @@ impl Exchange for Call {
     }
 
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
-        let clerk = self.clerk()?;
+        let (clerk, home) = self.clerk()?;
         let Some(source) = clerk.desk.source(queue_pair) else { return Ok(()) };
-        let wanted = clerk.home()?.wanted(&source)?;
+        let wanted = home.wanted(&source)?;
         self.inside(move |clerk, engine, memory, now, handle| {
             clerk.desk.take_over(engine, memory, now, handle, wanted);
         })
@@ -733,10 +738,11 @@ impl Exchange for Call {
     }
 
     fn close(&self) {
+        // In a forked child there is nothing to close.
+        let Ok((clerk, _)) = self.clerk() else { return };
         let handle = *lock(&self.name);
-        let is_open = |clerk: &Clerk| handle.is_none_or(|handle| clerk.wants_end(handle));
-        if self.clerk().is_ok_and(|clerk| is_open(&clerk)) {
-            // Who asked is told when it is over; in a forked child there is nothing to close.
+        if handle.is_none_or(|handle| clerk.wants_end(handle)) {
+            // Who asked is told when it is over.
             let _gone =
                 self.inside(|clerk, engine, _, now, handle| clerk.close(engine, now, handle));
         }
@@ -757,13 +763,18 @@ impl Drop for Call {
             }
             return;
         }
-        let Some(clerk) = self.clerk.upgrade() else { return };
-        clerk.forget(&self.name);
-        let handle = *lock(&self.name);
-        if handle.is_some_and(|handle| clerk.change(handle, |_| ()).is_some()) {
-            let _gone =
-                self.inside(|clerk, engine, _, now, handle| clerk.end(engine, now, handle, &[]));
-        }
+        let Ok((clerk, home)) = self.clerk() else { return };
+        let name = Arc::clone(&self.name);
+        // Inside, as it may be about to be asked again.
+        let forget = move |engine: &mut Engine, _: &MemoryAccess<'_>, now| {
+            let _inside = Inside::enter();
+            clerk.forget(&name);
+            let handle = *lock(&name);
+            if let Some(handle) = handle {
+                clerk.end(engine, now, handle, &[]);
+            }
+        };
+        let _forked = home.runtime().control(forget);
     }
 }
 
