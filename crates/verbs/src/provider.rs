@@ -32,6 +32,9 @@ pub trait Provider: Send + Sync {
     /// What its port is like now.
     fn port(&self) -> PortAttributes;
 
+    /// The MTU of its paths, which connections are told. Costs no look at the host.
+    fn path_mtu(&self) -> u32;
+
     /// Its addresses, by index.
     fn gids(&self) -> Vec<GidEntry>;
 

@@ -46,13 +46,18 @@ impl Host {
 
     /// The device that has an address. One of the host itself, which no device has, is as good as any of them.
     pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&Arc<Device>> {
-        let has =
-            |device: &&Arc<Device>| manager(device).is_ok_and(|manager| manager.has_address(ip));
-        let known = self.devices.iter().find(has);
+        let known = self.device_with(ip);
         if known.is_none() && ip.is_loopback() {
             return self.devices.iter().find(|device| manager(device).is_ok());
         }
         known
+    }
+
+    /// The device one of whose links has an address.
+    pub(crate) fn device_with(&self, ip: IpAddr) -> Option<&Arc<Device>> {
+        let has =
+            |device: &&Arc<Device>| manager(device).is_ok_and(|manager| manager.has_address(ip));
+        self.devices.iter().find(has)
     }
 
     /// Claims a port; 0 for any that is free.
@@ -173,22 +178,15 @@ pub(crate) fn manager(device: &Device) -> Result<&dyn ConnectionManager, Error> 
     })
 }
 
-/// The address from which this host reaches another one.
-pub(crate) fn source_of(to: IpAddr) -> Result<IpAddr, Error> {
+/// The address from which this host reaches another one, and a port there that was free a moment ago.
+pub(crate) fn source_of(to: IpAddr) -> Result<SocketAddr, Error> {
     let any = unspecified(to);
     let at = SocketAddr::new(to, DISCARD_PORT);
     let local = UdpSocket::bind((any, 0)).and_then(|socket| {
         socket.connect(at)?;
         socket.local_addr()
     });
-    local.map(|local| local.ip()).map_err(|error| system("finding the way to", at, &error))
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port(ip: IpAddr) -> Result<u16, Error> {
-    let at = SocketAddr::new(ip, 0);
-    let local = bind(at)?.local_addr();
-    local.map(|local| local.port()).map_err(|error| system("finding a port of", at, &error))
+    local.map_err(|error| system("finding the way to", at, &error))
 }
 
 /// All addresses of the family.

@@ -97,7 +97,7 @@ impl Instance {
         );
         let desk = Arc::new(Desk::new(registry, log));
         let statistics = Statistics::listen(settings, &places, registry);
-        let clerk = Clerk::new();
+        let clerk = Clerk::new(&desk);
         let hooks = DeskHooks {
             desk: Arc::clone(&desk),
             clerk: Arc::clone(&clerk),

@@ -9,7 +9,7 @@ use super::news::Ear;
 use super::{Id, Inner, State};
 use crate::cm::event::EventKind;
 use crate::cm::manager::Listener;
-use crate::cm::ports::{free_port, source_of, unspecified};
+use crate::cm::ports::{source_of, unspecified};
 use crate::device::Device;
 use crate::error::Error;
 
@@ -20,7 +20,11 @@ impl Id {
     /// [`Error::System`] with `EADDRINUSE` if another one has it, `ENODEV` if no device has the address.
     pub fn bind(&self, to: SocketAddr) -> Result<(), Error> {
         self.lock().check("binding", |state| state == State::Idle)?;
-        let device = self.device_at(to.ip())?;
+        // An address of the host itself is of no device, as in Linux: libfabric asks whether it is, and then says that
+        // it listens at that address, rather than at those of the device.
+        let ip = to.ip().to_canonical();
+        let is_of_host = ip.is_loopback() && self.host.device_with(ip).is_none();
+        let device = self.device_at(ip)?.filter(|_| !is_of_host);
         let is_shared = self.lock().options.is_address_shared;
         let claim = self.host.claim(to, self.space, is_shared)?;
         let mut inner = self.lock();
@@ -139,19 +143,15 @@ impl Id {
         if let Some((local, Some(device))) = bound {
             return Ok((local, device));
         }
-        let ip = if to.ip().is_multicast() || !to.ip().is_unspecified() {
-            source_of(to.ip())?
-        } else {
+        if to.ip().is_unspecified() {
             return Err(Error::Invalid("nobody has the address 0".into()));
-        };
-        let Some(device) = self.device_at(ip)? else {
+        }
+        let source = source_of(to.ip())?;
+        let Some(device) = self.device_at(source.ip())? else {
             return Err(Error::Invalid(format!("no address reaches {to}")));
         };
-        let port = match bound {
-            Some((local, _)) => local.port(),
-            None => free_port(ip)?,
-        };
-        Ok((SocketAddr::new(ip, port), device))
+        let port = bound.map_or(source.port(), |(local, _)| local.port());
+        Ok((SocketAddr::new(source.ip(), port), device))
     }
 }
 
