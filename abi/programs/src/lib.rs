@@ -9,13 +9,15 @@
     reason = "processes are waited for by looking at them, within a limit"
 )]
 
+mod clean_root;
 mod client;
 mod libraries;
 mod network;
 mod process;
 
+pub use clean_root::CleanRoot;
 pub use client::build_client;
-pub use libraries::{Libraries, ethernot};
+pub use libraries::{Libraries, ethernot, xtask};
 pub use network::{Network, Side};
 pub use process::{Finished, Program, Running, expect_both};
 
