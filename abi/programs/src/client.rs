@@ -18,21 +18,34 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
         println!("skipped: the header of verbs is not installed (Debian's package libibverbs-dev)");
         return None;
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("clients/{name}.c"));
     let folder = Libraries::built().folder();
+    let libraries = [&format!("-L{}", folder.display()), "-l:libibverbs.so.1", "-ldl", "-lpthread"];
+    build("cc".as_ref(), name, name, &libraries)
+}
+
+/// Builds `clients/NAME.c` with the compiler of an MPI; nothing, and a printed reason, if there is no such compiler.
+/// `mpi` is the name of that MPI.
+///
+/// # Panics
+/// If it does not compile.
+pub fn build_mpi_client(compiler: &Path, mpi: &str, name: &str) -> Option<PathBuf> {
+    build(compiler, name, &format!("{name}-{mpi}"), &[])
+}
+
+fn build(compiler: &Path, name: &str, program: &str, libraries: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("clients/{name}.c"));
     let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let program = folder.join(name);
+    let program = Libraries::built().folder().join(program);
     if program.exists() {
         return Some(program);
     }
-    let output = Command::new("cc")
+    let output = Command::new(compiler)
         .args(["-std=gnu11", "-Wall", "-Wextra", "-O1", "-o"])
         .args([&program, &source])
-        .arg(format!("-L{}", folder.display()))
-        .args(["-l:libibverbs.so.1", "-ldl", "-lpthread"])
+        .args(libraries)
         .output();
     let Ok(output) = output else {
-        println!("skipped: no C compiler");
+        println!("skipped: no compiler `{}`", compiler.display());
         return None;
     };
     assert!(output.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output.stderr));

@@ -14,12 +14,14 @@ mod client;
 mod libraries;
 mod network;
 mod process;
+mod ranks;
 
 pub use clean_root::CleanRoot;
-pub use client::build_client;
+pub use client::{build_client, build_mpi_client};
 pub use libraries::{Libraries, ethernot, xtask};
 pub use network::{Network, Side};
 pub use process::{Finished, Program, Running, expect_both};
+pub use ranks::{Hosts, Launcher, over_us};
 
 /// Whether all of these programs are installed; if not, says which to install.
 pub fn are_installed(programs: &[&str]) -> bool {

@@ -68,9 +68,24 @@ impl Program {
         let mut words = network.prefix(side);
         // `env`, as what comes before is not to be run over the libraries.
         words.push("env".into());
-        let variables = variables.iter().chain(&self.environment);
-        words.extend(variables.map(|(name, value)| format!("{name}={value}")));
+        words.extend(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        self.start_behind(words)
+    }
+
+    /// What starts it: `env` if it has variables, and its words.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
+        let mut words: Vec<_> = variables.collect();
+        if !words.is_empty() {
+            words.insert(0, "env".into());
+        }
         words.extend(self.words.iter().cloned());
+        words
+    }
+
+    /// Starts it, with these words before its own.
+    pub(crate) fn start_behind(&self, mut words: Vec<String>) -> Running {
+        words.extend(self.words());
         let shown = self.words.join(" ");
         let (output, tell) = UnixStream::pair().expect("a pair of sockets");
         output.shutdown(Shutdown::Write).expect("its own end");
