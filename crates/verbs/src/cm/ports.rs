@@ -46,13 +46,18 @@ impl Host {
 
     /// The device that has an address. One of the host itself, which no device has, is as good as any of them.
     pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&Arc<Device>> {
-        let has =
-            |device: &&Arc<Device>| manager(device).is_ok_and(|manager| manager.has_address(ip));
-        let known = self.devices.iter().find(has);
+        let known = self.device_with(ip);
         if known.is_none() && ip.is_loopback() {
             return self.devices.iter().find(|device| manager(device).is_ok());
         }
         known
+    }
+
+    /// The device one of whose links has an address.
+    pub(crate) fn device_with(&self, ip: IpAddr) -> Option<&Arc<Device>> {
+        let has =
+            |device: &&Arc<Device>| manager(device).is_ok_and(|manager| manager.has_address(ip));
+        self.devices.iter().find(has)
     }
 
     /// Claims a port; 0 for any that is free.

@@ -671,3 +671,19 @@ fn what_comes_too_early_or_too_late_is_refused() {
     far.resolve_address(None, ([0, 0, 0, 0], 5).into()).expect("it is looked for");
     assert!(got(&world.client, EventKind::AddressError).status < 0);
 }
+
+#[test]
+fn who_binds_an_address_of_the_host_itself_is_at_no_device() {
+    let world = World::new();
+    let of_device = world.id(&world.server, PortSpace::Tcp);
+    of_device.bind(loopback(0)).expect("a free port");
+    assert!(of_device.device().is_some());
+    let of_host = world.id(&world.server, PortSpace::Tcp);
+    of_host.bind(([127, 0, 0, 2], 0).into()).expect("a free port");
+    assert!(of_host.device().is_none());
+    // It is asked by those of the host nevertheless.
+    of_host.listen(0).expect("it listens");
+    let client = world.resolved(PortSpace::Tcp, of_host.local().expect("an address"));
+    client.connect(&saying(b"")).expect("it asks");
+    got(&world.server, EventKind::ConnectRequest);
+}

@@ -20,7 +20,11 @@ impl Id {
     /// [`Error::System`] with `EADDRINUSE` if another one has it, `ENODEV` if no device has the address.
     pub fn bind(&self, to: SocketAddr) -> Result<(), Error> {
         self.lock().check("binding", |state| state == State::Idle)?;
-        let device = self.device_at(to.ip())?;
+        // An address of the host itself is of no device, as in Linux: libfabric asks whether it is, and then says that
+        // it listens at that address, rather than at those of the device.
+        let ip = to.ip().to_canonical();
+        let is_of_host = ip.is_loopback() && self.host.device_with(ip).is_none();
+        let device = self.device_at(ip)?.filter(|_| !is_of_host);
         let is_shared = self.lock().options.is_address_shared;
         let claim = self.host.claim(to, self.space, is_shared)?;
         let mut inner = self.lock();
