@@ -9,14 +9,16 @@
     reason = "processes are waited for by looking at them, within a limit"
 )]
 
+mod clean_root;
 mod client;
 mod libraries;
 mod network;
 mod process;
 mod ranks;
 
+pub use clean_root::CleanRoot;
 pub use client::{build_client, build_mpi_client};
-pub use libraries::{Libraries, ethernot};
+pub use libraries::{Libraries, ethernot, xtask};
 pub use network::{Network, Side};
 pub use process::{Finished, Program, Running, expect_both};
 pub use ranks::{Hosts, Launcher, over_us};
