@@ -11,6 +11,7 @@
 
 mod clean_root;
 mod client;
+mod libfabric;
 mod libraries;
 mod network;
 mod process;
@@ -18,6 +19,7 @@ mod ranks;
 
 pub use clean_root::CleanRoot;
 pub use client::{build_client, build_mpi_client};
+pub use libfabric::{fi_pingpong, fi_pingpong_with};
 pub use libraries::{Libraries, ethernot, xtask};
 pub use network::{Network, Side};
 pub use process::{Finished, Program, Running, expect_both};

@@ -1,6 +1,6 @@
 //! libfabric: its provider `verbs`, and what it puts on top of it, find the device by themselves.
 
-use programs::{Finished, Network, Program, Side, are_installed, expect_both};
+use programs::{Network, Program, Side, are_installed, expect_both, fi_pingpong};
 
 /// Endpoints: a provider, and their kind.
 const ENDPOINTS: [(&str, &str); 4] =
@@ -8,26 +8,6 @@ const ENDPOINTS: [(&str, &str); 4] =
 
 /// Those whose messages arrive. `fi_pingpong` fails if a datagram does not.
 const RELIABLE: [(&str, &str); 3] = [ENDPOINTS[0], ENDPOINTS[1], ENDPOINTS[2]];
-
-/// Runs `fi_pingpong` with these arguments, its client on a side. Returns how both have ended, the server first.
-fn ping_pong(
-    network: &Network,
-    client: Side,
-    port: u16,
-    (provider, kind): (&str, &str),
-    more: &str,
-) -> [Finished; 2] {
-    println!("fi_pingpong -p {provider} -e {kind} {more}");
-    // Names of providers are one word each, whatever a shell would make of them.
-    let side = |ports: &str| {
-        let both = format!("{ports} -e {kind} -c {more} -p");
-        Program::new("fi_pingpong", &both).argument(&provider)
-    };
-    let mut running = side(&format!("-B {port}")).start(network, Side::Server);
-    running.wait_for_listener(port);
-    let asks = side(&format!("-P {port}")).argument(&network.server_address()).run(network, client);
-    [running.finish(), asks]
-}
 
 #[test]
 fn the_device_comes_first_of_all_providers() {
@@ -55,9 +35,9 @@ fn ping_pong_of_all_sizes_between_hosts_and_on_one() {
     let mut port = 25_000;
     for client in [Side::Client, Side::Server] {
         for endpoint in RELIABLE {
-            expect_both(&ping_pong(&network, client, port, endpoint, ""));
+            expect_both(&fi_pingpong(&network, client, port, endpoint, ""));
             port += 1;
         }
     }
-    expect_both(&ping_pong(&network, Side::Client, port, ENDPOINTS[1], "-m tagged -I 200"));
+    expect_both(&fi_pingpong(&network, Side::Client, port, ENDPOINTS[1], "-m tagged -I 200"));
 }
