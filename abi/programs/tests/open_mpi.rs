@@ -10,9 +10,8 @@ use programs::{
 /// What selects TCP. Debian leaves out one-sided operations over messages, which TCP needs as well.
 const TCP: &str = "--mca pml ob1 --mca btl tcp,self --mca osc pt2pt";
 
-/// What selects the device, and has it told which one it is.
-const OVER_US: &str = "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm \
-                       --mca osc pt2pt --mca mtl_base_verbose 100";
+/// What has ranks tell over what they go. The device is chosen by itself.
+const OVER_US: &str = "--mca osc pt2pt --mca mtl_base_verbose 100";
 
 /// What a rank says that has found the device, if it is asked to say much.
 const FOUND: &str = "mtl:ofi:provider: edge0";

@@ -51,6 +51,7 @@ impl Variables {
         variables.loader(&folder);
         variables.device(options)?;
         variables.launchers(&crate::own_program()?);
+        variables.frameworks();
         let settings = variables.settings()?;
         let files = [&settings.trace, &settings.pcap];
         check_writable(files.into_iter().flatten().map(PathBuf::as_path))?;
@@ -114,6 +115,15 @@ impl Variables {
             let is_free = before.is_empty() || before.as_bytes().ends_with(own.as_bytes());
             if let Some(agent) = agent(&told, own_program, daemon).filter(|_| is_free) {
                 self.set(name, agent.into());
+            }
+        }
+    }
+
+    /// What frameworks need to be told to choose the device. What a user says of that holds.
+    fn frameworks(&mut self) {
+        for (name, value) in FRAMEWORKS {
+            if env::var_os(name).is_none() {
+                self.set(name, value.into());
             }
         }
     }
@@ -265,6 +275,12 @@ const PREFIX: &str = "ETHERNOT_";
 /// PRRTE, which is what starts ranks of Open MPI 5.
 const LAUNCHERS: [(&str, &str); 2] =
     [("OMPI_MCA_orte_launch_agent", "orted"), ("PRTE_MCA_prte_launch_agent", "prted")];
+
+/// Variables by which frameworks choose the device.
+///
+/// Open MPI of Debian does without libfabric (`mtl = ^ofi` in its file). With it, it takes the device rather than TCP, and
+/// TCP if there is none.
+const FRAMEWORKS: [(&str, &str); 1] = [("OMPI_MCA_mtl", "ofi")];
 
 /// Names their folder.
 const PLACE: &str = "ETHERNOT_LIBRARIES";

@@ -13,6 +13,16 @@ use nix::unistd::geteuid;
 use serde_json::Value;
 
 #[test]
+fn frameworks_are_told_to_choose_the_device_unless_the_user_says_otherwise() {
+    let Some(place) = Place::new("frameworks") else { return };
+    let script = ["run", "--", "sh", "-c", "echo $OMPI_MCA_mtl"];
+    let output = place.ethernot(&script).env_remove("OMPI_MCA_mtl").output().unwrap();
+    assert_eq!(text(&output.stdout), "ofi\n", "{}", text(&output.stderr));
+    let output = place.ethernot(&script).env("OMPI_MCA_mtl", "psm2").output().unwrap();
+    assert_eq!(text(&output.stdout), "psm2\n", "{}", text(&output.stderr));
+}
+
+#[test]
 fn the_program_gets_the_libraries_and_keeps_its_own() {
     let Some(place) = Place::new("libraries") else { return };
     let script = "printf '%s\n' \"$LD_PRELOAD\" \"$LD_LIBRARY_PATH\" \"$NCCL_IBVERBS_LIB\"";
