@@ -1,6 +1,6 @@
 //! libfabric: its provider `verbs`, and what it puts on top of it, find the device by themselves.
 
-use programs::{Network, Program, Side, are_installed, expect_both, fi_pingpong};
+use programs::{Network, Program, Side, are_installed, expect_both, fi_pingpong, fi_pingpong_with};
 
 /// Endpoints: a provider, and their kind.
 const ENDPOINTS: [(&str, &str); 4] =
@@ -40,4 +40,19 @@ fn ping_pong_of_all_sizes_between_hosts_and_on_one() {
         }
     }
     expect_both(&fi_pingpong(&network, Side::Client, port, ENDPOINTS[1], "-m tagged -I 200"));
+}
+
+#[test]
+fn endpoints_close_that_share_a_queue_of_receives() {
+    if !are_installed(&["fi_pingpong"]) {
+        return;
+    }
+    let Some(network) = Network::namespaces() else { return };
+    let shared = [("FI_OFI_RXM_USE_SRX", "1")];
+    let ended = fi_pingpong_with(&network, Side::Client, 25_050, ENDPOINTS[1], "", &shared);
+    expect_both(&ended);
+    for ended in ended {
+        // It says what it could not close, and is content.
+        assert!(!ended.output.contains("[error]"), "{ended}");
+    }
 }
