@@ -29,7 +29,7 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
         .args(["-std=gnu11", "-Wall", "-Wextra", "-O1", "-o"])
         .args([&program, &source])
         .arg(format!("-L{}", folder.display()))
-        .args(["-l:libibverbs.so.1", "-ldl", "-lpthread"])
+        .args(["-Wl,--as-needed", "-l:libibverbs.so.1", "-l:librdmacm.so.1", "-ldl", "-lpthread"])
         .output();
     let Ok(output) = output else {
         println!("skipped: no C compiler");
