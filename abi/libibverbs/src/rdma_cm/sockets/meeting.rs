@@ -10,11 +10,10 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
-use verbs::Error;
 use verbs::cm::{AcceptOptions, ConnectOptions, Event, EventChannel, EventKind, Id, PortSpace};
+use verbs::{Error, start_thread};
 
 use super::super::devices::shared;
 use super::side::{Hello, Side};
@@ -103,7 +102,7 @@ pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
         }
         drop(told.end());
     };
-    if thread::Builder::new().name("rsocket".into()).spawn(look).is_err() {
+    if start_thread("rsocket", look).is_err() {
         drop(meeting.end());
     }
     meeting
@@ -203,7 +202,7 @@ impl Desk {
             }
             let _gone = id.destroy();
         };
-        thread::Builder::new().name("rsocket".into()).spawn(serve).map_err(of_system)?;
+        start_thread("rsocket", serve).map_err(of_system)?;
         Ok(Self { arrived, _open: open })
     }
 
