@@ -55,9 +55,12 @@ mod error;
 mod handle;
 mod listener;
 mod news;
+mod receive;
 mod region;
+mod tasks;
+mod waiting;
 
-pub use connect::ConnectOptions;
+pub use connect::{ConnectOptions, Connecting};
 pub use connection::{Connection, OperationOptions};
 pub use endpoint::{Endpoint, EndpointBuilder, LinkWrapper};
 pub use error::{
@@ -65,8 +68,10 @@ pub use error::{
     PostError, RemoteRegionError, WaitError,
 };
 pub use handle::OperationHandle;
-pub use listener::{ConnectionRequest, Listener};
+pub use listener::{Accepting, ConnectionRequest, Listener};
+pub use receive::{ReceiveHandle, Received};
 pub use region::{MemoryRegion, RemoteRegion};
+pub use waiting::{Awaited, Completions, Occurred};
 
 pub use delivery::{
     AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,
