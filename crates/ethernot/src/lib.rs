@@ -77,7 +77,10 @@ pub use delivery::{
     AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,
     SchedulingPolicy, SettingError,
 };
-pub use engine::{Closed, ConnectionInfo, EngineConfig, Grants, PathInfo, Terms};
+pub use engine::{
+    AcceptError as AcceptRefusal, Closed, ConnectError as ConnectRefusal, ConnectionInfo,
+    EngineConfig, EngineLinkError, Grants, PathInfo, Terms,
+};
 pub use link::{
     Capture, CaptureClock, Delay, Fault, FaultConfig, Link, LinkStatistics, PacketConfig,
     PacketError, PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError,
@@ -87,11 +90,13 @@ pub use links::{
     BindError, IntoPeers, LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, PeerSpec,
     PeerSpecError, RawOptions, UdpPlace, XdpOptions,
 };
-pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
+pub use mem::{
+    AccessError, Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights,
+};
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};
 pub use semantics::{
     AccessFault, Completion, CompletionKind, CompletionQueue, Operation, OperationError,
-    OperationFlags, OperationStatus, Order, Owner, PoolLimits, PoolUse, Receive, Request, Sink,
-    Source,
+    OperationFlags, OperationStatus, Order, Owner, PoolLimits, PoolUse,
+    PostError as OperationRefusal, Receive, Request, Sink, Source,
 };
 pub use wire_edge::{CloseReason, PeerAddr, RejectReason, RemoteKey};
