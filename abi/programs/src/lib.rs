@@ -9,15 +9,19 @@
     reason = "processes are waited for by looking at them, within a limit"
 )]
 
+mod clean_root;
 mod client;
+mod libfabric;
 mod libraries;
 mod meeting;
 mod network;
 mod process;
 mod ranks;
 
+pub use clean_root::CleanRoot;
 pub use client::{build_client, build_mpi_client};
-pub use libraries::{Libraries, ethernot};
+pub use libfabric::{fi_pingpong, fi_pingpong_with};
+pub use libraries::{Libraries, ethernot, xtask};
 pub use meeting::{Ends, Meeting};
 pub use network::{Network, Side};
 pub use process::{Finished, Program, Running, expect_both};
