@@ -129,8 +129,9 @@ pub(super) const ROWS: &[Row] = &[
         long("--test=connection_manager", "ten_thousand_connections_leave_nothing"),
     ),
     printed(
-        "same, memory that is left",
-        Bound::AtMost(0.0, "KiB"),
+        // What the heap of a process varies by: 117 bytes each, where an id alone has more than 416.
+        "same, memory that is left beyond what the heap varies by",
+        Bound::AtMost(1024.0, "KiB"),
         "KiB that 10 000 connections leave",
         long("--test=connection_manager", "ten_thousand_connections_leave_nothing"),
     ),

@@ -21,8 +21,8 @@ use crate::queue_pair::QueuePair;
 /// A connection that a queue pair takes over.
 pub(super) struct Given {
     handle: ConnectionHandle,
-    /// What the peer has said; who has asked does not know it before there is a connection.
-    greeting: Option<Greeting>,
+    /// What the peer has said of its queue pair; who has asked does not know it before there is a connection.
+    peer: Option<End>,
     /// The queue pair is ready to send.
     wanted: Option<Wanted>,
     is_established: bool,
@@ -68,7 +68,7 @@ impl Desk {
 
     /// A queue pair takes over a connection that is asked for.
     pub(crate) fn give(&self, handle: ConnectionHandle, source: &Source) {
-        self.keep(source, Given { handle, greeting: None, wanted: None, is_established: false });
+        self.keep(source, Given { handle, peer: None, wanted: None, is_established: false });
     }
 
     /// The peer does not want that: the queue pair looks for it as others do.
@@ -95,7 +95,7 @@ impl Desk {
             let Some(entry) = book.entries.get_mut(&number) else { return false };
             let Phase::Given(given) = &mut entry.phase else { return false };
             self.registry.own(handle.owner(), entry.source.queue_pair());
-            given.greeting = Some(greeting_of(peer, number));
+            given.peer = Some(*peer);
             entry.go_on(engine)
         };
         self.finish(engine, memory, now, then);
@@ -144,9 +144,8 @@ impl Desk {
             self.registry.disown(&[handle.owner()]);
             return Err(Error::Invalid(error.to_string()));
         }
-        let greeting = Some(greeting_of(peer, queue_pair.number()));
-        let wanted = Some(wanted);
-        self.keep(source, Given { handle, greeting, wanted, is_established: false });
+        let (peer, wanted) = (Some(*peer), Some(wanted));
+        self.keep(source, Given { handle, peer, wanted, is_established: false });
         Ok(())
     }
 
@@ -172,7 +171,7 @@ impl Entry {
 
     /// It takes from the peer as soon as that is known; it is connected when it is ready to send.
     fn go_on(&mut self, engine: &mut Engine) -> Then {
-        let Phase::Given(Given { handle, greeting: Some(greeting), wanted, is_established: true }) =
+        let Phase::Given(Given { handle, peer: Some(peer), wanted, is_established: true }) =
             &self.phase
         else {
             return Then::Nothing;
@@ -180,9 +179,7 @@ impl Entry {
         let ends = Ends { sends: *handle, receives: *handle };
         self.source.set_ends(ends);
         if let Some(wanted) = *wanted {
-            // What both have said of packet numbers was said in one exchange, and fits.
-            let receive_psn = wanted.expected.send_psn.unwrap_or(0);
-            let greeting = Greeting { receive_psn, ..*greeting };
+            let greeting = greeting_of(peer, &wanted);
             be_patient(engine, ends, &self.source.queue_pair().attributes(), &greeting);
             self.phase = Phase::Connected { ends, greeting, wanted };
         }
@@ -198,7 +195,7 @@ impl Given {
     /// How far it is.
     pub(super) const fn standing(&self) -> Standing {
         let Self { handle, .. } = *self;
-        match self.greeting {
+        match self.peer {
             None => Standing::Asked,
             Some(_) if !self.is_established => Standing::Accepted,
             Some(_) => Standing::Established(Ends { sends: handle, receives: handle }),
@@ -207,7 +204,7 @@ impl Given {
 
     /// Who the peer is, if that is known.
     pub(super) fn peer(&self) -> Option<Place> {
-        self.greeting.map(|greeting| greeting.source)
+        self.peer.map(|peer| Place { number: peer.number, gid: peer.gid })
     }
 }
 
@@ -224,15 +221,16 @@ pub(crate) fn parts_of(
     (source.domain(), queue_pair.queues(), terms(queue_pair, &attributes, silence_ns))
 }
 
-/// What two ends of queue pairs would have told each other that meet by themselves.
-fn greeting_of(peer: &End, own: u32) -> Greeting {
+/// What the peer would have said if the queue pairs had met by themselves.
+fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
     Greeting {
         kind: peer.service,
         not_ready_timer: peer.not_ready_timer,
         life: 0,
-        destination: Place { number: own, gid: peer.gid },
+        destination: wanted.expected.own,
         source: Place { number: peer.number, gid: peer.gid },
-        receive_psn: 0,
+        // It was told that in the exchange.
+        receive_psn: wanted.expected.send_psn.unwrap_or(0),
         send_psn: Some(peer.psn),
     }
 }
