@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use ethernot::{
     Buffer, CompletionQueue, ConnectOptions, Connection, Endpoint, EngineConfig, LinkState,
-    Operation, OperationFlags, Ordering, PeerSpec, Polling, RemoteRegion, Request, Rights, Source,
+    Operation, OperationFlags, Order, PeerSpec, Polling, RemoteRegion, Request, Rights, Source,
 };
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -138,7 +138,7 @@ impl Memory {
         let write = Operation {
             request: Request::Write { source, key: remote.key, address: remote.address },
             length: WORD_BYTES as u32,
-            flags: OperationFlags { ordering: Ordering::Strict, ..OperationFlags::default() },
+            flags: OperationFlags { order: Order::Strict, ..OperationFlags::default() },
             immediate: None,
             context: 0,
             status: None,

@@ -8,7 +8,7 @@ use engine::{Closed, ConnectionHandle, ConnectionInfo};
 use runtime::{Doorbell, Forked, Interest};
 use semantics::{
     Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
-    Ordering, Owner, Receive, Request, Source,
+    Order, Owner, Receive, Request, Source,
 };
 use wire_edge::PeerAddr;
 
@@ -47,7 +47,7 @@ pub struct OperationOptions {
     /// All later operations are performed only after this one (forward fence).
     pub fence_after: bool,
     /// Free or strict order.
-    pub ordering: Ordering,
+    pub order: Order,
     /// A completion is queued here when it succeeds. (When it fails, one is if the queue has room; the
     /// handle tells in any case.) A place in the queue is kept for it until then.
     pub signalled: bool,
@@ -68,7 +68,7 @@ impl OperationOptions {
     pub const NONE: Self = Self {
         fence_before: false,
         fence_after: false,
-        ordering: Ordering::Relaxed,
+        order: Order::Relaxed,
         signalled: false,
         notify: false,
         immediate: None,
@@ -78,7 +78,7 @@ impl OperationOptions {
     /// The peer is notified (`MultiEdge`'s notification).
     pub const NOTIFY: Self = Self { notify: true, ..Self::NONE };
     /// Strict order, as a reliable connection of verbs.
-    pub const STRICT: Self = Self { ordering: Ordering::Strict, ..Self::NONE };
+    pub const STRICT: Self = Self { order: Order::Strict, ..Self::NONE };
     /// A completion is queued here.
     pub const SIGNALLED: Self = Self { signalled: true, ..Self::NONE };
 
@@ -87,8 +87,8 @@ impl OperationOptions {
             fence_before: self.fence_before,
             fence_after: self.fence_after,
             waits_for_answers: false,
-            ordering: self.ordering,
-            solicited: self.notify,
+            order: self.order,
+            notify: self.notify,
             signalled: self.signalled,
         }
     }
@@ -233,7 +233,7 @@ impl Connection {
     }
 
     /// Posts an operation without a handle, and thus without a status slot: for programs that poll
-    /// completions. It is sent at once.
+    /// completions. It is sent at once. Its fields mean what those of [`OperationOptions`] mean.
     #[inline]
     pub fn post(&self, operation: &Operation) -> Result<(), PostError> {
         self.submit_plain(operation, Doorbell::Ring)
@@ -346,12 +346,12 @@ impl Connection {
         let status = self.inner.endpoint.runtime.status();
         let slot = status.acquire().ok_or(PostError::NoHandleLeft)?;
         let length = length as u32;
-        let is_notified = options.notify && matches!(request, Request::Write { .. });
+        let immediate = options.immediate.or(implied_immediate(&request, options.notify));
         let operation = Operation {
             request,
             length,
             flags: options.flags(),
-            immediate: options.immediate.or(is_notified.then_some(0)),
+            immediate,
             context: options.context,
             status: Some(slot),
         };
@@ -366,10 +366,14 @@ impl Connection {
     /// Slots of the status table are given out with handles.
     #[inline]
     fn submit_plain(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
-        match operation.status {
-            None => self.submit(operation, doorbell),
-            Some(slot) => Err(PostError::Status(slot)),
+        if let Some(slot) = operation.status {
+            return Err(PostError::Status(slot));
         }
+        let implied = implied_immediate(&operation.request, operation.flags.notify);
+        if implied.is_some() && operation.immediate.is_none() {
+            return self.submit(&Operation { immediate: implied, ..*operation }, doorbell);
+        }
+        self.submit(operation, doorbell)
     }
 
     #[inline]
@@ -410,6 +414,12 @@ impl Drop for ConnectionInner {
             let _forked = self.close(Vec::new());
         }
     }
+}
+
+/// What a write carries that notifies the peer and names no immediate: nobody learns of it without one.
+#[inline]
+fn implied_immediate(request: &Request, notify: bool) -> Option<u32> {
+    (notify && matches!(request, Request::Write { .. })).then_some(0)
 }
 
 fn inline(bytes: &[u8]) -> Result<Source, PostError> {

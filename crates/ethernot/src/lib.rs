@@ -6,15 +6,15 @@
 //! use ethernot::{Buffer, Endpoint, Error, OperationOptions, RemoteRegion, Rights};
 //!
 //! fn main() -> Result<(), Error> {
-//!     // The target lends 4 KiB to whoever connects; no code of it runs for the write.
+//!     // The target registers 4 KiB for remote writes; no code of it runs for the write.
 //!     let target = Endpoint::bind("127.0.0.1:0")?;
 //!     let memory = Buffer::new(4096);
-//!     let lent = target.register(memory.clone(), Rights::REMOTE_WRITE)?;
+//!     let region = target.register(memory.clone(), Rights::REMOTE_WRITE)?;
 //!     let listener = target.listen(0)?;
 //!     let address = target.local_addresses()?[0];
 //!     let accepting = thread::spawn(move || {
 //!         let request = listener.accept(None)?.expect("waited without a limit");
-//!         Ok::<_, Error>(request.accept(&lent.remote().to_bytes())?.wait_closed(None)?)
+//!         Ok::<_, Error>(request.accept(&region.remote().to_bytes())?.wait_closed(None)?)
 //!     });
 //!
 //!     // The writer learns where to write when it connects.
@@ -86,7 +86,7 @@ pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterE
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};
 pub use semantics::{
     AccessFault, Completion, CompletionKind, CompletionQueue, Operation, OperationError,
-    OperationFlags, OperationStatus, Ordering, Owner, PoolLimits, PoolUse, Receive, Request, Sink,
+    OperationFlags, OperationStatus, Order, Owner, PoolLimits, PoolUse, Receive, Request, Sink,
     Source,
 };
 pub use wire_edge::{CloseReason, PeerAddr, RejectReason, RemoteKey};

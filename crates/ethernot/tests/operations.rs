@@ -10,7 +10,7 @@ use std::thread;
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Fault,
     FaultConfig, Operation, OperationError, OperationFlags, OperationOptions, OperationStatus,
-    Ordering, Polling, PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
+    Order, Polling, PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
 };
 use pair::{BYTES, EVERYTHING, LIMIT, Pair, Side, connect, loopback, memory};
 
@@ -115,7 +115,7 @@ fn fenced_and_strict_operations_complete() {
         let options = OperationOptions {
             fence_before: round % 2 == 0,
             fence_after: round % 3 == 0,
-            ordering: if round % 5 == 0 { Ordering::Strict } else { Ordering::Relaxed },
+            order: if round % 5 == 0 { Order::Strict } else { Order::Relaxed },
             ..OperationOptions::NONE
         };
         pair.client.buffer.write(round * 5000, &pattern(5000, round));

@@ -20,6 +20,6 @@ pub use completion_queue::{Arm, CompletionQueue, Push, Queues, ResizeError};
 pub use completion_status::CompletionStatus;
 pub use error::{AccessFault, OperationError, PostError};
 pub use limits::{COMPLETIONS_MAX, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, PIECES_MAX};
-pub use operation::{Operation, OperationFlags, Ordering, Receive, Request, Sink, Source};
+pub use operation::{Operation, OperationFlags, Order, Receive, Request, Sink, Source};
 pub use pieces::{Cut, Piece, PieceList, PieceListError, StoredPieces};
 pub use status::{OperationStatus, StatusTable};

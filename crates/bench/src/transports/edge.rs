@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Delay, Endpoint,
-    EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Ordering, PeerSpec, Polling,
+    EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Order, PeerSpec, Polling,
     RemoteRegion, Request, Rights, Source,
 };
 
@@ -133,7 +133,7 @@ struct Half {
     remote: Option<RemoteRegion>,
     message_bytes: u64,
     in_flight: u64,
-    ordering: Ordering,
+    order: Order,
     sleeps: bool,
     /// Time spent in posting, and how many operations that was, since the half was made.
     post_ns: Cell<u64>,
@@ -161,7 +161,7 @@ impl Half {
             remote: None,
             message_bytes,
             in_flight: u64::from(setup.in_flight.max(1)),
-            ordering: if setup.in_order { Ordering::Strict } else { Ordering::Relaxed },
+            order: if setup.in_order { Order::Strict } else { Order::Relaxed },
             sleeps: setup.sleeps,
             post_ns: Cell::new(0),
             posts_timed: Cell::new(0),
@@ -192,12 +192,12 @@ impl Half {
     }
 
     /// The write of one message; the last of a phase notifies.
-    fn operation(&self, remote: RemoteRegion, ordering: Ordering) -> Operation {
+    fn operation(&self, remote: RemoteRegion, order: Order) -> Operation {
         let source = Source::Region { region: self.region.region().id, offset: self.message_bytes };
         Operation {
             request: Request::Write { source, key: remote.key, address: remote.address },
             length: self.message_bytes as u32,
-            flags: OperationFlags { ordering, ..OperationFlags::default() },
+            flags: OperationFlags { order, ..OperationFlags::default() },
             immediate: None,
             context: 0,
             status: None,
@@ -208,7 +208,7 @@ impl Half {
     /// if it sends any.
     fn stream(&self, count: u64, expects: bool) -> Result<(), TransportError> {
         let (connection, remote) = self.parts()?;
-        let mut operation = self.operation(remote, self.ordering);
+        let mut operation = self.operation(remote, self.order);
         // One completion for several operations, as programs do that count on every nanosecond.
         let group = (self.in_flight / 8).max(1);
         let (mut posted, mut done) = (0, 0);
@@ -256,7 +256,7 @@ impl Half {
         let (connection, remote) = self.parts()?;
         let last_word = self.message_bytes * 2 - WORD_BYTES;
         self.buffer.store_u64(last_word & !7, round);
-        connection.post(&self.operation(remote, Ordering::Strict)).map_err(other)
+        connection.post(&self.operation(remote, Order::Strict)).map_err(other)
     }
 
     /// Polls the last word of the memory the peer writes to.
