@@ -107,7 +107,7 @@ fn connect(link: &str, factor: u32) -> Result<[Side; 2], Failure> {
         addresses.filter_map(|(_, address)| PeerSpec::of_address(address)).collect();
     let (accepted, connected) = thread::scope(|scope| {
         let accepted = scope.spawn(|| -> Result<Connection, Failure> {
-            let request = listener.accept(Some(LIMIT))?.ok_or("nobody connects")?;
+            let request = listener.accept(Some(LIMIT))?;
             Ok(request.accept_with(server_memory.options())?)
         });
         let connected = client.connect_with(peers.as_slice(), client_memory.options());

@@ -73,9 +73,9 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets how long to try.
-    pub fn limit(mut self, limit: Duration) -> Self {
-        self.limit = Some(limit);
+    /// Sets how long to try (`None`: until the engine gives up).
+    pub fn limit(mut self, limit: Option<Duration>) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -170,7 +170,7 @@ impl Endpoint {
             }
             (Some(_), _) => Ok(connection),
             // The connection is dropped, which gives the attempt up.
-            (None, limit) => Err(ConnectError::Deadline { peer, limit: limit.unwrap_or_default() }),
+            (None, limit) => Err(ConnectError::TimedOut { peer, limit: limit.unwrap_or_default() }),
         }
     }
 }

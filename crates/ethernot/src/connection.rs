@@ -14,7 +14,7 @@ use semantics::{
 use wire_edge::PeerAddr;
 
 use crate::endpoint::{Endpoint, EndpointInner};
-use crate::error::{LinkError, PostError};
+use crate::error::{LinkError, PostError, WaitError, in_time};
 use crate::handle::OperationHandle;
 use crate::news::{Fate, Stage};
 use crate::region::{MemoryRegion, RemoteRegion};
@@ -258,13 +258,19 @@ impl Connection {
     }
 
     /// Like [`Connection::poll`], but waits for at most `limit` (`None`: until the connection ends).
-    pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Option<Completion>, Forked> {
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection is over and its queue empty.
+    pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Completion, WaitError> {
         let ConnectionInner { endpoint, queue, fate, .. } = &*self.inner;
         let found = endpoint.runtime.wait(Interest::Completion(queue), limit, || {
-            let completion = queue.poll();
-            (completion.is_some() || fate.closed().is_some()).then_some(completion)
+            // In this order: what a connection brings is there before it is over.
+            let is_over = fate.is_over();
+            let end =
+                || fate.closed().filter(|_| is_over).map(|reason| Err(WaitError::Closed(reason)));
+            queue.poll().map(Ok).or_else(end)
         })?;
-        Ok(found.flatten())
+        in_time(found, limit)?
     }
 
     /// Where its completions go.
@@ -290,16 +296,15 @@ impl Connection {
         self.inner.fate.closed()
     }
 
-    /// Waits until the connection is over, for at most `limit` (`None`: for ever). Tells why, and
-    /// what the peer sent along when it closed.
-    pub fn wait_closed(
-        &self,
-        limit: Option<Duration>,
-    ) -> Result<Option<(Closed, Vec<u8>)>, Forked> {
-        self.inner.endpoint.runtime.wait(Interest::News, limit, || match self.inner.fate.stage() {
-            Stage::Closed { reason, private_data, .. } => Some((reason, private_data)),
-            _ => None,
-        })
+    /// Waits until the connection is over, for at most `limit` (`None`: for as long as it takes). Tells
+    /// why, and what the peer sent along when it closed.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`].
+    pub fn wait_closed(&self, limit: Option<Duration>) -> Result<(Closed, Vec<u8>), WaitError> {
+        let ConnectionInner { endpoint, fate, .. } = &*self.inner;
+        let closed = endpoint.runtime.wait(Interest::News, limit, || fate.end())?;
+        in_time(closed, limit)
     }
 
     /// Closes the connection and tells the peer `private_data` (at most 128 bytes, more is cut off).

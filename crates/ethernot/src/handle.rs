@@ -36,18 +36,19 @@ impl OperationHandle {
         !matches!(self.status(), OperationStatus::Pending { .. })
     }
 
-    /// Waits until the operation is complete, for at most `limit`. Returns what an atomic found in
-    /// the peer's memory, 0 for others. May be called again after [`OperationFailure::Deadline`].
-    pub fn wait(&self, limit: Duration) -> Result<u64, OperationFailure> {
+    /// Waits until the operation is complete, for at most `limit` (`None`: for as long as it takes).
+    /// Returns what an atomic found in the peer's memory, 0 for others. May be called again: after
+    /// [`OperationFailure::TimedOut`] it waits on, after the end it says the same once more.
+    pub fn wait(&self, limit: Option<Duration>) -> Result<u64, OperationFailure> {
         let runtime = &self.connection.endpoint.runtime;
-        let status = runtime.wait(Interest::Status(self.slot), Some(limit), || {
-            self.is_done().then(|| self.status())
-        })?;
+        let status = runtime
+            .wait(Interest::Status(self.slot), limit, || self.is_done().then(|| self.status()))?;
         match status.unwrap_or_else(|| self.status()) {
             OperationStatus::Done { value } => Ok(value),
             OperationStatus::Failed(error) => Err(error.into()),
             OperationStatus::Pending { bytes } => {
-                Err(OperationFailure::Deadline { bytes, length: self.length, limit })
+                let limit = limit.unwrap_or(Duration::MAX);
+                Err(OperationFailure::TimedOut { bytes, length: self.length, limit })
             }
         }
     }

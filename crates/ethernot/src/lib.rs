@@ -13,7 +13,7 @@
 //!     let listener = target.listen(0)?;
 //!     let address = target.local_addresses()?[0];
 //!     let accepting = thread::spawn(move || {
-//!         let request = listener.accept(None)?.expect("waited without a limit");
+//!         let request = listener.accept(None)?;
 //!         Ok::<_, Error>(request.accept(&region.remote().to_bytes())?.wait_closed(None)?)
 //!     });
 //!
@@ -22,7 +22,7 @@
 //!     let connection = writer.connect(address)?;
 //!     let remote = RemoteRegion::from_bytes(&connection.peer_data())?;
 //!     let write = connection.write_bytes(b"hello", &remote, 0, OperationOptions::NONE)?;
-//!     write.wait(Duration::from_secs(5))?;
+//!     write.wait(Some(Duration::from_secs(5)))?;
 //!     connection.close(b"done")?;
 //!
 //!     assert_eq!([memory.load_u8(0), memory.load_u8(4)], [b'h', b'o']);
@@ -64,7 +64,7 @@ pub use connection::{Connection, OperationOptions};
 pub use endpoint::{Endpoint, EndpointBuilder, LinkWrapper};
 pub use error::{
     AcceptError, ConnectError, Error, LinkError, ListenError, OperationFailure, PollError,
-    PostError, RemoteRegionError,
+    PostError, RemoteRegionError, WaitError,
 };
 pub use handle::OperationHandle;
 pub use listener::{ConnectionRequest, Listener};

@@ -10,8 +10,8 @@ use wire_edge::PeerAddr;
 use crate::connect::ConnectOptions;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
-use crate::error::{AcceptError, ListenError};
-use crate::news::Stage;
+use crate::error::{AcceptError, ListenError, WaitError, in_time};
+use crate::news::{Request, Stage};
 
 /// Receives the requests of peers for connections to one service. Dropped, it rejects them.
 #[derive(Debug)]
@@ -34,17 +34,25 @@ impl Endpoint {
 }
 
 impl Listener {
-    /// Waits for the next request, for at most `limit` (`None`: for ever).
-    pub fn accept(&self, limit: Option<Duration>) -> Result<Option<ConnectionRequest>, Forked> {
+    /// Waits for the next request, for at most `limit` (`None`: for as long as it takes).
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], and [`WaitError::ShutDown`] if the endpoint is shut down.
+    pub fn accept(&self, limit: Option<Duration>) -> Result<ConnectionRequest, WaitError> {
         let inner = &self.endpoint.inner;
-        let request =
-            inner.runtime.wait(Interest::News, limit, || inner.news.next_request(self.service))?;
-        Ok(request.map(|request| ConnectionRequest {
+        let request = inner.runtime.wait(Interest::News, limit, || {
+            inner.news.next_request(self.service).map(Ok).or_else(|| inner.shut_down())
+        })?;
+        in_time(request, limit)?.map(|request| self.request(request))
+    }
+
+    fn request(&self, request: Request) -> ConnectionRequest {
+        ConnectionRequest {
             endpoint: self.endpoint.clone(),
             connection: Some(request.connection),
             peer: request.peer,
             private_data: request.private_data,
-        }))
+        }
     }
 
     /// The service that is listened for.
@@ -124,7 +132,7 @@ impl ConnectionRequest {
             }
             Some(_) => Ok(connection),
             // The connection is dropped, which closes it.
-            None => Err(AcceptError::Deadline { limit: options.limit.unwrap_or_default() }),
+            None => Err(AcceptError::TimedOut { limit: options.limit.unwrap_or_default() }),
         }
     }
 

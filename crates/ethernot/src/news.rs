@@ -21,6 +21,8 @@ struct Board {
     connections: HashMap<ConnectionHandle, Arc<Fate>>,
     /// By service.
     requests: HashMap<u32, VecDeque<Request>>,
+    /// The endpoint was shut down.
+    is_shut_down: bool,
 }
 
 /// A peer's request that nobody has answered.
@@ -66,13 +68,21 @@ impl Fate {
     /// Whether it is over.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// Why it is over, if it is.
     pub(crate) fn closed(&self) -> Option<Closed> {
         match *self.lock() {
             Stage::Closed { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Why it is over and what the peer sent along, if it is.
+    pub(crate) fn end(&self) -> Option<(Closed, Vec<u8>)> {
+        match &*self.lock() {
+            Stage::Closed { reason, private_data, .. } => Some((*reason, private_data.clone())),
             _ => None,
         }
     }
@@ -85,7 +95,7 @@ impl Fate {
         let mut stage = self.lock();
         let was_established = matches!(*stage, Stage::Established(_));
         *stage = Stage::Closed { reason, private_data, was_established };
-        self.is_over.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage> {
@@ -125,6 +135,15 @@ impl NewsDesk {
         let fate = Arc::new(Fate::default());
         self.lock().connections.insert(connection, Arc::clone(&fate));
         fate
+    }
+
+    /// Whoever waits for requests waits in vain from now on.
+    pub(crate) fn shut_down(&self) {
+        self.lock().is_shut_down = true;
+    }
+
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.lock().is_shut_down
     }
 
     /// The connections that are not over.

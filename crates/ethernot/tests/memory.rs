@@ -42,14 +42,14 @@ fn a_write_gathers_and_a_read_scatters() {
     }
     let write = client.write_list(&pieces, &pair.remote, 5, NONE).expect("it is posted");
     assert_eq!(u64::from(write.len()), expected.len() as u64);
-    assert_eq!(write.wait(LIMIT), Ok(0));
+    assert_eq!(write.wait(Some(LIMIT)), Ok(0));
     assert!(bytes_of(&pair.server.buffer, 5, expected.len() as u64) == expected, "bytes differ");
 
     for piece in &pieces {
         local.write(piece.offset(), &vec![0; piece.len() as usize]);
     }
     let read = client.read_list(&pieces, &pair.remote, 5, NONE).expect("it is posted");
-    assert_eq!(read.wait(LIMIT), Ok(0));
+    assert_eq!(read.wait(Some(LIMIT)), Ok(0));
     let found = pieces.iter().flat_map(|piece| bytes_of(local, piece.offset(), piece.len()));
     assert!(found.eq(expected.iter().copied()), "bytes differ");
     assert_eq!(local.load_u8(3072 + 24), 0, "what is behind a piece is left alone");
@@ -68,10 +68,9 @@ fn a_message_of_pieces_fills_a_receive_of_pieces() {
     let message = [client.region.slice(100..107), client.region.slice(9000..9006)];
     let message = message.map(|slice| slice.expect("it is inside"));
     let sent = client.connection.send_list(&message, NONE).expect("it is posted");
-    assert_eq!(sent.wait(LIMIT), Ok(0));
+    assert_eq!(sent.wait(Some(LIMIT)), Ok(0));
     let queue = server.connection.queue();
-    let received = server.endpoint.wait_completion(queue, Some(LIMIT)).expect("not forked");
-    let received = received.expect("a message");
+    let received = server.endpoint.wait_completion(queue, Some(LIMIT)).expect("a message");
     assert_eq!((received.context, received.bytes, received.result), (77, 13, Ok(())));
     assert_eq!(bytes_of(&server.buffer, 0, 4), b"sca\0");
     assert_eq!(bytes_of(&server.buffer, 64, 10), b"ttergather");
@@ -93,7 +92,7 @@ fn lists_that_threads_post_while_others_are_inside_are_carried_out() {
                 for round in 1..=ROUNDS {
                     words.iter().for_each(|&at| local.store_u64(at, round));
                     let write = client.connection.write_list(&pieces, remote, start, NONE);
-                    assert_eq!(write.expect("it is posted").wait(LIMIT), Ok(0));
+                    assert_eq!(write.expect("it is posted").wait(Some(LIMIT)), Ok(0));
                 }
             });
         }
@@ -111,9 +110,9 @@ fn a_list_of_nothing_is_an_operation_of_no_bytes() {
     let empty = pair.client.region.slice(10..10).expect("it is inside");
     for pieces in [&[][..], &[empty], &[empty; Connection::PIECES_MAX]] {
         let write = client.write_list(pieces, &pair.remote, 0, NONE).expect("it is posted");
-        assert_eq!((write.len(), write.wait(LIMIT)), (0, Ok(0)));
+        assert_eq!((write.len(), write.wait(Some(LIMIT))), (0, Ok(0)));
         let read = client.read_list(pieces, &pair.remote, 0, NONE).expect("it is posted");
-        assert_eq!(read.wait(LIMIT), Ok(0));
+        assert_eq!(read.wait(Some(LIMIT)), Ok(0));
     }
 }
 
@@ -171,7 +170,7 @@ fn words_of_a_buffer_are_atomic_to_peers_and_to_threads() {
         });
         for _ in 0..ROUNDS {
             let add = pair.client.connection.fetch_add(&pair.remote, 64, 1, NONE);
-            add.expect("it is posted").wait(LIMIT).expect("it succeeds");
+            add.expect("it is posted").wait(Some(LIMIT)).expect("it succeeds");
         }
     });
     assert_eq!(pair.server.buffer.load_u64(64), 2 * ROUNDS);

@@ -132,14 +132,14 @@ fn write_over(server: &Endpoint, client: &Endpoint, address: &str) -> Connection
     let listener = server.listen(0).expect("nobody else listens");
     let offered = region.remote().to_bytes();
     let accepting = thread::spawn(move || {
-        let request = listener.accept(Some(LIMIT)).expect("not forked").expect("in time");
+        let request = listener.accept(Some(LIMIT)).expect("in time");
         request.accept(&offered).expect("the peer is there")
     });
     let connection = client.connect(address).expect("the server listens");
     let _accepted = accepting.join().expect("no panic");
     let remote = RemoteRegion::from_bytes(&connection.peer_data()).expect("a region");
     let write = connection.write_bytes(b"hello", &remote, 0, OperationOptions::NONE);
-    write.expect("it is posted").wait(LIMIT).expect("it arrives");
+    write.expect("it is posted").wait(Some(LIMIT)).expect("it arrives");
     assert_eq!(memory.load_u8(4), b'o');
     connection
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Delay, Endpoint,
     EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Order, PeerSpec, Polling,
-    RemoteRegion, Request, Rights, Source,
+    RemoteRegion, Request, Rights, Source, WaitError,
 };
 
 use super::patience::Patience;
@@ -231,8 +231,8 @@ impl Half {
                 }
             }
             let completion = if self.sleeps {
-                let found = connection.wait_completion(Some(PHASE_TIME_MAX)).map_err(other)?;
-                Some(found.ok_or_else(|| super::patience::timed_out("stream writes over edge"))?)
+                let found = connection.wait_completion(Some(PHASE_TIME_MAX));
+                Some(found.map_err(|error| unless_timed_out(error, "stream writes over edge"))?)
             } else {
                 connection.poll().map_err(other)?
             };
@@ -391,8 +391,7 @@ impl Server {
         let request = self
             .listener
             .accept(Some(ACCEPT_TIME_MAX))
-            .map_err(other)?
-            .ok_or_else(|| super::patience::timed_out("accept over edge"))?;
+            .map_err(|error| unless_timed_out(error, "accept over edge"))?;
         request.accept_with(self.half.options()).map_err(other)
     }
 
@@ -618,6 +617,14 @@ fn explained(error: TransportError, endpoint: &Endpoint) -> TransportError {
     }
     let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
     TransportError::Other(format!("{error} ({})", problems.join("; ")))
+}
+
+/// The waits that a phase allows itself end with an error of their own.
+fn unless_timed_out(error: WaitError, attempt: &'static str) -> TransportError {
+    match error {
+        WaitError::TimedOut { .. } => super::patience::timed_out(attempt),
+        error => other(error),
+    }
 }
 
 fn other(error: impl std::fmt::Display) -> TransportError {

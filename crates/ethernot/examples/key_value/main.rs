@@ -54,7 +54,7 @@ pub(crate) fn demonstrate() -> Result<(), Error> {
     let address = endpoint.local_addresses()?[0];
     let server = Server::new(&endpoint, 1000)?;
     thread::scope(|scope| {
-        let serving = scope.spawn(|| server.serve(CLIENTS, Some(store::LIMIT)));
+        let serving = scope.spawn(|| server.serve(CLIENTS, store::LIMIT));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 scope.spawn(move || -> Result<(), Error> {

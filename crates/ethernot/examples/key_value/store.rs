@@ -35,7 +35,7 @@ pub(crate) const VALUE_MAX: usize = 96;
 /// Slots from the first on where a key may be.
 const PROBES: u64 = 8;
 /// Far longer than an operation takes while the server lives.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
 /// What lies in memory, and what a message says (whose version and checksum are 0).
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -117,7 +117,7 @@ impl Server {
     pub(crate) fn serve(&self, clients: u64, patience: Option<Duration>) -> Result<(), Error> {
         thread::scope(|scope| {
             for _ in 0..clients {
-                let Some(request) = self.listener.accept(patience)? else { break };
+                let Ok(request) = self.listener.accept(patience) else { break };
                 let connection = request.accept(&self.region.remote().to_bytes())?;
                 scope.spawn(move || self.answer(&connection));
             }
@@ -131,7 +131,7 @@ impl Server {
         let region = self.endpoint.register(Arc::clone(&inbox), Rights::LOCAL_WRITE)?;
         let inbox = Records::<Slot>::new(&inbox, 0, 1)?;
         connection.post_receive(&region, 0, SLOT_BYTES as u32, 0)?;
-        while let Some(completion) = connection.wait_completion(None)? {
+        while let Ok(completion) = connection.wait_completion(None) {
             if completion.result.is_err() || u64::from(completion.bytes) != SLOT_BYTES {
                 break;
             }
@@ -240,9 +240,8 @@ impl Client {
         self.connection.post_receive(&self.region, answer, 1, 0)?;
         let at = self.scratch.range(WRITTEN)?.start;
         drop(self.connection.send(&self.region, at, SLOT_BYTES, OperationOptions::NONE)?);
-        let answered = self.connection.wait_completion(Some(LIMIT))?;
-        let is_answered = answered.is_some_and(|completion| completion.result.is_ok());
-        Ok(is_answered && self.scratch.buffer().load_u8(answer) == 1)
+        let answered = self.connection.wait_completion(LIMIT)?;
+        Ok(answered.result.is_ok() && self.scratch.buffer().load_u8(answer) == 1)
     }
 
     /// Puts a value without the help of the server's application; false if there is no room for it.

@@ -143,7 +143,7 @@ impl Target {
         let listener = self.listener.take().unwrap();
         let offered = self.region.remote().to_bytes();
         let accepting = thread::spawn(move || {
-            let request = listener.accept(Some(LIMIT)).unwrap().expect("a request in time");
+            let request = listener.accept(Some(LIMIT)).expect("a request in time");
             (request.accept(&offered).unwrap(), listener)
         });
         let client = client.clone();
@@ -160,7 +160,7 @@ impl Target {
 pub(crate) fn write(connection: &Connection, offset: u64, bytes: &[u8]) {
     let remote = RemoteRegion::from_bytes(&connection.peer_data()).unwrap();
     let write = connection.write_bytes(bytes, &remote, offset, OperationOptions::NONE);
-    write.unwrap().wait(LIMIT).unwrap();
+    write.unwrap().wait(Some(LIMIT)).unwrap();
 }
 
 /// Waits until `condition` holds, for at most about 20 seconds.

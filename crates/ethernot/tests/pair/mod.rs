@@ -74,10 +74,10 @@ pub(crate) fn connect(
     let addresses = server.local_addresses().expect("not forked");
     thread::scope(|scope| {
         let accepted = scope.spawn(|| {
-            let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+            let request = listener.accept(Some(LIMIT)).expect("a request");
             request.accept(&region.to_bytes()).expect("the peer is there")
         });
-        let options = ConnectOptions::new().service(7).limit(LIMIT);
+        let options = ConnectOptions::new().service(7).limit(Some(LIMIT));
         let connected = client.connect_with(&*addresses, options).expect("the server accepts");
         (accepted.join().expect("the server accepts"), connected)
     })

@@ -211,7 +211,7 @@ mod tests {
         thread::scope(|scope| {
             let target = &mut target;
             let checking = scope.spawn(move || {
-                let request = listener.accept(None).expect("not forked").expect("a request");
+                let request = listener.accept(None).expect("a request");
                 target.adopt(request.accept_with(target.options()).unwrap()).unwrap();
                 let checked = |_| target.verify_stream(MESSAGES).expect("all come");
                 (0..STREAMS).map(checked).all(|it| it.counters[counter::CORRUPTED] == 0.0)
