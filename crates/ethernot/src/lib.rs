@@ -31,6 +31,8 @@
 //! }
 //! ```
 //!
+//! More is told in the [guides](guide), from getting started to tuning.
+//!
 //! # Who makes progress
 //!
 //! Threads that poll and wait drive the protocol themselves; that is where latencies of microseconds
@@ -52,6 +54,7 @@ mod connect;
 mod connection;
 mod endpoint;
 mod error;
+pub mod guide;
 mod handle;
 mod listener;
 mod news;
