@@ -59,10 +59,13 @@ mod handle;
 mod listener;
 mod news;
 mod pieces;
+mod receive;
 mod records;
 mod region;
+mod tasks;
+mod waiting;
 
-pub use connect::ConnectOptions;
+pub use connect::{ConnectOptions, Connecting};
 pub use connection::{Connection, OperationOptions};
 pub use endpoint::{Endpoint, EndpointBuilder, LinkWrapper};
 pub use error::{
@@ -70,9 +73,11 @@ pub use error::{
     PostError, RemoteRegionError, WaitError,
 };
 pub use handle::OperationHandle;
-pub use listener::{ConnectionRequest, Listener};
+pub use listener::{Accepting, ConnectionRequest, Listener};
+pub use receive::{ReceiveHandle, Received};
 pub use records::Records;
 pub use region::{MemoryRegion, RangeError, RegionSlice, RemoteRegion};
+pub use waiting::{Awaited, Completions, Occurred};
 
 pub use delivery::{
     AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,
