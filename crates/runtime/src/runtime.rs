@@ -45,7 +45,7 @@ pub struct RuntimeConfig {
     /// Whether a thread of its own serves the endpoint when the application does not. Without one,
     /// nothing happens while no thread of the application is inside a call.
     pub progress_thread: bool,
-    /// Operations and receives with a handle at a time, 48 bytes each.
+    /// Operations and receives with a handle at a time, 40 bytes each.
     pub handles_max: u32,
     /// Operations handed to another thread at a time, because it is inside the engine, those included
     /// that it holds back until a queue has room.
