@@ -279,7 +279,7 @@ pub enum WaitError {
         limit: Duration,
     },
     /// The connection is over, and nothing more comes of it.
-    #[error("the connection is over: {0}; connect again")]
+    #[error("the connection is over: {0}")]
     Closed(Closed),
     /// The endpoint was shut down while somebody waited, or before.
     #[error("the endpoint was shut down; make another")]

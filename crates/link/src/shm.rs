@@ -30,7 +30,7 @@ use crate::{Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds};
 /// Why a link over shared memory could not be made.
 #[derive(Debug, Error)]
 #[error(
-    "cannot {attempt} for shared memory; do without it (`EndpointBuilder::shared_memory(false)`), or make room"
+    "cannot {attempt} for shared memory (do without it, by `EndpointBuilder::shared_memory(false)`?)"
 )]
 pub struct ShmError {
     /// What failed.

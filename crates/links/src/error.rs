@@ -17,7 +17,7 @@ pub enum BindError {
     Links(#[from] LinkSpecError),
     /// The interfaces could not be listed.
     #[error(
-        "cannot ask the kernel for its network interfaces (rtnetlink); allow this process netlink sockets, or name addresses"
+        "cannot ask the kernel for its network interfaces; allow this process the sockets for it (rtnetlink)"
     )]
     Interfaces(#[source] io::Error),
     /// No link was named, and there is none to choose.
@@ -88,7 +88,7 @@ pub enum BindError {
     Start(#[from] StartError),
     /// The kernel has no randomness.
     #[error(
-        "the kernel gives no random bytes, without which keys could be guessed; allow this process `getrandom`"
+        "the kernel gives no random bytes, without which keys could be guessed (may this process use `getrandom`?)"
     )]
     Entropy(#[source] io::Error),
     /// There are too many protection domains.
