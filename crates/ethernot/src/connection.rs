@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use delivery::LinkId;
 use engine::{Closed, ConnectionHandle, ConnectionInfo};
+use mem::RegionId;
 use runtime::{Doorbell, Forked, Interest, Patience, Posting};
 use semantics::{
     Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
-    Order, Owner, Receive, Request, Source,
+    Order, Owner, PieceList, Receive, Request, Source,
 };
 use wire_edge::PeerAddr;
 
@@ -411,11 +412,22 @@ impl Connection {
         length: u64,
         options: OperationOptions,
     ) -> Result<OperationHandle, PostError> {
+        self.start_bytes(request, length, None, options)
+    }
+
+    /// As [`Connection::start`]; with a list, the bytes are in its pieces.
+    pub(crate) fn start_bytes(
+        &self,
+        request: Request,
+        length: u64,
+        list: Option<PieceList<'_>>,
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
         let operation = operation(request, length, options)?;
         let status = self.inner.endpoint.runtime.status();
         let slot = status.acquire().ok_or(PostError::NoHandleLeft)?;
         let operation = Operation { status: Some(slot), ..operation };
-        if let Err(error) = self.submit(&operation, options.doorbell()) {
+        if let Err(error) = self.submit_bytes(&operation, list, options.doorbell()) {
             status.cancel(slot);
             status.release(slot);
             return Err(error);
@@ -438,8 +450,42 @@ impl Connection {
 
     #[inline]
     fn submit(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
+        self.submit_bytes(operation, None, doorbell)
+    }
+
+    #[inline]
+    fn submit_bytes(
+        &self,
+        operation: &Operation,
+        list: Option<PieceList<'_>>,
+        doorbell: Doorbell,
+    ) -> Result<(), PostError> {
         self.check_open()?;
-        self.post_posting(operation, doorbell)
+        match list {
+            None => self.post_posting(operation, doorbell),
+            Some(list) => self.post_list(operation, list, doorbell),
+        }
+    }
+
+    /// Posts a receive of several pieces.
+    pub(crate) fn submit_receive_list(
+        &self,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        let receive = Receive { region: RegionId::NONE, offset: 0, length: list.length(), context };
+        self.post_list(receive, list, Doorbell::Ring)
+    }
+
+    fn post_list(
+        &self,
+        posting: impl Into<Posting>,
+        list: PieceList<'_>,
+        doorbell: Doorbell,
+    ) -> Result<(), PostError> {
+        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
+        let result = endpoint.runtime.post_list(*handle, queue, posting, list, doorbell);
+        result.map_err(|error| self.explain(error.into()))
     }
 
     /// Whether the connection is not over.

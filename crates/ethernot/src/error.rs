@@ -6,11 +6,13 @@ use delivery::SettingError;
 use engine::Closed;
 use link::PacketError;
 use links::{BindError, PeerSpec, PeerSpecError};
-use mem::RegisterError;
+use mem::{BufferError, RegisterError};
 use runtime::{Forked, SubmitError};
-use semantics::OperationError;
+use semantics::{OperationError, PieceListError};
 use thiserror::Error;
 use wire_edge::PeerAddr;
+
+use crate::region::RangeError;
 
 /// Any error of this crate, for programs that only report them.
 #[derive(Debug, Error)]
@@ -40,6 +42,12 @@ pub enum Error {
     /// A completion queue could not be polled.
     #[error(transparent)]
     Poll(#[from] PollError),
+    /// Memory of this side was not accessed.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A range is not within a region.
+    #[error(transparent)]
+    Range(#[from] RangeError),
     /// A wait ended without what was waited for.
     #[error(transparent)]
     Wait(#[from] WaitError),
@@ -186,8 +194,13 @@ pub enum PostError {
     /// All handles are in use.
     #[error("all operation handles of the endpoint are in use; drop those of finished operations")]
     NoHandleLeft,
+    /// Pieces of memory are no list.
+    #[error(transparent)]
+    Pieces(#[from] PieceListError),
     /// The range leaves the remote region.
-    #[error("{length} bytes at offset {offset} leave the remote region of {limit} bytes")]
+    #[error(
+        "{length} bytes at offset {offset} leave the remote region of {limit} bytes; access less of it, or have the peer offer more"
+    )]
     RemoteBounds {
         /// Offset of the first byte.
         offset: u64,
@@ -266,7 +279,7 @@ pub enum WaitError {
         limit: Duration,
     },
     /// The connection is over, and nothing more comes of it.
-    #[error("the connection is over: {0}; connect again")]
+    #[error("the connection is over: {0}")]
     Closed(Closed),
     /// The endpoint was shut down while somebody waited, or before.
     #[error("the endpoint was shut down; make another")]
@@ -304,7 +317,8 @@ pub(crate) fn in_time<R>(found: Option<R>, limit: Option<Duration>) -> Result<R,
 pub enum LinkError {
     /// The connection or the link does not exist, or there are as many links as there may be.
     #[error(
-        "the connection is over, the link is not attached, or all links of the connection are in use"
+        "the connection is over, the link is not attached, or all links of the connection are in use; look at \
+         `Connection::info` and `Endpoint::links`"
     )]
     Refused,
     /// In a forked child.
@@ -314,5 +328,5 @@ pub enum LinkError {
 
 /// Bytes that are not a remote region.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("a remote region is described by {expected} bytes, not {0}", expected = crate::RemoteRegion::BYTES)]
+#[error("a remote region is described by {expected} bytes, not {0}; have the peer send `RemoteRegion::to_bytes`", expected = crate::RemoteRegion::BYTES)]
 pub struct RemoteRegionError(pub usize);

@@ -31,6 +31,8 @@
 //! }
 //! ```
 //!
+//! More is told in the [guides](guide), from getting started to tuning.
+//!
 //! # Who makes progress
 //!
 //! Threads that poll and wait drive the protocol themselves; that is where latencies of microseconds
@@ -52,10 +54,13 @@ mod connect;
 mod connection;
 mod endpoint;
 mod error;
+pub mod guide;
 mod handle;
 mod listener;
 mod news;
+mod pieces;
 mod receive;
+mod records;
 mod region;
 mod tasks;
 mod waiting;
@@ -70,7 +75,8 @@ pub use error::{
 pub use handle::OperationHandle;
 pub use listener::{Accepting, ConnectionRequest, Listener};
 pub use receive::{ReceiveHandle, Received};
-pub use region::{MemoryRegion, RemoteRegion};
+pub use records::Records;
+pub use region::{MemoryRegion, RangeError, RegionSlice, RemoteRegion};
 pub use waiting::{Awaited, Completions, Occurred};
 
 pub use delivery::{
@@ -91,12 +97,13 @@ pub use links::{
     PeerSpecError, RawOptions, UdpPlace, XdpOptions,
 };
 pub use mem::{
-    AccessError, Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights,
+    AccessError, Buffer, BufferError, Integer, MemoryTable, ProtectionDomain, Region, RegionId,
+    RegisterError, Rights, TableLimits, Word,
 };
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};
 pub use semantics::{
     AccessFault, Completion, CompletionKind, CompletionQueue, Operation, OperationError,
-    OperationFlags, OperationStatus, Order, Owner, PoolLimits, PoolUse,
+    OperationFlags, OperationStatus, Order, Owner, PieceListError, PoolLimits, PoolUse,
     PostError as OperationRefusal, Receive, Request, Sink, Source,
 };
 pub use wire_edge::{CloseReason, PeerAddr, RejectReason, RemoteKey};

@@ -29,7 +29,9 @@ use crate::{Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds};
 
 /// Why a link over shared memory could not be made.
 #[derive(Debug, Error)]
-#[error("cannot {attempt} for shared memory")]
+#[error(
+    "cannot {attempt} for shared memory (do without it, by `EndpointBuilder::shared_memory(false)`?)"
+)]
 pub struct ShmError {
     /// What failed.
     pub attempt: &'static str,

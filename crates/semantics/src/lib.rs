@@ -37,5 +37,5 @@ pub use work::{
     AccessFault, Arm, Arrival, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Order, Owner,
     PIECES_MAX, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
-    Source, StatusTable, Wakeups,
+    Source, StatusTable, StoredPieces, Wakeups,
 };
