@@ -88,6 +88,12 @@ impl ConnectOptions {
         self
     }
 
+    /// Sets how many places the connection's own queue has.
+    pub fn completions(mut self, completions: usize) -> Self {
+        self.completions = completions;
+        self
+    }
+
     /// Sets the regions the peer may reach.
     pub fn domain(mut self, domain: ProtectionDomain) -> Self {
         self.domain = Some(domain);

@@ -69,6 +69,17 @@ pub struct OperationOptions {
     pub more: bool,
 }
 
+delivery::setters!(OperationOptions {
+    fence_before: bool,
+    fence_after: bool,
+    order: Order,
+    signalled: bool,
+    notify: bool,
+    immediate: Option<u32>,
+    context: u64,
+    more: bool,
+});
+
 impl OperationOptions {
     /// The default.
     pub const NONE: Self = Self {

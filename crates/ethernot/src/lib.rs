@@ -84,13 +84,13 @@ pub use delivery::{
     SchedulingPolicy, SettingError,
 };
 pub use engine::{
-    AcceptError as AcceptRefusal, Closed, ConnectError as ConnectRefusal, ConnectionInfo,
+    AcceptError as AcceptRefusal, Asking, Closed, ConnectError as ConnectRefusal, ConnectionInfo,
     EngineConfig, EngineLinkError, Grants, PathInfo, Terms,
 };
 pub use link::{
     Capture, CaptureClock, Delay, Fault, FaultConfig, Link, LinkStatistics, PacketConfig,
-    PacketError, PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError,
-    XdpLink, XdpMode,
+    PacketError, PacketLink, ShmError, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig,
+    XdpError, XdpLink, XdpMode,
 };
 pub use links::{
     BindError, IntoPeers, LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, PeerSpec,

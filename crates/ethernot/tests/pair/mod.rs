@@ -54,7 +54,7 @@ impl Pair {
 
 /// A builder with one link and patience for 3 s instead of 5.
 pub(crate) fn loopback() -> EndpointBuilder {
-    let engine = EngineConfig { silence_budget_ns: 3_000_000_000, ..EngineConfig::default() };
+    let engine = EngineConfig::default().silence_budget_ns(3_000_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
 }
 

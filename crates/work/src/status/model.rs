@@ -10,7 +10,7 @@
 use std::task::Wake;
 
 use loom::sync::Arc;
-use loom::thread;
+use loom::thread as modelled;
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn who_is_told_to_wait_is_woken() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
         let finishing = Arc::clone(&slot);
-        let thread = thread::spawn(move || {
+        let thread = modelled::spawn(move || {
             if let (_, Some(waker)) = finishing.end(FINISHED) {
                 waker.wake();
             }
@@ -52,7 +52,7 @@ fn a_task_that_changes_is_woken_as_it_is_last() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
         let finishing = Arc::clone(&slot);
-        let thread = thread::spawn(move || {
+        let thread = modelled::spawn(move || {
             if let (_, Some(waker)) = finishing.end(FINISHED) {
                 waker.wake();
             }
@@ -75,7 +75,7 @@ fn a_task_of_the_next_life_is_not_lost() {
         let old = std::sync::Arc::new(Count::default());
         let _waits = slot.watch(&Waker::from(std::sync::Arc::clone(&old)));
         let finishing = Arc::clone(&slot);
-        let thread = thread::spawn(move || {
+        let thread = modelled::spawn(move || {
             let (_, waker) = finishing.end(FINISHED);
             if let Some(waker) = waker {
                 waker.wake();
