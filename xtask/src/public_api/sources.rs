@@ -113,6 +113,9 @@ impl Crate {
                     }
                 }
                 Item::Impl(implementation) => self.impls.push(implementation),
+                Item::Macro(item) if item.mac.path.segments.last().is_some_and(is_setters) => {
+                    self.impls.extend(setters(&item.mac.tokens.to_string()));
+                }
                 other => self.items.push(other),
             }
         }
@@ -146,6 +149,22 @@ impl Crate {
             is_named && !is_for_tests(&implementation.attrs)
         })
     }
+}
+
+/// `delivery::setters!`, which makes a method of each field of a configuration.
+fn is_setters(name: &syn::PathSegment) -> bool {
+    name.ident == "setters"
+}
+
+/// What it makes of `Name { field: Type, … }`.
+fn setters(tokens: &str) -> Option<ItemImpl> {
+    let fields: syn::ItemStruct = syn::parse_str(&format!("struct {tokens}")).ok()?;
+    let methods = fields.fields.iter().filter_map(|field| {
+        let (name, of) = (field.ident.as_ref()?, quote::ToTokens::to_token_stream(&field.ty));
+        Some(format!("pub fn {name}(self, value: {of}) -> Self {{ self }}"))
+    });
+    let methods: String = methods.collect();
+    syn::parse_str(&format!("impl {} {{ {methods} }}", fields.ident)).ok()
 }
 
 /// The text of documentation comments.
@@ -246,6 +265,16 @@ fn collect_leaves(tree: &UseTree, path: &mut Vec<String>, leaves: &mut Vec<(Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn setters_of_configurations_are_methods() {
+        let mut parsed = Crate::default();
+        parsed.take(
+            syn::parse_file("far::setters!(Tea { sugar: u8, milk: Option<bool> });").unwrap().items,
+        );
+        let methods: Vec<_> = parsed.impls_of("Tea").flat_map(|it| &it.items).collect();
+        assert_eq!(methods.len(), 2);
+    }
 
     #[test]
     fn exports_are_found_with_their_names_and_crates() {
