@@ -15,8 +15,7 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Runs the client, or the part of it that this word names, over us and over TCP, with options of the launcher for
-    /// each. Returns how it ended over us.
+    /// Runs the client over us and over TCP, with options of the launcher for each. Returns how it ended over us.
     ///
     /// # Panics
     /// If one has failed; if what they print differs; if TCP has carried what we should have.
@@ -24,14 +23,15 @@ impl Mpi {
         &self,
         hosts: &Hosts,
         ranks: u32,
-        part: &str,
         [us, tcp]: [&str; 2],
     ) -> Finished {
-        let program = Program::new(&self.client.display().to_string(), part);
+        let program = Program::new(&self.client.display().to_string(), "");
         let before = hosts.sent();
         let ended = hosts.start(&self.launcher, ranks, us, &over_us("", &program)).finish();
         let after = hosts.sent();
+        println!("{ranks} ranks, over us: {:?}", ended.took);
         let wanted = hosts.start(&self.launcher, ranks, tcp, &program).finish();
+        println!("{ranks} ranks, over TCP: {:?}", wanted.took);
         wanted.expect_success();
         ended.expect_success();
         let all = format!("done by {ranks} ranks");
@@ -39,8 +39,8 @@ impl Mpi {
         assert_eq!(results(&ended), results(&wanted), "{ended}");
         for (before, after) in before.into_iter().zip(after) {
             let sent = after - before;
-            // The rest is what launchers say to each other and ranks print. Small messages are a datagram each.
-            assert!(sent.datagrams > 4 * sent.segments, "{sent:?} {ended}");
+            // What launchers say to each other and ranks print goes by TCP. Many datagrams that are sent at once count once.
+            assert!(sent.datagrams > sent.segments, "{sent:?} {ended}");
         }
         ended
     }

@@ -66,10 +66,23 @@ impl Variables {
         let found = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         self.set("LD_LIBRARY_PATH", in_front(folder.as_os_str(), &found, b":"));
         self.set("NCCL_IBVERBS_LIB", folder.join(LIBRARIES[0]).into_os_string());
+        self.ucx();
         let tools = folder.join(TOOLS);
         if tools.is_dir() {
             let found = env::var_os("PATH").unwrap_or_default();
             self.set("PATH", in_front(tools.as_os_str(), &found, b":"));
+        }
+    }
+
+    /// UCX takes what its interfaces say they carry for what they carry, and newer versions spread large messages over all that
+    /// are nearly as fast as the fastest. TCP on the interface that the device uses says the same as the device, or
+    /// more: it is said to be slow, so that it is for those only whom the device does not reach. Older versions warn of variables
+    /// that they do not know. What a user says of these holds.
+    fn ucx(&mut self) {
+        for (name, value) in UCX {
+            if env::var_os(name).is_none() {
+                self.set(name, value.into());
+            }
         }
     }
 
@@ -213,6 +226,9 @@ const PATHS: &str = "libethernot_paths.so";
 
 /// Beside the libraries: programs that others start to learn of devices.
 const TOOLS: &str = "bin";
+
+/// What UCX is told.
+const UCX: [(&str, &str); 2] = [("UCX_TCP_MAX_BW", "1MBs"), ("UCX_WARN_UNUSED_ENV_VARS", "n")];
 
 /// Where they are, beside the programs.
 const FOLDER: &str = "lib/ethernot";
