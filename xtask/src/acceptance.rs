@@ -77,7 +77,7 @@ enum Probe {
     Rules { arguments: &'static [&'static str], points: &'static [PointOf] },
     /// The worst ratio of one contender of `ethernot bench` to another, over all sizes.
     Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
-    /// Tests of a package that fail, of those that these arguments of `cargo test` choose.
+    /// Tests of a package that fail, of those that these arguments of `cargo test` choose, separated by spaces.
     Tests { package: &'static str, chosen: &'static str, in_quick: bool },
     /// The largest figure of a name that tests print, all of which pass.
     Printed { tests: printed::Tests, name: &'static str },

@@ -5,6 +5,7 @@
 //! `rustc` alone cannot give it.
 
 use std::fmt::Write;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -21,6 +22,15 @@ const PATHS: &str = "libethernot_paths.so";
 
 /// Stands for the tool of this name, for programs that ask it which devices there are.
 const RDMA_TOOL: &str = "abi/paths/rdma";
+
+/// What programs are given, in the folder of the libraries.
+pub(crate) const SHARED: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", PATHS];
+
+/// Where the stand-in for the tool is there.
+pub(crate) const TOOL: &str = "bin/rdma";
+
+/// What libraries are made of, beside them.
+const MADE_OF: &str = "made-of";
 
 /// What the functions of the crate are called before the names they are called by.
 const PREFIX: &str = "ethernot_";
@@ -46,6 +56,7 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
     checked(&mut command)?;
     let profile = workspace.target_dir.join(if is_release { "release" } else { "debug" });
     let folder = profile.join("lib/ethernot");
+    let _alone = lock(&folder.join(MADE_OF))?;
     let names = workspace.root.join(NAMES);
     let text = std::fs::read_to_string(&names)
         .map_err(|cause| XtaskError::Read { path: names.clone(), cause })?;
@@ -54,11 +65,21 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
         link(library, &profile, &folder)?;
     }
     place(&profile.join(PATHS), &folder.join(PATHS))?;
-    let tools = folder.join("bin");
-    std::fs::create_dir_all(&tools)
-        .map_err(|cause| XtaskError::Write { path: tools.clone(), cause })?;
-    place(&workspace.root.join(RDMA_TOOL), &tools.join("rdma"))?;
+    let tool = folder.join(TOOL);
+    let tools = tool.parent().unwrap_or(&folder);
+    std::fs::create_dir_all(tools)
+        .map_err(|cause| XtaskError::Write { path: tools.into(), cause })?;
+    place(&workspace.root.join(RDMA_TOOL), &tool)?;
     Ok(folder)
+}
+
+/// Makes a folder and keeps it from others who build the same at this moment, until what is returned is dropped.
+fn lock(folder: &Path) -> Result<File, XtaskError> {
+    let path = folder.join("lock");
+    let locked = std::fs::create_dir_all(folder)
+        .and_then(|()| File::create(&path))
+        .and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|cause| XtaskError::Write { path, cause })
 }
 
 /// Copies a file; whoever has the one before open keeps that.
@@ -220,9 +241,7 @@ impl Library {
 
 /// Makes a library of the archive, or, where it only calls another one, of its entries alone.
 fn link(library: &Library, profile: &Path, folder: &Path) -> Result<(), XtaskError> {
-    let made_of = folder.join("made-of");
-    std::fs::create_dir_all(&made_of)
-        .map_err(|cause| XtaskError::Write { path: made_of.clone(), cause })?;
+    let made_of = folder.join(MADE_OF);
     let write = |extension: &str, text: String| {
         let path = made_of.join(&library.file).with_extension(extension);
         std::fs::write(&path, text)
@@ -309,6 +328,6 @@ other
         let text = std::fs::read_to_string(crate::workspace::source_root().join(NAMES)).unwrap();
         let libraries = parse(&text).unwrap();
         let files: Vec<_> = libraries.iter().map(|library| library.file.as_str()).collect();
-        assert_eq!(files, ["libibverbs.so.1", "librdmacm.so.1"]);
+        assert_eq!(files, SHARED[..2]);
     }
 }

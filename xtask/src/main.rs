@@ -5,9 +5,11 @@
 mod acceptance;
 mod deny;
 mod fuzz;
+mod install;
 mod libraries;
 mod loom;
 mod miri;
+mod package;
 mod python;
 mod suite;
 mod tidy;
@@ -30,6 +32,9 @@ usage: cargo xtask COMMAND
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N [TARGET...]
                              run every fuzz target in turn, or those named, N seconds in all
+  install --destdir DIR [--prefix PREFIX]
+                             build and install the command, its libraries and documents below DIR
+  package [--output DIR]     the same as a package for Debian (needs dpkg-dev); prints its path
   deny                       check licences, known faults and sources of crates (needs cargo-deny)
   libraries [--release]      build the C libraries that programs for RDMA load; prints their folder
   loom                       run the models of threads, in every interleaving
@@ -88,6 +93,8 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
         "acceptance" => acceptance::run(&Workspace::load()?, rest),
         "fuzz" => fuzz::run(&Workspace::load()?, rest),
         "deny" => Ok(outcome(deny::test()?)),
+        "install" => install::run(&Workspace::load()?, rest),
+        "package" => package::run(&Workspace::load()?, rest),
         "libraries" => libraries::run(&Workspace::load()?, rest),
         "loom" => Ok(outcome(loom::test(&Workspace::load()?)?)),
         "miri" => miri::run(&Workspace::load()?),

@@ -164,7 +164,7 @@ fn run_torture(workspace: &Workspace) -> Result<Count, XtaskError> {
 
 /// Reads what test programs print, line by line, and decides what a person needs to see.
 #[derive(Default)]
-struct TestReader {
+pub(crate) struct TestReader {
     reported: Count,
     /// Tests that passed by saying that they cannot run here.
     skips: u64,
@@ -176,7 +176,7 @@ struct TestReader {
 
 impl TestReader {
     /// Takes a line; returns what to print for it, if anything.
-    fn handle_line(&mut self, line: &str) -> Option<String> {
+    pub(crate) fn handle_line(&mut self, line: &str) -> Option<String> {
         if let Some(counts) = line.strip_prefix("test result: ") {
             self.in_successes = false;
             self.test = None;
@@ -215,7 +215,7 @@ impl TestReader {
     }
 
     /// The count so far, with the tests that skipped themselves counted as such.
-    fn count(&self) -> Count {
+    pub(crate) fn count(&self) -> Count {
         Count {
             passed: self.reported.passed.saturating_sub(self.skips),
             failed: self.reported.failed,
@@ -225,7 +225,7 @@ impl TestReader {
 }
 
 /// Reads `ok. 3 passed; 0 failed; 1 ignored; …`.
-pub(crate) fn parse_result(line: &str) -> Count {
+fn parse_result(line: &str) -> Count {
     let counts = line.split_once(". ").map_or(line, |(_, counts)| counts);
     let mut count = Count::NONE;
     for part in counts.split(';') {

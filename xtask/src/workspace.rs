@@ -21,6 +21,7 @@ pub(crate) struct Workspace {
 pub(crate) struct Package {
     /// Name in its `Cargo.toml`.
     pub(crate) name: String,
+    pub(crate) version: String,
     /// Folder of its `Cargo.toml`.
     pub(crate) folder: PathBuf,
     /// Direct dependencies of every kind.
@@ -86,6 +87,7 @@ impl Package {
         let manifest = PathBuf::from(text(value, "manifest_path"));
         Self {
             name: text(value, "name"),
+            version: text(value, "version"),
             folder: manifest.parent().map(Path::to_path_buf).unwrap_or_default(),
             dependencies: list(value, "dependencies")
                 .iter()

@@ -95,10 +95,14 @@ impl Machine {
     }
 
     fn x(&self, is_refused: bool) -> Output {
+        self.x_with("bench", is_refused)
+    }
+
+    fn x_with(&self, chore: &str, is_refused: bool) -> Output {
         let door = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
         let mut command = Command::new(door);
         command
-            .arg("bench")
+            .arg(chore)
             .env_clear()
             .env("PATH", self.path("bin"))
             .env("BIN", self.path("bin"))
@@ -279,4 +283,31 @@ fn an_installer_that_is_not_the_published_one_is_not_run() {
     assert!(errors(&output).contains("SHA-256 differs"), "{}", errors(&output));
     let log = machine.log();
     assert!(!log.lines().any(|line| line.starts_with("rustup-init")), "{log}");
+}
+
+#[test]
+fn programs_that_tests_run_come_in_one_go_and_one_that_is_nowhere_keeps_no_other_away() {
+    let machine = Machine::bare("programs");
+    machine.rust(NEW);
+    assert!(machine.x_with("test", false).status.success());
+    let log = machine.log();
+    let asked = |word: &str| {
+        let lines = log.lines().filter(|line| line.starts_with("apt-get install"));
+        lines.filter(|line| line.split(' ').any(|package| package == word)).count()
+    };
+    for package in ["perftest", "libfabric-bin", "libopenmpi-dev", "mpich", "fio", "dpkg-dev"] {
+        assert_eq!(asked(package), 1, "{package}: {log}");
+    }
+
+    let body = "case \"$*\" in *fio*) exit 1 ;; esac";
+    machine.program("bin/apt-get", body);
+    let output = machine.x_with("test", false);
+    assert!(output.status.success(), "{}", errors(&output));
+    let log = machine.log();
+    assert!(
+        log.lines().any(|line| line.starts_with("apt-get install") && line.ends_with(" qperf"))
+    );
+    let told = errors(&output);
+    let told = told.lines().find(|line| line.contains("programs of these packages")).expect(&log);
+    assert!(told.ends_with("apt-get install -y fio"), "{told}");
 }

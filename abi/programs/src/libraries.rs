@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::{env, fs, process};
 
@@ -52,6 +52,17 @@ pub fn ethernot() -> &'static Path {
         cargo(&["build", "--quiet", "--package", "ethernot-cli"]);
         target_folder().join(profile()).join("ethernot")
     })
+}
+
+/// Has the project's chores do something; returns what they say and how they end.
+///
+/// # Panics
+/// If cargo cannot be started.
+pub fn xtask(arguments: &[&str]) -> Output {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["run", "--quiet", "--package", "xtask", "--"]).args(arguments);
+    command.output().expect("cargo runs")
 }
 
 /// Has cargo do something, with the profile this is built with.

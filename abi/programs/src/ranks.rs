@@ -22,6 +22,8 @@ pub enum Launcher {
     OpenMpi5(PathBuf),
     /// `mpirun` of MPICH.
     Hydra(PathBuf),
+    /// A stand-in for Slurm's `srun`, which brings variables and the working folder to every task.
+    Slurm,
 }
 
 /// Two hosts that a launcher can start ranks on.
@@ -44,7 +46,10 @@ impl Hosts {
         // Launchers put paths of sockets there, which are short.
         let folder = env::temp_dir().join(format!("ranks-{}-{number}", process::id()));
         let hosts = Self { pair, folder };
-        hosts.write_stand_in().expect("the folder for temporary files can be written");
+        fs::create_dir_all(&hosts.folder)
+            .and_then(|()| hosts.write_stand_in())
+            .and_then(|()| hosts.write_srun())
+            .expect("the folder for temporary files can be written");
         Some(hosts)
     }
 
@@ -75,18 +80,41 @@ impl Hosts {
         options: &str,
         program: &Program,
     ) -> Running {
+        self.start_on_first(&self.command(launcher, ranks, options, program))
+    }
+
+    /// The command that has a launcher do that.
+    pub fn command(
+        &self,
+        launcher: &Launcher,
+        ranks: u32,
+        options: &str,
+        program: &Program,
+    ) -> Program {
         let (path, arguments) = launcher.command(ranks, self);
         let mut command = Program::new(&path.display().to_string(), &arguments);
         for option in options.split_whitespace() {
             command = command.argument(&option);
         }
-        command = program.words().iter().fold(command, Program::argument);
+        program.words().iter().fold(command, Program::argument)
+    }
+
+    /// Starts a command where launchers run.
+    ///
+    /// # Panics
+    /// If the operating system cannot start it.
+    pub fn start_on_first(&self, command: &Program) -> Running {
         command.start_behind(self.on(0))
     }
 
     /// The stand-in for ssh.
     fn stand_in(&self) -> PathBuf {
         self.folder.join("ssh")
+    }
+
+    /// The stand-in for srun.
+    fn srun(&self) -> PathBuf {
+        self.folder.join("srun")
     }
 
     /// What stands before a command that runs on a host. Each has a name and shared memory of its own, as hosts do.
@@ -99,13 +127,15 @@ impl Hosts {
         words.chain(["env", &temporary]).map(str::to_owned).collect()
     }
 
+    /// What stands before a command that runs on a host, as a shell reads it.
+    fn quoted(&self, host: usize) -> String {
+        let words = self.on(host).into_iter().map(|word| format!("'{word}'"));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     /// It takes what ssh does: options, a host, and words that a shell there makes a command of. As with ssh, variables
     /// stay behind.
     fn write_stand_in(&self) -> io::Result<()> {
-        let quoted = |host| {
-            let words = self.on(host).into_iter().map(|word| format!("'{word}'"));
-            words.collect::<Vec<_>>().join(" ")
-        };
         let [first, second] = self.addresses();
         let text = format!(
             "#!/bin/sh\n\
@@ -118,12 +148,34 @@ impl Hosts {
              esac\n\
              echo \"no host $host\" >&2\n\
              exit 255\n",
-            quoted(0),
-            quoted(1)
+            self.quoted(0),
+            self.quoted(1)
         );
-        fs::create_dir_all(&self.folder)?;
-        fs::write(self.stand_in(), text)?;
-        fs::set_permissions(self.stand_in(), Permissions::from_mode(0o755))
+        write_program(&self.stand_in(), &text)
+    }
+
+    /// It takes what srun does: a number of tasks and a command. Tasks have no input; the exit status is the greatest of
+    /// theirs.
+    fn write_srun(&self) -> io::Result<()> {
+        let text = format!(
+            "#!/bin/sh\n\
+             tasks=$2; shift 2\n\
+             export SLURM_NTASKS=$tasks\n\
+             task=0 running=\n\
+             while [ $task -lt $tasks ]; do\n\
+             export SLURM_PROCID=$task\n\
+             if [ $((task * 2)) -lt $tasks ]; then {} \"$@\" <&- & else {} \"$@\" <&- & fi\n\
+             running=\"$running $!\" task=$((task + 1))\n\
+             done\n\
+             status=0\n\
+             for task in $running; do\n\
+             wait $task; ended=$?; [ $ended -le $status ] || status=$ended\n\
+             done\n\
+             exit $status\n",
+            self.quoted(0),
+            self.quoted(1)
+        );
+        write_program(&self.srun(), &text)
     }
 
     /// Kills what still runs there: daemons of a launcher are nobody's children when it was killed.
@@ -150,7 +202,7 @@ impl Drop for Hosts {
 
 impl Launcher {
     /// Its path, and the arguments by which it starts so many ranks: half on each host, in order.
-    fn command(&self, ranks: u32, hosts: &Hosts) -> (&Path, String) {
+    fn command(&self, ranks: u32, hosts: &Hosts) -> (PathBuf, String) {
         let [first, second] = hosts.addresses();
         let half = ranks / 2;
         let places = format!("{first}:{half},{second}:{half}");
@@ -158,14 +210,14 @@ impl Launcher {
         match self {
             // Daemons stay with the launcher, so that nothing is left when it ends.
             Self::OpenMpi4(path) => (
-                path,
+                path.clone(),
                 format!(
                     "--allow-run-as-root --oversubscribe --bind-to none --leave-session-attached \
                      --mca plm_rsh_agent {stand_in} --host {places} -np {ranks}"
                 ),
             ),
             Self::OpenMpi5(path) => (
-                path,
+                path.clone(),
                 format!(
                     "--allow-run-as-root --map-by slot:OVERSUBSCRIBE --bind-to none \
                      --leave-session-attached --prtemca plm_ssh_agent {stand_in} \
@@ -173,13 +225,20 @@ impl Launcher {
                 ),
             ),
             Self::Hydra(path) => (
-                path,
+                path.clone(),
                 format!(
                     "-launcher ssh -launcher-exec {stand_in} -localhost {first} -hosts {places} -n {ranks}"
                 ),
             ),
+            Self::Slurm => (hosts.srun(), format!("-n {ranks}")),
         }
     }
+}
+
+/// Writes a script that everyone may run.
+fn write_program(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)?;
+    fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
 /// A program as a user would start it on each host: behind `ethernot run` with these options.

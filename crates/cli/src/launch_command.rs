@@ -21,6 +21,7 @@ use crate::surroundings::{DeviceOptions, Variables, hidden_devices};
     ethernot run -- ibv_devinfo\n  \
     ethernot run -- ib_write_bw                       (on one host)\n  \
     ethernot run -- ib_write_bw 192.0.2.1             (on the other)\n  \
+    ethernot run -- mpirun --host a,b ./program       (on both, from one)\n  \
     ethernot run --links eth0,packet:eth1 --faults loss=0.01 -- ib_send_lat 192.0.2.1")]
 pub(crate) struct Arguments {
     #[command(flatten)]

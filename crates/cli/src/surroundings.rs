@@ -50,6 +50,8 @@ impl Variables {
         let mut variables = Self::default();
         variables.loader(&folder);
         variables.device(options)?;
+        variables.launchers(&crate::own_program()?);
+        variables.frameworks();
         let settings = variables.settings()?;
         let files = [&settings.trace, &settings.pcap];
         check_writable(files.into_iter().flatten().map(PathBuf::as_path))?;
@@ -66,23 +68,10 @@ impl Variables {
         let found = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         self.set("LD_LIBRARY_PATH", in_front(folder.as_os_str(), &found, b":"));
         self.set("NCCL_IBVERBS_LIB", folder.join(LIBRARIES[0]).into_os_string());
-        self.ucx();
         let tools = folder.join(TOOLS);
         if tools.is_dir() {
             let found = env::var_os("PATH").unwrap_or_default();
             self.set("PATH", in_front(tools.as_os_str(), &found, b":"));
-        }
-    }
-
-    /// UCX takes what its interfaces say they carry for what they carry, and newer versions spread large messages over all that
-    /// are nearly as fast as the fastest. TCP on the interface that the device uses says the same as the device, or
-    /// more: it is said to be slow, so that it is for those only whom the device does not reach. Older versions warn of variables
-    /// that they do not know. What a user says of these holds.
-    fn ucx(&mut self) {
-        for (name, value) in UCX {
-            if env::var_os(name).is_none() {
-                self.set(name, value.into());
-            }
         }
     }
 
@@ -107,6 +96,36 @@ impl Variables {
             }
         }
         Ok(())
+    }
+
+    /// What launchers start on other hosts, which get none of these variables: their daemons by this command, so that
+    /// ranks get them from there. What a user says of that holds.
+    fn launchers(&mut self, own_program: &Path) {
+        let is_ours = |name: &OsStr| name.as_bytes().starts_with(PREFIX.as_bytes());
+        let mut told: Vec<_> = env::vars_os().filter(|(name, _)| is_ours(name)).collect();
+        for (name, value) in self.0.iter().filter(|(name, _)| is_ours(OsStr::new(name))) {
+            told.retain(|(known, _)| known != name);
+            told.push((name.into(), value.clone()));
+        }
+        told.sort();
+        for (name, daemon) in LAUNCHERS {
+            let before = env::var_os(name).unwrap_or_default();
+            // It may be what this command has set, for a program that runs it again.
+            let own = format!(" run -- {daemon}");
+            let is_free = before.is_empty() || before.as_bytes().ends_with(own.as_bytes());
+            if let Some(agent) = agent(&told, own_program, daemon).filter(|_| is_free) {
+                self.set(name, agent.into());
+            }
+        }
+    }
+
+    /// What frameworks need to be told to choose the device. What a user says of that holds.
+    fn frameworks(&mut self) {
+        for (name, value) in FRAMEWORKS {
+            if env::var_os(name).is_none() {
+                self.set(name, value.into());
+            }
+        }
     }
 
     /// What the library will read.
@@ -192,6 +211,25 @@ fn beside(program: &Path) -> Vec<PathBuf> {
     [installed, Some(folder.join(FOLDER))].into_iter().flatten().collect()
 }
 
+/// A command line that starts a daemon with a device. It is split at spaces, and a shell on another host may read it or
+/// none: values that are more than plain words stay behind. None if this command has no plain name itself.
+fn agent(told: &[(OsString, OsString)], own_program: &Path, daemon: &str) -> Option<String> {
+    let plain = |text: &OsStr| -> Option<String> {
+        let text = text.to_str().filter(|text| !text.is_empty())?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:=%+@".contains(c);
+        text.chars().all(is_plain).then(|| text.to_owned())
+    };
+    let mut words = vec!["env".to_owned()];
+    for (name, value) in told {
+        if let (Some(name), Some(value)) = (plain(name), plain(value)) {
+            words.push(format!("{name}={value}"));
+        }
+    }
+    words.push(plain(own_program.as_os_str())?);
+    words.extend(["run", "--", daemon].map(str::to_owned));
+    Some(words.join(" "))
+}
+
 /// A list with these in front of what is there already, none twice.
 fn in_front(ours: &OsStr, found: &OsStr, separators: &[u8]) -> OsString {
     let parts = |list: &OsStr| -> Vec<OsString> {
@@ -227,11 +265,27 @@ const PATHS: &str = "libethernot_paths.so";
 /// Beside the libraries: programs that others start to learn of devices.
 const TOOLS: &str = "bin";
 
-/// What UCX is told.
-const UCX: [(&str, &str); 2] = [("UCX_TCP_MAX_BW", "1MBs"), ("UCX_WARN_UNUSED_ENV_VARS", "n")];
-
 /// Where they are, beside the programs.
 const FOLDER: &str = "lib/ethernot";
+
+/// What the device is told begins so.
+const PREFIX: &str = "ETHERNOT_";
+
+/// Variables that say how a launcher starts its daemons on other hosts, and what these are called: Open MPI up to 4, and
+/// PRRTE, which is what starts ranks of Open MPI 5.
+const LAUNCHERS: [(&str, &str); 2] =
+    [("OMPI_MCA_orte_launch_agent", "orted"), ("PRTE_MCA_prte_launch_agent", "prted")];
+
+/// Variables by which frameworks choose the device.
+///
+/// Open MPI of Debian does without libfabric (`mtl = ^ofi` in its file). With it, it takes the device rather than TCP, and
+/// TCP if there is none.
+///
+/// UCX takes what interfaces say they carry for what they carry, and spreads large messages over all that are nearly as fast as the
+/// fastest. TCP on the interface of the device says as much as the device, or more. So TCP is said to be slow, and is
+/// for those only whom the device does not reach. Versions before 1.15 have no such variable and would warn of it.
+const FRAMEWORKS: [(&str, &str); 3] =
+    [("OMPI_MCA_mtl", "ofi"), ("UCX_TCP_MAX_BW", "1MBs"), ("UCX_WARN_UNUSED_ENV_VARS", "n")];
 
 /// Names their folder.
 const PLACE: &str = "ETHERNOT_LIBRARIES";
@@ -250,6 +304,16 @@ mod tests {
         assert_eq!(joined("/x:/a folder::", b":"), "/o/a.so:/o/b.so:/x:/a folder");
         let once = joined("/x.so", b": ");
         assert_eq!(in_front(OsStr::new("/o/a.so:/o/b.so"), &once, b": "), once, "in itself");
+    }
+
+    #[test]
+    fn a_daemon_is_told_in_plain_words_or_not_at_all() {
+        let told = [("ETHERNOT_LINKS", "eth0,packet:eth1"), ("ETHERNOT_PCAP", "/a folder/x")];
+        let told = told.map(|(name, value)| (name.into(), value.into()));
+        let line = agent(&told, Path::new("/usr/bin/ethernot"), "orted").expect("a plain path");
+        let expected = "env ETHERNOT_LINKS=eth0,packet:eth1 /usr/bin/ethernot run -- orted";
+        assert_eq!(line, expected);
+        assert_eq!(agent(&told, Path::new("/a folder/ethernot"), "orted"), None);
     }
 
     #[test]

@@ -13,6 +13,19 @@ use nix::unistd::geteuid;
 use serde_json::Value;
 
 #[test]
+fn frameworks_are_told_to_choose_the_device_unless_the_user_says_otherwise() {
+    let Some(place) = Place::new("frameworks") else { return };
+    for (name, value) in [("OMPI_MCA_mtl", "ofi"), ("UCX_TCP_MAX_BW", "1MBs")] {
+        let script = format!("echo ${name}");
+        let script = ["run", "--", "sh", "-c", &script];
+        let output = place.ethernot(&script).env_remove(name).output().unwrap();
+        assert_eq!(text(&output.stdout), format!("{value}\n"), "{}", text(&output.stderr));
+        let output = place.ethernot(&script).env(name, "own").output().unwrap();
+        assert_eq!(text(&output.stdout), "own\n", "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn the_program_gets_the_libraries_and_keeps_its_own() {
     let Some(place) = Place::new("libraries") else { return };
     let script = "printf '%s\n' \"$LD_PRELOAD\" \"$LD_LIBRARY_PATH\" \"$NCCL_IBVERBS_LIB\"";
@@ -230,6 +243,32 @@ fn a_shell_gets_the_same_variables_and_so_does_a_script_in_json() {
     let variables = &report["variables"];
     let expected = ["LD_PRELOAD", "ETHERNOT_LOG"].map(|name| variables[name].as_str().unwrap());
     assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn daemons_of_launchers_are_started_by_the_same_command_unless_the_user_says_how() {
+    let Some(place) = Place::new("launchers") else { return };
+    let names = ["OMPI_MCA_orte_launch_agent", "PRTE_MCA_prte_launch_agent"];
+    let told = |command: &mut Command| -> Vec<String> {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).lines().map(str::to_owned).collect()
+    };
+    let program = env!("CARGO_BIN_EXE_ethernot");
+    let libraries = format!("ETHERNOT_LIBRARIES={}", place.libraries.display());
+    let expected = |device: &str, daemon: &str| {
+        format!("env ETHERNOT_DEVICE={device} {libraries} {program} run -- {daemon}")
+    };
+    let run = ["run", "--device", "edge7", "--"];
+    let print = ["printenv", names[0], names[1]];
+    let lines = told(place.ethernot(&run).args(print));
+    assert_eq!(lines, [expected("edge7", "orted"), expected("edge7", "prted")]);
+    // What is inside another one says the last word.
+    let again = [program, "run", "--device", "edge8", "--"];
+    let lines = told(place.ethernot(&run).args(again).args(print));
+    assert_eq!(lines, [expected("edge8", "orted"), expected("edge8", "prted")]);
+    let lines = told(place.ethernot(&run).args(print).env(names[0], "my-orted"));
+    assert_eq!(lines, ["my-orted".to_owned(), expected("edge7", "prted")]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Figures that tests print: `figure: NAME: NUMBER`.
 
-use super::runner::{Failure, Found, last_line, run};
+use super::runner::{Failure, Found, cause, run};
 use crate::workspace::cargo;
 
 /// Which tests print a figure.
@@ -42,7 +42,7 @@ pub(super) fn output(arguments: &[String]) -> Result<String, Failure> {
     match (output.status.success(), has_run) {
         (true, _) => Ok(text),
         (false, true) => Err(Failure::Failed(format!("`cargo {shown}` failed"))),
-        (false, false) => Err(Failure::CannotRun(last_line(&output))),
+        (false, false) => Err(Failure::CannotRun(cause(&output))),
     }
 }
 
@@ -54,7 +54,13 @@ pub(super) fn largest(text: &str, name: &str) -> Result<Found, Failure> {
         rest.split_whitespace().next()?.parse::<f64>().ok()
     });
     let largest = figures.reduce(f64::max);
-    let missing = || Failure::CannotRun(format!("no test prints a figure `{name}`"));
+    let missing = || {
+        let skip = text.lines().find_map(|line| Some(line.split_once("skipped: ")?.1));
+        Failure::CannotRun(match skip {
+            Some(reason) => reason.to_owned(),
+            None => format!("no test prints a figure `{name}`"),
+        })
+    };
     largest.map(Found::plain).ok_or_else(missing)
 }
 
@@ -67,6 +73,13 @@ mod tests {
         let text = "running 2 tests\nfigure: a: 1.5\ntest x ... figure: a: 2.5\nfigure: ab: 9\n";
         assert_eq!(largest(text, "a"), Ok(Found::plain(2.5)));
         assert!(matches!(largest(text, "b"), Err(Failure::CannotRun(_))));
+    }
+
+    #[test]
+    fn a_test_that_was_skipped_says_why_there_is_no_figure() {
+        let text = "running 1 test\ntest x ... skipped: `mpirun` is not installed\nok\n";
+        let missing = Failure::CannotRun("`mpirun` is not installed".into());
+        assert_eq!(largest(text, "a"), Err(missing));
     }
 
     #[test]

@@ -253,6 +253,13 @@ pub(super) fn last_line(output: &Output) -> String {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message").to_owned()
 }
 
+/// What cargo says is wrong, which lists and hints may follow; otherwise the last line.
+pub(super) fn cause(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let error = text.lines().find(|line| line.starts_with("error"));
+    error.map_or_else(|| last_line(output), str::to_owned)
+}
+
 /// Expands `{quick:A|B}`.
 fn choose(argument: &str, quick: bool) -> String {
     let choice = argument

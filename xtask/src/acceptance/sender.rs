@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::runner::{Failure, Found, Runner, last_line, number, point, ratio, run, unmeasured};
+use super::runner::{Failure, Found, Runner, cause, number, point, ratio, run, unmeasured};
 use super::{Pair, PointOf, rounded};
-use crate::suite::parse_result;
+use crate::suite::{Count, TestReader};
 use crate::workspace::cargo;
 
 /// The worst ratio, how many points there are and which is the worst.
@@ -143,25 +143,34 @@ pub(super) fn contenders(
     Ok(Found { figure, note, bare: None })
 }
 
-/// How many of the tests failed.
+/// How many of the tests failed. `chosen` are arguments of `cargo test`, separated by spaces.
 pub(super) fn tests(package: &str, chosen: &str) -> Result<Found, Failure> {
     eprintln!("-- cargo test --package {package} {chosen}");
-    let output = run(cargo().args(["test", "--package", package, "--no-fail-fast", chosen]))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let results = text.lines().filter_map(|line| line.strip_prefix("test result: "));
-    let (mut passed, mut failed) = (0, 0);
-    for count in results.map(parse_result) {
-        passed += count.passed;
-        failed += count.failed;
-    }
-    match (output.status.success(), passed + failed) {
-        (true, 0) => Err(Failure::CannotRun(format!("{package} has no test `{chosen}`"))),
-        (false, 0) => Err(Failure::CannotRun(last_line(&output))),
-        _ => {
-            let note = format!(" ({passed} tests passed)");
-            Ok(Found { figure: failed as f64, note, bare: None })
+    let mut command = cargo();
+    command.args(["test", "--package", package, "--no-fail-fast"]);
+    command.args(chosen.split_whitespace()).args(["--", "--show-output"]);
+    let output = run(&mut command)?;
+    match tested(&String::from_utf8_lossy(&output.stdout)) {
+        Err(None) if output.status.success() => {
+            Err(Failure::CannotRun(format!("{package} has no test `{chosen}`")))
         }
+        Err(None) => Err(Failure::CannotRun(cause(&output))),
+        Err(Some(reason)) => Err(Failure::CannotRun(reason)),
+        Ok(found) => Ok(found),
     }
+}
+
+/// How many tests failed, of those that ran; where none did, why, if they say so.
+fn tested(text: &str) -> Result<Found, Option<String>> {
+    let mut reader = TestReader::default();
+    let shown: Vec<_> = text.lines().filter_map(|line| reader.handle_line(line)).collect();
+    let Count { passed, failed, skipped } = reader.count();
+    if passed + failed == 0 {
+        return Err(shown.iter().find_map(|line| Some(line.split_once(": skipped: ")?.1.into())));
+    }
+    let not_run = if skipped == 0 { String::new() } else { format!(", {skipped} not run") };
+    let note = format!(" ({passed} tests passed{not_run})");
+    Ok(Found { figure: failed as f64, note, bare: None })
 }
 
 /// What others reach at least of their best, in a run that counts.
@@ -182,6 +191,22 @@ mod tests {
         let found = policies(&result).expect("all is there");
         assert!((found.figure - 0.9).abs() < 1e-9);
         assert_eq!(found.note, " (59 of 60 points >= 0.990; worst: 2x1G one-way)");
+    }
+
+    #[test]
+    fn tests_that_say_why_they_cannot_run_have_not_passed() {
+        let text = |second: &str| {
+            format!(
+                "successes:\n\n---- a stdout ----\nskipped: `fio` is not installed\n\n\
+                 ---- b stdout ----\n{second}\n\nsuccesses:\n    a\n    b\n\n\
+                 test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n"
+            )
+        };
+        let found = tested(&text("all is well")).expect("one has run");
+        assert_eq!(found.note, " (1 tests passed, 1 not run)");
+        let missing = tested(&text("skipped: `qperf` is not installed"));
+        assert_eq!(missing, Err(Some("`fio` is not installed".into())));
+        assert_eq!(tested("test result: ok. 0 passed; 0 failed; 0 ignored\n"), Err(None));
     }
 
     #[test]

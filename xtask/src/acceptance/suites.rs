@@ -1,6 +1,7 @@
 //! The suites: what is promised, and where the figures come from.
 
 mod engine_house;
+mod frameworks;
 mod queue_pairs;
 mod raw_links;
 mod sender;
@@ -12,6 +13,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "edge-engine", rows: EDGE_ENGINE, against: None },
     Suite { name: "engine-house", rows: engine_house::ROWS, against: Some("HEAD~1") },
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
+    Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },
     Suite { name: "raw-links", rows: raw_links::ROWS, against: None },
     Suite { name: "sender", rows: sender::ROWS, against: None },

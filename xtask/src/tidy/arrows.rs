@@ -201,7 +201,8 @@ mod tests {
 
     fn workspace_of(name: &str, dependencies: Vec<Dependency>) -> Workspace {
         let folder = Path::new("/root").join("crates").join(name);
-        let package = Package { name: name.into(), folder, dependencies, targets: Vec::new() };
+        let (name, version, targets) = (name.into(), String::new(), Vec::new());
+        let package = Package { name, version, folder, dependencies, targets };
         Workspace {
             root: "/root".into(),
             target_dir: "/root/target".into(),

@@ -151,7 +151,7 @@ unsafe fn create_with(
             *said = unsafe { make_queue(id, is_send, entries) }?;
         }
     }
-    let (send_queue, receive_queue, shared) = (init.send_cq, init.recv_cq, init.srq);
+    let (send_queue, receive_queue) = (init.send_cq, init.recv_cq);
     let made = make(init);
     if made.is_null() {
         let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
@@ -173,7 +173,8 @@ unsafe fn create_with(
     unsafe {
         (*made).state = if (*made).qp_type == TYPE_DATAGRAM { STATE_SENDING } else { STATE_INIT };
         (*id).qp = made;
-        ((*id).send_cq, (*id).recv_cq, (*id).srq) = (send_queue, receive_queue, shared);
+        // A shared receive queue that the program brings stays its own: that of the id is destroyed with the id.
+        ((*id).send_cq, (*id).recv_cq) = (send_queue, receive_queue);
     }
     Ok(())
 }

@@ -1,0 +1,163 @@
+//! A host on which nothing is installed but what a test puts there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, process};
+
+use crate::process::Program;
+
+/// A tree of files that is the root of programs which are started in it: a few programs with their libraries, and a list of
+/// packages that says what is installed.
+#[derive(Debug)]
+pub struct CleanRoot {
+    folder: PathBuf,
+}
+
+impl CleanRoot {
+    /// A tree with these programs of this host; nothing, and a printed reason, if this process cannot give a program
+    /// another root.
+    ///
+    /// # Panics
+    /// If files cannot be made.
+    pub fn with(name: &str, programs: &[&str]) -> Option<Self> {
+        let may = words_as_root("mount --bind /proc /proc && exec chroot / true");
+        let tried = Command::new(&may[0]).args(&may[1..]).output();
+        if !tried.is_ok_and(|output| output.status.success()) {
+            println!("skipped: no other root: it needs root, or user namespaces for all");
+            return None;
+        }
+        let folder = env::temp_dir().join(format!("ethernot-root-{}-{name}", process::id()));
+        let root = Self { folder };
+        for part in ["dev", "proc", "tmp", "usr/bin", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
+            fs::create_dir_all(root.path(part)).expect("a folder");
+        }
+        fs::write(root.path("dev/null"), "").expect("a place for the device");
+        fs::write(root.path("var/lib/dpkg/status"), "").expect("a list of packages");
+        // As on this host: folders, or links to those in `usr`.
+        for part in ["bin", "sbin", "lib", "lib64"] {
+            if let Ok(target) = fs::read_link(Path::new("/").join(part)) {
+                fs::create_dir_all(root.path(&target)).expect("a folder");
+                symlink(target, root.path(part)).expect("a link");
+            }
+        }
+        for program in programs {
+            let path = env::var_os("PATH").unwrap_or_default();
+            let mut places = env::split_paths(&path).map(|folder| folder.join(program));
+            let found = places.find(|path| path.is_file()).expect("the program is installed");
+            root.copy(&found);
+            root.copy_libraries_of(&found);
+        }
+        Some(root)
+    }
+
+    /// Where a path in it is on this host.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.folder.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Copies the shared libraries that a program or library of this host names.
+    ///
+    /// # Panics
+    /// If files cannot be copied.
+    pub fn copy_libraries_of(&self, file: &Path) {
+        let output = Command::new("ldd").arg(file).output().expect("ldd comes with the C library");
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let paths = line.split_whitespace().filter(|word| word.starts_with('/'));
+            paths.for_each(|path| self.copy(Path::new(path)));
+        }
+    }
+
+    /// Has a package of this host be installed here, as far as it is shared libraries. Whether it is installed there.
+    ///
+    /// # Panics
+    /// If files cannot be copied.
+    pub fn copy_package(&self, package: &str) -> bool {
+        let Some(about) = said("dpkg-query", &["--status", package]) else { return false };
+        let status = self.path("var/lib/dpkg/status");
+        let known = fs::read_to_string(&status).expect("a list of packages");
+        fs::write(&status, format!("{known}{}\n\n", about.trim_end())).expect("it is written");
+        let files = said("dpkg-query", &["--listfiles", package]).unwrap_or_default();
+        let is_library = |path: &&str| path.contains(".so") && Path::new(path).is_file();
+        files.lines().filter(is_library).for_each(|path| self.copy(Path::new(path)));
+        true
+    }
+
+    fn copy(&self, from: &Path) {
+        let to = self.path(from);
+        fs::create_dir_all(to.parent().expect("it is below the root")).expect("a folder");
+        fs::copy(from, &to).unwrap_or_else(|error| panic!("copy {}: {error}", from.display()));
+    }
+
+    /// Everything in it, without what is kept of packages.
+    pub fn content(&self) -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        let mut folders = vec![self.folder.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path == self.path("var") {
+                    continue;
+                }
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    folders.push(path.clone());
+                }
+                found.insert(path);
+            }
+        }
+        found
+    }
+
+    /// A program that is to run with this as its root and nothing of this host's environment. It is to be started without
+    /// libraries.
+    pub fn program(&self, arguments: &str) -> Program {
+        let words = words_as_root(ENTER);
+        let mut program = Program::new(&words[0], "");
+        for word in &words[1..] {
+            program = program.argument(word);
+        }
+        program = program.argument(&self.folder.display());
+        arguments.split_whitespace().fold(program, |program, word| program.argument(&word))
+    }
+
+    /// Debian's tool for packages, whose host this is.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn dpkg(&self, arguments: &[&str]) -> Output {
+        let words = words_as_root("exec dpkg --root=\"$0\" --log=\"$0/var/dpkg.log\" \"$@\"");
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(&self.folder).args(arguments);
+        let path = env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C");
+        command.output().expect("it starts")
+    }
+}
+
+impl Drop for CleanRoot {
+    fn drop(&mut self) {
+        // What remains is for whoever cleans that folder up.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Has a shell do something as root, with mounts of its own. Arguments follow from `$0` on.
+fn words_as_root(script: &str) -> Vec<String> {
+    let is_root = said("id", &["-u"]).is_some_and(|id| id.trim() == "0");
+    let how: &[&str] = if is_root { &[] } else { &["--map-root-user"] };
+    let words = [&["unshare", "--mount"], how, &["sh", "-c", script]].concat();
+    words.into_iter().map(str::to_owned).collect()
+}
+
+/// What a command says, if it succeeds.
+fn said(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).env("LC_ALL", "C").output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Files of the kernel's are the only ones of the host's.
+const ENTER: &str = "mount --rbind /proc \"$0/proc\" && mount --bind /dev/null \"$0/dev/null\" && \
+    exec env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin chroot \"$0\" \"$@\"";

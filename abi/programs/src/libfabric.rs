@@ -1,0 +1,38 @@
+//! The ping-pong of libfabric.
+
+use crate::network::{Network, Side};
+use crate::process::{Finished, Program};
+
+/// Runs `fi_pingpong`, which checks what comes, between endpoints of a provider and a kind. Its client is on this side,
+/// and both are given more arguments. Returns how they have ended, the server first.
+pub fn fi_pingpong(
+    network: &Network,
+    client: Side,
+    port: u16,
+    endpoint: (&str, &str),
+    more: &str,
+) -> [Finished; 2] {
+    fi_pingpong_with(network, client, port, endpoint, more, &[])
+}
+
+/// The same, with variables.
+pub fn fi_pingpong_with(
+    network: &Network,
+    client: Side,
+    port: u16,
+    (provider, kind): (&str, &str),
+    more: &str,
+    variables: &[(&str, &str)],
+) -> [Finished; 2] {
+    println!("fi_pingpong -p {provider} -e {kind} {more}");
+    let side = |ports: &str| {
+        let program = Program::new("fi_pingpong", &format!("{ports} -e {kind} -c {more} -p"));
+        let program = program.argument(&provider);
+        variables.iter().fold(program, |program, (name, value)| program.variable(name, value))
+    };
+    let mut running = side(&format!("-B {port}")).start(network, Side::Server);
+    running.wait_for_listener(port);
+    let asks = side(&format!("-P {port}")).argument(&network.server_address());
+    let asked = asks.run(network, client);
+    [running.finish(), asked]
+}

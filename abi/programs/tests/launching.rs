@@ -1,0 +1,96 @@
+//! `ethernot run` and what starts ranks on several hosts, each before the other: the device is there on every host, with
+//! what it was told, and how ranks end is how the launcher ends.
+
+use std::path::{Path, PathBuf};
+
+use programs::{Hosts, Launcher, Program, are_installed, over_us};
+
+/// What the device is told, which no rank knows by itself.
+const OPTIONS: &str = "--device edge7 --log error";
+
+/// What ranks do: they tell of the device, and end with a status of their own.
+fn rank() -> Program {
+    Program::new("sh", "-c").argument(&"ibv_devinfo -d edge7; exit 7")
+}
+
+/// The launcher starts `ethernot run` on each host, and is started by it.
+fn launches(launcher: Option<Launcher>) {
+    if !are_installed(&["ibv_devinfo"]) {
+        return;
+    }
+    let Some(launcher) = launcher else { return };
+    let Some(hosts) = Hosts::two() else { return };
+    let before = over_us(OPTIONS, &hosts.command(&launcher, 2, "", &rank()));
+    let behind = hosts.command(&launcher, 2, "", &over_us(OPTIONS, &rank()));
+    for (how, command) in [("run before it", before), ("run behind it", behind)] {
+        println!("{launcher:?}, {how}");
+        let ended = hosts.start_on_first(&command).finish();
+        assert!(!ended.is_late, "{how}: {ended}");
+        let devices = ended.output.lines().filter(|line| line.contains("hca_id:\tedge7"));
+        assert_eq!(devices.count(), 2, "{how}: {ended}");
+        assert_eq!(ended.status.code(), Some(7), "{how}: {ended}");
+    }
+}
+
+/// A launcher of the system, by one of its names.
+fn installed(name: &str, launcher: fn(PathBuf) -> Launcher) -> Option<Launcher> {
+    let path = Path::new("/usr/bin").join(name);
+    if !path.exists() {
+        println!("skipped: `{name}` is not installed (Debian's packages openmpi-bin and mpich)");
+        return None;
+    }
+    Some(launcher(path))
+}
+
+#[test]
+fn ranks_of_open_mpi_have_the_device_on_both_hosts() {
+    launches(installed("mpirun.openmpi", Launcher::OpenMpi4));
+}
+
+#[test]
+fn ranks_of_mpich_have_the_device_on_both_hosts() {
+    launches(installed("mpirun.mpich", Launcher::Hydra));
+}
+
+#[test]
+fn tasks_of_slurm_have_the_device_on_both_hosts() {
+    launches(Some(Launcher::Slurm));
+}
+
+#[test]
+fn tasks_without_input_reach_each_other() {
+    if !are_installed(&["ibv_rc_pingpong"]) {
+        return;
+    }
+    let Some(hosts) = Hosts::two() else { return };
+    let [_, server] = hosts.addresses();
+    // The client asks again until somebody listens there.
+    let tasks = format!(
+        "both='ibv_rc_pingpong -g 0 -n 100 -c'; \
+         if [ $SLURM_PROCID = 1 ]; then exec $both; else until $both {server}; do :; done; fi"
+    );
+    let tasks = Program::new("sh", "-c").argument(&tasks);
+    let srun = |program: &Program| hosts.command(&Launcher::Slurm, 2, "", program);
+    for command in [over_us("", &srun(&tasks)), srun(&over_us("", &tasks))] {
+        let ended = hosts.start_on_first(&command).finish();
+        let said = ended.expect_success();
+        let both_done = said.lines().filter(|line| line.contains("iters in")).count();
+        assert_eq!(both_done, 2, "{ended}");
+    }
+}
+
+#[test]
+fn a_launcher_that_is_told_how_to_start_its_daemons_is_told_no_other_way() {
+    let Some(launcher) = installed("mpirun.openmpi", Launcher::OpenMpi4) else { return };
+    let Some(hosts) = Hosts::two() else { return };
+    let rank = Program::new("sh", "-c").argument(&"echo device $ETHERNOT_DEVICE and $OTHER");
+    // Variables that the launcher is told to bring are brought beside ours.
+    let command = hosts.command(&launcher, 2, "-x OTHER", &rank);
+    let command = over_us(OPTIONS, &command).variable("OTHER", "1");
+    let said = hosts.start_on_first(&command).finish();
+    assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 2, "{said}");
+    // Who says how daemons are started is heeded: then the other host has no device.
+    let command = command.variable("OMPI_MCA_orte_launch_agent", "orted");
+    let said = hosts.start_on_first(&command).finish();
+    assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 1, "{said}");
+}

@@ -1,0 +1,133 @@
+//! What is installed, on a host that has nothing else: from a package and by `install`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use programs::{CleanRoot, Network, Program, Side, are_installed, expect_both, xtask};
+
+/// Programs of others that use the device.
+const PROGRAMS: [&str; 2] = ["rping", "ibv_devinfo"];
+
+/// What the project's chores say, which do what they are told.
+fn done(arguments: &[&str]) -> String {
+    let output = xtask(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs programs over the libraries that are installed there.
+fn programs_run(root: &CleanRoot, port: u16) {
+    let network = Network::Loopback;
+    let run = |arguments: &str| {
+        // Loopback is named, as nothing uses it by itself where there are other interfaces.
+        root.program(&format!("ethernot run --links udp:127.0.0.1,shm -- {arguments}"))
+    };
+    let seen = run("ibv_devinfo").run_bare(&network, Side::Client);
+    assert!(seen.expect_success().contains("edge0"), "{seen}");
+    let both = format!("-a 127.0.0.1 -p {port} -C 100");
+    let mut server = run(&format!("rping -s {both}")).start_bare(&network, Side::Server);
+    server.wait_for_door(port);
+    let client = run(&format!("rping -c {both}")).run_bare(&network, Side::Client);
+    expect_both(&[server.finish(), client]);
+}
+
+#[test]
+fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
+    if !are_installed(&PROGRAMS) {
+        return;
+    }
+    let Some(root) = CleanRoot::with("install", &PROGRAMS) else { return };
+    let before = root.content();
+    let destination = root.path("").display().to_string();
+    let told = done(&["install", "--debug", "--destdir", &destination]);
+    for file in told.lines() {
+        assert!(Path::new(file).is_file(), "{file}");
+    }
+    let laid: BTreeSet<_> = root.content().difference(&before).cloned().collect();
+    let files = laid.iter().filter(|path| path.is_file());
+    assert!(files.eq(told.lines().map(Path::new).collect::<BTreeSet<_>>()), "{told}");
+    assert!(root.path("usr/local/lib/ethernot/libibverbs.so.1").is_file());
+
+    for file in told.lines().map(Path::new) {
+        root.copy_libraries_of(file);
+    }
+    programs_run(&root, 23_400);
+    // Again over what is there: nobody is left half a file.
+    let again = done(&["install", "--debug", "--destdir", &destination]);
+    assert_eq!(again, told);
+    // What it says how to remove it.
+    for part in ["bin/ethernot", "lib/ethernot", "share/ethernot", "share/doc/ethernot"] {
+        let path = root.path("usr/local").join(part);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+            .unwrap_or_else(|error| panic!("{part}: {error}"));
+    }
+    let left: Vec<_> = root.content().into_iter().filter(|path| laid.contains(path)).collect();
+    assert!(left.iter().all(|path| path.is_dir()), "{left:?}");
+}
+
+#[test]
+fn the_package_is_installed_and_removed_without_a_trace() {
+    if !are_installed(&PROGRAMS) {
+        return;
+    }
+    for tool in ["dpkg-deb", "dpkg-shlibdeps", "dpkg"] {
+        if !Path::new("/usr/bin").join(tool).exists() {
+            println!("skipped: `{tool}` is not installed (Debian's packages dpkg and dpkg-dev)");
+            return;
+        }
+    }
+    let Some(root) = CleanRoot::with("package", &PROGRAMS) else { return };
+    let output = root.path("tmp").display().to_string();
+    let told = done(&["package", "--debug", "--output", &output]);
+    let package = told.trim();
+    let name = Path::new(package).file_name().and_then(|name| name.to_str()).expect("a name");
+    assert!(name.starts_with(&format!("ethernot_{}_", env!("CARGO_PKG_VERSION"))), "{name}");
+
+    let before = root.content();
+    let refused = root.dpkg(&["--install", package]);
+    assert!(text(&refused.stderr).contains("depends on libc6"), "{}", text(&refused.stderr));
+    let removed = root.dpkg(&["--purge", "ethernot"]);
+    assert!(removed.status.success(), "{}", text(&removed.stderr));
+    assert_eq!(root.content(), before);
+
+    let depends = Program::new("dpkg-deb", "--field").argument(&package).argument(&"Depends");
+    let depends = depends.run_bare(&Network::Loopback, Side::Client);
+    for wanted in depends.expect_success().trim().split(", ") {
+        let wanted = wanted.split_whitespace().next().expect("a name");
+        assert!(root.copy_package(wanted), "{wanted} is installed, as it was found here");
+    }
+    let libraries = root.content();
+    let installed = root.dpkg(&["--install", package]);
+    assert!(installed.status.success(), "{}", text(&installed.stderr));
+    assert!(root.path("usr/bin/ethernot").is_file());
+    programs_run(&root, 23_410);
+
+    let removed = root.dpkg(&["--purge", "ethernot"]);
+    assert!(removed.status.success(), "{}", text(&removed.stderr));
+    let known = fs::read_to_string(root.path("var/lib/dpkg/status")).expect("a list of packages");
+    assert!(!known.contains("Package: ethernot\n"), "{known}");
+    assert_eq!(root.content(), libraries);
+}
+
+#[test]
+fn who_may_not_write_there_learns_it_at_once() {
+    let Some(root) = CleanRoot::with("refusal", &[]) else { return };
+    fs::write(root.path("file"), "").expect("a file");
+    let place = root.path("file").display().to_string();
+    for (arguments, told) in [
+        (&["install", "--destdir", &place][..], "cannot write"),
+        (&["install"], "--destdir / is this host"),
+        (&["install", "--destdir", &place, "--prefix", "usr"], "begins with /"),
+        (&["package", "--output", &place], "cannot write"),
+        (&["package", "--fast"], "unknown option `--fast`"),
+    ] {
+        let refused = xtask(arguments);
+        let error = text(&refused.stderr);
+        assert!(!refused.status.success() && error.contains(told), "{arguments:?}: {error}");
+    }
+}

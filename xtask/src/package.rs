@@ -1,0 +1,271 @@
+//! `cargo xtask package`: what `install` puts into a tree, as a package for Debian and its kin.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::install::{Built, DOCUMENTS, FILE, FOLDER, PROGRAM, Tree, lay, make_folder};
+use crate::workspace::Workspace;
+use crate::{XtaskError, checked, libraries};
+
+const USAGE: &str = "\
+package [--output DIR] [--debug]
+
+  --output DIR  where the package goes [default: package in the folder of all that is built]
+  --debug       what tests use: soon built, and slow";
+
+/// Builds the package and prints its path.
+pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
+    let work = workspace.target_dir.join("package");
+    let (output, is_release) = parse(arguments).map_err(|what| XtaskError::Usage { what })?;
+    let output = output.unwrap_or_else(|| work.clone());
+    let output = std::path::absolute(&output)
+        .map_err(|cause| XtaskError::Write { path: output.clone(), cause })?;
+    let architecture = said(Command::new("dpkg").arg("--print-architecture"))?;
+    make_folder(&output)?;
+    let built = Built::build(workspace, is_release)?;
+    // What an earlier run has left.
+    remove(&work.join(NAME))?;
+    let mut tree = Tree::new(&work.join(NAME), Path::new("/usr"))?;
+    lay(&mut tree, workspace, &built)?;
+    let about = About::of(workspace, architecture)?;
+    let copyright = format!("{DOCUMENTS}/copyright");
+    tree.write(&copyright, COPYRIGHT.as_bytes(), FILE)?;
+    let changelog = format!("{DOCUMENTS}/changelog");
+    tree.write(&changelog, about.changelog().as_bytes(), FILE)?;
+    checked(Command::new("gzip").args(["-9nf"]).arg(tree.path(&changelog)))?;
+    let depends = depends(&work)?;
+    describe(&work, &about, &depends)?;
+
+    let package = output.join(format!("{NAME}_{}_{}.deb", about.version, about.architecture));
+    let mut command = Command::new("dpkg-deb");
+    command.env("SOURCE_DATE_EPOCH", &about.seconds).args(["--root-owner-group", "--build"]);
+    if !is_release {
+        command.arg("-Znone");
+    }
+    command.arg(work.join(NAME)).arg(&package).stdout(Stdio::null());
+    checked(&mut command)?;
+    println!("{}", package.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse(arguments: &[String]) -> Result<(Option<PathBuf>, bool), String> {
+    let (mut output, mut is_release) = (None, true);
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--debug" => is_release = false,
+            "--output" => {
+                let folder = arguments.next().filter(|folder| !folder.is_empty());
+                let folder = folder.ok_or_else(|| format!("--output needs a folder\n{USAGE}"))?;
+                output = Some(PathBuf::from(folder));
+            }
+            other => return Err(format!("unknown option `{other}`\n{USAGE}")),
+        }
+    }
+    Ok((output, is_release))
+}
+
+/// What is said of the package.
+struct About {
+    version: String,
+    architecture: String,
+    maintainer: String,
+    /// When this state of the sources was made, in seconds since 1970: a package of the same sources is the same.
+    seconds: String,
+    /// The same as mail says it.
+    date: String,
+}
+
+impl About {
+    fn of(workspace: &Workspace, architecture: String) -> Result<Self, XtaskError> {
+        let package = workspace.package_of_program(NAME);
+        let package = package.ok_or_else(|| XtaskError::NotBuilt { program: NAME.into() })?;
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let committed = || {
+            let arguments = ["log", "-1", "--format=%ct"];
+            said(Command::new("git").arg("-C").arg(&workspace.root).args(arguments)).ok()
+        };
+        // Sources that are no repository have no time: then it is now.
+        let seconds = match set("SOURCE_DATE_EPOCH").or_else(committed) {
+            Some(seconds) => seconds,
+            None => said(Command::new("date").arg("+%s"))?,
+        };
+        let at = format!("@{seconds}");
+        let date = said(Command::new("date").env("LC_ALL", "C").args(["-u", "-R", "-d", &at]))?;
+        let name = set("DEBFULLNAME").unwrap_or_else(|| "Ethernot maintainers".into());
+        let address = set("DEBEMAIL").unwrap_or_else(|| "maintainers@ethernot.invalid".into());
+        let maintainer = format!("{name} <{address}>");
+        let version = package.version.clone();
+        Ok(Self { version, architecture, maintainer, seconds, date })
+    }
+
+    fn control(&self, depends: &str, size_kib: u64) -> String {
+        let Self { version, architecture, maintainer, .. } = self;
+        let depends =
+            if depends.is_empty() { String::new() } else { format!("Depends: {depends}\n") };
+        format!(
+            "Package: {NAME}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: {maintainer}\n\
+             Installed-Size: {size_kib}\n{depends}Suggests: ibverbs-utils, perftest, rdmacm-utils\n\
+             Section: net\nPriority: optional\n{DESCRIPTION}"
+        )
+    }
+
+    fn changelog(&self) -> String {
+        let Self { version, maintainer, date, .. } = self;
+        format!(
+            "{NAME} ({version}) unstable; urgency=medium\n\n  * What users notice: CHANGELOG.md in this folder.\n\n \
+             -- {maintainer}  {date}\n"
+        )
+    }
+}
+
+/// The packages that programs and libraries in the tree need, as Debian's tool finds them.
+fn depends(work: &Path) -> Result<String, XtaskError> {
+    // The tool wants to see a source package, and where the tree of the package begins.
+    let debian = work.join("debian");
+    make_folder(&debian)?;
+    make_folder(&work.join(NAME).join(HEAD))?;
+    let path = debian.join("control");
+    let source = format!("Source: {NAME}\n\nPackage: {NAME}\nArchitecture: any\n");
+    fs::write(&path, source).map_err(|cause| XtaskError::Write { path, cause })?;
+    let mut command = Command::new("dpkg-shlibdeps");
+    // One of our libraries needs another, which has the name of the system's.
+    command.current_dir(work).args(["-O", "--ignore-missing-info", "-xlibibverbs1"]);
+    command.arg(format!("-l{NAME}/usr/{FOLDER}")).arg(format!("-e{NAME}/usr/{PROGRAM}"));
+    command.args(libraries::SHARED.map(|name| format!("-e{NAME}/usr/{FOLDER}/{name}")));
+    let text = said(&mut command)?;
+    Ok(text.strip_prefix("shlibs:Depends=").unwrap_or_default().to_owned())
+}
+
+/// Writes what the package says of itself: its head and the sums of its files.
+fn describe(work: &Path, about: &About, depends: &str) -> Result<(), XtaskError> {
+    let tree = work.join(NAME);
+    let mut files = Vec::new();
+    collect(&tree.join("usr"), &mut files)?;
+    files.sort();
+    let mut bytes = 0;
+    let mut sums = Command::new("md5sum");
+    sums.current_dir(&tree);
+    for file in &files {
+        let found = fs::metadata(file);
+        bytes += found.map_err(|cause| XtaskError::Read { path: file.clone(), cause })?.len();
+        sums.arg(file.strip_prefix(&tree).unwrap_or(file));
+    }
+    let mut sums = said(&mut sums)?;
+    let _ = writeln!(sums);
+    let control = tree.join(HEAD);
+    for (name, text) in
+        [("md5sums", sums), ("control", about.control(depends, bytes.div_ceil(1024)))]
+    {
+        let path = control.join(name);
+        fs::write(&path, text)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(FILE)))
+            .map_err(|cause| XtaskError::Write { path, cause })?;
+    }
+    Ok(())
+}
+
+/// All files below a folder.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), XtaskError> {
+    let read = |cause| XtaskError::Read { path: folder.into(), cause };
+    for entry in fs::read_dir(folder).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        if path.is_dir() { collect(&path, files)? } else { files.push(path) }
+    }
+    Ok(())
+}
+
+/// What a command says, without the last line's end.
+fn said(command: &mut Command) -> Result<String, XtaskError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stderr(Stdio::inherit()).output().map_err(|cause| {
+        let program = match program.as_str() {
+            "dpkg-shlibdeps" => format!("{program} (Debian's package dpkg-dev)"),
+            "dpkg" => format!("{program} (packages are built on Debian and its kin)"),
+            _ => program.clone(),
+        };
+        XtaskError::Start { program, cause }
+    })?;
+    if !output.status.success() {
+        return Err(XtaskError::Failed { program, status: output.status });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}
+
+fn remove(folder: &Path) -> Result<(), XtaskError> {
+    match fs::remove_dir_all(folder) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+            Err(XtaskError::Write { path: folder.into(), cause })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The folder of what the package says of itself.
+const HEAD: &str = "DEBIAN";
+
+/// Of the package and of the program in it.
+const NAME: &str = "ethernot";
+
+const DESCRIPTION: &str = "\
+Description: RDMA over ordinary Ethernet, in user space
+ Runs unmodified RDMA programs on hosts without an RDMA adapter: `ethernot run'
+ gives programs that use libibverbs or librdmacm a device over the network that
+ is there, without a kernel module and without privileges.
+ .
+ Also measures, simulates clusters and their interconnects, and tells which
+ links a host can have.
+";
+
+const COPYRIGHT: &str = "\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: ethernot
+
+Files: *
+Copyright: The Ethernot authors
+License: Apache-2.0
+ On Debian systems the text of the Apache License 2.0 is in
+ /usr/share/common-licenses/Apache-2.0.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_in_the_command_line_is_named() {
+        let parsed = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            parse(&words)
+        };
+        assert_eq!(parsed(&[]), Ok((None, true)));
+        assert_eq!(parsed(&["--debug", "--output", "x"]), Ok((Some("x".into()), false)));
+        for (words, told) in [(["--output"], "needs a folder"), (["x"], "unknown option `x`")] {
+            let error = parsed(&words).expect_err("it is wrong");
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_head_of_the_package_has_what_debian_demands() {
+        let about = About {
+            version: "1.2.3".into(),
+            architecture: "amd64".into(),
+            maintainer: "A <a@b.invalid>".into(),
+            seconds: "0".into(),
+            date: "Thu, 01 Jan 1970 00:00:00 +0000".into(),
+        };
+        let control = about.control("libc6 (>= 2.34)", 7);
+        for field in ["Package: ethernot\n", "Version: 1.2.3\n", "Depends: libc6 (>= 2.34)\n"] {
+            assert!(control.contains(field), "{control}");
+        }
+        assert!(control.ends_with(" have.\n") && !control.contains("\n\n"), "{control}");
+        assert!(!about.control("", 7).contains("Depends"));
+        let changelog = about.changelog();
+        assert!(changelog.starts_with("ethernot (1.2.3) unstable; urgency=medium\n\n  * "));
+        assert!(changelog.ends_with("\n\n -- A <a@b.invalid>  Thu, 01 Jan 1970 00:00:00 +0000\n"));
+    }
+}
