@@ -16,14 +16,18 @@ mod libraries;
 mod network;
 mod process;
 mod ranks;
+mod results;
+mod wheels;
 
 pub use clean_root::CleanRoot;
 pub use client::{build_client, build_mpi_client};
 pub use libfabric::{fi_pingpong, fi_pingpong_with};
 pub use libraries::{Libraries, ethernot, xtask};
-pub use network::{Network, Side};
+pub use network::{Network, Sent, Side};
 pub use process::{Finished, Program, Running, expect_both};
 pub use ranks::{Hosts, Launcher, over_us};
+pub use results::Mpi;
+pub use wheels::mpi_wheel;
 
 /// Whether all of these programs are installed; if not, says which to install.
 pub fn are_installed(programs: &[&str]) -> bool {
@@ -34,7 +38,7 @@ pub fn are_installed(programs: &[&str]) -> bool {
     if let Some(program) = missing {
         println!(
             "skipped: `{program}` is not installed (Debian's packages ibverbs-utils, rdmacm-utils, perftest, \
-             python3-pyverbs and rdma-core)"
+             python3-pyverbs, rdma-core and ucx-utils)"
         );
     }
     missing.is_none()

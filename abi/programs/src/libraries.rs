@@ -109,7 +109,7 @@ const fn profile() -> &'static str {
 }
 
 /// The folder of all that is built: test programs lie in `PROFILE/deps` there.
-fn target_folder() -> PathBuf {
+pub(crate) fn target_folder() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     let folder = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");
     folder.to_owned()

@@ -62,6 +62,19 @@ impl Network {
         }
     }
 
+    /// What was sent on that side until now, in a network of its own: by nobody but the test.
+    ///
+    /// # Panics
+    /// On loopback, which others use, too; and if the kernel does not say.
+    pub fn sent(&self, side: Side) -> Sent {
+        let Self::Namespaces(pair) = self else { panic!("others use it, too") };
+        let name = match side {
+            Side::Server => pair.server(),
+            Side::Client => pair.client(),
+        };
+        Sent::by(name)
+    }
+
     /// What stands before a command so that it runs on that side.
     pub(crate) fn prefix(&self, side: Side) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };
@@ -79,6 +92,47 @@ impl Network {
         match self {
             Self::Loopback => Some("udp:127.0.0.1,shm"),
             Self::Namespaces(_) => None,
+        }
+    }
+}
+
+/// What was sent on a host, whoever asked for it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sent {
+    /// Datagrams of UDP, by which devices speak to each other. Many that the kernel is given at once count once.
+    pub datagrams: u64,
+    /// Segments of TCP.
+    pub segments: u64,
+}
+
+impl Sent {
+    /// What was sent in a network namespace.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    pub(crate) fn by(namespace: &str) -> Self {
+        let shown = ["netns", "exec", namespace, "cat", "/proc/net/snmp"];
+        let shown = Command::new("ip").args(shown).output().expect("it was made by this command");
+        let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+        // Two lines for each protocol: names and numbers.
+        let counter = |protocol: &str, name: &str| {
+            let mut lines = text.lines().filter(|line| line.starts_with(protocol));
+            let (names, numbers) = (lines.next()?, lines.next()?);
+            let at = names.split_whitespace().position(|word| word == name)?;
+            numbers.split_whitespace().nth(at)?.parse().ok()
+        };
+        let of = |protocol, name| counter(protocol, name).expect("the kernel counts it");
+        Self { datagrams: of("Udp:", "OutDatagrams"), segments: of("Tcp:", "OutSegs") }
+    }
+}
+
+impl std::ops::Sub for Sent {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            datagrams: self.datagrams - before.datagrams,
+            segments: self.segments - before.segments,
         }
     }
 }

@@ -41,6 +41,11 @@ impl Program {
         self
     }
 
+    /// The variables that were set.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Starts it on a side of a network, over the libraries.
     ///
     /// # Panics

@@ -10,7 +10,7 @@ use std::{env, io};
 use bench::namespaces::NamespacePair;
 
 use crate::libraries::{Libraries, ethernot};
-use crate::network::Network;
+use crate::network::{Network, Sent};
 use crate::process::{Program, Running};
 
 /// What starts ranks, and how it is told where.
@@ -58,6 +58,14 @@ impl Hosts {
         let link = &self.pair.links()[0];
         let client = link.client.expect("both ends have addresses");
         [client.to_string(), link.server.to_string()]
+    }
+
+    /// What was sent on both until now.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    pub fn sent(&self) -> [Sent; 2] {
+        [self.pair.client(), self.pair.server()].map(Sent::by)
     }
 
     /// Has a launcher with these options, separated by spaces, start so many ranks, half of them on each host. What

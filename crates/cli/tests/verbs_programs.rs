@@ -103,19 +103,6 @@ fn ucx_finds_the_device() {
 }
 
 #[test]
-fn ucx_measures_over_the_device_between_two_hosts() {
-    let Some([client, server]) = two_hosts(&["ucx_perftest"]) else { return };
-    let device = ["UCX_TLS=rc_verbs,ud_verbs,self", "UCX_NET_DEVICES=edge0:1"];
-    let program = [&["env"], &device[..], &["ucx_perftest"]].concat();
-    let serving = start(&server, User::Root, &[], &program);
-    listening(&server, UCX_PORT);
-    let test = ["-t", "tag_lat", "-n", "500", "10.9.9.2"];
-    let told = ends_well(start(&client, User::Root, &[], &[&program[..], &test].concat()));
-    assert!(told.contains("Final:"), "{told}");
-    ends_well(serving);
-}
-
-#[test]
 fn frames_are_captured_for_wireshark_to_the_last() {
     let Some([client, server]) = two_hosts(&["ibv_rc_pingpong"]) else { return };
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ping-pong.pcapng");
@@ -325,4 +312,3 @@ fn text(bytes: &[u8]) -> String {
 
 const PERFTEST_PORT: u16 = 18515;
 const PING_PONG_PORT: u16 = 18515;
-const UCX_PORT: u16 = 13337;

@@ -1,0 +1,216 @@
+//! UCX: what it measures itself with, over the device, between two hosts and of a process with itself.
+
+use programs::{Finished, Network, Program, Side, are_installed, expect_both};
+
+/// Operations of UCX's lower layer that `rc_verbs` has of itself, with how data is given to them. UCX 1.13 offers atomics of
+/// eight bytes there, and neither `swap` nor `get` of the short kind, whatever the device.
+const OF_CONNECTIONS: &[&str] = &[
+    "am_lat",
+    "am_bw",
+    "am_lat -D shortiov -s 8,8",
+    "am_bw -D bcopy -s 1000",
+    "am_bw -D zcopy -s 2048",
+    "put_lat",
+    "put_bw",
+    "put_bw -D bcopy -s 1000",
+    "put_bw -D zcopy -s 65536",
+    "get -D bcopy -s 1000",
+    "get -D zcopy -s 65536",
+    "add_lat",
+    "add_mr",
+    "fadd",
+    "cswap",
+];
+
+/// The same for `ud_verbs`, which has messages only.
+const OF_DATAGRAMS: &[&str] =
+    &["am_lat", "am_bw", "am_lat -D shortiov -s 8,8", "am_bw -D bcopy -s 1000"];
+
+/// Operations of the upper layer, which makes of messages what a transport has not.
+const OF_PROTOCOLS: &[&str] = &[
+    "tag_lat",
+    "tag_bw",
+    "tag_bw -s 300000",
+    "tag_sync_lat",
+    "ucp_put_lat",
+    "ucp_put_bw",
+    "ucp_put_bw -s 300000",
+    "ucp_get",
+    "ucp_get -s 300000",
+    "ucp_add",
+    "ucp_add -s 4",
+    "ucp_fadd",
+    "ucp_fadd -s 4",
+    "ucp_swap",
+    "ucp_swap -s 4",
+    "ucp_cswap",
+    "ucp_cswap -s 4",
+    "stream_lat",
+    "stream_bw",
+    "ucp_am_lat",
+    "ucp_am_bw",
+    "ucp_am_bw -s 300000",
+];
+
+/// Transports of the device, as they are named to UCX: connections, with datagrams for what introduces endpoints to each
+/// other, and datagrams alone.
+const TRANSPORTS: [&str; 2] = ["rc", "ud_verbs"];
+
+/// The same by other names.
+const OTHER_NAMES: [&str; 2] = ["rc_verbs,ud_verbs", "ud"];
+
+/// A measurement of so many operations, with transports from which UCX may choose.
+fn measurement(transports: &str, kind: &str, count: u32) -> Program {
+    let arguments = format!("-t {kind} -n {count} -w 10");
+    Program::new("ucx_perftest", &arguments).variable("UCX_TLS", transports)
+}
+
+/// Runs a measurement between both sides, by that port. Returns what the client says.
+fn between(network: &Network, port: u16, measurement: &Program) -> Finished {
+    let client = measurement.clone().argument(&"-p").argument(&port);
+    let server = Program::new("ucx_perftest", &format!("-p {port}"));
+    let server =
+        measurement.variables().fold(server, |server, (name, value)| server.variable(name, value));
+    let ended = server.run_pair(&client, network, port);
+    expect_both(&ended);
+    let [_, client] = ended;
+    assert!(client.output.contains("Final:"), "{client}");
+    client
+}
+
+/// Runs a measurement in a process that is both sides.
+fn with_itself(network: &Network, measurement: &Program) {
+    let ended = measurement.clone().argument(&"-l").run(network, Side::Client);
+    assert!(ended.expect_success().contains("Final:"), "{ended}");
+}
+
+/// Two hosts, if the tests can be run.
+fn hosts() -> Option<Network> {
+    are_installed(&["ucx_perftest"]).then(Network::namespaces).flatten()
+}
+
+/// Operations of the lower layer are measured between two hosts and in one process.
+fn lower_layer(transport: &str, kinds: &[&str]) {
+    let Some(network) = hosts() else { return };
+    for kind in kinds {
+        println!("{transport} {kind}");
+        let kind = format!("{kind} -d edge0:1 -x {transport}");
+        let measurement = measurement("all", &kind, 200);
+        between(&network, 13_337, &measurement);
+        with_itself(&network, &measurement);
+    }
+}
+
+#[test]
+fn operations_over_connections() {
+    lower_layer("rc_verbs", OF_CONNECTIONS);
+}
+
+#[test]
+fn operations_over_datagrams() {
+    lower_layer("ud_verbs", OF_DATAGRAMS);
+}
+
+#[test]
+fn protocols_between_two_hosts() {
+    let Some(network) = hosts() else { return };
+    for transports in TRANSPORTS {
+        for kind in OF_PROTOCOLS {
+            println!("{transports} {kind}");
+            between(&network, 13_337, &measurement(transports, kind, 50));
+        }
+    }
+}
+
+#[test]
+fn protocols_of_a_process_with_itself() {
+    let Some(network) = hosts() else { return };
+    for transports in TRANSPORTS {
+        for kind in OF_PROTOCOLS {
+            println!("{transports} {kind}");
+            with_itself(&network, &measurement(transports, kind, 50));
+        }
+    }
+}
+
+#[test]
+fn protocols_between_processes_of_a_host() {
+    if !are_installed(&["ucx_perftest"]) {
+        return;
+    }
+    for transports in TRANSPORTS.into_iter().chain(OTHER_NAMES) {
+        for kind in ["tag_lat", "tag_bw -s 300000", "ucp_put_lat", "ucp_get", "ucp_fadd"] {
+            println!("{transports} {kind}");
+            between(&Network::Loopback, 13_347, &measurement(transports, kind, 50));
+        }
+    }
+}
+
+/// With the transport of connections alone UCX 1.13 connects on no device at all, neither to itself nor to others: it asks for
+/// one by which endpoints are introduced to each other, and that is `ud_verbs`; not even TCP will do. So says UCX, before
+/// anything is asked of the device.
+#[test]
+fn the_transport_of_connections_needs_that_of_datagrams() {
+    let Some(network) = hosts() else { return };
+    let alone = measurement("rc_verbs", "tag_lat", 50).argument(&"-l");
+    let ended = alone.run(&network, Side::Client);
+    assert!(ended.output.contains("no auxiliary transport"), "{ended}");
+    for transports in ["rc_v", "rc_verbs,ud_verbs:aux"] {
+        let introduced = measurement(transports, "tag_lat", 50);
+        with_itself(&network, &introduced);
+        between(&network, 13_337, &introduced);
+    }
+}
+
+/// Nothing is said to UCX, and both sides are on hosts of their own: it takes the device as it would an adapter, rather
+/// than TCP; the kernel has carried the messages as datagrams, and next to nothing by TCP.
+#[test]
+fn it_chooses_the_device_by_itself() {
+    let Some(network) = hosts() else { return };
+    // Shared memory would do between processes of one host, and namespaces of a network are no more than that to UCX.
+    let alone = "--user --ipc --pid --uts --fork ucx_perftest -p 13337";
+    let chosen = [
+        ("tag_lat", "tag"),
+        ("ucp_put_lat", "rma"),
+        ("ucp_get", "rma"),
+        ("ucp_fadd", "amo_am"),
+        ("stream_lat", "stream"),
+        ("ucp_am_lat", "am"),
+    ];
+    for (kind, purpose) in chosen {
+        let server = Program::new("unshare", alone).variable("UCX_LOG_LEVEL", "info");
+        let client = Program::new("unshare", &format!("{alone} -t {kind} -n 1000 -w 0"));
+        let client = client.variable("UCX_LOG_LEVEL", "info");
+        let before = network.sent(Side::Client);
+        let ended = server.run_pair(&client, &network, 13_337);
+        expect_both(&ended);
+        let sent = network.sent(Side::Client) - before;
+        let says = format!("{purpose}(rc_verbs/edge0:1)");
+        assert!(ended[1].output.contains(&says), "no {says}: {}", ended[1]);
+        assert!(sent.datagrams >= 1000 && sent.segments < 100, "{kind}: {sent:?}");
+    }
+}
+
+/// Measurements over links that lose, repeat and reorder frames.
+fn over_faults(times: u32) -> u32 {
+    let Some(network) = hosts() else { return 0 };
+    let mut runs = 0;
+    for _ in 0..times {
+        for kind in ["tag_lat", "tag_bw -s 65536", "ucp_put_lat", "ucp_put_bw -s 65536"] {
+            for transports in ["rc", "ud"] {
+                let measurement = measurement(transports, kind, 100);
+                between(&network, 13_337, &measurement.variable("ETHERNOT_FAULTS", FAULTS));
+                runs += 1;
+            }
+        }
+    }
+    runs
+}
+
+#[test]
+fn measurements_pass_over_links_with_faults() {
+    over_faults(1);
+}
+
+/// What links do to frames.
+const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
