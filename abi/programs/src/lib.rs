@@ -13,20 +13,20 @@ mod clean_root;
 mod client;
 mod libfabric;
 mod libraries;
+mod mpi;
 mod network;
 mod process;
 mod ranks;
-mod results;
 mod wheels;
 
 pub use clean_root::CleanRoot;
 pub use client::{build_client, build_mpi_client};
 pub use libfabric::{fi_pingpong, fi_pingpong_with};
 pub use libraries::{Libraries, ethernot, xtask};
+pub use mpi::Mpi;
 pub use network::{Network, Sent, Side};
 pub use process::{Finished, Program, Running, expect_both};
 pub use ranks::{Hosts, Launcher, over_us};
-pub use results::Mpi;
 pub use wheels::mpi_wheel;
 
 /// Whether all of these programs are installed; if not, says which to install.

@@ -1,6 +1,10 @@
 //! UCX: what it measures itself with, over the device, between two hosts and of a process with itself.
 
-use programs::{Finished, Network, Program, Side, are_installed, expect_both};
+use std::path::PathBuf;
+
+use programs::{
+    Finished, Hosts, Launcher, Mpi, Network, Program, Side, are_installed, expect_both,
+};
 
 /// Operations of UCX's lower layer that `rc_verbs` has of itself, with how data is given to them. UCX 1.13 offers atomics of
 /// eight bytes there, and neither `swap` nor `get` of the short kind, whatever the device.
@@ -191,25 +195,54 @@ fn it_chooses_the_device_by_itself() {
     }
 }
 
-/// Measurements over links that lose, repeat and reorder frames.
+/// Measurements over links that lose, repeat and reorder frames, and ranks of MPICH. Returns how many runs that was.
 fn over_faults(times: u32) -> u32 {
     let Some(network) = hosts() else { return 0 };
     let mut runs = 0;
     for _ in 0..times {
         for kind in ["tag_lat", "tag_bw -s 65536", "ucp_put_lat", "ucp_put_bw -s 65536"] {
-            for transports in ["rc", "ud"] {
+            for transports in TRANSPORTS {
                 let measurement = measurement(transports, kind, 100);
                 between(&network, 13_337, &measurement.variable("ETHERNOT_FAULTS", FAULTS));
                 runs += 1;
             }
         }
+        runs += u32::from(ping_pong_of_mpich().is_some());
     }
     runs
+}
+
+/// Ranks of Debian's MPICH on two hosts check what they send to each other, over links with faults.
+fn ping_pong_of_mpich() -> Option<()> {
+    if !are_installed(&["mpiexec.mpich", "mpicc.mpich"]) {
+        return None;
+    }
+    let hosts = Hosts::two()?;
+    let mpi = Mpi {
+        name: "mpich",
+        compiler: PathBuf::from("mpicc.mpich"),
+        launcher: Launcher::Hydra("mpiexec.mpich".into()),
+        us: String::new(),
+        tcp: String::new(),
+    };
+    let options = format!("--faults {FAULTS}");
+    let (ended, _) = mpi.over_us(&hosts, 2, &options, ["mpi_results", "ping-pong"])?;
+    assert!(ended.expect_success().contains("done by 2 ranks"), "{ended}");
+    Some(())
 }
 
 #[test]
 fn measurements_pass_over_links_with_faults() {
     over_faults(1);
+}
+
+#[test]
+#[ignore = "the same twenty times: takes minutes; run by `./x acceptance frameworks`"]
+fn frameworks_pass_twenty_times() {
+    let runs = over_faults(20);
+    if runs > 0 {
+        println!("figure: runs of frameworks over links with faults: {runs}");
+    }
 }
 
 /// What links do to frames.

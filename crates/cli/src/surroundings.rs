@@ -280,7 +280,12 @@ const LAUNCHERS: [(&str, &str); 2] =
 ///
 /// Open MPI of Debian does without libfabric (`mtl = ^ofi` in its file). With it, it takes the device rather than TCP, and
 /// TCP if there is none.
-const FRAMEWORKS: [(&str, &str); 1] = [("OMPI_MCA_mtl", "ofi")];
+///
+/// UCX takes what interfaces say they carry for what they carry, and spreads large messages over all that are nearly as fast as the
+/// fastest. TCP on the interface of the device says as much as the device, or more. So TCP is said to be slow, and is
+/// for those only whom the device does not reach. Versions before 1.15 have no such variable and would warn of it.
+const FRAMEWORKS: [(&str, &str); 3] =
+    [("OMPI_MCA_mtl", "ofi"), ("UCX_TCP_MAX_BW", "1MBs"), ("UCX_WARN_UNUSED_ENV_VARS", "n")];
 
 /// Names their folder.
 const PLACE: &str = "ETHERNOT_LIBRARIES";

@@ -15,11 +15,14 @@ use serde_json::Value;
 #[test]
 fn frameworks_are_told_to_choose_the_device_unless_the_user_says_otherwise() {
     let Some(place) = Place::new("frameworks") else { return };
-    let script = ["run", "--", "sh", "-c", "echo $OMPI_MCA_mtl"];
-    let output = place.ethernot(&script).env_remove("OMPI_MCA_mtl").output().unwrap();
-    assert_eq!(text(&output.stdout), "ofi\n", "{}", text(&output.stderr));
-    let output = place.ethernot(&script).env("OMPI_MCA_mtl", "psm2").output().unwrap();
-    assert_eq!(text(&output.stdout), "psm2\n", "{}", text(&output.stderr));
+    for (name, value) in [("OMPI_MCA_mtl", "ofi"), ("UCX_TCP_MAX_BW", "1MBs")] {
+        let script = format!("echo ${name}");
+        let script = ["run", "--", "sh", "-c", &script];
+        let output = place.ethernot(&script).env_remove(name).output().unwrap();
+        assert_eq!(text(&output.stdout), format!("{value}\n"), "{}", text(&output.stderr));
+        let output = place.ethernot(&script).env(name, "own").output().unwrap();
+        assert_eq!(text(&output.stdout), "own\n", "{}", text(&output.stderr));
+    }
 }
 
 #[test]

