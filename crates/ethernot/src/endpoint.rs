@@ -33,6 +33,7 @@ pub struct EndpointBuilder {
     engine: EngineConfig,
     polling: Polling,
     without_progress_thread: bool,
+    progress_processor: Option<usize>,
     handles_max: Option<u32>,
     shutdown_grace: Option<Duration>,
 }
@@ -140,6 +141,13 @@ impl EndpointBuilder {
         self
     }
 
+    /// Has the progress thread run on this processor only, counted as the kernel does. It suits
+    /// [`Polling::ALWAYS`], with a processor that the application leaves to it.
+    pub fn progress_processor(mut self, processor: usize) -> Self {
+        self.progress_processor = Some(processor);
+        self
+    }
+
     /// Sets how many operations may have a handle at a time (8192 by default).
     pub fn handles_max(mut self, handles: u32) -> Self {
         self.handles_max = Some(handles);
@@ -190,6 +198,7 @@ impl EndpointBuilder {
         config.engine = self.engine;
         config.polling = self.polling;
         config.progress_thread = !self.without_progress_thread;
+        config.progress_processor = self.progress_processor;
         config.handles_max = self.handles_max.unwrap_or(config.handles_max);
         let news = Arc::new(NewsDesk::default());
         let desk = Arc::clone(&news);
