@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use delivery::LinkId;
 use engine::{Closed, ConnectionHandle, ConnectionInfo};
+use mem::RegionId;
 use runtime::{Doorbell, Forked, Interest};
 use semantics::{
     Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
-    Order, Owner, Receive, Request, Source,
+    Order, Owner, PieceList, Receive, Request, Source,
 };
 use wire_edge::PeerAddr;
 
@@ -345,6 +346,17 @@ impl Connection {
         length: u64,
         options: OperationOptions,
     ) -> Result<OperationHandle, PostError> {
+        self.start_bytes(request, length, None, options)
+    }
+
+    /// As [`Connection::start`]; with a list, the bytes are in its pieces.
+    pub(crate) fn start_bytes(
+        &self,
+        request: Request,
+        length: u64,
+        list: Option<PieceList<'_>>,
+        options: OperationOptions,
+    ) -> Result<OperationHandle, PostError> {
         if length > u64::from(OPERATION_BYTES_MAX) {
             return Err(PostError::TooLong(length));
         }
@@ -360,7 +372,7 @@ impl Connection {
             context: options.context,
             status: Some(slot),
         };
-        if let Err(error) = self.submit(&operation, options.doorbell()) {
+        if let Err(error) = self.submit_bytes(&operation, list, options.doorbell()) {
             status.cancel(slot);
             status.release(slot);
             return Err(error);
@@ -383,11 +395,36 @@ impl Connection {
 
     #[inline]
     fn submit(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
-        let ConnectionInner { endpoint, handle, queue, fate } = &*self.inner;
+        self.submit_bytes(operation, None, doorbell)
+    }
+
+    #[inline]
+    fn submit_bytes(
+        &self,
+        operation: &Operation,
+        list: Option<PieceList<'_>>,
+        doorbell: Doorbell,
+    ) -> Result<(), PostError> {
+        let ConnectionInner { endpoint, handle, queue, fate, .. } = &*self.inner;
         if fate.is_over() {
             return Err(self.explain(semantics::PostError::NotConnected.into()));
         }
-        let result = endpoint.runtime.post(*handle, queue, operation, doorbell);
+        let result = match list {
+            None => endpoint.runtime.post(*handle, queue, operation, doorbell),
+            Some(list) => endpoint.runtime.post_list(*handle, queue, operation, list, doorbell),
+        };
+        result.map_err(|error| self.explain(error.into()))
+    }
+
+    /// Posts a receive of several pieces.
+    pub(crate) fn submit_receive_list(
+        &self,
+        list: PieceList<'_>,
+        context: u64,
+    ) -> Result<(), PostError> {
+        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
+        let receive = Receive { region: RegionId::NONE, offset: 0, length: list.length(), context };
+        let result = endpoint.runtime.post_list(*handle, queue, receive, list, Doorbell::Ring);
         result.map_err(|error| self.explain(error.into()))
     }
 

@@ -6,11 +6,13 @@ use delivery::SettingError;
 use engine::Closed;
 use link::PacketError;
 use links::{BindError, PeerSpec, PeerSpecError};
-use mem::RegisterError;
+use mem::{BufferError, RegisterError};
 use runtime::{Forked, SubmitError};
-use semantics::OperationError;
+use semantics::{OperationError, PieceListError};
 use thiserror::Error;
 use wire_edge::PeerAddr;
+
+use crate::region::RangeError;
 
 /// Any error of this crate, for programs that only report them.
 #[derive(Debug, Error)]
@@ -40,6 +42,12 @@ pub enum Error {
     /// A completion queue could not be polled.
     #[error(transparent)]
     Poll(#[from] PollError),
+    /// Memory of this side was not accessed.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
+    /// A range is not within a region.
+    #[error(transparent)]
+    Range(#[from] RangeError),
     /// A wait ended without what was waited for.
     #[error(transparent)]
     Wait(#[from] WaitError),
@@ -183,8 +191,13 @@ pub enum PostError {
     /// All handles are in use.
     #[error("all operation handles of the endpoint are in use; drop those of finished operations")]
     NoHandleLeft,
+    /// Pieces of memory are no list.
+    #[error(transparent)]
+    Pieces(#[from] PieceListError),
     /// The range leaves the remote region.
-    #[error("{length} bytes at offset {offset} leave the remote region of {limit} bytes")]
+    #[error(
+        "{length} bytes at offset {offset} leave the remote region of {limit} bytes; access less of it, or have the peer offer more"
+    )]
     RemoteBounds {
         /// Offset of the first byte.
         offset: u64,

@@ -55,6 +55,8 @@ mod error;
 mod handle;
 mod listener;
 mod news;
+mod pieces;
+mod records;
 mod region;
 
 pub use connect::ConnectOptions;
@@ -66,7 +68,8 @@ pub use error::{
 };
 pub use handle::OperationHandle;
 pub use listener::{ConnectionRequest, Listener};
-pub use region::{MemoryRegion, RemoteRegion};
+pub use records::Records;
+pub use region::{MemoryRegion, RangeError, RegionSlice, RemoteRegion};
 
 pub use delivery::{
     AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,
@@ -82,11 +85,14 @@ pub use links::{
     BindError, IntoPeers, LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, PeerSpec,
     PeerSpecError, RawOptions, UdpPlace, XdpOptions,
 };
-pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
+pub use mem::{
+    AccessError, Buffer, BufferError, Integer, MemoryTable, ProtectionDomain, Region, RegionId,
+    RegisterError, Rights, TableLimits, Word,
+};
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};
 pub use semantics::{
     AccessFault, Completion, CompletionKind, CompletionQueue, Operation, OperationError,
-    OperationFlags, OperationStatus, Order, Owner, PoolLimits, PoolUse, Receive, Request, Sink,
-    Source,
+    OperationFlags, OperationStatus, Order, Owner, PieceListError, PoolLimits, PoolUse, Receive,
+    Request, Sink, Source,
 };
 pub use wire_edge::{CloseReason, PeerAddr, RejectReason, RemoteKey};

@@ -1,10 +1,14 @@
 //! Registered memory, here and at the peer.
 
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegisterError, Rights};
+use thiserror::Error;
 use wire_edge::RemoteKey;
 
+#[cfg(doc)]
+use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::{PostError, RemoteRegionError};
 
@@ -33,6 +37,102 @@ impl MemoryRegion {
     #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
     pub const fn len(&self) -> u64 {
         self.region.len
+    }
+
+    /// Some of its bytes, counted from its start: what [lists](Connection::write_list) are made of.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ethernot::Error> {
+    /// # let endpoint = ethernot::Endpoint::bind("127.0.0.1:0")?;
+    /// let region = endpoint.register(ethernot::Buffer::new(4096), ethernot::Rights::REMOTE_READ)?;
+    /// let page = region.slice(1024..2048)?;
+    /// assert_eq!((page.len(), page.slice(1000..)?.len()), (1024, 24));
+    /// // A peer that is told of this part only can still name the rest: the key is that of the region.
+    /// assert_eq!(page.remote().address, region.remote().address + 1024);
+    /// assert!(region.slice(4000..5000).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<RegionSlice<'_>, RangeError> {
+        RegionSlice { region: self, offset: 0, length: self.len() }.slice(range)
+    }
+}
+
+/// Some bytes of a [`MemoryRegion`].
+#[derive(Clone, Copy, Debug)]
+pub struct RegionSlice<'a> {
+    region: &'a MemoryRegion,
+    offset: u64,
+    length: u64,
+}
+
+impl<'a> RegionSlice<'a> {
+    /// Some of these bytes, counted from the first of them.
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RangeError> {
+        let (start, length) = part(range, self.length)?;
+        // It lies within this slice, and that within its region.
+        Ok(Self { region: self.region, offset: self.offset + start, length })
+    }
+
+    /// What peers need to know to reach them. (Their key is that of the region, and reaches all of it; a
+    /// [part of a buffer](MemoryTable::register_part) that is registered by itself has a key of its own.)
+    pub const fn remote(&self) -> RemoteRegion {
+        let RemoteRegion { key, address, .. } = self.region.remote();
+        RemoteRegion { key, address: address.wrapping_add(self.offset), len: self.length }
+    }
+
+    /// The region.
+    pub const fn region(&self) -> &'a MemoryRegion {
+        self.region
+    }
+
+    /// Where they begin, bytes from the start of the region.
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes.
+    pub const fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+/// A range that is not within what it was to be a part of.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("bytes {start} to {end} are not a part of {limit} bytes; name a range within these")]
+pub struct RangeError {
+    /// First byte of the range.
+    pub start: u64,
+    /// Its end, exclusive.
+    pub end: u64,
+    /// Bytes that there are.
+    pub limit: u64,
+}
+
+/// Start and length of a range of `limit` bytes.
+fn part(range: impl RangeBounds<u64>, limit: u64) -> Result<(u64, u64), RangeError> {
+    let after = |at: u64| at.checked_add(1);
+    let start = match range.start_bound() {
+        Bound::Included(&start) => Some(start),
+        Bound::Excluded(&before) => after(before),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => after(last),
+        Bound::Excluded(&end) => Some(end),
+        Bound::Unbounded => Some(limit),
+    };
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= limit => Ok((start, end - start)),
+        _ => {
+            let (start, end) = (start.unwrap_or(u64::MAX), end.unwrap_or(u64::MAX));
+            Err(RangeError { start, end, limit })
+        }
     }
 }
 
@@ -89,6 +189,27 @@ impl RemoteRegion {
             address: number(4..12),
             len: number(12..20),
         })
+    }
+
+    /// Some of its bytes, counted from its start: as a region by itself, which operations do not leave. The peer knows
+    /// nothing of it.
+    ///
+    /// ```
+    /// use ethernot::{RemoteKey, RemoteRegion};
+    ///
+    /// let region = RemoteRegion { key: RemoteKey(7), address: 4096, len: 1000 };
+    /// let record = region.slice(640..704)?;
+    /// assert_eq!((record.address, record.len), (4096 + 640, 64));
+    /// assert!(region.slice(990..1001).is_err());
+    /// # Ok::<(), ethernot::RangeError>(())
+    /// ```
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RangeError> {
+        let (start, len) = part(range, self.len)?;
+        match self.address.checked_add(start) {
+            Some(address) => Ok(Self { key: self.key, address, len }),
+            // The peer's description was of bytes beyond 2^64.
+            None => Err(RangeError { start, end: start.saturating_add(len), limit: self.len }),
+        }
     }
 
     /// The address of `length` bytes from `offset` on, if they lie in the region.
@@ -163,6 +284,22 @@ mod tests {
         };
         assert_eq!(RemoteRegion::from_bytes(&region.to_bytes()), Ok(region));
         assert_eq!(RemoteRegion::from_bytes(&[0; 19]), Err(RemoteRegionError(19)));
+    }
+
+    #[test]
+    fn slices_are_within_what_they_are_of() {
+        assert_eq!(part(.., 10), Ok((0, 10)));
+        assert_eq!(part(3..=9, 10), Ok((3, 7)));
+        assert_eq!(part(10.., 10), Ok((10, 0)));
+        assert_eq!(part((Bound::Excluded(2), Bound::Unbounded), 10), Ok((3, 7)));
+        for range in [3..11, 11..11, 5..4, 0..u64::MAX] {
+            let (start, end) = (range.start, range.end);
+            assert_eq!(part(range, 10), Err(RangeError { start, end, limit: 10 }));
+        }
+        assert!(part(0..=u64::MAX, u64::MAX).is_err());
+        let region = RemoteRegion { key: RemoteKey(1), address: u64::MAX - 4, len: 10 };
+        assert_eq!(region.slice(4..5).map(|slice| slice.address), Ok(u64::MAX));
+        assert_eq!(region.slice(5..6), Err(RangeError { start: 5, end: 6, limit: 10 }));
     }
 
     #[test]

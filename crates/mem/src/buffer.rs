@@ -2,18 +2,26 @@
 
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::sync::Arc;
 
-use crate::copy;
 use crate::lendable::LendablePages;
+use crate::{BufferError, Integer, Word, copy};
 
 /// Page-aligned zeroed memory for registration, shared between its user and the table.
 ///
 /// It stays allocated as long as somebody holds it, a registered region included, so registering it
 /// is safe. Its bytes are foreign memory like any other: they are copied in and out, and no
 /// reference to them exists.
+///
+/// # What may be torn
+///
+/// [`Buffer::read`] and [`Buffer::write`] copy bytes, and peers place and read bytes, in any order: what races with
+/// them may be torn at any byte, and nothing worse happens. An integer is never torn that is accessed by [`Buffer::word`]
+/// on all sides, or by atomics of a peer (64 bits). Of what a peer writes, the last bytes are stored last
+/// and with release semantics, as the widest aligned word of at most 8 bytes that ends the write, where the write is
+/// strict or ends by itself in one word: who loads that word with acquire semantics and finds it new has all of the write.
 ///
 /// # Who else sees it
 ///
@@ -67,25 +75,52 @@ impl Buffer {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies bytes from `offset` on into `out`.
+    /// Copies bytes from `offset` on into `out`. What is written meanwhile may come out torn, byte by byte.
+    ///
+    /// # Errors
+    /// [`BufferError::Bounds`] if the range leaves the buffer; `out` is as it was.
+    pub fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), BufferError> {
+        let from = self.at(offset, out.len())?;
+        // SAFETY: `at` checked that the source lies in the buffer; `out` is its own memory.
+        unsafe { copy::copy(out.as_mut_ptr(), from, out.len()) }
+        Ok(())
+    }
+
+    /// Copies `bytes` to `offset`. Who reads meanwhile may see them torn, byte by byte.
+    ///
+    /// # Errors
+    /// [`BufferError::Bounds`] if the range leaves the buffer; nothing was written.
+    pub fn try_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BufferError> {
+        let to = self.at(offset, bytes.len())?;
+        // SAFETY: `at` checked that the destination lies in the buffer, of which no reference
+        // exists.
+        unsafe { copy::copy(to, bytes.as_ptr(), bytes.len()) }
+        Ok(())
+    }
+
+    /// As [`Buffer::try_read`], where the range is known to be right.
     ///
     /// # Panics
     /// If the range leaves the buffer.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
-        let from = self.at(offset, out.len());
-        // SAFETY: `at` checked that the source lies in the buffer; `out` is its own memory.
-        unsafe { copy::copy(out.as_mut_ptr(), from, out.len()) }
+        self.try_read(offset, out).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Copies `bytes` to `offset`.
+    /// As [`Buffer::try_write`], where the range is known to be right.
     ///
     /// # Panics
     /// If the range leaves the buffer.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
-        let to = self.at(offset, bytes.len());
-        // SAFETY: `at` checked that the destination lies in the buffer, of which no reference
-        // exists.
-        unsafe { copy::copy(to, bytes.as_ptr(), bytes.len()) }
+        self.try_write(offset, bytes).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// The integer at `offset`: for atomics and volatile accesses.
+    ///
+    /// # Errors
+    /// [`BufferError::Bounds`] if it leaves the buffer, [`BufferError::Misaligned`] if `offset` is not a multiple
+    /// of its length.
+    pub fn word<T: Integer>(&self, offset: u64) -> Result<Word<'_, T>, BufferError> {
+        Word::new(self, offset)
     }
 
     /// The eight bytes at `offset` in native order, loaded as one with acquire semantics: what was
@@ -94,7 +129,7 @@ impl Buffer {
     /// # Panics
     /// If the bytes leave the buffer or `offset` is not a multiple of 8.
     pub fn load_u64(&self, offset: u64) -> u64 {
-        self.word(offset).load(Ordering::Acquire)
+        self.known_word::<u64>(offset).load(Ordering::Acquire)
     }
 
     /// Stores eight bytes at `offset` in native order, as one and with release semantics.
@@ -102,7 +137,7 @@ impl Buffer {
     /// # Panics
     /// If the bytes leave the buffer or `offset` is not a multiple of 8.
     pub fn store_u64(&self, offset: u64, value: u64) {
-        self.word(offset).store(value, Ordering::Release);
+        self.known_word(offset).store(value, Ordering::Release);
     }
 
     /// The byte at `offset`, loaded with acquire semantics: for a program that polls on the last
@@ -111,9 +146,7 @@ impl Buffer {
     /// # Panics
     /// If `offset` is outside of the buffer.
     pub fn load_u8(&self, offset: u64) -> u8 {
-        let address = self.at(offset, 1);
-        // SAFETY: `at` checked that the byte lies in the buffer.
-        unsafe { copy::load_u8(address) }
+        self.known_word::<u8>(offset).load(Ordering::Acquire)
     }
 
     /// All of it is registered, once more: it may be lent.
@@ -133,20 +166,24 @@ impl Buffer {
     /// Alignment of the first byte, in bytes: one page.
     pub const ALIGNMENT: usize = 4096;
 
-    fn word(&self, offset: u64) -> &AtomicU64 {
-        let address = self.at(offset, 8);
-        assert!(offset.is_multiple_of(8), "offset {offset} is not a multiple of 8");
-        // SAFETY: `at` checked that the bytes lie in the buffer, which lives as long as `self`; it
-        // is aligned to a page and `offset` to 8. An atomic tolerates other writers.
-        unsafe { AtomicU64::from_ptr(address.cast()) }
+    fn known_word<T: Integer>(&self, offset: u64) -> Word<'_, T> {
+        self.word(offset).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Whether `length` bytes from `offset` on lie in the buffer.
+    pub(crate) const fn check(&self, offset: u64, length: u64) -> Result<(), BufferError> {
+        let limit = self.len();
+        match offset.checked_add(length) {
+            Some(end) if end <= limit => Ok(()),
+            _ => Err(BufferError::Bounds { offset, length, limit }),
+        }
     }
 
     /// The address of `offset`, from which `len` bytes lie in the buffer.
-    fn at(&self, offset: u64, len: usize) -> *mut u8 {
-        let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
-        assert!(inside, "{len} bytes at offset {offset} leave a buffer of {} bytes", self.len);
+    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, BufferError> {
+        self.check(offset, len as u64)?;
         // SAFETY: `offset` is at most `self.len`, the length of the allocation.
-        unsafe { self.start.as_ptr().add(offset as usize) }
+        Ok(unsafe { self.start.as_ptr().add(offset as usize) })
     }
 
     /// Also of an empty buffer one byte is allocated: it has an address then.
@@ -203,6 +240,18 @@ mod tests {
         assert_eq!(u64::from_ne_bytes(bytes), 0x0102_0304_0506_0708);
         buffer.write(15, &[9]);
         assert_eq!(buffer.load_u8(15), 9);
+    }
+
+    #[test]
+    fn copies_that_leave_the_buffer_are_typed_errors_and_touch_nothing() {
+        let buffer = Buffer::new(16);
+        let mut out = [9; 8];
+        let leaves = |offset| Err(BufferError::Bounds { offset, length: 8, limit: 16 });
+        assert_eq!(buffer.try_read(9, &mut out), leaves(9));
+        assert_eq!(buffer.try_write(u64::MAX, &out), leaves(u64::MAX));
+        assert_eq!((out, buffer.load_u64(8)), ([9; 8], 0));
+        assert_eq!(buffer.try_write(8, &out), Ok(()));
+        assert_eq!(buffer.try_read(16, &mut []), Ok(()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Copies between the engine's memory and foreign memory.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::fault::{self, Word};
 use crate::{AccessError, Payload};
@@ -68,14 +68,6 @@ fn tail_width(start: usize, len: usize) -> usize {
         1..8 => aligned.min(1 << len.ilog2()),
         _ => aligned,
     }
-}
-
-/// # Safety
-/// The byte is readable.
-#[inline]
-pub(crate) unsafe fn load_u8(address: *mut u8) -> u8 {
-    // SAFETY: promised by the caller; one byte is always aligned.
-    unsafe { AtomicU8::from_ptr(address).load(Ordering::Acquire) }
 }
 
 //= protocol.md: answer.4

@@ -76,6 +76,34 @@ pub enum AccessError {
     },
 }
 
+/// Why bytes of a [`Buffer`](crate::Buffer) were not accessed. Nothing was touched.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BufferError {
+    /// The range leaves the buffer.
+    #[error(
+        "{length} bytes at offset {offset} leave a buffer of {limit} bytes; make it larger, or access less"
+    )]
+    Bounds {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Bytes of the buffer.
+        limit: u64,
+    },
+    /// An integer begins where processors do not access it in one step.
+    #[error(
+        "offset {offset} is not a multiple of {alignment}; atomics and words need their own alignment"
+    )]
+    Misaligned {
+        /// Where it was to begin.
+        offset: u64,
+        /// Its length, of which the offset must be a multiple.
+        alignment: u64,
+    },
+}
+
 /// Why memory was not registered or deregistered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]

@@ -75,13 +75,14 @@ mod probe;
 mod rights;
 mod slot;
 mod table;
+mod word;
 
 use core::marker::PhantomData;
 
 pub use access::{MemoryAccess, Target};
 pub use buffer::Buffer;
 pub use copy::copy as copy_foreign;
-pub use error::{AccessError, RegisterError};
+pub use error::{AccessError, BufferError, RegisterError};
 pub use fault::FaultGuard;
 pub use ghost::{GhostPlacement, STAMP_BYTES, write_stamp};
 pub use hint::prefetch;
@@ -93,6 +94,7 @@ pub use table::{
     MemoryTable, ProtectionDomain, Reach, Region, TableLimits, WHOLE_ADDRESS_SPACE_KEY, Window,
     is_payload_promised,
 };
+pub use word::{Integer, Word};
 
 /// Bytes in registered memory, for a link driver to hand to the kernel. Never dereferenced in Rust.
 ///

@@ -10,7 +10,7 @@ use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
 use engine::{ConnectionHandle, DatagramError, DatagramPort, Emitted, Engine, EngineLinkError};
 use link::{Link, LinkStatistics, PayloadUnmapped};
 use mem::{MemoryAccess, MemoryTable};
-use semantics::{CompletionQueue, PostError, SharedReceives, StatusTable};
+use semantics::{CompletionQueue, PieceList, PostError, SharedReceives, StatusTable};
 use wire_edge::Moved;
 
 use crate::clock::{Clock, TurnClock};
@@ -322,6 +322,7 @@ impl Driver {
         host: &Host,
         connection: ConnectionHandle,
         posting: &Posting,
+        list: Option<PieceList<'_>>,
         doorbell: Doorbell,
     ) -> Result<bool, PostError> {
         let memory = TurnAccess::new(&host.memory);
@@ -329,7 +330,7 @@ impl Driver {
         if let Some(error) = self.held.reason_to_wait(connection, posting) {
             return Err(error);
         }
-        posting.apply(&mut self.engine, memory.begun(), connection)?;
+        posting.apply(list, &mut self.engine, memory.begun(), connection)?;
         if doorbell == Doorbell::Later {
             return Ok(false);
         }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use delivery::{Instant, LinkId, SettingError};
 use engine::{ConnectionHandle, DatagramPort, Engine, EngineConfig};
 use link::{Link, LinkStatistics, start_thread};
-use mem::{MemoryAccess, MemoryTable, Rights, TableLimits};
-use semantics::{CompletionQueue, PostError, Receive, StatusTable};
+use mem::{MemoryAccess, MemoryTable, TableLimits};
+use semantics::{CompletionQueue, PieceList, PostError, StatusTable};
 use thiserror::Error;
 use wire_edge::{Moved, PeerAddr};
 
@@ -265,13 +265,38 @@ impl Runtime {
         posting: impl Into<Posting>,
         doorbell: Doorbell,
     ) -> Result<(), SubmitError> {
-        let (shared, posting) = (&*self.shared, posting.into());
+        self.post_bytes(connection, queue, posting.into(), None, doorbell)
+    }
+
+    /// As [`Runtime::post`], of a write, a read, a send or a receive whose bytes are in several pieces of memory,
+    /// whatever it says itself of their place and length.
+    pub fn post_list(
+        &self,
+        connection: ConnectionHandle,
+        queue: &Arc<CompletionQueue>,
+        posting: impl Into<Posting>,
+        list: PieceList<'_>,
+        doorbell: Doorbell,
+    ) -> Result<(), SubmitError> {
+        self.post_bytes(connection, queue, posting.into(), Some(list), doorbell)
+    }
+
+    #[inline]
+    fn post_bytes(
+        &self,
+        connection: ConnectionHandle,
+        queue: &Arc<CompletionQueue>,
+        posting: Posting,
+        list: Option<PieceList<'_>>,
+        doorbell: Doorbell,
+    ) -> Result<(), SubmitError> {
+        let shared = &*self.shared;
         shared.home.check()?;
         let Some(mut inside) = shared.cell.try_enter() else {
-            return self.hand_over(connection, queue, posting);
+            return self.hand_over(connection, queue, posting, list);
         };
         let host = &shared.host;
-        let result = inside.with(|driver| driver.post(host, connection, &posting, doorbell));
+        let result = inside.with(|driver| driver.post(host, connection, &posting, list, doorbell));
         shared.leave(inside, result == Ok(true));
         Ok(result.map(|_more| ())?)
     }
@@ -321,17 +346,12 @@ impl Runtime {
         connection: ConnectionHandle,
         queue: &Arc<CompletionQueue>,
         posting: Posting,
+        list: Option<PieceList<'_>>,
     ) -> Result<(), SubmitError> {
         let Shared { host, outside, .. } = &*self.shared;
-        match &posting {
-            Posting::Operation(operation) => operation.check(&host.memory.access())?,
-            Posting::Receive(Receive { region, offset, length, .. }) => {
-                let (memory, length) = (host.memory.access(), u64::from(*length));
-                let sink = memory.resolve_local(*region, *offset, length, Rights::LOCAL_WRITE);
-                sink.map_err(PostError::LocalAccess)?;
-            }
-        }
-        let submission = Submission { connection, queue: Arc::clone(queue), posting };
+        posting.check(list, &host.memory.access())?;
+        let list = list.map(|list| host.submissions.store(list));
+        let submission = Submission { connection, queue: Arc::clone(queue), posting, list };
         if !host.submissions.push(submission) {
             self.drive()?;
             return Err(SubmitError::Busy(host.submissions.capacity() as u32));

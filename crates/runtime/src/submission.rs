@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use engine::{ConnectionHandle, Engine};
-use mem::MemoryAccess;
+use mem::{MemoryAccess, Rights};
 use semantics::{
-    Completion, CompletionKind, CompletionQueue, Operation, OperationError, PostError, Receive,
-    StatusTable,
+    Completion, CompletionKind, CompletionQueue, Operation, OperationError, PieceList, PostError,
+    Receive, StatusTable, StoredPieces,
 };
 
 use crate::counters::RuntimeCounters;
@@ -21,6 +21,8 @@ pub(crate) struct Submission {
     /// Learns of a refusal that the poster cannot be told any more.
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) posting: Posting,
+    /// The pieces of memory that its bytes are in, instead of the place that it names.
+    pub(crate) list: Option<Box<StoredPieces>>,
 }
 
 /// What is posted.
@@ -54,19 +56,48 @@ impl Posting {
         }
     }
 
-    /// Posts to the engine, now.
+    /// Posts to the engine, now; with a list, of bytes in its pieces.
     #[inline]
     pub(crate) fn apply(
         &self,
+        list: Option<PieceList<'_>>,
         engine: &mut Engine,
         memory: &MemoryAccess<'_>,
         connection: ConnectionHandle,
     ) -> Result<(), PostError> {
-        match self {
-            Self::Operation(operation) => {
+        match (self, list) {
+            (Self::Operation(operation), None) => {
                 engine.post(memory, connection, operation).map(|_number| ())
             }
-            Self::Receive(receive) => engine.post_receive(memory, connection, *receive),
+            (Self::Operation(operation), Some(list)) => {
+                engine.post_list(memory, connection, operation, list).map(|_number| ())
+            }
+            (Self::Receive(receive), None) => engine.post_receive(memory, connection, *receive),
+            (Self::Receive(receive), Some(list)) => {
+                engine.post_receive_list(memory, connection, list, receive.context)
+            }
+        }
+    }
+
+    /// Whether it is possible as far as can be told outside the engine.
+    pub(crate) fn check(
+        &self,
+        list: Option<PieceList<'_>>,
+        memory: &MemoryAccess<'_>,
+    ) -> Result<(), PostError> {
+        let check_sink = |region, offset, length: u32| {
+            memory.resolve_local(region, offset, length.into(), Rights::LOCAL_WRITE).map(|_| ())
+        };
+        match (self, list) {
+            (Self::Operation(operation), None) => operation.check(memory),
+            (Self::Operation(operation), Some(list)) => operation.check_list(memory, list),
+            (Self::Receive(Receive { region, offset, length, .. }), None) => {
+                Ok(check_sink(*region, *offset, *length)?)
+            }
+            (Self::Receive(_), Some(list)) => {
+                let mut pieces = list.cut(0, list.length());
+                Ok(pieces.try_for_each(|it| check_sink(it.region, it.offset, it.length))?)
+            }
         }
     }
 }
@@ -77,12 +108,32 @@ pub(crate) struct Submissions {
     ring: ArrayQueue<Submission>,
     /// Those in the ring and those held back.
     in_line: AtomicUsize,
+    /// Memory of lists that were passed on, for those that come: taken when lists come, and never more of it than
+    /// there are places in line.
+    spare_lists: ArrayQueue<Box<StoredPieces>>,
 }
 
 impl Submissions {
     /// With places for `capacity` submissions, at least 1, those held back included.
     pub(crate) fn new(capacity: u32) -> Self {
-        Self { ring: ArrayQueue::new(capacity as usize), in_line: AtomicUsize::new(0) }
+        let (ring, spare_lists) =
+            (ArrayQueue::new(capacity as usize), ArrayQueue::new(capacity as usize));
+        Self { ring, in_line: AtomicUsize::new(0), spare_lists }
+    }
+
+    /// A copy of a list, to be handed over.
+    pub(crate) fn store(&self, list: PieceList<'_>) -> Box<StoredPieces> {
+        let mut kept = self.spare_lists.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
+        kept.store(list);
+        kept
+    }
+
+    /// Keeps the memory of a list that is of no use any more.
+    fn give_back(&self, list: Option<Box<StoredPieces>>) {
+        if let Some(list) = list {
+            // There is room, unless more threads were refused at the same time than there are places.
+            let _full = self.spare_lists.push(list);
+        }
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -92,9 +143,11 @@ impl Submissions {
     /// Hands something over; false if all places are taken.
     pub(crate) fn push(&self, submission: Submission) -> bool {
         let has_room = self.in_line.fetch_add(1, Ordering::Relaxed) < self.capacity();
-        let is_pushed = has_room && self.ring.push(submission).is_ok();
-        if !is_pushed {
+        let refused = if has_room { self.ring.push(submission).err() } else { Some(submission) };
+        let is_pushed = refused.is_none();
+        if let Some(submission) = refused {
             self.in_line.fetch_sub(1, Ordering::Relaxed);
+            self.give_back(submission.list);
         }
         is_pushed
     }
@@ -169,9 +222,12 @@ impl HeldBack {
         self.exhausted = None;
         let mut left = 0;
         let mut waiting = core::mem::take(&mut self.waiting);
-        waiting.retain(|submission| {
+        waiting.retain_mut(|submission| {
             let waits = !self.pass_on(submission, engine, memory, status, counters);
-            left += usize::from(!waits);
+            if !waits {
+                left += 1;
+                submissions.give_back(submission.list.take());
+            }
             waits
         });
         // At most one filling of the ring: threads that keep posting must not keep this one here.
@@ -179,6 +235,7 @@ impl HeldBack {
             let Some(submission) = submissions.ring.pop() else { break };
             if self.pass_on(&submission, engine, memory, status, counters) {
                 left += 1;
+                submissions.give_back(submission.list);
             } else {
                 counters.held_back += 1;
                 waiting.push_back(submission);
@@ -204,7 +261,8 @@ impl HeldBack {
         if is_behind {
             return false;
         }
-        match submission.posting.apply(engine, memory, connection) {
+        let list = submission.list.as_ref().map(|kept| kept.list());
+        match submission.posting.apply(list, engine, memory, connection) {
             Ok(()) => true,
             Err(error @ PostError::NoOperationLeft(_)) => {
                 self.exhausted = Some(error);
@@ -225,7 +283,12 @@ impl HeldBack {
 
 /// Whether the same posting succeeds later, when others of its connection are complete.
 const fn is_temporary(error: PostError) -> bool {
-    matches!(error, PostError::CompletionQueueFull(_) | PostError::ReceiveQueueFull(_))
+    matches!(
+        error,
+        PostError::CompletionQueueFull(_)
+            | PostError::ReceiveQueueFull(_)
+            | PostError::NoListLeft(_)
+    )
 }
 
 /// Completes what could not be posted as failed.
@@ -241,7 +304,9 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
             if let Some(slot) = operation.status {
                 status.fail(slot, error);
             }
-            (operation.context, operation.request.completion_kind(), operation.length)
+            let length = submission.list.as_ref().map(|kept| kept.list().length());
+            let length = length.unwrap_or(operation.length);
+            (operation.context, operation.request.completion_kind(), length)
         }
         Posting::Receive(receive) => (receive.context, CompletionKind::Receive, 0),
     };

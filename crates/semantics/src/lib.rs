@@ -37,5 +37,5 @@ pub use work::{
     AccessFault, Arm, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Order, Owner,
     PIECES_MAX, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
-    Source, StatusTable,
+    Source, StatusTable, StoredPieces,
 };

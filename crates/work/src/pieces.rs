@@ -35,13 +35,17 @@ pub struct PieceList<'a> {
 #[non_exhaustive]
 pub enum PieceListError {
     /// There are too many.
-    #[error("{0} pieces are more than an operation is made of ({PIECES_MAX})")]
+    #[error(
+        "{0} pieces are more than an operation is made of ({PIECES_MAX}); post several operations"
+    )]
     TooMany(usize),
     /// Together they are too long.
-    #[error("the pieces have {0} bytes together, and an operation carries {OPERATION_BYTES_MAX}")]
+    #[error(
+        "the pieces have {0} bytes together, and an operation carries {OPERATION_BYTES_MAX}; post several"
+    )]
     TooLong(u64),
     /// No region has bytes at an offset beyond 2^64.
-    #[error("piece {0} ends beyond 2^64")]
+    #[error("piece {0} ends beyond 2^64; name bytes that its region has")]
     Range(usize),
 }
 

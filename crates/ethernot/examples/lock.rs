@@ -1,0 +1,120 @@
+//! Lock, write and unlock: several clients, and a thread of the server, change a record of many words that must never be
+//! seen half written.
+//!
+//! The recipe for peers, of which the server's application notices nothing:
+//!
+//! 1. *Lock*: compare-and-swap of the lock word from 0 to a number of one's own, again until it held 0.
+//! 2. *Read* the record, if what is written depends on it.
+//! 3. *Write* the record, in as many operations and pieces as are convenient.
+//! 4. *Unlock*: write 0 to the lock word with `fence_before`: it is placed only when all of 3 is. Nobody waits for 3.
+//!
+//! Threads of the server do the same by `Buffer::word`. The number says who holds the lock: when that client is lost, the
+//! server gives the lock free by compare-and-swap from its number to 0, and mends the record.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use bytemuck::{Pod, Zeroable};
+use ethernot::{
+    Buffer, Connection, Endpoint, Error, OperationOptions, Records, RemoteRegion, Rights,
+};
+
+/// What the lock protects: words that are always equal.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Account {
+    words: [u64; 512],
+}
+
+/// The lock lies in front of the record.
+const LOCK: u64 = 0;
+const RECORD: u64 = 64;
+const RECORD_BYTES: u64 = size_of::<Account>() as u64;
+const FREE: u64 = 0;
+
+const CLIENTS: u64 = 3;
+const ROUNDS: u64 = 100;
+const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
+
+pub(crate) fn main() -> Result<(), Error> {
+    let server = Endpoint::bind("127.0.0.1:0")?;
+    let memory = Buffer::new(RECORD + RECORD_BYTES);
+    let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
+    let region = server.register(memory.clone(), rights)?;
+    let listener = server.listen(0)?;
+    let address = server.local_addresses()?[0];
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| scope.spawn(move || add_remotely(address, number + 1)))
+            .collect();
+        let mut connections = Vec::new();
+        for _ in 0..CLIENTS {
+            let request = listener.accept(LIMIT)?;
+            connections.push(request.accept(&region.remote().to_bytes())?);
+        }
+        add_here(&memory)?;
+        for client in clients {
+            client.join().expect("it does not panic")?;
+        }
+        Ok::<(), Error>(())
+    })?;
+    let found = Records::<Account>::new(&memory, RECORD, 1)?.get(0)?;
+    assert!(found.words.iter().all(|word| *word == (CLIENTS + 1) * ROUNDS), "an addition is lost");
+    println!("{} additions under the lock, none lost", (CLIENTS + 1) * ROUNDS);
+    Ok(())
+}
+
+/// Adds one to every word, a hundred times, as a client that calls itself `number`.
+fn add_remotely(server: std::net::SocketAddr, number: u64) -> Result<(), Error> {
+    let endpoint = Endpoint::bind("127.0.0.1:0")?;
+    let connection = endpoint.connect(server)?;
+    let remote = RemoteRegion::from_bytes(&connection.peer_data())?;
+    let copy = Records::<Account>::new(&Buffer::new(RECORD_BYTES), 0, 1)?;
+    let local = endpoint.register(copy.buffer().clone(), Rights::LOCAL_WRITE)?;
+    let none = OperationOptions::NONE;
+    for _ in 0..ROUNDS {
+        lock(&connection, &remote, number)?;
+        connection.read(&local, 0, &remote, RECORD, RECORD_BYTES, none)?.wait(LIMIT)?;
+        copy.set(0, increased(copy.get(0)?))?;
+        let write = connection.write(&local, 0, &remote, RECORD, RECORD_BYTES, none)?;
+        let fenced = OperationOptions { fence_before: true, ..none };
+        drop(connection.write_bytes(&FREE.to_ne_bytes(), &remote, LOCK, fenced)?);
+        // Its bytes may change again.
+        write.wait(LIMIT)?;
+    }
+    // The last unlocking was not waited for.
+    connection.read(&local, 0, &remote, LOCK, 8, none)?.wait(LIMIT)?;
+    Ok(())
+}
+
+fn lock(connection: &Connection, remote: &RemoteRegion, number: u64) -> Result<(), Error> {
+    while connection
+        .compare_swap(remote, LOCK, FREE, number, OperationOptions::NONE)?
+        .wait(LIMIT)?
+        != FREE
+    {
+        thread::yield_now();
+    }
+    Ok(())
+}
+
+/// The same for a thread of the side that has the memory.
+fn add_here(memory: &std::sync::Arc<Buffer>) -> Result<(), Error> {
+    let (lock, record) = (memory.word::<u64>(LOCK)?, Records::<Account>::new(memory, RECORD, 1)?);
+    for _ in 0..ROUNDS {
+        while lock.compare_exchange(FREE, u64::MAX, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            thread::yield_now();
+        }
+        record.set(0, increased(record.get(0)?))?;
+        lock.store(FREE, Ordering::Release);
+    }
+    Ok(())
+}
+
+fn increased(account: Account) -> Account {
+    let first = account.words[0];
+    assert!(account.words.iter().all(|word| *word == first), "a record that is half written");
+    Account { words: [first + 1; 512] }
+}

@@ -1,0 +1,31 @@
+//! The examples, which check what they find. Each is bounded in time by the limits of its waiting.
+#![forbid(unsafe_code)]
+
+#[path = "../examples/key_value/main.rs"]
+mod key_value;
+#[path = "../examples/lock.rs"]
+mod lock;
+#[path = "../examples/two_links.rs"]
+mod two_links;
+#[path = "../examples/work_queue.rs"]
+mod work_queue;
+
+#[test]
+fn key_value_store() {
+    key_value::main().expect("it runs");
+}
+
+#[test]
+fn lock_write_unlock() {
+    lock::main().expect("it runs");
+}
+
+#[test]
+fn two_links_and_a_failover() {
+    two_links::main().expect("it runs");
+}
+
+#[test]
+fn work_queue_of_several_consumers() {
+    work_queue::main().expect("it runs");
+}

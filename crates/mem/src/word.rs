@@ -1,0 +1,283 @@
+//! Integers in buffers, which peers and threads read and change meanwhile.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use crate::{Buffer, BufferError};
+
+/// An integer of 8, 16, 32 or 64 bits at a place of a [`Buffer`], in the byte order of this processor: for what
+/// peers and other threads read and change at the same time. Made by [`Buffer::word`].
+///
+/// Every access is of the whole integer, which is never seen torn by accesses to the same integer, nor by remote
+/// atomics if it has 64 bits. The orders are those of the atomics of `std`, and order accesses of the threads of
+/// this process, the engine's included.
+///
+/// ```
+/// use std::sync::atomic::Ordering;
+/// use mem::Buffer;
+///
+/// let buffer = Buffer::new(4096);
+/// let count = buffer.word::<u64>(8)?;
+/// assert_eq!(count.fetch_add(3, Ordering::AcqRel), 0);
+/// assert_eq!(count.compare_exchange(3, 10, Ordering::AcqRel, Ordering::Acquire), Ok(3));
+/// assert_eq!(count.load(Ordering::Acquire), 10);
+/// assert!(buffer.word::<u64>(12).is_err(), "a word of 8 bytes begins at a multiple of 8");
+/// # Ok::<(), mem::BufferError>(())
+/// ```
+pub struct Word<'a, T> {
+    buffer: &'a Buffer,
+    /// A multiple of the integer's length; all of it lies in the buffer.
+    offset: usize,
+    kind: PhantomData<T>,
+}
+
+/// An integer that processors load and store in one step: `u8`, `u16`, `u32` and `u64`.
+///
+/// ```
+/// fn bytes_of<T: mem::Integer>() -> u64 {
+///     T::BYTES
+/// }
+/// assert_eq!(bytes_of::<u32>(), 4);
+/// ```
+pub trait Integer: Atomic {
+    /// Its length in bytes.
+    const BYTES: u64 = size_of::<Self>() as u64;
+}
+
+impl<'a, T: Integer> Word<'a, T> {
+    pub(crate) fn new(buffer: &'a Buffer, offset: u64) -> Result<Self, BufferError> {
+        buffer.check(offset, T::BYTES)?;
+        if !offset.is_multiple_of(T::BYTES) {
+            return Err(BufferError::Misaligned { offset, alignment: T::BYTES });
+        }
+        Ok(Self { buffer, offset: offset as usize, kind: PhantomData })
+    }
+
+    /// The value.
+    ///
+    /// # Panics
+    /// As loads of `std`: if `order` is a release order.
+    #[inline]
+    pub fn load(&self, order: Ordering) -> T {
+        // SAFETY: `place` is good for atomics.
+        unsafe { T::load(self.place(), order) }
+    }
+
+    /// Stores a value.
+    ///
+    /// # Panics
+    /// As stores of `std`: if `order` is an acquire order.
+    #[inline]
+    pub fn store(&self, value: T, order: Ordering) {
+        // SAFETY: as in `load`.
+        unsafe { T::store(self.place(), value, order) }
+    }
+
+    /// The value, loaded anew however often it is asked for, in no order with other accesses.
+    #[inline]
+    pub fn load_volatile(&self) -> T {
+        // SAFETY: as in `load`.
+        unsafe { self.place().read_volatile() }
+    }
+
+    /// Stores a value now, even if it is overwritten at once, in no order with other accesses.
+    #[inline]
+    pub fn store_volatile(&self, value: T) {
+        // SAFETY: as in `load`.
+        unsafe { self.place().write_volatile(value) }
+    }
+
+    /// Adds to the value, modulo 2 to the number of its bits, and returns what it was.
+    #[inline]
+    pub fn fetch_add(&self, operand: T, order: Ordering) -> T {
+        // SAFETY: as in `load`.
+        unsafe { T::fetch_add(self.place(), operand, order) }
+    }
+
+    /// Stores a value and returns what was there.
+    #[inline]
+    pub fn swap(&self, value: T, order: Ordering) -> T {
+        // SAFETY: as in `load`.
+        unsafe { T::swap(self.place(), value, order) }
+    }
+
+    /// Stores `new` if the value is `current`. Returns what it was, as an error if it was something else.
+    ///
+    /// # Panics
+    /// As that of `std`: if `failure` is a release order.
+    #[inline]
+    pub fn compare_exchange(
+        &self,
+        current: T,
+        new: T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<T, T> {
+        // SAFETY: as in `load`.
+        unsafe { T::compare_exchange(self.place(), current, new, success, failure) }
+    }
+
+    /// Where it is: aligned, and readable and writable as long as the buffer is borrowed.
+    #[inline]
+    const fn place(&self) -> *mut T {
+        // SAFETY: `new` checked that the integer lies in the buffer, which begins at a page and to which `offset` is
+        // aligned. No reference to the bytes exists but those of atomics, for the length of one access; these
+        // and volatile accesses tolerate that others write, as copies of the engine do.
+        unsafe { self.buffer.as_ptr().add(self.offset).cast() }
+    }
+}
+
+impl<T> Clone for Word<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Word<'_, T> {}
+
+impl<T> fmt::Debug for Word<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Word({} bytes at offset {})", size_of::<T>(), self.offset)
+    }
+}
+
+/// What an integer is to the processor. Nobody outside can name it.
+///
+/// Each function wants an aligned place that is readable and writable.
+pub trait Atomic: Copy + 'static {
+    #[doc(hidden)]
+    unsafe fn load(place: *mut Self, order: Ordering) -> Self;
+    #[doc(hidden)]
+    unsafe fn store(place: *mut Self, value: Self, order: Ordering);
+    #[doc(hidden)]
+    unsafe fn fetch_add(place: *mut Self, operand: Self, order: Ordering) -> Self;
+    #[doc(hidden)]
+    unsafe fn swap(place: *mut Self, value: Self, order: Ordering) -> Self;
+    #[doc(hidden)]
+    unsafe fn compare_exchange(
+        place: *mut Self,
+        current: Self,
+        new: Self,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<Self, Self>;
+}
+
+macro_rules! integers {
+    ($($integer:ty: $atomic:ty),*) => {$(
+        impl Integer for $integer {}
+
+        impl Atomic for $integer {
+            #[inline]
+            unsafe fn load(place: *mut Self, order: Ordering) -> Self {
+                // SAFETY: promised by the caller, here and below.
+                unsafe { <$atomic>::from_ptr(place) }.load(order)
+            }
+
+            #[inline]
+            unsafe fn store(place: *mut Self, value: Self, order: Ordering) {
+                // SAFETY: as above.
+                unsafe { <$atomic>::from_ptr(place) }.store(value, order);
+            }
+
+            #[inline]
+            unsafe fn fetch_add(place: *mut Self, operand: Self, order: Ordering) -> Self {
+                // SAFETY: as above.
+                unsafe { <$atomic>::from_ptr(place) }.fetch_add(operand, order)
+            }
+
+            #[inline]
+            unsafe fn swap(place: *mut Self, value: Self, order: Ordering) -> Self {
+                // SAFETY: as above.
+                unsafe { <$atomic>::from_ptr(place) }.swap(value, order)
+            }
+
+            #[inline]
+            unsafe fn compare_exchange(
+                place: *mut Self,
+                current: Self,
+                new: Self,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<Self, Self> {
+                // SAFETY: as above.
+                unsafe { <$atomic>::from_ptr(place) }.compare_exchange(current, new, success, failure)
+            }
+        }
+    )*};
+}
+
+integers!(u8: AtomicU8, u16: AtomicU16, u32: AtomicU32, u64: AtomicU64);
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn integers_of_every_length_are_the_bytes_of_the_buffer() {
+        let buffer = Buffer::new(16);
+        let order = Ordering::Relaxed;
+        buffer.word::<u64>(8).expect("it fits").store(0x0102_0304_0506_0708, order);
+        let mut bytes = [0; 8];
+        buffer.read(8, &mut bytes);
+        assert_eq!(u64::from_ne_bytes(bytes), 0x0102_0304_0506_0708);
+        let [a, b, c, d, ..] = bytes;
+        assert_eq!(buffer.word::<u8>(8).map(|word| word.load(order)), Ok(a));
+        let (two, four) = (u16::from_ne_bytes([a, b]), u32::from_ne_bytes([a, b, c, d]));
+        assert_eq!(buffer.word::<u16>(8).map(|word| word.load(order)), Ok(two));
+        assert_eq!(buffer.word::<u32>(8).map(|word| word.load_volatile()), Ok(four));
+        buffer.word::<u32>(12).expect("it fits").store_volatile(0);
+        buffer.read(8, &mut bytes);
+        assert_eq!(bytes, [a, b, c, d, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn words_that_leave_the_buffer_or_are_misaligned_are_typed_errors() {
+        let buffer = Buffer::new(20);
+        let leaves = |offset, length| Err(BufferError::Bounds { offset, length, limit: 20 });
+        assert_eq!(buffer.word::<u64>(16).map(|_| ()), leaves(16, 8));
+        assert_eq!(buffer.word::<u8>(20).map(|_| ()), leaves(20, 1));
+        assert_eq!(buffer.word::<u16>(u64::MAX).map(|_| ()), leaves(u64::MAX, 2));
+        for (offset, alignment) in [(4, 8), (1, 8)] {
+            let misaligned = Err(BufferError::Misaligned { offset, alignment });
+            assert_eq!(buffer.word::<u64>(offset).map(|_| ()), misaligned);
+        }
+        let misaligned = Err(BufferError::Misaligned { offset: 6, alignment: 4 });
+        assert_eq!(buffer.word::<u32>(6).map(|_| ()), misaligned);
+        assert!(buffer.word::<u32>(16).is_ok() && buffer.word::<u8>(19).is_ok());
+    }
+
+    #[test]
+    fn exchanges_happen_only_where_the_value_is_the_expected_one() {
+        let buffer = Buffer::new(8);
+        let word = buffer.word::<u32>(4).expect("it fits");
+        let exchange =
+            |current, new| word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+        assert_eq!((exchange(0, 5), exchange(0, 6)), (Ok(0), Err(5)));
+        assert_eq!((word.swap(7, Ordering::AcqRel), word.load(Ordering::Acquire)), (5, 7));
+        assert_eq!(word.fetch_add(u32::MAX, Ordering::Relaxed), 7);
+        assert_eq!(word.load(Ordering::Relaxed), 6);
+        assert_eq!(buffer.load_u64(0).to_ne_bytes()[..4], [0; 4]);
+    }
+
+    #[test]
+    fn threads_that_add_lose_nothing() {
+        const THREADS: u64 = 4;
+        const ROUNDS: u64 = if cfg!(miri) { 10 } else { 10_000 };
+        let buffer = Buffer::new(64);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let word = buffer.word::<u64>(56).expect("it fits");
+                    for _ in 0..ROUNDS {
+                        word.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(buffer.load_u64(56), THREADS * ROUNDS);
+    }
+}
