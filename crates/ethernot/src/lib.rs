@@ -52,6 +52,7 @@ mod connect;
 mod connection;
 mod endpoint;
 mod error;
+mod error_kind;
 mod handle;
 mod listener;
 mod news;
@@ -66,6 +67,7 @@ pub use error::{
     AcceptError, ConnectError, Error, LinkError, ListenError, OperationFailure, PollError,
     PostError, RemoteRegionError, WaitError,
 };
+pub use error_kind::ErrorKind;
 pub use handle::OperationHandle;
 pub use listener::{ConnectionRequest, Listener};
 pub use records::Records;
