@@ -77,7 +77,7 @@ fn add_remotely(server: std::net::SocketAddr, number: u64) -> Result<(), Error> 
     for _ in 0..ROUNDS {
         lock(&connection, &remote, number)?;
         connection.read(&local, 0, &remote, RECORD, RECORD_BYTES, none)?.wait(LIMIT)?;
-        copy.set(0, increased(copy.get(0)?))?;
+        copy.set(0, &increased(&copy.get(0)?))?;
         let write = connection.write(&local, 0, &remote, RECORD, RECORD_BYTES, none)?;
         let fenced = OperationOptions { fence_before: true, ..none };
         drop(connection.write_bytes(&FREE.to_ne_bytes(), &remote, LOCK, fenced)?);
@@ -107,13 +107,13 @@ fn add_here(memory: &std::sync::Arc<Buffer>) -> Result<(), Error> {
         while lock.compare_exchange(FREE, u64::MAX, Ordering::Acquire, Ordering::Relaxed).is_err() {
             thread::yield_now();
         }
-        record.set(0, increased(record.get(0)?))?;
+        record.set(0, &increased(&record.get(0)?))?;
         lock.store(FREE, Ordering::Release);
     }
     Ok(())
 }
 
-fn increased(account: Account) -> Account {
+fn increased(account: &Account) -> Account {
     let first = account.words[0];
     assert!(account.words.iter().all(|word| *word == first), "a record that is half written");
     Account { words: [first + 1; 512] }

@@ -31,7 +31,7 @@ pub(crate) fn main() -> Result<(), Error> {
     let local = client.register(source.clone(), Rights::LOCAL_WRITE)?;
     let remote = RemoteRegion::from_bytes(&connection.peer_data())?;
     let write = |byte: u8| -> Result<(), Error> {
-        source.write(0, &[byte; BYTES as usize]);
+        source.write(0, &vec![byte; BYTES as usize]);
         write_all(&connection, &local, &remote)?;
         let mut bytes = vec![0; BYTES as usize];
         memory.read(0, &mut bytes);

@@ -31,7 +31,7 @@ pub(crate) fn main() -> Result<(), Error> {
     let producer = Endpoint::bind("127.0.0.1:0")?;
     let tasks = Records::<Task>::new(&Buffer::new(TASKS + COUNT * TASK_BYTES), TASKS, COUNT)?;
     for number in 0..COUNT {
-        tasks.set(number, Task { number, result: 0 })?;
+        tasks.set(number, &Task { number, result: 0 })?;
     }
     let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
     let region = producer.register(tasks.buffer().clone(), rights)?;

@@ -1,12 +1,14 @@
 //! Connections: operations on a peer's memory, and messages.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use delivery::LinkId;
 use engine::{Closed, ConnectionHandle, ConnectionInfo};
 use mem::RegionId;
-use runtime::{Doorbell, Forked, Interest};
+use runtime::{Doorbell, Forked, Interest, Patience, Posting};
 use semantics::{
     Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
     Order, Owner, PieceList, Receive, Request, Source,
@@ -16,8 +18,10 @@ use wire_edge::PeerAddr;
 use crate::endpoint::{Endpoint, EndpointInner};
 use crate::error::{LinkError, PostError, WaitError, in_time};
 use crate::handle::OperationHandle;
-use crate::news::{Fate, Stage};
+use crate::news::{Fate, Stage, Subscriber, Topic};
+use crate::receive::Orphans;
 use crate::region::{MemoryRegion, RemoteRegion};
+use crate::tasks::{UntilCompletion, UntilNews};
 
 /// A connection to a peer.
 ///
@@ -36,6 +40,7 @@ pub(crate) struct ConnectionInner {
     handle: ConnectionHandle,
     queue: Arc<CompletionQueue>,
     fate: Arc<Fate>,
+    pub(crate) orphans: Orphans,
 }
 
 /// Order and notification of one operation. The default is `MultiEdge`'s: free order, no
@@ -94,7 +99,7 @@ impl OperationOptions {
         }
     }
 
-    const fn doorbell(self) -> Doorbell {
+    pub(crate) const fn doorbell(self) -> Doorbell {
         if self.more { Doorbell::Later } else { Doorbell::Ring }
     }
 }
@@ -107,7 +112,8 @@ impl Connection {
         fate: Arc<Fate>,
     ) -> Self {
         let endpoint = Arc::clone(&endpoint.inner);
-        let inner = ConnectionInner { endpoint, handle, queue, fate };
+        let orphans = Orphans::default();
+        let inner = ConnectionInner { endpoint, handle, queue, fate, orphans };
         Self { inner: Arc::new(inner), request_data: Vec::new() }
     }
 
@@ -117,6 +123,29 @@ impl Connection {
 
     pub(crate) fn fate(&self) -> &Fate {
         &self.inner.fate
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<ConnectionInner> {
+        &self.inner
+    }
+
+    /// Awaits that something is known of the connection.
+    pub(crate) fn poll_settled(
+        &self,
+        context: &Context<'_>,
+        patience: &mut Patience,
+        subscriber: &mut Option<Subscriber>,
+    ) -> Poll<Result<Stage, Forked>> {
+        let ConnectionInner { endpoint, fate, handle, .. } = &*self.inner;
+        endpoint.runtime.poll_wait(
+            context,
+            patience,
+            || fate.settled(),
+            |waker| {
+                let topic = Topic::Connection(*handle);
+                *subscriber = Some(endpoint.news.subscribe(topic, waker));
+            },
+        )
     }
 
     /// Copies `length` bytes of `local` from `local_offset` on to the peer's memory.
@@ -228,9 +257,7 @@ impl Connection {
         context: u64,
     ) -> Result<(), PostError> {
         let receive = Receive { region: local.region().id, offset, length, context };
-        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
-        let result = endpoint.runtime.post(*handle, queue, receive, Doorbell::Ring);
-        result.map_err(|error| self.explain(error.into()))
+        self.post_posting(receive, Doorbell::Ring)
     }
 
     /// Posts an operation without a handle, and thus without a status slot: for programs that poll
@@ -273,6 +300,27 @@ impl Connection {
         in_time(found, limit)?
     }
 
+    /// Awaits a completion, as [`Connection::wait_completion`] waits for one. Given up, it takes none.
+    ///
+    /// # Errors
+    /// [`WaitError::Closed`] if the connection is over and its queue empty.
+    pub fn next_completion(
+        &self,
+    ) -> impl Future<Output = Result<Completion, WaitError>> + Send + '_ {
+        let ConnectionInner { endpoint, queue, .. } = &*self.inner;
+        let found = UntilCompletion::new(endpoint, queue, || self.look_for_completion());
+        async move { found.await? }
+    }
+
+    /// A completion, or the end of the connection. In this order: what a connection brings is there before it is over.
+    #[inline]
+    fn look_for_completion(&self) -> Option<Result<Completion, WaitError>> {
+        let ConnectionInner { queue, fate, .. } = &*self.inner;
+        let is_over = fate.is_over();
+        let end = || fate.closed().filter(|_| is_over).map(|reason| Err(WaitError::Closed(reason)));
+        queue.poll().map(Ok).or_else(end)
+    }
+
     /// Where its completions go.
     pub fn queue(&self) -> &Arc<CompletionQueue> {
         &self.inner.queue
@@ -305,6 +353,13 @@ impl Connection {
         let ConnectionInner { endpoint, fate, .. } = &*self.inner;
         let closed = endpoint.runtime.wait(Interest::News, limit, || fate.end())?;
         in_time(closed, limit)
+    }
+
+    /// Awaits the end of the connection, as [`Connection::wait_closed`] waits for it.
+    pub fn ended(&self) -> impl Future<Output = Result<(Closed, Vec<u8>), WaitError>> + Send + '_ {
+        let ConnectionInner { endpoint, fate, handle, .. } = &*self.inner;
+        let ended = UntilNews::new(endpoint, Topic::Connection(*handle), || fate.end());
+        async move { Ok(ended.await?) }
     }
 
     /// Closes the connection and tells the peer `private_data` (at most 128 bytes, more is cut off).
@@ -357,27 +412,16 @@ impl Connection {
         list: Option<PieceList<'_>>,
         options: OperationOptions,
     ) -> Result<OperationHandle, PostError> {
-        if length > u64::from(OPERATION_BYTES_MAX) {
-            return Err(PostError::TooLong(length));
-        }
+        let operation = operation(request, length, options)?;
         let status = self.inner.endpoint.runtime.status();
         let slot = status.acquire().ok_or(PostError::NoHandleLeft)?;
-        let length = length as u32;
-        let immediate = options.immediate.or(implied_immediate(&request, options.notify));
-        let operation = Operation {
-            request,
-            length,
-            flags: options.flags(),
-            immediate,
-            context: options.context,
-            status: Some(slot),
-        };
+        let operation = Operation { status: Some(slot), ..operation };
         if let Err(error) = self.submit_bytes(&operation, list, options.doorbell()) {
             status.cancel(slot);
             status.release(slot);
             return Err(error);
         }
-        Ok(OperationHandle::new(Arc::clone(&self.inner), slot, length))
+        Ok(OperationHandle::new(Arc::clone(&self.inner), slot, operation.length))
     }
 
     /// Slots of the status table are given out with handles.
@@ -405,15 +449,11 @@ impl Connection {
         list: Option<PieceList<'_>>,
         doorbell: Doorbell,
     ) -> Result<(), PostError> {
-        let ConnectionInner { endpoint, handle, queue, fate, .. } = &*self.inner;
-        if fate.is_over() {
-            return Err(self.explain(semantics::PostError::NotConnected.into()));
+        self.check_open()?;
+        match list {
+            None => self.post_posting(operation, doorbell),
+            Some(list) => self.post_list(operation, list, doorbell),
         }
-        let result = match list {
-            None => endpoint.runtime.post(*handle, queue, operation, doorbell),
-            Some(list) => endpoint.runtime.post_list(*handle, queue, operation, list, doorbell),
-        };
-        result.map_err(|error| self.explain(error.into()))
     }
 
     /// Posts a receive of several pieces.
@@ -422,9 +462,38 @@ impl Connection {
         list: PieceList<'_>,
         context: u64,
     ) -> Result<(), PostError> {
-        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
         let receive = Receive { region: RegionId::NONE, offset: 0, length: list.length(), context };
-        let result = endpoint.runtime.post_list(*handle, queue, receive, list, Doorbell::Ring);
+        self.post_list(receive, list, Doorbell::Ring)
+    }
+
+    fn post_list(
+        &self,
+        posting: impl Into<Posting>,
+        list: PieceList<'_>,
+        doorbell: Doorbell,
+    ) -> Result<(), PostError> {
+        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
+        let result = endpoint.runtime.post_list(*handle, queue, posting, list, doorbell);
+        result.map_err(|error| self.explain(error.into()))
+    }
+
+    /// Whether the connection is not over.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<(), PostError> {
+        if self.inner.fate.is_over() {
+            return Err(self.explain(semantics::PostError::NotConnected.into()));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn post_posting(
+        &self,
+        posting: impl Into<Posting>,
+        doorbell: Doorbell,
+    ) -> Result<(), PostError> {
+        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
+        let result = endpoint.runtime.post(*handle, queue, posting, doorbell);
         result.map_err(|error| self.explain(error.into()))
     }
 
@@ -451,11 +520,47 @@ impl ConnectionInner {
 
 impl Drop for ConnectionInner {
     fn drop(&mut self) {
+        self.orphans.release(self.endpoint.runtime.status());
         if self.fate.closed().is_none() {
             // In a forked child it is not ours to close.
             let _forked = self.close(Vec::new());
         }
     }
+}
+
+/// A message of up to 64 bytes, to be posted with a receive.
+pub(crate) fn question(bytes: &[u8], options: OperationOptions) -> Result<Operation, PostError> {
+    operation(Request::Send { source: inline(bytes)? }, bytes.len() as u64, options)
+}
+
+/// A message in a region, to be posted with a receive.
+pub(crate) fn question_from(
+    local: &MemoryRegion,
+    offset: u64,
+    length: u64,
+    options: OperationOptions,
+) -> Result<Operation, PostError> {
+    let source = Source::Region { region: local.region().id, offset };
+    operation(Request::Send { source }, length, options)
+}
+
+/// An operation that no slot follows.
+fn operation(
+    request: Request,
+    length: u64,
+    options: OperationOptions,
+) -> Result<Operation, PostError> {
+    if length > u64::from(OPERATION_BYTES_MAX) {
+        return Err(PostError::TooLong(length));
+    }
+    Ok(Operation {
+        request,
+        length: length as u32,
+        flags: options.flags(),
+        immediate: options.immediate.or(implied_immediate(&request, options.notify)),
+        context: options.context,
+        status: None,
+    })
 }
 
 /// What a write carries that notifies the peer and names no immediate: nobody learns of it without one.

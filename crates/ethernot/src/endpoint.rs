@@ -1,5 +1,6 @@
 //! Endpoints: how they are made, their links, and what they count.
 
+use std::future::Future;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use wire_edge::PeerAddr;
 
 use crate::error::{PollError, WaitError, in_time};
 use crate::news::NewsDesk;
+use crate::tasks::UntilCompletion;
 
 /// What an endpoint is to be. The defaults work with nothing at all: without a link, it takes UDP on
 /// every interface that is up, has a carrier and an address and leaves the host (the loopback
@@ -203,6 +205,7 @@ impl EndpointBuilder {
         let news = Arc::new(NewsDesk::default());
         let desk = Arc::clone(&news);
         let runtime = Runtime::start(config, links, Box::new(move |event| desk.on_event(event)))?;
+        news.set_status(runtime.status());
         let domain = runtime.memory().allocate_domain();
         if domain == ProtectionDomain::NONE {
             return Err(BindError::NoDomain);
@@ -336,6 +339,25 @@ impl Endpoint {
         in_time(found, limit)?
     }
 
+    /// Awaits a completion, as [`Endpoint::wait_completion`] waits for one.
+    ///
+    /// # Errors
+    /// [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the endpoint is shut down and the queue empty.
+    pub fn next_completion<'a>(
+        &'a self,
+        queue: &'a Arc<CompletionQueue>,
+    ) -> impl Future<Output = Result<Completion, WaitError>> + Send + use<'a> {
+        let inner = &*self.inner;
+        let is_ours = inner.check_queue(queue);
+        let found = UntilCompletion::new(inner, queue, || {
+            queue.poll().map(Ok).or_else(|| inner.shut_down())
+        });
+        async move {
+            is_ours?;
+            found.await?
+        }
+    }
+
     /// What concerns no established connection.
     pub fn counters(&self) -> Result<EndpointCounters, Forked> {
         self.inner.runtime.control(|engine, _memory, _now| *engine.counters())
@@ -375,7 +397,7 @@ impl Endpoint {
 impl EndpointInner {
     /// No other endpoint fills the queue: progress here would bring nothing into it.
     #[inline]
-    fn check_queue(&self, queue: &CompletionQueue) -> Result<(), PollError> {
+    pub(crate) fn check_queue(&self, queue: &CompletionQueue) -> Result<(), PollError> {
         if queue.is_foreign_to(self.runtime.queue_owner()) {
             Err(PollError::ForeignQueue)
         } else {
@@ -428,7 +450,7 @@ impl EndpointInner {
             }
             let pause = left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN));
             self.runtime.wait(Interest::News, Some(pause), || None::<()>)?;
-            left = left.map(|left| left - pause);
+            left = left.map(|left| left.saturating_sub(pause));
         }
     }
 }

@@ -123,6 +123,9 @@ pub enum ConnectError {
         /// What the peer sent along with a rejection.
         private_data: Vec<u8>,
     },
+    /// The attempt has ended, and its outcome was told already.
+    #[error("the outcome of this attempt was told before; connect again")]
+    Answered,
     /// The limit of the attempt has passed.
     #[error(
         "{peer} did not answer within {limit:?}; is it running, and does the network carry the frames?"
@@ -286,6 +289,9 @@ pub enum WaitError {
         "the completion queue that is waited for belongs to another endpoint; wait for it there"
     )]
     ForeignQueue,
+    /// Something that is waited for belongs to another endpoint.
+    #[error("something that is waited for belongs to another endpoint; wait for it there")]
+    Foreign,
     /// In a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),

@@ -31,6 +31,8 @@
 //! }
 //! ```
 //!
+//! More is told in the [guides](guide), from getting started to tuning.
+//!
 //! # Who makes progress
 //!
 //! Threads that poll and wait drive the protocol themselves; that is where latencies of microseconds
@@ -53,14 +55,18 @@ mod connection;
 mod endpoint;
 mod error;
 mod error_kind;
+pub mod guide;
 mod handle;
 mod listener;
 mod news;
 mod pieces;
+mod receive;
 mod records;
 mod region;
+mod tasks;
+mod waiting;
 
-pub use connect::ConnectOptions;
+pub use connect::{ConnectOptions, Connecting};
 pub use connection::{Connection, OperationOptions};
 pub use endpoint::{Endpoint, EndpointBuilder, LinkWrapper};
 pub use error::{
@@ -69,9 +75,11 @@ pub use error::{
 };
 pub use error_kind::ErrorKind;
 pub use handle::OperationHandle;
-pub use listener::{ConnectionRequest, Listener};
+pub use listener::{Accepting, ConnectionRequest, Listener};
+pub use receive::{ReceiveHandle, Received};
 pub use records::Records;
 pub use region::{MemoryRegion, RangeError, RegionSlice, RemoteRegion};
+pub use waiting::{Awaited, Completions, Occurred};
 
 pub use delivery::{
     AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,

@@ -16,7 +16,7 @@ use mem::{Buffer, BufferError};
 /// byte order; integers of a fixed order (`u64::to_le`) are for others.
 ///
 /// A value that a peer writes meanwhile may come out torn (see [`Buffer`]): version words, checksums, fences or a lock
-/// are for that.
+/// are for that, as told in [the guide](crate::guide::fences).
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};
@@ -31,7 +31,7 @@ use mem::{Buffer, BufferError};
 ///
 /// let buffer = Buffer::new(4096);
 /// let points = Records::<Point>::new(&buffer, 64, 100)?;
-/// points.set(7, Point { x: 1.5, y: -2.0 })?;
+/// points.set(7, &Point { x: 1.5, y: -2.0 })?;
 /// assert_eq!(points.get(7)?.y, -2.0);
 /// // Where a peer finds it in the region: for `RemoteRegion::slice`.
 /// assert_eq!(points.range(7)?, 64 + 7 * 16..64 + 8 * 16);
@@ -82,9 +82,8 @@ impl<T: Pod> Records<T> {
     ///
     /// # Errors
     /// [`BufferError::Bounds`] if there are not so many.
-    #[expect(clippy::needless_pass_by_value, reason = "plain old data is copied")]
-    pub fn set(&self, index: u64, value: T) -> Result<(), BufferError> {
-        self.buffer.try_write(self.range(index)?.start, bytemuck::bytes_of(&value))
+    pub fn set(&self, index: u64, value: &T) -> Result<(), BufferError> {
+        self.buffer.try_write(self.range(index)?.start, bytemuck::bytes_of(value))
     }
 
     /// Which bytes of the buffer one has.
@@ -138,8 +137,8 @@ mod tests {
     fn values_are_copied_in_and_out_at_their_places() {
         let buffer = Buffer::new(100);
         let numbers = Records::<[u32; 2]>::new(&buffer, 4, 12).expect("they fit exactly");
-        numbers.set(11, [1, 2]).expect("the last one");
-        numbers.clone().set(0, [3, 4]).expect("the first one");
+        numbers.set(11, &[1, 2]).expect("the last one");
+        numbers.clone().set(0, &[3, 4]).expect("the first one");
         assert_eq!(
             (numbers.get(11), numbers.get(0), numbers.get(5)),
             (Ok([1, 2]), Ok([3, 4]), Ok([0; 2]))
@@ -160,7 +159,7 @@ mod tests {
         }
         let two = Records::<u64>::new(&buffer, 8, 2).expect("they fit");
         let beyond = BufferError::Bounds { offset: 24, length: 8, limit: 100 };
-        assert_eq!((two.get(2), two.set(2, 0)), (Err(beyond), Err(beyond)));
+        assert_eq!((two.get(2), two.set(2, &0)), (Err(beyond), Err(beyond)));
         assert!(two.range(u64::MAX).is_err());
     }
 }

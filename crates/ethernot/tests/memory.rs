@@ -90,7 +90,9 @@ fn lists_that_threads_post_while_others_are_inside_are_carried_out() {
                 let words = [start, start + 2048];
                 let pieces = words.map(|at| client.region.slice(at..at + 8).expect("it is inside"));
                 for round in 1..=ROUNDS {
-                    words.iter().for_each(|&at| local.store_u64(at, round));
+                    for at in words {
+                        local.store_u64(at, round);
+                    }
                     let write = client.connection.write_list(&pieces, remote, start, NONE);
                     assert_eq!(write.expect("it is posted").wait(Some(LIMIT)), Ok(0));
                 }

@@ -17,6 +17,7 @@ use semantics::{CompletionQueue, PieceList, PostError, StatusTable};
 use thiserror::Error;
 use wire_edge::{Moved, PeerAddr};
 
+use crate::arming::Arming;
 use crate::aside::QUIET_NS;
 use crate::auxiliary::Readiness;
 use crate::cell::{Drive, Inside, ProgressCell};
@@ -32,7 +33,7 @@ use crate::lookout::Lookout;
 use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
-use crate::sleep::{Sleeper, entropy, processor_ns};
+use crate::sleep::{Descriptor, Sleeper, entropy, processor_ns};
 use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
 
@@ -48,7 +49,7 @@ pub struct RuntimeConfig {
     pub progress_thread: bool,
     /// The processor that this thread keeps to, counted as the kernel does; any by default.
     pub progress_processor: Option<usize>,
-    /// Operations with a handle at a time, 24 bytes each.
+    /// Operations and receives with a handle at a time, 48 bytes each.
     pub handles_max: u32,
     /// Operations handed to another thread at a time, because it is inside the engine, those included
     /// that it holds back until a queue has room.
@@ -152,7 +153,7 @@ pub enum Doorbell {
 /// for longer than a few instructions.
 #[derive(Debug)]
 pub struct Runtime {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     thread: Mutex<Option<ManuallyDrop<JoinHandle<()>>>>,
 }
 
@@ -193,6 +194,8 @@ impl Runtime {
                 fired: Mutex::new(Vec::new()),
                 below_limit: Mutex::new(Vec::new()),
                 has_fired: AtomicBool::new(false),
+                arming: Arming::new(),
+                descriptor: Descriptor::new().map_err(StartError::Descriptor)?,
                 polled_at: AtomicU64::new(0),
                 looked_at: AtomicU64::new(0),
                 worked_at: AtomicU64::new(0),
@@ -201,6 +204,7 @@ impl Runtime {
             polling: config.polling,
             spin_ns,
             lookout: Mutex::new(Lookout::new(spin_ns)),
+            has_thread: config.progress_thread,
             outside: OutsideCounters::default(),
             is_stopping: AtomicBool::new(false),
             is_resting: AtomicBool::new(false),
@@ -419,13 +423,20 @@ impl Runtime {
         Ok(shared.block(interest, deadline, ready))
     }
 
-    /// Has threads that [wait](Runtime::wait) look again: what they wait for may have come from outside of the engine. May
+    /// Has threads that [wait](Runtime::wait) look again, tasks that were [enlisted](Runtime::enlist_task) and who sleeps
+    /// on the [descriptor](Runtime::descriptor): what they wait for may have come from outside of the engine. May
     /// be called by hooks. Whoever looks under the lock under which it came misses nothing.
     #[inline]
     pub fn wake_waiting(&self) {
         let host = &self.shared.host;
-        if self.check_process().is_ok() && host.waiters.are_blocked() {
-            host.waiters.wake(true, &host.status, &host.sleeper);
+        if self.check_process().is_err() {
+            return;
+        }
+        if host.waiters.are_blocked() {
+            host.wake_waiters(true);
+        }
+        if host.arming.disarm() {
+            host.descriptor.raise();
         }
     }
 
@@ -626,7 +637,7 @@ impl Drop for Runtime {
 
 /// What all threads share.
 pub(crate) struct Shared {
-    cell: ProgressCell<Driver>,
+    pub(crate) cell: ProgressCell<Driver>,
     queue_owner: u64,
     pub(crate) host: Host,
     pub(crate) home: HomeProcess,
@@ -635,6 +646,8 @@ pub(crate) struct Shared {
     pub(crate) spin_ns: u64,
     /// For how long who serves peers looks on. Only the thread on watch takes it, so nobody waits for it.
     pub(crate) lookout: Mutex<Lookout>,
+    /// A thread serves the endpoint while the application does not.
+    pub(crate) has_thread: bool,
     outside: OutsideCounters,
     pub(crate) is_stopping: AtomicBool,
     /// The progress thread waits to be unparked.
@@ -804,7 +817,7 @@ impl Shared {
 
     /// A panic of a thread inside the engine must not make others wait for ever.
     #[inline]
-    fn demand_sound(&self) {
+    pub(crate) fn demand_sound(&self) {
         assert!(!self.cell.is_poisoned(), "a thread has panicked inside the engine");
     }
 
@@ -815,7 +828,7 @@ impl Shared {
         deadline: Instant,
         mut ready: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        self.host.waiters.enlist(interest);
+        self.host.waiters.enlist(interest, self.host.arming.told());
         // What was done before it could be seen that this thread waits, is seen below.
         self.cell.pass();
         let result = loop {
@@ -942,7 +955,7 @@ const PARTING: Duration = Duration::from_millis(100);
 const PARTING_LOOK_NS: u64 = 1_000_000;
 
 /// Times a waiting thread lets others have the processor before it blocks.
-const YIELDS: u32 = 4;
+pub(crate) const YIELDS: u8 = 4;
 
 /// Longest a blocked thread sleeps without a look of its own: it only matters when the thread that
 /// would wake it has panicked.

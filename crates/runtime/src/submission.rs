@@ -32,6 +32,23 @@ pub enum Posting {
     Operation(Operation),
     /// A buffer for a message.
     Receive(Receive),
+    /// A buffer for a message, followed by a slot of the status table in place of a completion.
+    Followed {
+        /// The buffer.
+        receive: Receive,
+        /// The slot.
+        status: u32,
+    },
+    /// A buffer for an answer as [`Posting::Followed`], and the question, both or neither: of questions of several threads
+    /// the answers come in the same order as the buffers were posted.
+    Call {
+        /// The buffer.
+        receive: Receive,
+        /// The slot that follows the buffer.
+        status: u32,
+        /// The question.
+        operation: Operation,
+    },
 }
 
 impl From<&Operation> for Posting {
@@ -52,7 +69,8 @@ impl Posting {
     const fn class(&self) -> Class {
         match self {
             Self::Operation(_) => Class::Operation,
-            Self::Receive(_) => Class::Receive,
+            Self::Receive(_) | Self::Followed { .. } => Class::Receive,
+            Self::Call { .. } => Class::Both,
         }
     }
 
@@ -76,6 +94,17 @@ impl Posting {
             (Self::Receive(receive), Some(list)) => {
                 engine.post_receive_list(memory, connection, list, receive.context)
             }
+            // Whoever posts these has no lists.
+            (&Self::Followed { receive, status }, _) => {
+                engine.post_followed_receive(memory, connection, receive, status)
+            }
+            (Self::Call { receive, status, operation }, _) => {
+                engine.check_followed_receive(memory, connection, *receive)?;
+                engine.post(memory, connection, operation)?;
+                let posted = engine.post_followed_receive(memory, connection, *receive, *status);
+                assert!(posted.is_ok(), "there was room for the receive a moment ago");
+                Ok(())
+            }
         }
     }
 
@@ -86,17 +115,24 @@ impl Posting {
         memory: &MemoryAccess<'_>,
     ) -> Result<(), PostError> {
         let check_sink = |region, offset, length: u32| {
-            memory.resolve_local(region, offset, length.into(), Rights::LOCAL_WRITE).map(|_| ())
+            let sink = memory.resolve_local(region, offset, length.into(), Rights::LOCAL_WRITE);
+            sink.map(|_| ()).map_err(PostError::LocalAccess)
         };
+        let check_receive =
+            |receive: &Receive| check_sink(receive.region, receive.offset, receive.length);
         match (self, list) {
             (Self::Operation(operation), None) => operation.check(memory),
             (Self::Operation(operation), Some(list)) => operation.check_list(memory, list),
-            (Self::Receive(Receive { region, offset, length, .. }), None) => {
-                Ok(check_sink(*region, *offset, *length)?)
-            }
             (Self::Receive(_), Some(list)) => {
                 let mut pieces = list.cut(0, list.length());
-                Ok(pieces.try_for_each(|it| check_sink(it.region, it.offset, it.length))?)
+                pieces.try_for_each(|it| check_sink(it.region, it.offset, it.length))
+            }
+            (Self::Receive(receive), None) | (Self::Followed { receive, .. }, _) => {
+                check_receive(receive)
+            }
+            (Self::Call { receive, operation, .. }, _) => {
+                check_receive(receive)?;
+                operation.check(memory)
             }
         }
     }
@@ -174,6 +210,14 @@ pub(crate) struct HeldBack {
 enum Class {
     Operation,
     Receive,
+    Both,
+}
+
+impl Class {
+    /// Whether one of this class may not overtake one of the other.
+    fn follows(self, other: Self) -> bool {
+        self == other || self == Self::Both || other == Self::Both
+    }
 }
 
 impl HeldBack {
@@ -191,13 +235,14 @@ impl HeldBack {
         connection: ConnectionHandle,
         posting: &Posting,
     ) -> Option<PostError> {
-        if self.waiting.is_empty() {
-            return None;
-        }
-        let class = posting.class();
-        self.exhausted.filter(|_| class == Class::Operation).or_else(|| {
+        if self.waiting.is_empty() { None } else { self.obstacle(connection, posting.class()) }
+    }
+
+    /// What others of this class wait for.
+    fn obstacle(&self, connection: ConnectionHandle, class: Class) -> Option<PostError> {
+        self.exhausted.filter(|_| class.follows(Class::Operation)).or_else(|| {
             let mut blocked = self.blocked.iter();
-            blocked.find(|blocked| (blocked.0, blocked.1) == (connection, class)).map(|it| it.2)
+            blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)
         })
     }
 
@@ -256,9 +301,11 @@ impl HeldBack {
         counters: &mut RuntimeCounters,
     ) -> bool {
         let (connection, class) = (submission.connection, submission.posting.class());
-        let is_behind = self.exhausted.is_some() && class == Class::Operation
-            || self.blocked.iter().any(|blocked| (blocked.0, blocked.1) == (connection, class));
-        if is_behind {
+        if let Some(error) = self.obstacle(connection, class) {
+            // What may overtake what this waits for may not overtake this.
+            if class == Class::Both {
+                self.blocked.push((connection, class, error));
+            }
             return false;
         }
         let list = submission.list.as_ref().map(|kept| kept.list());
@@ -309,6 +356,14 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
             (operation.context, operation.request.completion_kind(), length)
         }
         Posting::Receive(receive) => (receive.context, CompletionKind::Receive, 0),
+        // Nobody is told by a completion of what a slot follows.
+        Posting::Followed { status: slot, .. } => return status.fail(*slot, error),
+        Posting::Call { status: slot, operation, .. } => {
+            if let Some(slot) = operation.status {
+                status.fail(slot, error);
+            }
+            return status.fail(*slot, error);
+        }
     };
     let completion = Completion {
         context,

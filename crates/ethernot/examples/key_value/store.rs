@@ -235,7 +235,7 @@ impl Client {
     /// Asks the server to put a value; false if there is no room for it.
     pub(crate) fn put_by_message(&mut self, key: u64, value: &[u8]) -> Result<bool, Error> {
         let Some(message) = Slot::new(0, key, value) else { return Ok(false) };
-        self.scratch.set(WRITTEN, message)?;
+        self.scratch.set(WRITTEN, &message)?;
         let answer = self.scratch.range(ANSWER)?.start;
         self.connection.post_receive(&self.region, answer, 1, 0)?;
         let at = self.scratch.range(WRITTEN)?.start;
@@ -256,7 +256,7 @@ impl Client {
             if swap.wait(LIMIT)? != version {
                 continue; // Somebody else was quicker.
             }
-            self.scratch.set(WRITTEN, new)?;
+            self.scratch.set(WRITTEN, &new)?;
             let (from, length) = (self.scratch.range(WRITTEN)?.start, SLOT_BYTES - BODY);
             let none = OperationOptions::NONE;
             let (region, table) = (&self.region, &self.table);
