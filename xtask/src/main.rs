@@ -8,6 +8,7 @@ mod fuzz;
 mod libraries;
 mod loom;
 mod miri;
+mod public_api;
 mod python;
 mod suite;
 mod tidy;
@@ -27,6 +28,7 @@ usage: cargo xtask COMMAND
                              build `ethernot` in release and run that command of it
   acceptance NAME [--quick] [--against COMMIT]
                              measure a suite of bounds; prints a table, always exits 0
+  api                        check the public Rust API: listing, examples, errors (UPDATE_SNAPSHOTS=1 keeps it)
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N [TARGET...]
                              run every fuzz target in turn, or those named, N seconds in all
@@ -85,6 +87,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
             Ok(ExitCode::SUCCESS)
         }
         "test" => suite::run(&Workspace::load()?),
+        "api" => public_api::run(&Workspace::load()?),
         "acceptance" => acceptance::run(&Workspace::load()?, rest),
         "fuzz" => fuzz::run(&Workspace::load()?, rest),
         "deny" => Ok(outcome(deny::test()?)),

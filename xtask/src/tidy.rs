@@ -113,7 +113,7 @@ pub(crate) fn cited_rules(workspace: &Workspace) -> Result<rules::Rules, XtaskEr
 }
 
 /// Files of the repository, leaving out what cargo builds and what git keeps.
-fn files_below(root: &Path, target_dir: &Path) -> Result<Vec<PathBuf>, XtaskError> {
+pub(crate) fn files_below(root: &Path, target_dir: &Path) -> Result<Vec<PathBuf>, XtaskError> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -137,7 +137,7 @@ fn files_below(root: &Path, target_dir: &Path) -> Result<Vec<PathBuf>, XtaskErro
     Ok(files)
 }
 
-fn read(path: &Path) -> Result<String, XtaskError> {
+pub(crate) fn read(path: &Path) -> Result<String, XtaskError> {
     let bytes = std::fs::read(path)
         .map_err(|cause| XtaskError::Read { path: path.to_path_buf(), cause })?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

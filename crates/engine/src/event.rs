@@ -82,30 +82,34 @@ pub enum Closed {
     #[error("closed by this side")]
     Here,
     /// The peer closed it.
-    #[error("closed by the peer")]
+    #[error("closed by the peer; connect again if that was not meant")]
     ByPeer,
     /// The peer ended it because of what this side did.
-    #[error("ended by the peer: {0:?}")]
+    #[error("ended by the peer: {0:?}; do otherwise what it refused, and connect again")]
     PeerRefused(CloseReason),
     /// This side ended it because of what the peer did.
-    #[error("ended because the peer broke a rule: {0:?}")]
+    #[error("ended because the peer broke a rule: {0:?}; report it, with a capture of the link")]
     PeerMisbehaved(CloseReason),
     /// The local memory of an operation is gone.
-    #[error("the local memory of an operation was deregistered or unmapped while it was under way")]
+    #[error(
+        "the local memory of an operation was deregistered or unmapped while it was under way; keep it until the operation \
+         is complete"
+    )]
     LocalMemory,
     /// The peer does not want the connection.
     #[error("rejected by the peer: {}", match .0 {
-        RejectReason::Application => "its application refused",
-        RejectReason::NoListener => "nothing listens for this service",
-        RejectReason::ConnectionLimit => "its limit of connections is reached",
-        RejectReason::Parameters => "it cannot accept our parameters",
-        RejectReason::Moved => "the service is elsewhere, and was not found there",
-        _ => "for a reason this version does not know",
+        RejectReason::Application => "its application refused; what it sent along may say why",
+        RejectReason::NoListener => "nothing listens for this service; start its listener, or correct the number",
+        RejectReason::ConnectionLimit => "its limit of connections is reached; try again later",
+        RejectReason::Parameters => "it cannot accept our parameters; change the terms of the connection",
+        RejectReason::Moved => "the service is elsewhere, and was not found there; try again",
+        _ => "for a reason this version does not know; use the same version on both sides",
     })]
     Rejected(RejectReason),
     /// The peer speaks other versions.
     #[error(
-        "the peer speaks versions {lowest} to {highest} of the edge protocol, this side speaks 1"
+        "the peer speaks versions {lowest} to {highest} of the edge protocol, this side speaks 1; use the same \
+         release on both sides"
     )]
     Version {
         /// Lowest version it speaks.
@@ -133,7 +137,7 @@ pub enum Closed {
     #[error("the peer restarted; connect again")]
     PeerRestarted,
     /// An operation of this queue pair failed on this side: its completion tells why.
-    #[error("an operation of this side failed, as its completion tells")]
+    #[error("an operation of this side failed; its completion tells why")]
     OperationFailed,
     /// A completion queue of the connection, which promises no places, had no room for a completion.
     #[error(
@@ -166,13 +170,13 @@ impl Closed {
 #[non_exhaustive]
 pub enum ConnectError {
     /// No address to connect to.
-    #[error("a connection needs at least one link and peer address")]
+    #[error("a connection needs at least one link and peer address; name some")]
     NoPath,
     /// The link was never attached.
-    #[error("link {0} is not attached to this endpoint")]
+    #[error("link {0} is not attached to this endpoint; name one that `Endpoint::links` tells")]
     UnknownLink(u8),
     /// More private data than a frame takes.
-    #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
+    #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
     /// Nothing works under these terms.
     #[error(transparent)]
@@ -187,10 +191,10 @@ pub enum ConnectError {
 #[non_exhaustive]
 pub enum AcceptError {
     /// It is no longer there, or was answered before.
-    #[error("the request is no longer there, or was answered before")]
+    #[error("the request is no longer there, or was answered before; accept the next one")]
     Gone,
     /// More private data than a frame takes.
-    #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
+    #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
     /// Nothing works under these terms. The request still waits.
     #[error(transparent)]

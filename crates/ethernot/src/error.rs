@@ -317,7 +317,8 @@ pub(crate) fn in_time<R>(found: Option<R>, limit: Option<Duration>) -> Result<R,
 pub enum LinkError {
     /// The connection or the link does not exist, or there are as many links as there may be.
     #[error(
-        "the connection is over, the link is not attached, or all links of the connection are in use"
+        "the connection is over, the link is not attached, or all links of the connection are in use; look at \
+         `Connection::info` and `Endpoint::links`"
     )]
     Refused,
     /// In a forked child.
@@ -327,5 +328,5 @@ pub enum LinkError {
 
 /// Bytes that are not a remote region.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("a remote region is described by {expected} bytes, not {0}", expected = crate::RemoteRegion::BYTES)]
+#[error("a remote region is described by {expected} bytes, not {0}; have the peer send `RemoteRegion::to_bytes`", expected = crate::RemoteRegion::BYTES)]
 pub struct RemoteRegionError(pub usize);

@@ -8,7 +8,8 @@
 //! 6. [Failures, and what survives them](failures)
 //! 7. [Tuning](tuning)
 //!
-//! Whole programs are in `examples/`: a key-value store, a lock, a work queue, two links and a failover.
+//! Whole programs are in `examples/`: a key-value store, a lock, a work queue, two links and a failover, an echo on
+//! tokio, completions that are polled, links of every kind.
 
 #[cfg(doc)]
 use crate::{

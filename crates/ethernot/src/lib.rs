@@ -85,7 +85,10 @@ pub use delivery::{
     AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,
     SchedulingPolicy, SettingError,
 };
-pub use engine::{Closed, ConnectionInfo, EngineConfig, Grants, PathInfo, Terms};
+pub use engine::{
+    AcceptError as AcceptRefusal, Closed, ConnectError as ConnectRefusal, ConnectionInfo,
+    EngineConfig, EngineLinkError, Grants, PathInfo, Terms,
+};
 pub use link::{
     Capture, CaptureClock, Delay, Fault, FaultConfig, Link, LinkStatistics, PacketConfig,
     PacketError, PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError,
@@ -102,7 +105,7 @@ pub use mem::{
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};
 pub use semantics::{
     AccessFault, Completion, CompletionKind, CompletionQueue, Operation, OperationError,
-    OperationFlags, OperationStatus, Order, Owner, PieceListError, PoolLimits, PoolUse, Receive,
-    Request, Sink, Source,
+    OperationFlags, OperationStatus, Order, Owner, PieceListError, PoolLimits, PoolUse,
+    PostError as OperationRefusal, Receive, Request, Sink, Source,
 };
 pub use wire_edge::{CloseReason, PeerAddr, RejectReason, RemoteKey};

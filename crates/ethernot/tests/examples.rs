@@ -1,14 +1,30 @@
 //! The examples, which check what they find. Each is bounded in time by the limits of its waiting.
 #![forbid(unsafe_code)]
 
+#[path = "../examples/completions.rs"]
+mod completions;
 #[path = "../examples/key_value/main.rs"]
 mod key_value;
+#[path = "../examples/links.rs"]
+mod links;
 #[path = "../examples/lock.rs"]
 mod lock;
+#[path = "../examples/tokio_echo.rs"]
+mod tokio_echo;
 #[path = "../examples/two_links.rs"]
 mod two_links;
 #[path = "../examples/work_queue.rs"]
 mod work_queue;
+
+#[test]
+fn completions_that_are_polled() {
+    completions::main().expect("it runs");
+}
+
+#[test]
+fn links_of_every_kind() {
+    links::main().expect("it runs");
+}
 
 #[test]
 fn key_value_store() {
@@ -18,6 +34,11 @@ fn key_value_store() {
 #[test]
 fn lock_write_unlock() {
     lock::main().expect("it runs");
+}
+
+#[test]
+fn an_echo_on_tokio() {
+    tokio_echo::main().expect("it runs");
 }
 
 #[test]

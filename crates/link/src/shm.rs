@@ -29,7 +29,9 @@ use crate::{Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds};
 
 /// Why a link over shared memory could not be made.
 #[derive(Debug, Error)]
-#[error("cannot {attempt} for shared memory")]
+#[error(
+    "cannot {attempt} for shared memory; do without it (`EndpointBuilder::shared_memory(false)`), or make room"
+)]
 pub struct ShmError {
     /// What failed.
     pub attempt: &'static str,

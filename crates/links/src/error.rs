@@ -16,7 +16,9 @@ pub enum BindError {
     #[error(transparent)]
     Links(#[from] LinkSpecError),
     /// The interfaces could not be listed.
-    #[error("cannot ask the kernel for its network interfaces (rtnetlink)")]
+    #[error(
+        "cannot ask the kernel for its network interfaces (rtnetlink); allow this process netlink sockets, or name addresses"
+    )]
     Interfaces(#[source] io::Error),
     /// No link was named, and there is none to choose.
     #[error(
@@ -85,10 +87,12 @@ pub enum BindError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// The kernel has no randomness.
-    #[error("the kernel gives no random bytes, without which keys could be guessed")]
+    #[error(
+        "the kernel gives no random bytes, without which keys could be guessed; allow this process `getrandom`"
+    )]
     Entropy(#[source] io::Error),
     /// There are too many protection domains.
-    #[error("the table of memory regions has no room for a protection domain")]
+    #[error("the table of memory regions has no room for a protection domain; allow for one more")]
     NoDomain,
 }
 

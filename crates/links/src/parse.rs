@@ -38,22 +38,24 @@ pub enum LinkSpecProblem {
         nearest: Option<&'static str>,
     },
     /// An interface cannot have this name.
-    #[error("no interface can have this name: 1 to 15 characters, none of them blank, `:` or `/`")]
+    #[error(
+        "no interface can have this name; use 1 to 15 characters, none of them blank, `:` or `/`"
+    )]
     InterfaceName,
     /// An address was begun and is none.
     #[error("this is no IP address; write 10.0.0.1, [2001:db8::1] or [fe80::1%eth0]")]
     Address,
     /// A zone where none can be.
     #[error(
-        "only link-local IPv6 addresses (fe80::/10) are on a particular interface: leave `%` and the rest away"
+        "only link-local IPv6 addresses (fe80::/10) are on a particular interface; leave `%` and the rest away"
     )]
     Zone,
     /// Not a port.
-    #[error("a port is a number from 0 (any free one) to 65535")]
+    #[error("not a port; write a number from 0 (any free one) to 65535")]
     Port,
     /// Not a queue.
     #[error(
-        "a receive queue is a number from 0, fewer than the interface has (`ethtool -l` tells)"
+        "not a receive queue; write a number from 0, fewer than the interface has (`ethtool -l` tells)"
     )]
     Queue,
     /// The option does not exist for the kind.
@@ -67,22 +69,22 @@ pub enum LinkSpecProblem {
         existing: &'static str,
     },
     /// Not a VLAN.
-    #[error("a VLAN identifier is a number from 1 to 4094")]
+    #[error("not a VLAN identifier; write a number from 1 to 4094")]
     Vlan,
     /// Not an `EtherType`.
-    #[error("an EtherType is a number from 0x600 to 0xffff, such as 0x88b5")]
+    #[error("not an EtherType; write a number from 0x600 to 0xffff, such as 0x88b5")]
     EtherType,
     /// Not a mode.
-    #[error("the modes are generic, native and zero-copy{}", meant(*.nearest))]
+    #[error("not a mode; write generic, native or zero-copy{}", meant(*.nearest))]
     Mode {
         /// What was probably meant.
         nearest: Option<&'static str>,
     },
     /// Neither yes nor no.
-    #[error("polling that drives the queue is `yes` or `no`")]
+    #[error("not a choice; write `yes` or `no` for polling that drives the queue")]
     BusyPoll,
     /// Shared memory is one per endpoint and has no place.
-    #[error("nothing can follow shm")]
+    #[error("nothing can follow shm; leave the rest away")]
     AfterSharedMemory,
 }
 

@@ -51,7 +51,7 @@ pub enum PeerSpecError {
         source: io::Error,
     },
     /// No address at all.
-    #[error("no address of a peer was given")]
+    #[error("no address of a peer was given; name one at least")]
     None,
 }
 

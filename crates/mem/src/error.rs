@@ -10,7 +10,9 @@ use crate::{ProtectionDomain, RegionId, Rights};
 #[non_exhaustive]
 pub enum AccessError {
     /// The key or handle names no region, or none any more.
-    #[error("no memory region is registered under key or handle {name:#x}")]
+    #[error(
+        "no memory region is registered under key or handle {name:#x}; register it, and tell peers its new key"
+    )]
     InvalidKey {
         /// The remote key, or the raw [`RegionId`].
         name: u64,
@@ -26,7 +28,9 @@ pub enum AccessError {
     },
     /// The region belongs to another protection domain. A peer is told the same as for an unknown
     /// key, or it could find out which keys exist.
-    #[error("the region belongs to domain {owner:?}, the access came from {accessor:?}")]
+    #[error(
+        "the region belongs to domain {owner:?}, the access came from {accessor:?}; register it in the connection's"
+    )]
     WrongDomain {
         /// Whose access it was.
         accessor: ProtectionDomain,
@@ -34,7 +38,9 @@ pub enum AccessError {
         owner: ProtectionDomain,
     },
     /// The region, or the target validated in it, lacks a right.
-    #[error("the access needs the rights [{wanted}], granted are [{granted}]")]
+    #[error(
+        "the access needs the rights [{wanted}], granted are [{granted}]; register the region with these, too"
+    )]
     Permission {
         /// Rights the access needs; for the use of a [`crate::Target`], one of them.
         wanted: Rights,
@@ -42,7 +48,9 @@ pub enum AccessError {
         granted: Rights,
     },
     /// The range leaves the region or the target.
-    #[error("{len} bytes at {address:#x} leave the {limit} bytes at {start:#x}")]
+    #[error(
+        "{len} bytes at {address:#x} leave the {limit} bytes at {start:#x}; name bytes within these"
+    )]
     Bounds {
         /// First byte of the refused range, saturated at the end of the address space.
         address: u64,
@@ -54,20 +62,24 @@ pub enum AccessError {
         limit: u64,
     },
     /// An atomic needs an address divisible by eight.
-    #[error("atomic access to {address:#x}, which is not a multiple of 8")]
+    #[error("atomic access to {address:#x}, which is not a multiple of 8; let words begin at one")]
     Misaligned {
         /// The address.
         address: u64,
     },
     /// Nothing accessible is mapped there: within the whole-address-space region, or because the
     /// program has unmapped what it had registered.
-    #[error("nothing accessible is mapped at {address:#x}")]
+    #[error(
+        "nothing accessible is mapped at {address:#x}; keep memory mapped while it is registered"
+    )]
     Unmapped {
         /// First address that could not be accessed.
         address: u64,
     },
     /// The kernel refused to copy for a reason other than the address.
-    #[error("the kernel refused a copy at {address:#x}: error {errno}")]
+    #[error(
+        "the kernel refused a copy at {address:#x}: error {errno}; allow this process process_vm_readv and _writev"
+    )]
     Kernel {
         /// First address that was not copied.
         address: u64,
@@ -109,7 +121,7 @@ pub enum BufferError {
 #[non_exhaustive]
 pub enum RegisterError {
     /// The range goes beyond the end of the address space.
-    #[error("{len} bytes at {start:#x} wrap around the address space")]
+    #[error("{len} bytes at {start:#x} wrap around the address space; let them end below 2^64")]
     Wraps {
         /// First byte.
         start: u64,
@@ -117,7 +129,9 @@ pub enum RegisterError {
         len: u64,
     },
     /// The part of a buffer that was to be registered is not within it.
-    #[error("bytes {start} to {end} are not a part of a buffer of {buffer_bytes} bytes")]
+    #[error(
+        "bytes {start} to {end} are not a part of a buffer of {buffer_bytes} bytes; name a range within it"
+    )]
     OutsideBuffer {
         /// First byte of the part.
         start: u64,
@@ -127,7 +141,9 @@ pub enum RegisterError {
         buffer_bytes: u64,
     },
     /// A page of the range is not mapped or cannot be read.
-    #[error("registering {len} bytes at {start:#x}: the page at {address:#x} is not readable")]
+    #[error(
+        "registering {len} bytes at {start:#x}: the page at {address:#x} is not readable; map it first"
+    )]
     Unreadable {
         /// First byte of the range.
         start: u64,
@@ -137,7 +153,9 @@ pub enum RegisterError {
         address: u64,
     },
     /// A page of the range cannot be written, which the rights would need.
-    #[error("registering {len} bytes at {start:#x}: the page at {address:#x} is not writable")]
+    #[error(
+        "registering {len} bytes at {start:#x}: the page at {address:#x} is not writable; map it so, or grant no right to change it"
+    )]
     Unwritable {
         /// First byte of the range.
         start: u64,
@@ -147,13 +165,15 @@ pub enum RegisterError {
         address: u64,
     },
     /// The table holds as many regions as its limits allow.
-    #[error("all {regions_max} memory regions are in use")]
+    #[error(
+        "all {regions_max} memory regions are in use; deregister some, or register larger ones"
+    )]
     TableFull {
         /// The limit.
         regions_max: u32,
     },
     /// The domain was never allocated, or is released.
-    #[error("there is no protection domain {domain:?}")]
+    #[error("there is no protection domain {domain:?}; allocate one, and keep it while it is used")]
     UnknownDomain {
         /// The domain.
         domain: ProtectionDomain,
@@ -168,7 +188,7 @@ pub enum RegisterError {
         domain: ProtectionDomain,
     },
     /// The domain still has regions.
-    #[error("protection domain {domain:?} still has {regions} regions")]
+    #[error("protection domain {domain:?} still has {regions} regions; deregister them first")]
     DomainBusy {
         /// The domain.
         domain: ProtectionDomain,
@@ -176,13 +196,16 @@ pub enum RegisterError {
         regions: u32,
     },
     /// The domain's whole address space is registered already.
-    #[error("the whole address space is registered in {domain:?} already")]
+    #[error("the whole address space is registered in {domain:?} already; use that region")]
     WholeAddressSpaceTwice {
         /// The domain.
         domain: ProtectionDomain,
     },
     /// The kernel does not offer fault-safe copies to this process (a system call filter, usually).
-    #[error("the kernel offers no fault-safe copies: process_vm_readv failed with error {errno}")]
+    #[error(
+        "the kernel offers no fault-safe copies: process_vm_readv failed with error {errno}; allow that call, or register \
+         buffers"
+    )]
     NoFaultSafeCopies {
         /// The `errno`.
         errno: i32,
@@ -194,7 +217,7 @@ pub enum RegisterError {
         region: RegionId,
     },
     /// The region was never registered, or is deregistered.
-    #[error("there is no memory region {region:?}")]
+    #[error("there is no memory region {region:?}; it was deregistered before")]
     UnknownRegion {
         /// The region.
         region: RegionId,
@@ -214,7 +237,9 @@ pub enum RegisterError {
         key: RemoteKey,
     },
     /// The window is not within its region.
-    #[error("a window of {len} bytes at offset {offset} leaves its region of {region_bytes} bytes")]
+    #[error(
+        "a window of {len} bytes at offset {offset} leaves its region of {region_bytes} bytes; bind a smaller one"
+    )]
     OutsideRegion {
         /// First byte of the window, from the start of the region.
         offset: u64,
@@ -225,7 +250,8 @@ pub enum RegisterError {
     },
     /// Peers could change bytes through the window that this side may not have changed.
     #[error(
-        "a window with the rights [{wanted}] needs a region that its owner may write to, and it grants [{granted}]"
+        "a window with the rights [{wanted}] needs a region that its owner may write to, and it grants [{granted}]; \
+         register it with local writing"
     )]
     WindowRights {
         /// Rights of the window.
@@ -234,10 +260,12 @@ pub enum RegisterError {
         granted: Rights,
     },
     /// As many windows are bound as there may be regions.
-    #[error("all windows are bound")]
+    #[error("all windows are bound; unbind some")]
     TooManyWindows,
     /// The calling thread is inside an engine turn, whose end it would wait for.
-    #[error("deregistering {region:?} inside an engine turn would wait for itself")]
+    #[error(
+        "deregistering {region:?} inside an engine turn would wait for itself; do it after the turn"
+    )]
     InsideAccess {
         /// The region; it is still registered.
         region: RegionId,

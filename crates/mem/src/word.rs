@@ -22,6 +22,11 @@ use crate::{Buffer, BufferError};
 /// assert_eq!(count.fetch_add(3, Ordering::AcqRel), 0);
 /// assert_eq!(count.compare_exchange(3, 10, Ordering::AcqRel, Ordering::Acquire), Ok(3));
 /// assert_eq!(count.load(Ordering::Acquire), 10);
+/// assert_eq!(count.swap(0, Ordering::AcqRel), 10);
+///
+/// let flag = buffer.word::<u8>(0)?;
+/// flag.store_volatile(1);
+/// assert_eq!(flag.load_volatile(), 1);
 /// assert!(buffer.word::<u64>(12).is_err(), "a word of 8 bytes begins at a multiple of 8");
 /// # Ok::<(), mem::BufferError>(())
 /// ```

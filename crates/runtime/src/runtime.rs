@@ -49,7 +49,7 @@ pub struct RuntimeConfig {
     pub progress_thread: bool,
     /// The processor that this thread keeps to, counted as the kernel does; any by default.
     pub progress_processor: Option<usize>,
-    /// Operations and receives with a handle at a time, 48 bytes each.
+    /// Operations and receives with a handle at a time, 40 bytes each.
     pub handles_max: u32,
     /// Operations handed to another thread at a time, because it is inside the engine, those included
     /// that it holds back until a queue has room.

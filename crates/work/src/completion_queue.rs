@@ -135,7 +135,8 @@ pub enum Arm {
 pub enum ResizeError {
     /// It holds more than would fit.
     #[error(
-        "{capacity} places are too few for the {held} completions that are there or were promised a place"
+        "{capacity} places are too few for the {held} completions that are there or were promised a place; poll \
+         it first"
     )]
     TooSmall {
         /// What was asked for.
@@ -144,7 +145,9 @@ pub enum ResizeError {
         held: usize,
     },
     /// No queue is as large.
-    #[error("{0} places are more than a completion queue can have ({COMPLETIONS_MAX})")]
+    #[error(
+        "{0} places are more than a completion queue can have ({COMPLETIONS_MAX}); make several"
+    )]
     TooLarge(usize),
 }
 

@@ -17,19 +17,23 @@ pub enum PostError {
     )]
     CompletionQueueFull(usize),
     /// The connection is closed or not yet established.
-    #[error("the connection is not established")]
+    #[error("the connection is not established; wait until it is, or connect again if it is over")]
     NotConnected,
     /// The local bytes are not there.
     #[error("local memory of the operation: {0}")]
     LocalAccess(#[from] AccessError),
     /// Operations carry at most 2^31 bytes.
-    #[error("length {0} is more than an operation carries ({OPERATION_BYTES_MAX})")]
+    #[error("length {0} is more than an operation carries ({OPERATION_BYTES_MAX}); post several")]
     TooLong(u64),
     /// Inline payloads have at most [`INLINE_BYTES_MAX`] bytes.
-    #[error("{0} inline bytes are more than the {INLINE_BYTES_MAX} an operation carries by value")]
+    #[error(
+        "{0} inline bytes are more than the {INLINE_BYTES_MAX} an operation carries by value; register them"
+    )]
     InlineTooLong(u32),
     /// The address range ends beyond 2^64.
-    #[error("{length} bytes at remote address {address:#x} reach beyond the address space")]
+    #[error(
+        "{length} bytes at remote address {address:#x} reach beyond the address space; name bytes of the peer's region"
+    )]
     RemoteRange {
         /// First byte.
         address: u64,
@@ -37,7 +41,9 @@ pub enum PostError {
         length: u32,
     },
     /// Atomics work on 8 aligned bytes.
-    #[error("an atomic needs an address that is a multiple of 8, not {0:#x}")]
+    #[error(
+        "an atomic needs an address that is a multiple of 8, not {0:#x}; let words begin at one"
+    )]
     Misaligned(u64),
     /// The endpoint's operations are all in use; wait for completions.
     #[error("all {0} operations of the endpoint are in flight; wait for completions")]
@@ -46,16 +52,22 @@ pub enum PostError {
     #[error("all {0} lists of pieces of the endpoint are in use; wait for completions")]
     NoListLeft(u32),
     /// The receive queue of the connection is full.
-    #[error("all {0} receives of the connection are posted")]
+    #[error(
+        "all {0} receives of the connection are posted; wait for messages, or raise `receives_max`"
+    )]
     ReceiveQueueFull(u32),
     /// Only the peer of a queue pair knows what to do with it.
-    #[error("only queue pairs have this kind of work, and the connection is none")]
+    #[error(
+        "only queue pairs have this kind of work, and the connection is none; set `Terms::queue_pair` on both sides"
+    )]
     QueuePairOnly,
     /// The connection takes its receives from a queue that it shares with others.
     #[error("the connection takes its receives from a shared queue; post them there")]
     ReceivesShared,
     /// The peer serves no reads and atomics.
-    #[error("the peer serves no reads and atomics on this connection (its read depth is 0)")]
+    #[error(
+        "the peer serves no reads and atomics on this connection; have it grant a read depth above 0"
+    )]
     ReadsRefused,
 }
 
@@ -82,29 +94,35 @@ pub enum OperationError {
     #[error("flushed: this side ended the connection before the operation was complete")]
     Flushed,
     /// The application of the peer closed the connection before the operation was complete.
-    #[error("the peer closed the connection before the operation was complete")]
+    #[error(
+        "the peer closed the connection before the operation was complete; connect again if that was not meant"
+    )]
     ClosedByPeer,
     /// The peer ended the connection, or did not want it, for a reason that the connection tells: another
     /// operation, which learns what was wrong with it.
-    #[error("the peer ended the connection, for another reason than this operation")]
+    #[error(
+        "the peer ended the connection, for another reason than this operation; the connection tells which"
+    )]
     EndedByPeer,
     /// It was posted while another thread was inside the engine, which found the connection over.
-    #[error("the connection was over before the operation could be posted")]
+    #[error("the connection was over before the operation could be posted; connect again")]
     NotConnected,
     /// The peer refused the access, and the connection is closed.
     #[error("the peer refused the remote access: {}", match .0 {
-        AccessFault::Key => "no region has this key (was it deregistered?)",
-        AccessFault::Range => "part of the range lies outside the region",
-        AccessFault::Right => "the region does not allow this operation",
-        AccessFault::Alignment => "the address of an atomic must be a multiple of 8",
+        AccessFault::Key => "no region has this key; was it deregistered?",
+        AccessFault::Range => "part of the range lies outside the region; access less of it",
+        AccessFault::Right => "the region does not allow this operation; have the peer register it with the right",
+        AccessFault::Alignment => "the address of an atomic must be a multiple of 8; let words begin at one",
     })]
     RemoteAccess(AccessFault),
     /// The local memory of the operation or the receive is no longer registered.
-    #[error("the local memory of the operation is no longer registered or mapped")]
+    #[error(
+        "the local memory of the operation is no longer registered or mapped; keep it until the operation is complete"
+    )]
     LocalAccess,
     /// The message does not fit the receive it met, of which both sides learn: who sent it, and who
     /// posted the receive.
-    #[error("the message is longer than the receive posted for it")]
+    #[error("the message is longer than the receive posted for it; post larger ones, or send less")]
     MessageTooLong,
     /// No link reached the peer for the whole silence budget, or nothing listens at its address any more.
     #[error(
@@ -116,25 +134,36 @@ pub enum OperationError {
     #[error("the peer restarted; connect again")]
     PeerRestarted,
     /// It was posted while another thread was inside the engine, which found it impossible.
-    #[error("the operation could not be posted: its range, length or alignment is impossible")]
+    #[error(
+        "the operation could not be posted: its range, length or alignment is impossible; the same call by one thread \
+         tells which"
+    )]
     NotPosted,
     /// The peer posted no receive for the message in all the time that the operation was to wait for one.
-    #[error("the peer posted no receive for the message in time")]
+    #[error(
+        "the peer posted no receive for the message in time; have it post more of them, or wait longer"
+    )]
     ReceiverNotReady,
     /// The peer could not do it, for a fault of its own: the memory of the receive it met is not there.
     #[error(
-        "the peer could not do it: the memory of its receive is no longer registered or mapped"
+        "the peer could not do it: the memory of its receive is no longer registered or mapped; have it keep \
+         that until a message came"
     )]
     RemoteOperation,
     /// The peer found the request impossible: the message is longer than the receive it met.
-    #[error("the peer found the request impossible: the message is longer than its receive")]
+    #[error(
+        "the peer found the request impossible: the message is longer than its receive; send less, or have it post \
+         larger ones"
+    )]
     RemoteInvalidRequest,
     /// The memory window could not be bound: its range is not in the region, the region does not grant its
     /// rights, or the key is not one the window can have.
-    #[error("the memory window could not be bound so: key, range or rights")]
+    #[error("the memory window could not be bound so; look at its key, range and rights")]
     WindowBind,
     /// The peer's fault or ours: a rule of the protocol was broken.
-    #[error("the connection ended because a rule of the protocol was broken")]
+    #[error(
+        "the connection ended because a rule of the protocol was broken; report it, with a capture of the link"
+    )]
     ProtocolViolation,
 }
 

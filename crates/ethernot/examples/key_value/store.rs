@@ -27,7 +27,7 @@ use std::time::Duration;
 use bytemuck::{Pod, Zeroable};
 use ethernot::{
     Buffer, Connection, Endpoint, Error, Listener, MemoryRegion, OperationOptions, Records,
-    RemoteRegion, Rights,
+    RemoteRegion, Rights, WaitError,
 };
 
 /// Longest value, in bytes.
@@ -117,12 +117,20 @@ impl Server {
     pub(crate) fn serve(&self, clients: u64, patience: Option<Duration>) -> Result<(), Error> {
         thread::scope(|scope| {
             for _ in 0..clients {
-                let Ok(request) = self.listener.accept(patience) else { break };
-                let connection = request.accept(&self.region.remote().to_bytes())?;
+                let Some(connection) = self.accept(patience)? else { break };
                 scope.spawn(move || self.answer(&connection));
             }
             Ok(())
         })
+    }
+
+    /// Takes a client, of which nothing more need be done if it sends no messages; nothing if nobody comes.
+    pub(crate) fn accept(&self, patience: Option<Duration>) -> Result<Option<Connection>, Error> {
+        match self.listener.accept(patience) {
+            Ok(request) => Ok(Some(request.accept(&self.region.remote().to_bytes())?)),
+            Err(WaitError::TimedOut { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Puts what messages say, and answers each, until the client goes.

@@ -75,7 +75,7 @@ pub enum PacketError {
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// Not a VLAN.
-    #[error("VLAN {vlan}: between 1 and {VLAN_MAX} are possible")]
+    #[error("VLAN {vlan} does not exist; choose one between 1 and {VLAN_MAX}")]
     Vlan {
         /// The number asked for.
         vlan: u16,
@@ -101,7 +101,9 @@ pub enum PacketError {
         source: io::Error,
     },
     /// Nobody answered in time.
-    #[error("interface {interface}: {who} did not answer within {limit_ms} ms")]
+    #[error(
+        "interface {interface}: {who} did not answer within {limit_ms} ms; is it up, on the same Ethernet and VLAN?"
+    )]
     NoAnswer {
         /// The interface asked on.
         interface: String,

@@ -74,7 +74,7 @@ pub enum XdpError {
         queue: u32,
     },
     /// The interface has fewer queues.
-    #[error("{interface} has no queue {queue}: it has {queues}, counted from 0")]
+    #[error("{interface} has no queue {queue}; choose one of its {queues}, counted from 0")]
     NoSuchQueue {
         /// The interface.
         interface: String,
@@ -159,21 +159,21 @@ pub enum XdpError {
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// Not a VLAN.
-    #[error("VLAN {vlan}: between 1 and {VLAN_MAX} are possible")]
+    #[error("VLAN {vlan} does not exist; choose one between 1 and {VLAN_MAX}")]
     Vlan {
         /// The number asked for.
         vlan: u16,
     },
     /// Not an `EtherType`.
-    #[error("EtherType {ethertype:#06x}: at least {ETHERTYPE_MIN:#06x} is possible")]
+    #[error("EtherType {ethertype:#06x} is a length; choose {ETHERTYPE_MIN:#06x} or above")]
     Ethertype {
         /// The number asked for.
         ethertype: u16,
     },
     /// Not a size that rings can have.
     #[error(
-        "a ring of {frames} frames: powers of two from {RING_FRAMES_MIN} to {RING_FRAMES_MAX} are \
-         possible"
+        "a ring cannot have {frames} frames; choose a power of two from {RING_FRAMES_MIN} to \
+         {RING_FRAMES_MAX}"
     )]
     RingSize {
         /// The number asked for.

@@ -1,0 +1,143 @@
+//! Completions, polled: what a program does that has thousands of operations under way and no thread to wait for each.
+//!
+//! Also how a server decides whom it lets in and to what, and what an endpoint counts.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ethernot::{
+    AccessFault, Buffer, Closed, Completion, CompletionKind, CompletionQueue, ConnectError,
+    ConnectOptions, Connection, ConnectionRequest, Endpoint, Error, Grants, Operation,
+    OperationError, OperationFlags, OperationHandle, OperationOptions, OperationStatus, Owner,
+    PieceListError, RegionSlice, RemoteRegion, Request, Rights, Source, Terms,
+};
+
+const WRITES: u64 = 100;
+const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
+
+pub(crate) fn main() -> Result<(), Error> {
+    let server = Endpoint::builder().bind("127.0.0.1:0").handles_max(100).build()?;
+    // Peers of this domain reach what is registered in it, and nothing else of the endpoint.
+    let domain = server.memory().allocate_domain();
+    let memory = Buffer::new(4096);
+    let rights = Rights::REMOTE_WRITE.union(Rights::LOCAL_WRITE);
+    let region = server.register_in(domain, memory.clone(), rights)?;
+    assert!(region.region().rights.contains(Rights::REMOTE_WRITE));
+    let listener = server.listen(0)?;
+    let address = server.local_addresses()?[0];
+    let offered = region.remote().to_bytes();
+    let accepting = thread::spawn(move || -> Result<Connection, Error> {
+        let request: ConnectionRequest = loop {
+            let request = listener.accept(LIMIT)?;
+            if request.private_data() == b"me" {
+                break request;
+            }
+            request.reject(b"say who you are")?;
+        };
+        println!("{} asks, {:?}", request.peer(), request.private_data());
+        let options = ConnectOptions::new().private_data(offered).domain(domain);
+        // Whatever the regions allow, and one read at a time.
+        let grants = Grants { read_depth: Some(1), rights: Some(rights), ..Grants::default() };
+        Ok(request.accept_with(options.terms(Terms { grants, ..Terms::default() }))?)
+    });
+
+    let client = Endpoint::bind("127.0.0.1:0")?;
+    let refused = client.connect(address).map(drop);
+    let Err(ConnectError::Closed { private_data, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(private_data, b"say who you are");
+    let queue = Arc::new(CompletionQueue::new(256));
+    let options = ConnectOptions::new().private_data(*b"me").queue(Arc::clone(&queue));
+    let connection = client.connect_with(address, options)?;
+    let accepted = accepting.join().expect("it does not panic")?;
+    let remote = RemoteRegion::from_bytes(&connection.peer_data())?;
+    assert!(queue.is_empty() && queue.capacity() >= 256);
+
+    write_much(&client, &connection, &queue, &remote)?;
+    assert_eq!(memory.load_u64(8 * (WRITES - 1)), WRITES - 1);
+    send_in_pieces(&server, &accepted, &client, &connection)?;
+    count(&client)?;
+    be_refused(&connection, &remote)?;
+
+    // Everything that was posted is complete, and peers have heard of the end, when this returns.
+    client.shutdown(LIMIT)?;
+    assert!(accepted.wait_closed(LIMIT)?.0 != Closed::Here);
+    Ok(())
+}
+
+/// Posts many writes, of which some leave in one frame, and polls until all are complete.
+fn write_much(
+    client: &Endpoint,
+    connection: &Connection,
+    queue: &CompletionQueue,
+    remote: &RemoteRegion,
+) -> Result<(), Error> {
+    let owner: Owner = connection.owner();
+    for number in 0..WRITES {
+        let mut bytes = [0; 64];
+        bytes[..8].copy_from_slice(&number.to_ne_bytes());
+        let (source, address) = (Source::Inline(bytes), remote.address + 8 * number);
+        connection.post_later(&Operation {
+            request: Request::Write { source, key: remote.key, address },
+            length: 8,
+            flags: OperationFlags { signalled: true, ..OperationFlags::default() },
+            immediate: None,
+            context: number,
+            status: None,
+        })?;
+    }
+    let mut next = 0;
+    while next < WRITES {
+        // Polling sends what was put off, and takes in what has come.
+        let Some(done): Option<Completion> = client.poll(queue)? else { continue };
+        assert_eq!((done.owner, done.context, done.kind), (owner, next, CompletionKind::Write));
+        assert_eq!(done.result, Ok(()));
+        next += 1;
+    }
+    assert_eq!((queue.poll(), connection.poll()?), (None, None));
+    Ok(())
+}
+
+/// A message that comes from two places and goes to two others.
+fn send_in_pieces(
+    server: &Endpoint,
+    accepted: &Connection,
+    client: &Endpoint,
+    connection: &Connection,
+) -> Result<(), Error> {
+    let inbox = server.register(Buffer::new(64), Rights::LOCAL_WRITE)?;
+    let pieces = [inbox.slice(..4)?, inbox.slice(32..)?];
+    let many = [inbox.slice(..1)?; Connection::PIECES_MAX + 1];
+    let too_many = PieceListError::TooMany(many.len());
+    assert_eq!(accepted.post_receive_list(&many, 5), Err(too_many.into()));
+    accepted.post_receive_list(&pieces, 5)?;
+    let outbox = client.register(Buffer::new(64), Rights::NONE)?;
+    let pieces: [RegionSlice<'_>; 2] = [outbox.slice(..8)?, outbox.slice(60..)?];
+    assert!(pieces[1].offset() == 60 && !pieces[1].is_empty());
+    let sent: OperationHandle = connection.send_list(&pieces, OperationOptions::SIGNALLED)?;
+    let message = accepted.wait_completion(LIMIT)?;
+    assert_eq!((message.context, message.bytes), (5, 12));
+    sent.wait(LIMIT)?;
+    assert!(sent.is_done() && matches!(sent.status(), OperationStatus::Done { .. }));
+    connection.wait_completion(LIMIT)?;
+    Ok(())
+}
+
+/// What an endpoint and its threads did.
+fn count(endpoint: &Endpoint) -> Result<(), Error> {
+    let (shared, threads) = (endpoint.pool_use()?, endpoint.runtime_counters()?);
+    println!("{} connections, {shared:?}, {threads:?}", endpoint.connection_count()?);
+    println!("strangers: {:?}", endpoint.counters()?);
+    Ok(())
+}
+
+/// A peer that wants what it may not loses the connection.
+fn be_refused(connection: &Connection, remote: &RemoteRegion) -> Result<(), Error> {
+    assert_eq!(connection.closed(), None);
+    let add = connection.fetch_add(remote, 0, 1, OperationOptions::NOTIFY)?;
+    let refused = OperationError::RemoteAccess(AccessFault::Right);
+    assert_eq!(add.wait(LIMIT), Err(refused.into()));
+    connection.wait_closed(LIMIT)?;
+    Ok(())
+}

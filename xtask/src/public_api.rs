@@ -1,0 +1,199 @@
+//! The public Rust API: that each item has an example, that errors say what to do, and what has changed.
+//!
+//! `docs/api/ethernot.txt` lists everything public of the crate `ethernot`, and a test compares it with the code; so a
+//! change of the API is seen in the change of that file. `docs/api/released.txt` is the listing of the last
+//! release, if there is one: changes since then that may break programs need a version that says so.
+
+mod changes;
+mod errors;
+mod examples;
+mod listing;
+mod sources;
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use crate::XtaskError;
+use crate::tidy::{files_below, read};
+use crate::workspace::Workspace;
+
+use changes::Changes;
+use listing::Entry;
+use sources::Sources;
+
+/// The crate whose API is public.
+const CRATE: &str = "ethernot";
+
+/// Crates whose types it exports or whose errors it passes on.
+const PACKAGES: [&str; 10] = [
+    CRATE,
+    "runtime",
+    "links",
+    "link",
+    "engine",
+    "semantics",
+    "delivery",
+    "work",
+    "mem",
+    "wire-edge",
+];
+
+/// Whose errors users see.
+const LISTING: &str = "docs/api/ethernot.txt";
+const RELEASED: &str = "docs/api/released.txt";
+const WITHOUT_EXAMPLE: &str = "docs/api/without-example.txt";
+const WITHOUT_REMEDY: &str = "docs/api/without-remedy.txt";
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) without_example: Vec<String>,
+    pub(crate) without_remedy: Vec<String>,
+    /// Lines of the two lists that excuse nothing.
+    idle: Vec<String>,
+    listing: String,
+    since_kept: Changes,
+    fault_of_versions: Option<String>,
+}
+
+impl Findings {
+    /// Looks at the API of this workspace.
+    pub(crate) fn of(workspace: &Workspace) -> Result<Self, XtaskError> {
+        let sources = Sources::load(workspace, &PACKAGES)?;
+        let entries = listing::entries(&sources, CRATE);
+        let corpus = corpus(workspace, &sources, &entries)?;
+        let kept = |path: &str| read(&workspace.root.join(path)).unwrap_or_default();
+        let (without_example, mut idle) =
+            examples::missing(&entries, &corpus, &kept(WITHOUT_EXAMPLE));
+        let (without_remedy, more) =
+            errors::without_remedy(&errors::all(&sources), &kept(WITHOUT_REMEDY));
+        idle.extend(more);
+        let version = version(&kept("Cargo.toml"));
+        let listing = text_of(&entries, &version);
+        let since_kept = Changes::between(&kept(LISTING), &listing);
+        let released = kept(RELEASED);
+        let released_version = released.lines().find_map(|line| line.strip_prefix(VERSION));
+        let fault_of_versions = released_version.and_then(|before| {
+            Changes::between(&released, &listing).fault_of_versions(before, &version)
+        });
+        Ok(Self { without_example, without_remedy, idle, listing, since_kept, fault_of_versions })
+    }
+
+    /// What is to be put right, as text.
+    fn complaints(&self) -> String {
+        let mut text = String::new();
+        let mut section = |title: &str, lines: &[String]| {
+            if !lines.is_empty() {
+                let _infallible = writeln!(text, "{title}:\n  {}", lines.join("\n  "));
+            }
+        };
+        section(
+            &format!("without an example (write one, or a line in {WITHOUT_EXAMPLE})"),
+            &self.without_example,
+        );
+        section(
+            &format!(
+                "errors without a remedy (say it behind \"; \", or a line in {WITHOUT_REMEDY})"
+            ),
+            &self.without_remedy,
+        );
+        section("lines of these lists that are of no use any more", &self.idle);
+        section("changes that may break programs", &self.since_kept.breaking);
+        section("additions", &self.since_kept.additions);
+        section("version", self.fault_of_versions.as_slice());
+        if !self.since_kept.is_empty() {
+            text.push_str("if that is meant: UPDATE_SNAPSHOTS=1 cargo xtask api, and a line in CHANGELOG.md\n");
+        }
+        text
+    }
+}
+
+/// Prints what is to be put right; fails if there is anything. With `UPDATE_SNAPSHOTS=1` keeps the listing.
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
+    let mut found = Findings::of(workspace)?;
+    let complaints = found.complaints();
+    print!("{complaints}");
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        let path = workspace.root.join(LISTING);
+        std::fs::write(&path, &found.listing).map_err(|cause| XtaskError::Write { path, cause })?;
+        found.since_kept = Changes::default();
+    }
+    println!("figure: public items without an example: {}", found.without_example.len());
+    println!("figure: errors without a remedy: {}", found.without_remedy.len());
+    Ok(if found.complaints().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Code that is run: of the documentation of all that is exported, of guides, the README and examples.
+fn corpus(
+    workspace: &Workspace,
+    sources: &Sources,
+    entries: &[Entry],
+) -> Result<examples::Corpus, XtaskError> {
+    let mut code: Vec<String> =
+        entries.iter().map(|entry| examples::code_blocks(&entry.docs)).collect();
+    code.extend(sources.crates().map(|(_, parsed)| examples::code_blocks(&parsed.docs)));
+    for (_, parsed) in sources.crates() {
+        code.extend(parsed.docs_of_impls().map(|docs| examples::code_blocks(&docs)));
+    }
+    code.push(examples::code_blocks(&read(&workspace.root.join("README.md"))?));
+    let folder = workspace.root.join("crates").join(CRATE);
+    for part in ["src/guide", "examples"] {
+        for file in files_below(&folder.join(part), &workspace.target_dir)? {
+            let text = read(&file)?;
+            let is_code = file.extension().is_some_and(|extension| extension == "rs");
+            code.push(if is_code { text } else { examples::code_blocks(&text) });
+        }
+    }
+    Ok(examples::Corpus::new(code.iter().map(String::as_str)))
+}
+
+/// What begins the line of the version in a listing.
+const VERSION: &str = "# version ";
+
+fn text_of(entries: &[Entry], version: &str) -> String {
+    let mut lines: Vec<String> = entries.iter().map(Entry::line).collect();
+    lines.sort();
+    lines.dedup();
+    let header = format!(
+        "# The public API of the crate `{CRATE}`, kept by `UPDATE_SNAPSHOTS=1 cargo xtask api`.\n{VERSION}{version}\n"
+    );
+    header + &lines.join("\n") + "\n"
+}
+
+/// The version of the workspace.
+fn version(manifest: &str) -> String {
+    let line = manifest.lines().find_map(|line| line.strip_prefix("version = \""));
+    line.map_or(String::new(), |rest| rest.trim_end_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_public_api_is_listed_and_shown_and_its_errors_say_what_to_do() {
+        let found = Findings::of(&Workspace::load().unwrap()).unwrap();
+        println!("figure: public items without an example: {}", found.without_example.len());
+        println!("figure: errors without a remedy: {}", found.without_remedy.len());
+        let complaints = found.complaints();
+        assert!(complaints.is_empty(), "\n{complaints}");
+    }
+
+    #[test]
+    #[ignore = "builds the documentation; run by `./x acceptance rust-api`, and `./x test` builds it with warnings denied"]
+    fn links_of_the_documentation_lead_somewhere() {
+        let output = Command::new(env!("CARGO"))
+            .args(["rustdoc", "--package", CRATE, "--lib", "--", "-W", "rustdoc::all"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        let broken = text
+            .lines()
+            .filter(|line| line.contains("link") && line.starts_with("warning: "))
+            .count();
+        println!("figure: links broken in rustdoc: {broken}");
+        assert!(output.status.success() && broken == 0, "{text}");
+    }
+}
