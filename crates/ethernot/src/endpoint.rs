@@ -130,7 +130,20 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how threads wait, and how long they look on for work of peers when they had some.
+    /// Sets how threads wait, and how long those that serve peers look on for more.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ethernot::{Endpoint, Polling};
+    ///
+    /// // The default: awake while peers ask again soon, at no cost while they do not.
+    /// let server = Endpoint::builder().bind("127.0.0.1:0").polling(Polling::ADAPTIVE).build()?;
+    /// // Its clients think for up to a tenth of a millisecond between two questions.
+    /// let awake = Polling::for_at_most(Duration::from_micros(100));
+    /// let quick = Endpoint::builder().bind("127.0.0.1:0").polling(awake).build()?;
+    /// # drop((server, quick));
+    /// # Ok::<(), ethernot::Error>(())
+    /// ```
     pub fn polling(mut self, polling: Polling) -> Self {
         self.polling = polling;
         self
@@ -145,6 +158,13 @@ impl EndpointBuilder {
 
     /// Has the progress thread run on this processor only, counted as the kernel does. It suits
     /// [`Polling::ALWAYS`], with a processor that the application leaves to it.
+    ///
+    /// ```no_run
+    /// use ethernot::{Endpoint, Polling};
+    ///
+    /// let always = Endpoint::builder().polling(Polling::ALWAYS).progress_processor(3).build()?;
+    /// # Ok::<(), ethernot::Error>(())
+    /// ```
     pub fn progress_processor(mut self, processor: usize) -> Self {
         self.progress_processor = Some(processor);
         self
