@@ -20,6 +20,14 @@ const NAMES: &str = "abi/libibverbs/names.txt";
 const PATHS_PACKAGE: &str = "paths-abi";
 const PATHS: &str = "libethernot_paths.so";
 
+/// The library of the Rust API's objects for C, its header, and what tells compilers of both.
+const C_PACKAGE: &str = "ethernot-c";
+const C_BUILT: &str = "libethernot_c.so";
+const C_LIBRARY: &str = "libethernot.so";
+const C_VERSION: &str = "0";
+const C_HEADER: &str = "abi/c/include/ethernot.h";
+const C_PKG_CONFIG: &str = "abi/c/ethernot.pc.in";
+
 /// Stands for the tool of this name, for programs that ask it which devices there are.
 const RDMA_TOOL: &str = "abi/paths/rdma";
 
@@ -49,7 +57,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
 /// Builds the libraries and returns the folder they are in.
 pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, XtaskError> {
     let mut command = cargo();
-    command.args(["build", "--quiet", "--package", PACKAGE, "--package", PATHS_PACKAGE, "--lib"]);
+    command.args(["build", "--quiet", "--package", PACKAGE, "--package", PATHS_PACKAGE]);
+    command.args(["--package", C_PACKAGE, "--lib"]);
     if is_release {
         command.arg("--release");
     }
@@ -65,10 +74,9 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
         link(library, &profile, &folder)?;
     }
     place(&profile.join(PATHS), &folder.join(PATHS))?;
+    place_for_c(workspace, &profile, &folder)?;
     let tool = folder.join(TOOL);
-    let tools = tool.parent().unwrap_or(&folder);
-    std::fs::create_dir_all(tools)
-        .map_err(|cause| XtaskError::Write { path: tools.into(), cause })?;
+    made(tool.parent().unwrap_or(&folder).to_path_buf())?;
     place(&workspace.root.join(RDMA_TOOL), &tool)?;
     Ok(folder)
 }
@@ -80,6 +88,34 @@ fn lock(folder: &Path) -> Result<File, XtaskError> {
         .and_then(|()| File::create(&path))
         .and_then(|file| file.lock().map(|()| file));
     locked.map_err(|cause| XtaskError::Write { path, cause })
+}
+
+/// The library for C under its name and that with its version, the header and the file for pkg-config.
+fn place_for_c(workspace: &Workspace, profile: &Path, folder: &Path) -> Result<(), XtaskError> {
+    let versioned = format!("{C_LIBRARY}.{C_VERSION}");
+    place(&profile.join(C_BUILT), &folder.join(&versioned))?;
+    let name = folder.join(C_LIBRARY);
+    let fresh = name.with_extension("fresh");
+    // One may be there that was left.
+    let _none = std::fs::remove_file(&fresh);
+    let linked = std::os::unix::fs::symlink(&versioned, &fresh);
+    linked
+        .and_then(|()| std::fs::rename(&fresh, &name))
+        .map_err(|cause| XtaskError::Write { path: name.clone(), cause })?;
+    place(&workspace.root.join(C_HEADER), &made(folder.join("include"))?.join("ethernot.h"))?;
+    let (from, to) = (workspace.root.join(C_PKG_CONFIG), made(folder.join("pkgconfig"))?);
+    let text = std::fs::read_to_string(&from)
+        .map_err(|cause| XtaskError::Read { path: from.clone(), cause })?;
+    let (path, text) =
+        (to.join("ethernot.pc"), text.replace("@version@", env!("CARGO_PKG_VERSION")));
+    std::fs::write(&path, text).map_err(|cause| XtaskError::Write { path, cause })
+}
+
+/// A folder, which is made unless it is there.
+fn made(folder: PathBuf) -> Result<PathBuf, XtaskError> {
+    std::fs::create_dir_all(&folder)
+        .map_err(|cause| XtaskError::Write { path: folder.clone(), cause })?;
+    Ok(folder)
 }
 
 /// Copies a file; whoever has the one before open keeps that.

@@ -41,7 +41,7 @@ usage: cargo xtask COMMAND
   libraries [--release]      build the C libraries that programs for RDMA load; prints their folder
   loom                       run the models of threads, in every interleaving
   miri                       interpret the tests of the crates that only compute (needs nightly)
-  python                     build the Python package and run its tests, in a place of their own
+  python                     build the Python packages and run their tests, in a place of their own
   tidy                       check the rules of the house
   ci                         test, then `acceptance edge-engine --quick` for the record";
 

@@ -1,8 +1,8 @@
-//! The Python package of the simulator: built as users would, installed in an environment of its own
-//! below the folder of what is built, and tested there.
+//! The Python packages, `ethernot` and that of the simulator: built as users would, installed in an environment of
+//! their own below the folder of what is built, and tested there.
 //!
-//! It is no member of the workspace, as the bindings and their macros would have everybody wait who
-//! builds the rest. Without Python, or what it takes from the network, its tests are skipped.
+//! They are no members of the workspace, as the bindings and their macros would have everybody wait who
+//! builds the rest. Without Python, or what it takes from the network, their tests are skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -16,6 +16,23 @@ const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "pytest"];
 
 /// What it has if there are wheels of it: without, tests of what the package does with it are skipped.
 const OPTIONAL: [&str; 3] = ["numpy", "pyarrow", "distributed"];
+
+/// A package: its folder below `python`, its name for pip, and for cargo.
+struct Built {
+    folder: &'static str,
+    name: &'static str,
+    package: &'static str,
+    /// The oldest Python that takes it, after which it asks for nothing of the interpreter's version.
+    since: u32,
+}
+
+const PACKAGES: [Built; 2] = [
+    Built { folder: "", name: "ethernot-sim", package: "ethernot-sim-python", since: 9 },
+    Built { folder: "ethernot", name: "ethernot", package: "ethernot-python", since: 11 },
+];
+
+/// Tells tests where a server in Rust is, of which they are clients.
+const SERVER_VARIABLE: &str = "ETHERNOT_KEY_VALUE";
 
 /// Builds and tests; fails if a test does.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
@@ -37,26 +54,12 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
         std::fs::remove_dir_all(&wheels)
             .map_err(|cause| XtaskError::Write { path: wheels.clone(), cause })?;
     }
-    let steps = [
-        package.cargo(&["fmt", "--check"]),
-        package.cargo(&["clippy", "--quiet", "--", "-D", "warnings"]),
-        package.build(&wheels),
-        package.install(&wheels),
-    ];
-    for mut step in steps {
-        if !succeeds(&mut step)? {
-            return Ok(Count::ONE_FAILED);
-        }
+    if !succeeds(&mut package.cargo(&["fmt", "--all", "--check"]))? {
+        return Ok(Count::ONE_FAILED);
     }
-    // Not from the folder of the sources, which would be imported in the place of what was built.
-    let mut pytest = Command::new(package.program("pytest"));
-    pytest.args(["-q", "-p", "no:cacheprovider"]).current_dir(package.sources.join("tests"));
-    let output = pytest.stderr(Stdio::inherit()).output().map_err(start_error(&pytest))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    print!("{text}");
-    let mut count = parse_summary(&text);
-    if !output.status.success() && count.failed == 0 {
-        count.failed = 1;
+    let mut count = Count::NONE;
+    for built in &PACKAGES {
+        count.add(package.test(workspace, built, &wheels)?);
     }
     Ok(count)
 }
@@ -137,18 +140,64 @@ impl Package {
         command
     }
 
-    fn build(&self, wheels: &Path) -> Command {
+    /// Checks the bindings of one, builds it and runs its tests.
+    fn test(
+        &self,
+        workspace: &Workspace,
+        built: &Built,
+        wheels: &Path,
+    ) -> Result<Count, XtaskError> {
+        if self.python_minor().is_some_and(|minor| minor < built.since) {
+            println!("skipped: the package {} needs Python 3.{}", built.name, built.since);
+            return Ok(Count::ONE_SKIPPED);
+        }
+        // One by one: they are for different versions of the stable interface.
+        let lints = ["clippy", "--quiet", "--package", built.package, "--", "-D", "warnings"];
+        let steps = [self.cargo(&lints), self.build(built, wheels), self.install(built, wheels)];
+        for mut step in steps {
+            if !succeeds(&mut step)? {
+                return Ok(Count::ONE_FAILED);
+            }
+        }
+        let mut server = cargo();
+        server.args(["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
+        if !succeeds(&mut server)? {
+            return Ok(Count::ONE_FAILED);
+        }
+        // Not from the folder of the sources, which would be imported in the place of what was built.
+        let mut pytest = Command::new(self.program("pytest"));
+        pytest.args(["-q", "-p", "no:cacheprovider"]);
+        pytest.current_dir(self.sources.join(built.folder).join("tests"));
+        pytest.env(SERVER_VARIABLE, workspace.target_dir.join("debug/examples/key_value"));
+        let output = pytest.stderr(Stdio::inherit()).output().map_err(start_error(&pytest))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        print!("{text}");
+        let mut count = parse_summary(&text);
+        if !output.status.success() && count.failed == 0 {
+            count.failed = 1;
+        }
+        Ok(count)
+    }
+
+    /// The minor version of the environment's Python.
+    fn python_minor(&self) -> Option<u32> {
+        let mut python = Command::new(self.program("python"));
+        let output = python.args(["-c", "import sys; print(sys.version_info[1])"]).output().ok()?;
+        String::from_utf8_lossy(&output.stdout).trim().parse().ok()
+    }
+
+    fn build(&self, built: &Built, wheels: &Path) -> Command {
         let mut maturin = Command::new(self.program("maturin"));
         maturin.args(["build", "--quiet", "--locked", "--out"]).arg(wheels);
-        maturin.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.built);
+        maturin.current_dir(self.sources.join(built.folder)).env("CARGO_TARGET_DIR", &self.built);
         maturin
     }
 
-    /// Installs the only wheel there is, without the network.
-    fn install(&self, wheels: &Path) -> Command {
+    /// Installs the wheel that was built, without the network.
+    fn install(&self, built: &Built, wheels: &Path) -> Command {
         let mut pip = self.pip();
         pip.args(["install", "--quiet", "--no-index", "--no-deps", "--force-reinstall"]);
-        pip.arg("--find-links").arg(wheels).arg("ethernot-sim");
+        pip.arg("--find-links").arg(wheels).arg(built.name);
         pip
     }
 }

@@ -35,6 +35,7 @@ pub struct EndpointBuilder {
     engine: EngineConfig,
     polling: Polling,
     without_progress_thread: bool,
+    progress_processor: Option<usize>,
     handles_max: Option<u32>,
     shutdown_grace: Option<Duration>,
 }
@@ -129,7 +130,20 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how threads wait, and how long they look on for work of peers when they had some.
+    /// Sets how threads wait, and how long those that serve peers look on for more.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ethernot::{Endpoint, Polling};
+    ///
+    /// // The default: awake while peers ask again soon, at no cost while they do not.
+    /// let server = Endpoint::builder().bind("127.0.0.1:0").polling(Polling::ADAPTIVE).build()?;
+    /// // Its clients think for up to a tenth of a millisecond between two questions.
+    /// let awake = Polling::for_at_most(Duration::from_micros(100));
+    /// let quick = Endpoint::builder().bind("127.0.0.1:0").polling(awake).build()?;
+    /// # drop((server, quick));
+    /// # Ok::<(), ethernot::Error>(())
+    /// ```
     pub fn polling(mut self, polling: Polling) -> Self {
         self.polling = polling;
         self
@@ -139,6 +153,20 @@ impl EndpointBuilder {
     /// default). Without one, peers are only served while the application is in a call.
     pub fn progress_thread(mut self, wanted: bool) -> Self {
         self.without_progress_thread = !wanted;
+        self
+    }
+
+    /// Has the progress thread run on this processor only, counted as the kernel does. It suits
+    /// [`Polling::ALWAYS`], with a processor that the application leaves to it.
+    ///
+    /// ```no_run
+    /// use ethernot::{Endpoint, Polling};
+    ///
+    /// let always = Endpoint::builder().polling(Polling::ALWAYS).progress_processor(3).build()?;
+    /// # Ok::<(), ethernot::Error>(())
+    /// ```
+    pub fn progress_processor(mut self, processor: usize) -> Self {
+        self.progress_processor = Some(processor);
         self
     }
 
@@ -192,6 +220,7 @@ impl EndpointBuilder {
         config.engine = self.engine;
         config.polling = self.polling;
         config.progress_thread = !self.without_progress_thread;
+        config.progress_processor = self.progress_processor;
         config.handles_max = self.handles_max.unwrap_or(config.handles_max);
         let news = Arc::new(NewsDesk::default());
         let desk = Arc::clone(&news);

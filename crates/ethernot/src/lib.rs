@@ -54,6 +54,7 @@ mod connect;
 mod connection;
 mod endpoint;
 mod error;
+mod error_kind;
 pub mod guide;
 mod handle;
 mod listener;
@@ -72,6 +73,7 @@ pub use error::{
     AcceptError, ConnectError, Error, LinkError, ListenError, OperationFailure, PollError,
     PostError, RemoteRegionError, WaitError,
 };
+pub use error_kind::ErrorKind;
 pub use handle::OperationHandle;
 pub use listener::{Accepting, ConnectionRequest, Listener};
 pub use receive::{ReceiveHandle, Received};

@@ -6,6 +6,7 @@ mod pair;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Fault,
@@ -436,7 +437,7 @@ fn a_thread_that_spins_for_a_passive_target_ends_with_its_endpoint() {
 }
 
 /// Longer than any test takes: who spins for so long does not sleep.
-const LONG: Polling = Polling { spin_us: 1_000_000_000 };
+const LONG: Polling = Polling::for_at_most(Duration::from_secs(1000));
 
 /// Whether threads of the target, whose application does nothing, sleep while a peer reads.
 fn sleeps_between_reads(polling: Polling) -> bool {

@@ -6,7 +6,7 @@
 //! * Threads of the application make turns when they post, poll and wait; that is where latencies
 //!   of microseconds come from. A progress thread makes them while the application does something
 //!   else, and steps aside while it polls.
-//! * Waiting is one policy with one knob, [`Polling`]: spin, yield, block. Of all blocked threads
+//! * Waiting is one policy [`Polling`]: spin, yield, block. Of all blocked threads
 //!   one sleeps on the links itself, so that a wakeup is one switch of threads and not two.
 //!
 //! On the data path nothing is allocated and no lock is waited for: a thread that finds another one
@@ -31,6 +31,8 @@ mod driver;
 mod exit;
 mod fork;
 mod hooks;
+mod looking;
+mod lookout;
 mod machine;
 mod park;
 mod progress_thread;

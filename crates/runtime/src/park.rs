@@ -4,45 +4,75 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::{self, Thread, ThreadId};
+use std::time::Duration;
 
 use semantics::{CompletionQueue, OperationStatus, StatusTable};
 
 use crate::sleep::Sleeper;
 
-/// How a thread waits: it polls for a while, then yields the processor a few times, then blocks.
+/// How threads wait: those of an application for what they asked for, and those that serve peers for more to do, the
+/// progress thread among them.
 ///
-/// One knob, because the best setting depends on one thing: whether there is a processor to spare.
+/// A thread looks on for a while, lets others have the processor a few times, and sleeps until something comes. What
+/// comes while it sleeps waits for as long as the wake-up takes, which is several times as long as serving it.
 ///
-/// It is also how long threads that serve peers look on for more after they last had something to do, the
-/// progress thread among them, unless the application polls meanwhile. So reads and writes of peers that
-/// follow one another within that time are served without the sleep and wakeup that take several times as
-/// long as serving them. It costs an endpoint that is used at least so often one processor, and every
-/// burst of frames that comes alone this much time of it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// | | who serves peers | who waits for an operation |
+/// |---|---|---|
+/// | [`Polling::ADAPTIVE`], the default | looks on as long as that pays: see there | looks on for 50 µs, with fewer than 4 processors 10 µs |
+/// | [`Polling::for_at_most`] | looks on for so long after the last work | the same |
+/// | [`Polling::ALWAYS`] | looks on for ever: a processor for each endpoint | the same |
+/// | [`Polling::NEVER`] | sleeps at once | the same |
+///
+/// While the application polls, nobody else looks on. What each costs and gains is in the table of
+/// docs/passive-servers.md.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Polling {
-    /// How long to poll before yielding and blocking, in microseconds; `u32::MAX` for ever.
-    pub spin_us: u32,
+    spin: Spin,
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Spin {
+    #[default]
+    Adaptive,
+    For(Duration),
+    Always,
 }
 
 impl Polling {
-    /// Never blocks: for measurements and for processors of one's own. The progress thread does not sleep
+    /// Follows from what sleeping and waking up costs on this host, which the runtime measures, and from when work came
+    /// so far. A thread that serves peers looks on for as long as that costs less than the sleeps that it
+    /// saves, never for longer than one costs, and not while another thread wants its processor. Peers that ask
+    /// again at once find it awake; an endpoint that is idle, or is asked rarely, takes no processor time.
+    pub const ADAPTIVE: Self = Self { spin: Spin::Adaptive };
+    /// Never sleeps: for measurements and for processors of one's own. The progress thread does not sleep
     /// either unless the application polls; where it always does, there need be none.
-    pub const ALWAYS: Self = Self { spin_us: u32::MAX };
-    /// Blocks at once: for programs that share the processor.
-    pub const NEVER: Self = Self { spin_us: 0 };
+    pub const ALWAYS: Self = Self { spin: Spin::Always };
+    /// Sleeps at once: for programs that share the processor.
+    pub const NEVER: Self = Self::for_at_most(Duration::ZERO);
 
-    pub(crate) const fn spin_ns(self) -> u64 {
-        if self.spin_us == u32::MAX { u64::MAX } else { self.spin_us as u64 * 1000 }
+    /// Sleeps after this long without work. It costs an endpoint that is used at least so often one
+    /// processor, and every burst of frames that comes alone this much time of it.
+    pub const fn for_at_most(time: Duration) -> Self {
+        Self { spin: Spin::For(time) }
     }
-}
 
-impl Default for Polling {
-    /// 50 µs with at least 4 processors: longer than a round trip between two hosts and the sleep
-    /// and wakeup it avoids. 10 µs with fewer, where polling takes the processor away from the peer
-    /// or the kernel that one waits for.
-    fn default() -> Self {
-        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { spin_us: if processors >= 4 { 50 } else { 10 } }
+    /// Whether the rule of [`Polling::ADAPTIVE`] applies to who serves peers.
+    pub(crate) fn is_adaptive(self) -> bool {
+        self.spin == Spin::Adaptive
+    }
+
+    /// For how long a thread looks for what it waits for.
+    pub(crate) fn spin_ns(self) -> u64 {
+        match self.spin {
+            // With at least 4 processors longer than a round trip between two hosts and the sleep and wakeup it
+            // avoids. With fewer, polling takes the processor away from the peer or the kernel that one waits for.
+            Spin::Adaptive => {
+                let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+                if processors >= 4 { 50_000 } else { 10_000 }
+            }
+            Spin::For(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            Spin::Always => u64::MAX,
+        }
     }
 }
 

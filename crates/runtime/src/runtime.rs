@@ -28,10 +28,12 @@ use crate::driver::{AttachError, Caller, Driver, Host};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
+use crate::looking::Looking;
+use crate::lookout::Lookout;
 use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
-use crate::sleep::{Descriptor, Sleeper, entropy};
+use crate::sleep::{Descriptor, Sleeper, entropy, processor_ns};
 use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
 
@@ -45,6 +47,8 @@ pub struct RuntimeConfig {
     /// Whether a thread of its own serves the endpoint when the application does not. Without one,
     /// nothing happens while no thread of the application is inside a call.
     pub progress_thread: bool,
+    /// The processor that this thread keeps to, counted as the kernel does; any by default.
+    pub progress_processor: Option<usize>,
     /// Operations and receives with a handle at a time, 40 bytes each.
     pub handles_max: u32,
     /// Operations handed to another thread at a time, because it is inside the engine, those included
@@ -65,6 +69,7 @@ impl RuntimeConfig {
             engine: EngineConfig::default(),
             polling: Polling::default(),
             progress_thread: true,
+            progress_processor: None,
             handles_max: 8192,
             submissions_max: 1024,
             regions: TableLimits::default(),
@@ -98,6 +103,17 @@ pub enum StartError {
     /// The progress thread could not be started.
     #[error("cannot start the progress thread (a limit of threads, `ulimit -u`?)")]
     Thread(#[source] io::Error),
+    /// The progress thread cannot keep to the processor that was named.
+    #[error(
+        "the progress thread cannot keep to processor {processor}: {source}; \
+         `taskset -pc $$` lists those that this process may use"
+    )]
+    Processor {
+        /// The processor.
+        processor: usize,
+        /// What the system says.
+        source: io::Error,
+    },
     /// A link could not be put to use.
     #[error(transparent)]
     Link(#[from] AttachError),
@@ -154,6 +170,7 @@ impl Runtime {
         let engine = Engine::new(config.engine, config.seed, Arc::clone(&status))?;
         let clock = Clock::start();
         let submissions = Submissions::new(config.submissions_max);
+        let spin_ns = config.polling.spin_ns();
         let shared = Arc::new(Shared {
             queue_owner: engine.incarnation(),
             cell: ProgressCell::new(Driver::new(engine, &clock, &submissions)),
@@ -185,6 +202,8 @@ impl Runtime {
             },
             home,
             polling: config.polling,
+            spin_ns,
+            lookout: Mutex::new(Lookout::new(spin_ns)),
             has_thread: config.progress_thread,
             outside: OutsideCounters::default(),
             is_stopping: AtomicBool::new(false),
@@ -196,19 +215,23 @@ impl Runtime {
             runtime.attach_link(link)?;
         }
         if config.progress_thread {
-            runtime.start_thread()?;
+            runtime.start_thread(config.progress_processor)?;
         }
         exit::remember(&runtime.shared);
         Ok(runtime)
     }
 
-    fn start_thread(&self) -> Result<(), StartError> {
+    fn start_thread(&self, processor: Option<usize>) -> Result<(), StartError> {
         let shared = Arc::clone(&self.shared);
         let thread = start_thread("ethernot", move || progress_thread::run(&shared))
             .map_err(StartError::Thread)?;
         *lock(&self.shared.progress_thread) = Some(thread.thread().clone());
+        let kept = processor.map(|processor| {
+            let source = progress_thread::keep_to(&thread, processor);
+            source.map_err(|source| StartError::Processor { processor, source })
+        });
         *lock(&self.thread) = Some(ManuallyDrop::new(thread));
-        Ok(())
+        kept.unwrap_or(Ok(()))
     }
 
     /// The memory regions of the endpoint.
@@ -378,7 +401,7 @@ impl Runtime {
         }
         let started_at = shared.host.clock.now();
         let deadline = limit.map_or(Instant::NEVER, |limit| started_at + limit);
-        let spin_ns = shared.polling.spin_ns();
+        let spin_ns = shared.spin_ns;
         let spin_until = started_at.after_ns(spin_ns).min(deadline);
         let mut yields = 0;
         loop {
@@ -619,6 +642,10 @@ pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) home: HomeProcess,
     pub(crate) polling: Polling,
+    /// For how long a thread looks for what it waits for.
+    pub(crate) spin_ns: u64,
+    /// For how long who serves peers looks on. Only the thread on watch takes it, so nobody waits for it.
+    pub(crate) lookout: Mutex<Lookout>,
     /// A thread serves the endpoint while the application does not.
     pub(crate) has_thread: bool,
     outside: OutsideCounters,
@@ -702,16 +729,6 @@ impl Shared {
             }
         }
         self.take_turns(inside, Caller::Application, true);
-    }
-
-    /// Whether a thread that has nothing else to do looks on for work rather than sleep: for as long as
-    /// threads spin, since there last was some. Not while the application polls, which this one would
-    /// only keep out: not if it did so in the last `quiet_ns`.
-    pub(crate) fn looks_on(&self, quiet_ns: u64) -> bool {
-        let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
-        self.host.clock.now().since_ns(worked_at) < self.polling.spin_ns()
-            && self.polled_ns_ago() >= quiet_ns
-            && !self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Drives on behalf of a thread that has nothing else to do. Tells, too, whether there was work.
@@ -844,8 +861,9 @@ impl Shared {
         deadline: Instant,
         ready: &mut impl FnMut() -> Option<R>,
     ) -> Option<R> {
+        let mut looking = Looking::default();
         loop {
-            let (outcome, _) = self.drive_all();
+            let (outcome, _) = self.look(&mut looking);
             if let Some(result) = ready() {
                 return Some(result);
             }
@@ -853,8 +871,11 @@ impl Shared {
                 return None;
             }
             match outcome {
-                Drive::Drove if self.looks_on(QUIET_NS) => std::hint::spin_loop(),
-                Drive::Drove => self.sleep_on_links(Some(deadline)),
+                Drive::Drove if self.looks_on(QUIET_NS) => self.pause(&mut looking),
+                Drive::Drove => {
+                    self.sleep_on_links(Some(deadline));
+                    looking = Looking::after_sleep();
+                }
                 // It may need this processor to get out.
                 Drive::HandedOver => thread::yield_now(),
                 Drive::Exhausted => {}
@@ -897,8 +918,14 @@ impl Shared {
         if !must_turn {
             let now = self.host.clock.now();
             let limit_ns = (until != Instant::NEVER).then(|| until.since_ns(now));
-            self.host.sleeper.sleep(limit_ns);
+            // Sleeps of threads of the application end as imprecisely as they like.
+            let is_measured = limit_ns.is_some() && deadline.is_none();
+            let spent_ns = is_measured.then(processor_ns);
+            let has_come = self.host.sleeper.sleep(limit_ns);
             self.outside.count_wakeup();
+            if let Some(spent_ns) = spent_ns.filter(|_| !has_come) {
+                self.on_wake_up(until, spent_ns);
+            }
         }
         self.host.armed_until.store(0, Ordering::SeqCst);
     }
@@ -910,7 +937,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -88,8 +88,8 @@ impl Sleeper {
     }
 
     /// Sleeps until a link has frames (or room again), somebody calls, a signal handler has run, or
-    /// `limit_ns` nanoseconds have passed (`None`: no limit).
-    pub(crate) fn sleep(&self, limit_ns: Option<u64>) {
+    /// `limit_ns` nanoseconds have passed (`None`: no limit). Returns whether something else than the limit ended it.
+    pub(crate) fn sleep(&self, limit_ns: Option<u64>) -> bool {
         let mut fds =
             [libc::pollfd { fd: -1, events: 0, revents: 0 }; LINKS_MAX * FDS_PER_LINK + 2];
         let mut limit_ns = limit_ns;
@@ -121,7 +121,7 @@ impl Sleeper {
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: `fds` is an array of that many entries, a negative descriptor is skipped, and the
         // limit is null or lives until the end of the call.
-        unsafe {
+        let ready = unsafe {
             libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, std::ptr::null())
         };
         let [.., call] = &fds;
@@ -129,6 +129,7 @@ impl Sleeper {
             // The calls so far are answered.
             self.call.lower();
         }
+        ready != 0
     }
 }
 
@@ -143,6 +144,24 @@ pub(crate) fn sleep_precisely() {
     const SLACK_NS: libc::c_ulong = 1000;
     // SAFETY: sets an attribute of the calling thread; no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
+}
+
+/// How often the calling thread has lost its processor to another although it had not asked to wait.
+pub(crate) fn processor_losses() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one `rusage`, for which there is room.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: it is made of numbers, all of which were zero if the kernel wrote none.
+    let usage = unsafe { usage.assume_init() };
+    usage.ru_nivcsw.cast_unsigned()
+}
+
+/// Processor time that the calling thread has spent.
+pub(crate) fn processor_ns() -> u64 {
+    let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one `timespec`.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut spent) };
+    spent.tv_sec.cast_unsigned() * 1_000_000_000 + spent.tv_nsec.cast_unsigned()
 }
 
 /// Bytes that nobody can predict; at most 256, which the kernel gives as a whole.
@@ -162,8 +181,8 @@ mod tests {
         let sleeper = Sleeper::new().expect("an eventfd");
         sleeper.call();
         sleeper.call();
-        sleeper.sleep(None);
-        sleeper.sleep(Some(1));
+        assert!(sleeper.sleep(None));
+        assert!(!sleeper.sleep(Some(1)));
     }
 
     #[test]
@@ -174,7 +193,7 @@ mod tests {
         sleeper.watch(3, Some(Watched { fds: [None, Some(socket.as_raw_fd())], is_full: false }));
         let address = socket.local_addr().expect("it is bound");
         socket.send_to(b"x", address).expect("loopback takes a datagram");
-        sleeper.sleep(None);
+        assert!(sleeper.sleep(None));
     }
 
     #[test]

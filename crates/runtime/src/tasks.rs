@@ -58,7 +58,7 @@ impl Runtime {
         }
         shared.demand_sound();
         let now = shared.host.clock.now();
-        let spin_ns = shared.polling.spin_ns();
+        let spin_ns = shared.spin_ns;
         let until = *patience.polls_until.get_or_insert_with(|| now.after_ns(spin_ns));
         let is_patient = now < until;
         let yields = !is_patient && spin_ns > 0 && patience.yields < YIELDS;

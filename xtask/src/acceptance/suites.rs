@@ -4,6 +4,7 @@ mod engine_house;
 mod frameworks;
 mod queue_pairs;
 mod raw_links;
+mod rust_api;
 mod sender;
 mod verbs;
 
@@ -16,6 +17,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },
     Suite { name: "raw-links", rows: raw_links::ROWS, against: None },
+    Suite { name: "rust-api", rows: rust_api::ROWS, against: None },
     Suite { name: "sender", rows: sender::ROWS, against: None },
     Suite { name: "verbs", rows: verbs::ROWS, against: None },
 ];

@@ -25,6 +25,8 @@ const ROOMS: &[Room] = &[
     // Stands before the C library in programs of others, and leans on nothing.
     Room { name: "paths-abi", lean: Lean::On(&[]), is_unsafe: true },
     Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },
+    // The same objects for programs in C.
+    Room { name: "ethernot-c", lean: Lean::On(&["ethernot"]), is_unsafe: true },
     // The simulator runs the engine itself, without the public API or any real link.
     Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },
     // Clusters and their networks; hosts may run the engine.

@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ethernot: remote direct memory access over ordinary Ethernet, in user space.
+ *
+ * Handles. They are opaque; one that is NULL, of another kind or was freed is ETHERNOT_RESULT_BAD_HANDLE. Whoever made one
+ * frees it. Objects live for as long as others need them, so the order of freeing does not matter.
+ *
+ * Results. Every call but ethernot_last_error and ethernot_result_name returns one, and writes what else it returns only
+ * when it is ETHERNOT_RESULT_OK. A place for that which is NULL is ETHERNOT_RESULT_INVALID, unless the call says that it may be.
+ *
+ * Threads. Every call may be made from any thread, at the same time as any other, with the same handles. Texts of errors
+ * are kept for each thread.
+ *
+ * Memory. Peers write to it whenever they like, and operations read it until they are complete.
+ *
+ * Limits are in milliseconds; a negative one is none.
+ *
+ * Forked children make endpoints of their own: calls with handles of their parent are ETHERNOT_RESULT_FORKED. */
+
+
+#ifndef ETHERNOT_H
+#define ETHERNOT_H
+
+/* Made by cbindgen of the crate ethernot-c. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ Reads and answers of peers may be placed in the memory (as may messages).
+ */
+#define ETHERNOT_LOCAL_WRITE 1
+
+/*
+ Peers may read it.
+ */
+#define ETHERNOT_REMOTE_READ 2
+
+/*
+ Peers may write it.
+ */
+#define ETHERNOT_REMOTE_WRITE 4
+
+/*
+ Peers may do atomics on it.
+ */
+#define ETHERNOT_REMOTE_ATOMIC 8
+
+/*
+ Bytes of the description of a region, in which it travels in private data and messages.
+ */
+#define ETHERNOT_REMOTE_BYTES 20
+
+/*
+ Performed only after all earlier operations of the connection.
+ */
+#define ETHERNOT_FENCE_BEFORE 1
+
+/*
+ All later operations are performed only after this one.
+ */
+#define ETHERNOT_FENCE_AFTER 2
+
+/*
+ In strict order, as on a reliable connection of verbs.
+ */
+#define ETHERNOT_STRICT 4
+
+/*
+ A completion is queued here when it succeeds.
+ */
+#define ETHERNOT_SIGNALLED 8
+
+/*
+ The peer is notified of a write.
+ */
+#define ETHERNOT_NOTIFY 16
+
+/*
+ `immediate` is told to the peer.
+ */
+#define ETHERNOT_IMMEDIATE 32
+
+/*
+ It need not be sent before the next operation without this mark, the next poll or the next wait.
+ */
+#define ETHERNOT_MORE 64
+
+/*
+ What came of a call. `ethernot_last_error` has the text of all but the first.
+ */
+enum ethernot_result
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   Done.
+   */
+  ETHERNOT_RESULT_OK = 0,
+  /*
+   What was asked for is impossible, a pointer is null or a string is not UTF-8: ask for something else.
+   */
+  ETHERNOT_RESULT_INVALID = 1,
+  /*
+   The handle is null, of another kind, or was freed.
+   */
+  ETHERNOT_RESULT_BAD_HANDLE = 2,
+  /*
+   The limit of a wait has passed, and what was waited for goes on: wait again.
+   */
+  ETHERNOT_RESULT_TIMED_OUT = 3,
+  /*
+   There is nothing, or no room, at the moment: poll, finish something, and try again.
+   */
+  ETHERNOT_RESULT_AGAIN = 4,
+  /*
+   The connection or the endpoint is over: make another.
+   */
+  ETHERNOT_RESULT_CLOSED = 5,
+  /*
+   The peer is there and refused the connection: is the service right?
+   */
+  ETHERNOT_RESULT_REFUSED = 6,
+  /*
+   No way leads to the peer, or nobody answers there: is it running?
+   */
+  ETHERNOT_RESULT_UNREACHABLE = 7,
+  /*
+   Somebody has it already: choose another.
+   */
+  ETHERNOT_RESULT_IN_USE = 8,
+  /*
+   An operation failed: the text says whether the peer refused it, went away, or had no room.
+   */
+  ETHERNOT_RESULT_FAILED = 9,
+  /*
+   The operating system refused something: the text says what.
+   */
+  ETHERNOT_RESULT_SYSTEM = 10,
+  /*
+   In a forked child, which makes endpoints of its own.
+   */
+  ETHERNOT_RESULT_FORKED = 11,
+  /*
+   A fault of the library. Nothing is certain of the endpoint any more.
+   */
+  ETHERNOT_RESULT_FAULT = 12,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ethernot_result ethernot_result;
+#else
+typedef int32_t ethernot_result;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
+ What finished.
+ */
+enum ethernot_completion_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   A write of this side.
+   */
+  ETHERNOT_COMPLETION_KIND_WRITE = 1,
+  /*
+   A read of this side.
+   */
+  ETHERNOT_COMPLETION_KIND_READ = 2,
+  /*
+   An atomic of this side.
+   */
+  ETHERNOT_COMPLETION_KIND_ATOMIC = 3,
+  /*
+   A message of this side: the peer has it.
+   */
+  ETHERNOT_COMPLETION_KIND_SEND = 4,
+  /*
+   A posted receive: a message is in it.
+   */
+  ETHERNOT_COMPLETION_KIND_RECEIVE = 5,
+  /*
+   The peer has written here, and said so.
+   */
+  ETHERNOT_COMPLETION_KIND_NOTIFICATION = 6,
+  /*
+   Something else.
+   */
+  ETHERNOT_COMPLETION_KIND_OTHER = 7,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ethernot_completion_kind ethernot_completion_kind;
+#else
+typedef int32_t ethernot_completion_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
+ A connection to a peer.
+ */
+typedef struct ethernot_connection ethernot_connection;
+
+/*
+ One side of remote memory access: links, memory and connections of a process.
+ */
+typedef struct ethernot_endpoint ethernot_endpoint;
+
+/*
+ Takes the requests of peers for connections to one service.
+ */
+typedef struct ethernot_listener ethernot_listener;
+
+/*
+ Memory of this process that is registered.
+ */
+typedef struct ethernot_memory ethernot_memory;
+
+/*
+ One operation under way.
+ */
+typedef struct ethernot_operation ethernot_operation;
+
+/*
+ A peer asks for a connection.
+ */
+typedef struct ethernot_request ethernot_request;
+
+/*
+ What a connection is to be. All zero is the default.
+ */
+typedef struct ethernot_connect_options {
+  /*
+   Told to the peer with the request or its acceptance, at most 512 bytes.
+   */
+  const void *private_data;
+  /*
+   Bytes of it.
+   */
+  size_t private_data_length;
+  /*
+   How long to try, in milliseconds; 0 until the library gives up, after 5 s of silence.
+   */
+  int64_t timeout_ms;
+  /*
+   Which listener of the peer is meant; for `ethernot_connect` only.
+   */
+  uint32_t service;
+  /*
+   Completions, notifications and receives that may wait to be polled; 0 for 256.
+   */
+  uint32_t completions;
+} ethernot_connect_options;
+
+/*
+ What an endpoint is to be. All zero is the default: UDP on every usable interface, on free ports.
+ */
+typedef struct ethernot_endpoint_options {
+  /*
+   Links by name, such as "eth0,packet:eth1"; null for the default, or for what `address` says.
+   */
+  const char *links;
+  /*
+   The address of a UDP link, such as "127.0.0.1:0", beside those of `links`; null for none.
+   */
+  const char *address;
+  /*
+   The port of links that name none; 0 for any.
+   */
+  uint16_t port;
+  /*
+   Not 0: no thread of the library serves the endpoint, only calls do.
+   */
+  uint8_t without_progress_thread;
+  /*
+   Not 0: that thread keeps to `progress_processor`.
+   */
+  uint8_t is_pinned;
+  /*
+   One of `ethernot_waiting`.
+   */
+  int32_t waiting;
+  /*
+   For `ETHERNOT_WAITING_SPIN_FOR`.
+   */
+  uint32_t spin_us;
+  /*
+   A processor, counted as the kernel does.
+   */
+  uint32_t progress_processor;
+} ethernot_endpoint_options;
+
+/*
+ A region of a peer: the key that opens it, the address of its first byte as the peer counts, and bytes.
+ */
+typedef struct ethernot_remote {
+  /*
+   Address of its first byte.
+   */
+  uint64_t address;
+  /*
+   Bytes.
+   */
+  uint64_t length;
+  /*
+   Key.
+   */
+  uint32_t key;
+  /*
+   0.
+   */
+  uint32_t reserved;
+} ethernot_remote;
+
+/*
+ Order and notification of an operation. All zero is the default: free order, only the handle tells of its end.
+ */
+typedef struct ethernot_operation_options {
+  /*
+   Comes back in the completion.
+   */
+  uint64_t context;
+  /*
+   `ETHERNOT_FENCE_BEFORE` and so on, added.
+   */
+  uint32_t flags;
+  /*
+   For `ETHERNOT_IMMEDIATE`.
+   */
+  uint32_t immediate;
+} ethernot_operation_options;
+
+/*
+ What became of something.
+ */
+typedef struct ethernot_completion {
+  /*
+   What the program gave when it posted; 0 for a notification.
+   */
+  uint64_t context;
+  /*
+   Atomics: what was there before. Notification: the address written to.
+   */
+  uint64_t value;
+  /*
+   What finished.
+   */
+  ethernot_completion_kind kind;
+  /*
+   How it ended: `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`.
+   */
+  ethernot_result result;
+  /*
+   Bytes.
+   */
+  uint32_t bytes;
+  /*
+   What came with a message or notification.
+   */
+  uint32_t immediate;
+  /*
+   Not 0: there is an immediate.
+   */
+  uint32_t has_immediate;
+  /*
+   0.
+   */
+  uint32_t reserved;
+} ethernot_completion;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ Listens for requests for connections to `service`, a number that both sides agree on. Freed by
+ `ethernot_listener_free`.
+ */
+ethernot_result ethernot_listen(struct ethernot_endpoint *endpoint,
+                                uint32_t service,
+                                struct ethernot_listener **listener);
+
+/*
+ Listens no longer, and rejects those that wait.
+ */
+ethernot_result ethernot_listener_free(struct ethernot_listener *listener);
+
+/*
+ Waits for the next request, which is freed by being accepted or rejected.
+ */
+ethernot_result ethernot_accept(struct ethernot_listener *listener,
+                                int64_t timeout_ms,
+                                struct ethernot_request **request);
+
+/*
+ What the peer sent along: as much as fits. `length` gets how much there is, and may be null.
+ */
+ethernot_result ethernot_request_data(struct ethernot_request *request, void *data, size_t capacity, size_t *length);
+
+/*
+ Accepts a request, waits until the peer knows, and frees the request. `options` may be null.
+ */
+ethernot_result ethernot_request_accept(struct ethernot_request *request,
+                                        const struct ethernot_connect_options *options,
+                                        struct ethernot_connection **connection);
+
+/*
+ Rejects a request, tells the peer up to 512 bytes, and frees the request.
+ */
+ethernot_result ethernot_request_reject(struct ethernot_request *request, const void *data, size_t length);
+
+/*
+ Connects to a peer that listens, at an address such as "10.0.0.2:7000". `options` may be null. Freed by
+ `ethernot_connection_free`.
+ */
+ethernot_result ethernot_connect(struct ethernot_endpoint *endpoint,
+                                 const char *peer,
+                                 const struct ethernot_connect_options *options,
+                                 struct ethernot_connection **connection);
+
+/*
+ What the peer sent along with its request or acceptance: as much as fits. `length` gets how much there is, and may be
+ null.
+ */
+ethernot_result ethernot_connection_data(struct ethernot_connection *connection,
+                                         void *data,
+                                         size_t capacity,
+                                         size_t *length);
+
+/*
+ Closes a connection and tells the peer up to 128 bytes. What is not complete fails. The handle stays.
+ */
+ethernot_result ethernot_connection_close(struct ethernot_connection *connection, const void *data, size_t length);
+
+/*
+ Waits until a connection is over. `ethernot_last_error` says why, then.
+ */
+ethernot_result ethernot_connection_wait_closed(struct ethernot_connection *connection, int64_t timeout_ms);
+
+/*
+ Frees a connection, which is closed when the handles of its operations are freed, too.
+ */
+ethernot_result ethernot_connection_free(struct ethernot_connection *connection);
+
+/*
+ Makes an endpoint. `options` may be null. It is freed by `ethernot_endpoint_free`.
+ */
+ethernot_result ethernot_endpoint_open(const struct ethernot_endpoint_options *options,
+                                       struct ethernot_endpoint **endpoint);
+
+/*
+ Frees an endpoint. It lives on while connections, listeners, memory or operations of it do; the last that goes
+ closes what is open, for at most a second.
+ */
+ethernot_result ethernot_endpoint_free(struct ethernot_endpoint *endpoint);
+
+/*
+ Waits until the operations of all connections are complete, and closes these.
+ */
+ethernot_result ethernot_endpoint_shutdown(struct ethernot_endpoint *endpoint, int64_t timeout_ms);
+
+/*
+ Makes progress, unless another thread is at it. For endpoints without a progress thread.
+ */
+ethernot_result ethernot_endpoint_drive(struct ethernot_endpoint *endpoint);
+
+/*
+ Where peers can reach the UDP link of this number, as text that ends with a zero: "127.0.0.1:7000". `ETHERNOT_RESULT_INVALID`
+ if there is none, or no room for it; 64 bytes are enough.
+ */
+ethernot_result ethernot_endpoint_address(struct ethernot_endpoint *endpoint,
+                                          uint32_t link,
+                                          char *text,
+                                          size_t capacity);
+
+/*
+ The text of the last error of a call of this thread; empty if there was none. It is good until the next call of the
+ thread, and must not be freed.
+ */
+const char *ethernot_last_error(void);
+
+/*
+ The name of a result, as in "timed out"; "unknown" of a number that is none.
+ */
+const char *ethernot_result_name(int32_t result);
+
+/*
+ Allocates memory, filled with zeros, and registers it. It is freed by `ethernot_memory_free`.
+ */
+ethernot_result ethernot_memory_allocate(struct ethernot_endpoint *endpoint,
+                                         uint64_t length,
+                                         uint32_t rights,
+                                         struct ethernot_memory **memory);
+
+/*
+ Registers memory of the program's own, which must stay mapped until `ethernot_memory_free` has returned.
+ */
+ethernot_result ethernot_memory_register(struct ethernot_endpoint *endpoint,
+                                         void *start,
+                                         uint64_t length,
+                                         uint32_t rights,
+                                         struct ethernot_memory **memory);
+
+/*
+ Where memory lies, and how long it is. Peers write to it at any time: read what they write by atomics or volatile
+ accesses, after a completion tells that it is there.
+ */
+ethernot_result ethernot_memory_data(struct ethernot_memory *memory, void **data, uint64_t *length);
+
+/*
+ What peers need to know to reach it.
+ */
+ethernot_result ethernot_memory_remote(struct ethernot_memory *memory, struct ethernot_remote *remote);
+
+/*
+ Deregisters memory, and frees it if the library allocated it. Operations that still need it fail, and when this has
+ returned, nothing touches it any more.
+ */
+ethernot_result ethernot_memory_free(struct ethernot_memory *memory);
+
+/*
+ Writes the description of a region: `ETHERNOT_REMOTE_BYTES`.
+ */
+ethernot_result ethernot_remote_to_bytes(const struct ethernot_remote *remote, uint8_t *bytes);
+
+/*
+ Reads the description of a region.
+ */
+ethernot_result ethernot_remote_from_bytes(const void *bytes, size_t length, struct ethernot_remote *remote);
+
+/*
+ Copies bytes of this side's memory to the peer's. They must not change until the operation is complete.
+
+ Of all that start an operation: `options` may be null. The handle is freed by `ethernot_operation_free`; with a null
+ `operation` there is none, and the operation goes on unobserved.
+ */
+ethernot_result ethernot_write(struct ethernot_connection *connection,
+                               struct ethernot_memory *memory,
+                               uint64_t offset,
+                               const struct ethernot_remote *remote,
+                               uint64_t remote_offset,
+                               uint64_t length,
+                               const struct ethernot_operation_options *options,
+                               struct ethernot_operation **operation);
+
+/*
+ Writes up to 64 bytes, which are taken along at once.
+ */
+ethernot_result ethernot_write_bytes(struct ethernot_connection *connection,
+                                     const void *bytes,
+                                     size_t length,
+                                     const struct ethernot_remote *remote,
+                                     uint64_t remote_offset,
+                                     const struct ethernot_operation_options *options,
+                                     struct ethernot_operation **operation);
+
+/*
+ Copies bytes of the peer's memory to this side's, which has the right `ETHERNOT_LOCAL_WRITE`.
+ */
+ethernot_result ethernot_read(struct ethernot_connection *connection,
+                              struct ethernot_memory *memory,
+                              uint64_t offset,
+                              const struct ethernot_remote *remote,
+                              uint64_t remote_offset,
+                              uint64_t length,
+                              const struct ethernot_operation_options *options,
+                              struct ethernot_operation **operation);
+
+/*
+ Adds to a 64-bit word of the peer's memory. `ethernot_operation_wait` tells what it was before.
+ */
+ethernot_result ethernot_fetch_add(struct ethernot_connection *connection,
+                                   const struct ethernot_remote *remote,
+                                   uint64_t remote_offset,
+                                   uint64_t operand,
+                                   const struct ethernot_operation_options *options,
+                                   struct ethernot_operation **operation);
+
+/*
+ Stores `swap` in a 64-bit word of the peer's memory if it holds `compare`. `ethernot_operation_wait` tells what it
+ held.
+ */
+ethernot_result ethernot_compare_swap(struct ethernot_connection *connection,
+                                      const struct ethernot_remote *remote,
+                                      uint64_t remote_offset,
+                                      uint64_t compare,
+                                      uint64_t swap,
+                                      const struct ethernot_operation_options *options,
+                                      struct ethernot_operation **operation);
+
+/*
+ Sends a message into the receive that the peer has posted or will post.
+ */
+ethernot_result ethernot_send(struct ethernot_connection *connection,
+                              struct ethernot_memory *memory,
+                              uint64_t offset,
+                              uint64_t length,
+                              const struct ethernot_operation_options *options,
+                              struct ethernot_operation **operation);
+
+/*
+ Sends a message of up to 64 bytes, which are taken along at once.
+ */
+ethernot_result ethernot_send_bytes(struct ethernot_connection *connection,
+                                    const void *bytes,
+                                    size_t length,
+                                    const struct ethernot_operation_options *options,
+                                    struct ethernot_operation **operation);
+
+/*
+ Posts memory with the right `ETHERNOT_LOCAL_WRITE` for one message. A completion with `context` tells that one has
+ come.
+ */
+ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
+                                      struct ethernot_memory *memory,
+                                      uint64_t offset,
+                                      uint32_t length,
+                                      uint64_t context);
+
+/*
+ Waits until an operation is complete. `value` gets what an atomic found, and may be null. May be called again after
+ `ETHERNOT_RESULT_TIMED_OUT`.
+ */
+ethernot_result ethernot_operation_wait(struct ethernot_operation *operation, int64_t timeout_ms, uint64_t *value);
+
+/*
+ Whether an operation is complete or has failed: `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`, or else `ETHERNOT_RESULT_AGAIN`. Makes no
+ progress by itself.
+ */
+ethernot_result ethernot_operation_test(struct ethernot_operation *operation);
+
+/*
+ Frees the handle of an operation, which goes on.
+ */
+ethernot_result ethernot_operation_free(struct ethernot_operation *operation);
+
+/*
+ Takes the oldest completion of a connection, and makes progress; `ETHERNOT_RESULT_AGAIN` if there is none.
+ */
+ethernot_result ethernot_poll(struct ethernot_connection *connection, struct ethernot_completion *completion);
+
+/*
+ Waits for a completion of a connection; `ETHERNOT_RESULT_CLOSED` if it is over and there is none left.
+ */
+ethernot_result ethernot_wait_completion(struct ethernot_connection *connection,
+                                         int64_t timeout_ms,
+                                         struct ethernot_completion *completion);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* ETHERNOT_H */

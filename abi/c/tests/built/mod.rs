@@ -1,0 +1,87 @@
+//! What tests of C programs build: the library, programs over it, and a server in Rust.
+
+use std::env;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+/// The folder with the library, its header and its file for pkg-config.
+pub(crate) fn libraries() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        cargo(&["run", "--quiet", "--package", "xtask", "--", "libraries"]);
+        target_folder().join(profile()).join("lib/ethernot")
+    })
+}
+
+/// The key-value store as it is served by Rust.
+#[derive(Debug)]
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) address: String,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        cargo(&["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
+        let program = target_folder().join(profile()).join("examples/key_value");
+        let mut process = Command::new(program)
+            .args(["serve", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let mut line = String::new();
+        let output = process.stdout.as_mut().expect("its output is a pipe");
+        BufReader::new(output).read_line(&mut line).expect("it says where it is");
+        let address =
+            line.trim().strip_prefix("serving on [").and_then(|line| line.split([',', ']']).next());
+        Self { address: address.expect("an address").to_owned(), process }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Compiles a program or checks a file; false, and a printed reason, if there is no such compiler.
+pub(crate) fn compiles(compiler: &str, arguments: &[&str]) -> bool {
+    let Ok(output) = Command::new(compiler).args(arguments).output() else {
+        println!("skipped: there is no compiler `{compiler}`");
+        return false;
+    };
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler} {arguments:?}: {error}");
+    true
+}
+
+/// Has cargo do something, with the profile this is built with.
+fn cargo(arguments: &[&str]) {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments);
+    if profile() == "release" {
+        command.arg("--release");
+    }
+    let output = command.output().expect("cargo runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo {arguments:?}: {error}");
+}
+
+const fn profile() -> &'static str {
+    if cfg!(debug_assertions) { "debug" } else { "release" }
+}
+
+/// The folder of all that is built: test programs lie in `PROFILE/deps` there.
+fn target_folder() -> PathBuf {
+    let program = env::current_exe().expect("a program knows where it is");
+    program
+        .ancestors()
+        .nth(3)
+        .map(Path::to_owned)
+        .expect("test programs lie in target/PROFILE/deps")
+}

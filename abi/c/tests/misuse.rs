@@ -1,0 +1,223 @@
+//! What programs must not do gives an error, not a crash.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::{null, null_mut};
+use std::thread;
+
+use ethernot_c::connection::{
+    Connection, Request, ethernot_accept, ethernot_connect, ethernot_connection_data,
+    ethernot_connection_free, ethernot_connection_wait_closed, ethernot_listen,
+    ethernot_listener_free, ethernot_request_accept,
+};
+use ethernot_c::endpoint::{
+    Endpoint, EndpointOptions, ethernot_endpoint_address, ethernot_endpoint_drive,
+    ethernot_endpoint_free, ethernot_endpoint_open,
+};
+use ethernot_c::failure::{Result, ethernot_last_error, ethernot_result_name};
+use ethernot_c::memory::{
+    ETHERNOT_REMOTE_WRITE, Memory, Remote, ethernot_memory_allocate, ethernot_memory_data,
+    ethernot_memory_free, ethernot_memory_register, ethernot_memory_remote,
+    ethernot_remote_from_bytes, ethernot_remote_to_bytes,
+};
+use ethernot_c::operation::{
+    Operation, OperationOptions, ethernot_operation_free, ethernot_operation_test,
+    ethernot_operation_wait, ethernot_poll, ethernot_write, ethernot_write_bytes,
+};
+
+fn text() -> String {
+    // SAFETY: it is never null, ends with a zero, and is good until the next call.
+    unsafe { CStr::from_ptr(ethernot_last_error()) }.to_string_lossy().into_owned()
+}
+
+fn endpoint() -> *mut Endpoint {
+    let options = EndpointOptions {
+        links: null(),
+        address: c"127.0.0.1:0".as_ptr(),
+        port: 0,
+        without_progress_thread: 0,
+        is_pinned: 0,
+        waiting: 0,
+        spin_us: 0,
+        progress_processor: 0,
+    };
+    let mut endpoint = null_mut();
+    // SAFETY: both are valid.
+    let made = unsafe { ethernot_endpoint_open(&raw const options, &raw mut endpoint) };
+    assert_eq!(made, Result::Ok, "{}", text());
+    endpoint
+}
+
+fn memory(endpoint: *mut Endpoint, length: u64) -> *mut Memory {
+    let mut memory = null_mut();
+    // SAFETY: the place is valid.
+    let made = unsafe {
+        ethernot_memory_allocate(endpoint, length, ETHERNOT_REMOTE_WRITE, &raw mut memory)
+    };
+    assert_eq!(made, Result::Ok, "{}", text());
+    memory
+}
+
+/// The server's end, then the client's.
+fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *mut Connection) {
+    let (mut listener, mut address) = (null_mut(), [0; 64]);
+    // SAFETY: all places are valid.
+    unsafe {
+        assert_eq!(ethernot_listen(server, 3, &raw mut listener), Result::Ok);
+        let told = ethernot_endpoint_address(server, 0, address.as_mut_ptr(), address.len());
+        assert_eq!(told, Result::Ok, "{}", text());
+    }
+    let (listening, client) = (listener.expose_provenance(), client.expose_provenance());
+    thread::scope(|scope| {
+        let connecting = scope.spawn(move || {
+            let options = ethernot_c::connection::ConnectOptions {
+                private_data: c"hi".as_ptr().cast(),
+                private_data_length: 2,
+                timeout_ms: 20_000,
+                service: 3,
+                completions: 0,
+            };
+            let (client, mut connection) =
+                (std::ptr::with_exposed_provenance_mut(client), null_mut());
+            // SAFETY: all are valid.
+            let made = unsafe {
+                ethernot_connect(client, address.as_ptr(), &raw const options, &raw mut connection)
+            };
+            assert_eq!(made, Result::Ok, "{}", text());
+            connection.expose_provenance()
+        });
+        let listener = std::ptr::with_exposed_provenance_mut(listening);
+        let (mut request, mut accepted): (*mut Request, _) = (null_mut(), null_mut());
+        // SAFETY: all places are valid.
+        unsafe {
+            assert_eq!(ethernot_accept(listener, 20_000, &raw mut request), Result::Ok);
+            let made = ethernot_request_accept(request, null(), &raw mut accepted);
+            assert_eq!(made, Result::Ok, "{}", text());
+            let again = ethernot_request_accept(request, null(), &raw mut accepted);
+            assert_eq!(again, Result::BadHandle, "it was answered");
+        }
+        assert_eq!(ethernot_listener_free(listener), Result::Ok);
+        let connected = connecting.join().expect("no panic");
+        (accepted, std::ptr::with_exposed_provenance_mut(connected))
+    })
+}
+
+#[test]
+fn null_is_an_error_everywhere() {
+    let mut place = 0_usize;
+    let any = (&raw mut place).cast::<c_void>();
+    // SAFETY: null is what is tried; other places are valid.
+    unsafe {
+        assert_eq!(ethernot_endpoint_open(null(), null_mut()), Result::Invalid);
+        assert_eq!(ethernot_memory_allocate(null_mut(), 8, 0, any.cast()), Result::BadHandle);
+        assert_eq!(ethernot_memory_data(null_mut(), any.cast(), null_mut()), Result::BadHandle);
+        assert_eq!(ethernot_connect(null_mut(), null(), null(), any.cast()), Result::Invalid);
+        assert_eq!(
+            ethernot_connection_data(null_mut(), null_mut(), 0, null_mut()),
+            Result::BadHandle
+        );
+        assert_eq!(ethernot_remote_to_bytes(null(), null_mut()), Result::Invalid);
+        assert_eq!(ethernot_remote_from_bytes(null(), 20, null_mut()), Result::Invalid);
+        assert_eq!(ethernot_poll(null_mut(), null_mut()), Result::Invalid);
+        assert_eq!(ethernot_operation_wait(null_mut(), 0, null_mut()), Result::BadHandle);
+    }
+    assert_eq!(ethernot_endpoint_free(null_mut()), Result::BadHandle);
+    assert_eq!(ethernot_operation_test(null_mut()), Result::BadHandle);
+    assert_eq!(ethernot_connection_free(null_mut()), Result::BadHandle);
+    assert_eq!(ethernot_memory_free(null_mut()), Result::BadHandle);
+    assert!(text().contains("null"), "{}", text());
+    assert_eq!(place, 0, "nothing was written");
+}
+
+#[test]
+fn handles_that_were_freed_or_are_of_another_kind_are_errors() {
+    let endpoint = endpoint();
+    let memory = memory(endpoint, 64);
+    assert_eq!(ethernot_endpoint_drive(memory.cast()), Result::BadHandle);
+    assert!(text().contains("another kind"), "{}", text());
+    assert_eq!(ethernot_memory_free(memory), Result::Ok);
+    assert_eq!(ethernot_memory_free(memory), Result::BadHandle);
+    assert_eq!(ethernot_endpoint_free(endpoint), Result::Ok);
+    assert_eq!(ethernot_endpoint_drive(endpoint), Result::BadHandle);
+}
+
+#[test]
+fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
+    let (server, client) = (endpoint(), endpoint());
+    let (target, source) = (memory(server, 64), memory(client, 64));
+    let (accepted, connected) = connect(server, client);
+    let mut told = [0_u8; 8];
+    let mut length = 0;
+    let mut remote = Remote { address: 0, length: 0, key: 0, reserved: 0 };
+    let mut operation: *mut Operation = null_mut();
+    // SAFETY: all places are valid.
+    unsafe {
+        let data = told.as_mut_ptr().cast();
+        assert_eq!(ethernot_connection_data(accepted, data, 8, &raw mut length), Result::Ok);
+        assert_eq!((length, &told[..2]), (2, &b"hi"[..]));
+        assert_eq!(ethernot_memory_remote(target, &raw mut remote), Result::Ok);
+        let write = |offset, length, options, operation| {
+            let remote = &raw const remote;
+            ethernot_write(connected, source, 0, remote, offset, length, options, operation)
+        };
+        assert_eq!(write(0, 64, null(), &raw mut operation), Result::Ok);
+        assert_eq!(
+            ethernot_operation_wait(operation, 20_000, null_mut()),
+            Result::Ok,
+            "{}",
+            text()
+        );
+        assert_eq!(ethernot_operation_test(operation), Result::Ok);
+        assert_eq!(ethernot_operation_free(operation), Result::Ok);
+        assert_eq!(ethernot_operation_wait(operation, 0, null_mut()), Result::BadHandle);
+        assert_eq!(write(1, 64, null(), null_mut()), Result::Invalid);
+        assert!(text().contains("leave the remote region"), "{}", text());
+        let unknown = OperationOptions { context: 0, flags: 1 << 20, immediate: 0 };
+        assert_eq!(write(0, 64, &raw const unknown, null_mut()), Result::Invalid);
+        let (bytes, of) = ([0_u8; 65], &raw const remote);
+        let many = bytes.as_ptr().cast();
+        let refused = ethernot_write_bytes(connected, many, 65, of, 0, null(), null_mut());
+        assert_eq!(refused, Result::Invalid);
+    }
+    assert_eq!(ethernot_connection_wait_closed(connected, 0), Result::TimedOut);
+    assert_eq!(ethernot_connection_free(connected), Result::Ok);
+    assert_eq!(ethernot_connection_wait_closed(accepted, 20_000), Result::Closed);
+    assert!(text().contains("closed by the peer"), "{}", text());
+    for freed in [ethernot_connection_free(accepted), ethernot_memory_free(target)] {
+        assert_eq!(freed, Result::Ok);
+    }
+    assert_eq!(ethernot_memory_free(source), Result::Ok);
+    assert_eq!(ethernot_endpoint_free(server), Result::Ok);
+    assert_eq!(ethernot_endpoint_free(client), Result::Ok);
+}
+
+#[test]
+fn memory_of_the_program_is_registered_where_it_lies() {
+    let endpoint = endpoint();
+    let mut mine = [7_u64; 8];
+    let (mut memory, mut data, mut length) = (null_mut(), null_mut(), 0);
+    let start: *mut c_void = (&raw mut mine).cast();
+    // SAFETY: the memory outlives its registration, and the places are valid.
+    unsafe {
+        let none = ethernot_memory_register(endpoint, null_mut(), 64, 0, &raw mut memory);
+        assert_eq!(none, Result::Invalid);
+        let unknown = ethernot_memory_register(endpoint, start, 64, 1 << 9, &raw mut memory);
+        assert_eq!(unknown, Result::Invalid);
+        let made =
+            ethernot_memory_register(endpoint, start, 64, ETHERNOT_REMOTE_WRITE, &raw mut memory);
+        assert_eq!(made, Result::Ok, "{}", text());
+        assert_eq!(ethernot_memory_data(memory, &raw mut data, &raw mut length), Result::Ok);
+    }
+    assert_eq!((data, length), (start, 64));
+    assert_eq!(ethernot_memory_free(memory), Result::Ok);
+    assert_eq!(ethernot_endpoint_free(endpoint), Result::Ok);
+}
+
+#[test]
+fn every_result_has_a_name() {
+    let name = |number| {
+        // SAFETY: it is a constant that ends with a zero.
+        unsafe { CStr::from_ptr(ethernot_result_name(number)) }.to_string_lossy()
+    };
+    assert_eq!((name(0), name(Result::Fault as i32)), ("ok".into(), "fault".into()));
+    assert_eq!((name(-1), name(13)), ("unknown".into(), "unknown".into()));
+}

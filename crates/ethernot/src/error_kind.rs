@@ -1,0 +1,127 @@
+//! What errors have in common, for programs that do the same about all of a kind, and for other languages.
+
+use links::BindError;
+use runtime::{StartError, SubmitError};
+
+use crate::error::{
+    AcceptError, ConnectError, Error, LinkError, ListenError, OperationFailure, PollError,
+    PostError, WaitError,
+};
+
+/// What kind an [`Error`] is of, by what can be done about it.
+///
+/// ```
+/// use ethernot::{Endpoint, Error, ErrorKind};
+///
+/// let endpoint = Endpoint::bind("127.0.0.1:0")?;
+/// let _first = endpoint.listen(1)?;
+/// let second = endpoint.listen(1).map_err(Error::from);
+/// assert_eq!(second.err().map(|error| error.kind()), Some(ErrorKind::InUse));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// What was asked for is impossible or makes no sense: ask for something else.
+    Invalid,
+    /// The limit of a wait has passed, and what was waited for goes on: wait again.
+    TimedOut,
+    /// There is no room at the moment, or another thread is at work: poll, finish something, and try again.
+    Busy,
+    /// The connection or the endpoint is over: make another.
+    Closed,
+    /// The peer is there and refused the connection: is the service right?
+    Refused,
+    /// No way leads to the peer, or nobody answers there: is it running, and does the network carry the frames?
+    Unreachable,
+    /// Somebody has it already: choose another.
+    InUse,
+    /// An operation failed: its text says whether the peer refused it, went away, or had no room.
+    Failed,
+    /// The operating system refused something: its text says what.
+    System,
+    /// In a forked child, which makes endpoints of its own.
+    Forked,
+}
+
+impl Error {
+    /// What kind it is of.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Bind(error) => of_bind(error),
+            Self::Listen(ListenError::InUse(_)) => ErrorKind::InUse,
+            Self::Connect(error) => of_connect(error),
+            Self::Accept(error) => of_accept(error),
+            Self::Post(error) => of_post(error),
+            Self::Operation(OperationFailure::Failed(_)) => ErrorKind::Failed,
+            Self::Operation(OperationFailure::TimedOut { .. })
+            | Self::Wait(WaitError::TimedOut { .. }) => ErrorKind::TimedOut,
+            Self::Wait(WaitError::Closed(_) | WaitError::ShutDown) => ErrorKind::Closed,
+            Self::Forked(_)
+            | Self::Listen(ListenError::Forked(_))
+            | Self::Operation(OperationFailure::Forked(_))
+            | Self::Poll(PollError::Forked(_))
+            | Self::Wait(WaitError::Forked(_))
+            | Self::Link(LinkError::Forked(_)) => ErrorKind::Forked,
+            _ => ErrorKind::Invalid,
+        }
+    }
+}
+
+fn of_bind(error: &BindError) -> ErrorKind {
+    match error {
+        BindError::Start(StartError::Setting(_)) => ErrorKind::Invalid,
+        BindError::Start(_)
+        | BindError::Entropy(_)
+        | BindError::Interfaces(_)
+        | BindError::Packet(_)
+        | BindError::Xdp(_)
+        | BindError::Shm(_)
+        | BindError::Udp(_) => ErrorKind::System,
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn of_connect(error: &ConnectError) -> ErrorKind {
+    use engine::Closed;
+    match error {
+        ConnectError::Link(error) => of_bind(error),
+        ConnectError::Neighbour(_)
+        | ConnectError::NoWay { .. }
+        | ConnectError::Closed { reason: Closed::Unreachable { .. }, .. } => ErrorKind::Unreachable,
+        ConnectError::Closed { .. } => ErrorKind::Refused,
+        ConnectError::TimedOut { .. } => ErrorKind::TimedOut,
+        ConnectError::Forked(_) => ErrorKind::Forked,
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn of_accept(error: &AcceptError) -> ErrorKind {
+    match error {
+        AcceptError::Refused(_) | AcceptError::Closed(_) => ErrorKind::Closed,
+        AcceptError::TimedOut { .. } => ErrorKind::TimedOut,
+        AcceptError::Forked(_) => ErrorKind::Forked,
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn of_post(error: &PostError) -> ErrorKind {
+    use semantics::PostError as Engine;
+    match error {
+        PostError::Closed(_) | PostError::Submit(SubmitError::Post(Engine::NotConnected)) => {
+            ErrorKind::Closed
+        }
+        PostError::NoHandleLeft
+        | PostError::Submit(
+            SubmitError::Busy(_)
+            | SubmitError::Post(
+                Engine::CompletionQueueFull(_)
+                | Engine::NoOperationLeft(_)
+                | Engine::NoListLeft(_)
+                | Engine::ReceiveQueueFull(_),
+            ),
+        ) => ErrorKind::Busy,
+        PostError::Submit(SubmitError::Forked(_)) => ErrorKind::Forked,
+        _ => ErrorKind::Invalid,
+    }
+}

@@ -1,0 +1,133 @@
+//! Servers that never call anything: where their progress thread runs, and what it costs and gains.
+#![forbid(unsafe_code)]
+
+#[expect(dead_code, reason = "other tests use what this one does not")]
+mod pair;
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ethernot::{BindError, Endpoint, OperationOptions, Polling, Rights, StartError};
+use pair::{LIMIT, Pair, Side, loopback};
+
+#[test]
+fn a_progress_thread_keeps_to_the_processor_that_is_named() {
+    let allowed =
+        fs::read_to_string("/proc/thread-self/status").expect("the status of this thread");
+    let Some(processor) = last_allowed(&allowed) else {
+        println!("skipped: the system does not tell which processors this process may use");
+        return;
+    };
+    let endpoint: Endpoint =
+        loopback().progress_processor(processor).build().expect("the processor may be used");
+    let keeps = || {
+        let allowed = of_progress_threads("status").into_iter().filter_map(|it| allowed_of(&it));
+        allowed.into_iter().any(|allowed| allowed == processor.to_string())
+    };
+    // A thread gets its name when it first runs.
+    while of_progress_threads("status").is_empty() {
+        thread::yield_now();
+    }
+    assert!(keeps());
+    drop(endpoint);
+}
+
+#[test]
+fn a_processor_that_is_not_there_is_an_error_that_names_it() {
+    for processor in [1023, usize::MAX] {
+        let refused = loopback().progress_processor(processor).build();
+        let Err(error) = refused else { panic!("it keeps to processor {processor}") };
+        assert!(
+            matches!(&error, BindError::Start(StartError::Processor { processor: named, .. }) if *named == processor),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains(&processor.to_string()), "{error}");
+    }
+}
+
+/// Latency of gets against processor time of the server, by policy and by how often a client asks.
+#[test]
+#[ignore = "prints a table; run it in release mode with --ignored --nocapture, on a quiet host"]
+fn gets_from_a_passive_server() {
+    let policies = [
+        ("adaptive", Polling::ADAPTIVE),
+        ("never", Polling::NEVER),
+        ("50 us", Polling::for_at_most(Duration::from_micros(50))),
+        ("always", Polling::ALWAYS),
+    ];
+    println!(
+        "| policy | pause of the client | get p50, us | p99, us | processor of the server, % |"
+    );
+    println!("|---|---|---|---|---|");
+    for pause_us in [0, 20, 100, 1000, 10_000] {
+        for (name, polling) in policies {
+            let pause = Duration::from_micros(pause_us);
+            let (mut times, busy) = measure(polling, pause);
+            times.sort_unstable();
+            let at = |share: f64| times[(times.len() as f64 * share) as usize] as f64 / 1000.0;
+            let (median, tail) = (at(0.5), at(0.99));
+            println!("| {name} | {pause_us} us | {median:.1} | {tail:.1} | {:.1} |", busy * 100.0);
+        }
+    }
+}
+
+/// Nanoseconds of gets with a pause after each, and the share of a processor that the server took.
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn measure(polling: Polling, pause: Duration) -> (Vec<u64>, f64) {
+    let client = loopback().progress_thread(false).polling(Polling::ALWAYS);
+    let pair = Pair::build(client, loopback().polling(polling), Rights::REMOTE_READ);
+    let Side { endpoint, connection, buffer, .. } = &pair.client;
+    let local = endpoint.register(Arc::clone(buffer), Rights::LOCAL_WRITE).expect("registered");
+    let get = || {
+        let began = Instant::now();
+        let read = connection.read(&local, 0, &pair.remote, 0, 64, OperationOptions::NONE);
+        assert_eq!(read.expect("it is posted").wait(Some(LIMIT)), Ok(0));
+        let took = began.elapsed();
+        if pause >= Duration::from_millis(1) {
+            thread::sleep(pause);
+        } else {
+            while began.elapsed() < took + pause {
+                std::hint::spin_loop();
+            }
+        }
+        took.as_nanos() as u64
+    };
+    for _ in 0..100 {
+        get();
+    }
+    let (began, before) = (Instant::now(), processor_ns());
+    let mut times = Vec::new();
+    while began.elapsed() < Duration::from_millis(1500) {
+        times.push(get());
+    }
+    let busy = (processor_ns() - before) as f64 / began.elapsed().as_nanos() as f64;
+    (times, busy)
+}
+
+/// Processor time of progress threads; only servers have one.
+fn processor_ns() -> u64 {
+    let first = |text: String| text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok());
+    of_progress_threads("schedstat").into_iter().filter_map(first).sum()
+}
+
+/// This file of each progress thread of the process.
+fn of_progress_threads(file: &str) -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
+    let of_task = |task: fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        (name == "ethernot\n").then(|| fs::read_to_string(task.path().join(file)).ok())?
+    };
+    tasks.flatten().filter_map(of_task).collect()
+}
+
+/// The processors that a thread may use, as the system writes them: `0-3,7`.
+fn allowed_of(status: &str) -> Option<String> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(line.trim().to_owned())
+}
+
+fn last_allowed(status: &str) -> Option<usize> {
+    allowed_of(status)?.rsplit(['-', ',']).next()?.parse().ok()
+}

@@ -1,0 +1,486 @@
+"""The objects that programs use: those of `_native`, which event loops can wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, Optional, TypeVar, Union
+
+from . import _native
+from ._native import ClosedError, InvalidError, Memory, RemoteMemory, TimedOutError
+
+T = TypeVar("T")
+
+
+class Rights(enum.IntFlag):
+    """What may be done with memory. Its own process may always read and write it."""
+
+    NONE = 0
+    LOCAL_WRITE = 1
+    """Answers to reads and messages may be placed in it."""
+    REMOTE_READ = 2
+    REMOTE_WRITE = 4
+    REMOTE_ATOMIC = 8
+
+
+class Options(NamedTuple):
+    """Order and notification of an operation. By default the order is free, and only the operation tells of its end."""
+
+    fence_before: bool = False
+    """Performed only after all earlier operations of the connection."""
+    fence_after: bool = False
+    """All later operations are performed only after this one."""
+    strict: bool = False
+    """In strict order, as on a reliable connection of verbs."""
+    signalled: bool = False
+    """A completion is queued here when it succeeds."""
+    notify: bool = False
+    """The peer is notified of a write."""
+    immediate: Optional[int] = None
+    """Told to the peer with a message or a write."""
+    context: int = 0
+    """Comes back in the completion."""
+    more: bool = False
+    """It need not be sent before the next operation without this mark, the next poll or the next wait."""
+
+
+class _Reactor:
+    """Wakes the tasks of one event loop that wait for one endpoint."""
+
+    def __init__(self, endpoint: _native.Endpoint, loop: asyncio.AbstractEventLoop) -> None:
+        self._endpoint = endpoint
+        self._loop = loop
+        self._waiting: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
+        self._fd: Optional[int] = None
+        self._is_looking = False
+
+    async def until(self, look: Callable[[], Optional[T]]) -> T:
+        """What `look` finds, as soon as it finds anything."""
+        found = look()
+        if found is not None:
+            return found
+        future: asyncio.Future[T] = self._loop.create_future()
+        entry = (future, look)
+        self._waiting.append(entry)
+        self._look_soon()
+        try:
+            return await future
+        finally:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+            if not self._waiting:
+                self.rest()
+
+    def rest(self) -> None:
+        """Watches the descriptor no more."""
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            self._fd = None
+
+    def end(self) -> None:
+        """The endpoint closes."""
+        self.rest()
+        waiting, self._waiting = self._waiting, []
+        for future, _ in waiting:
+            if not future.done():
+                future.set_exception(ClosedError("the endpoint was closed"))
+
+    def _look_soon(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        still = []
+        for future, look in self._waiting:
+            if future.done():
+                continue
+            try:
+                found = look()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                if found is None:
+                    still.append((future, look))
+                else:
+                    future.set_result(found)
+        self._waiting = still
+        if not still:
+            return
+        try:
+            is_armed = self._endpoint.arm()
+        except BaseException as error:
+            for future, _ in still:
+                future.set_exception(error)
+            return
+        if not is_armed:
+            # Something has come meanwhile, or nobody else serves the links.
+            self._endpoint.drive()
+            self._look_soon()
+        elif self._fd is None:
+            self._fd = self._endpoint.fileno()
+            self._loop.add_reader(self._fd, self._look)
+
+
+class Endpoint:
+    """One side of remote memory access: links, memory and connections of a process.
+
+    Without an address and links it uses UDP on every usable interface. `waiting` is "adaptive", "sleep", "spin" or seconds:
+    how long the thread that serves peers looks on after its last work before it sleeps. `spin` is for how long, in
+    seconds, awaiting an operation looks for its end before other tasks of the event loop run: less than the loop itself
+    takes to sleep and to wake up.
+    """
+
+    def __init__(
+        self,
+        address: Optional[str] = None,
+        *,
+        links: Optional[str] = None,
+        port: int = 0,
+        waiting: Union[str, float] = "adaptive",
+        progress_processor: Optional[int] = None,
+        spin: float = 50e-6,
+    ) -> None:
+        self._native = _native.Endpoint(
+            address, links=links, port=port, waiting=waiting, progress_processor=progress_processor
+        )
+        self._spin_us = round(spin * 1e6)
+        self._reactors: dict[asyncio.AbstractEventLoop, _Reactor] = {}
+
+    def addresses(self) -> list[str]:
+        """Where peers can reach each link by UDP."""
+        return self._native.addresses()
+
+    def allocate(self, length: int, rights: Rights = Rights.NONE) -> Memory:
+        """Allocates memory, filled with zeros, and registers it."""
+        return self._native.allocate(length, int(rights))
+
+    def listen(self, service: int = 0) -> Listener:
+        """Listens for requests for connections to a service, a number that both sides agree on."""
+        return Listener(self, self._native.listen(service))
+
+    def connect(
+        self,
+        peer: str,
+        *,
+        service: int = 0,
+        private_data: bytes = b"",
+        timeout: Optional[float] = None,
+        completions: Optional[int] = None,
+    ) -> Connection:
+        """Connects to a peer that listens, at an address such as "10.0.0.2:7000"."""
+        return Connection(self, self._native.connect(peer, service, private_data, timeout, completions))
+
+    async def connecting(
+        self,
+        peer: str,
+        *,
+        service: int = 0,
+        private_data: bytes = b"",
+        timeout: Optional[float] = None,
+        completions: Optional[int] = None,
+    ) -> Connection:
+        """As `connect`, while other tasks run."""
+        connect = self._native.connect
+        made = await asyncio.to_thread(connect, peer, service, private_data, timeout, completions)
+        return Connection(self, made)
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable, after `arm`, when something comes. For event loops of other kinds."""
+        return self._native.fileno()
+
+    def arm(self) -> bool:
+        """Has the descriptor become readable when something comes from now on; False if something came before."""
+        return self._native.arm()
+
+    def drain(self) -> None:
+        """Makes the descriptor readable no more."""
+        self._native.drain()
+
+    def drive(self) -> None:
+        """Makes progress, unless another thread is at it."""
+        self._native.drive()
+
+    def shutdown(self, timeout: Optional[float] = None) -> None:
+        """Waits until the operations of all connections are complete, and closes these."""
+        self._native.shutdown(timeout)
+
+    def close(self) -> None:
+        """Ends the use of the endpoint here; connections and memory that there are keep it alive."""
+        for reactor in self._reactors.values():
+            if not reactor._loop.is_closed():
+                reactor._loop.call_soon_threadsafe(reactor.end)
+        self._reactors.clear()
+        self._native.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._native.closed
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _reactor(self) -> _Reactor:
+        loop = asyncio.get_running_loop()
+        reactor = self._reactors.get(loop)
+        if reactor is None:
+            if any(not other.is_closed() for other in self._reactors):
+                raise InvalidError("the endpoint is awaited in another event loop; make one for each loop")
+            self._reactors = {loop: _Reactor(self._native, loop)}
+            reactor = self._reactors[loop]
+        return reactor
+
+
+class Operation:
+    """One operation under way. It is waited for, or awaited: the result is what an atomic found, 0 for others.
+
+    Dropped, the operation goes on.
+    """
+
+    __slots__ = ("_endpoint", "_native")
+
+    def __init__(self, endpoint: Endpoint, native: _native.Operation) -> None:
+        self._endpoint = endpoint
+        self._native = native
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        """Waits until it is complete. May be called again after `TimedOutError`."""
+        return self._native.wait(timeout)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is complete or has failed. Makes no progress by itself."""
+        return self._native.is_done
+
+    def __await__(self) -> Generator[Any, None, int]:
+        result = self._native.result_within(self._endpoint._spin_us)
+        if result is not None:
+            return result
+        return (yield from self._endpoint._reactor().until(self._native.result).__await__())
+
+
+class Receive:
+    """A receive that waits for its message. It is waited for, or awaited: the result is how many bytes the message has,
+    and the immediate that came with it, if any."""
+
+    __slots__ = ("_endpoint", "_native")
+
+    def __init__(self, endpoint: Endpoint, native: _native.Receive) -> None:
+        self._endpoint = endpoint
+        self._native = native
+
+    def wait(self, timeout: Optional[float] = None) -> tuple[int, Optional[int]]:
+        """Waits for the message. May be called again after `TimedOutError`."""
+        return self._native.wait(timeout)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the message is there, or none will come. Makes no progress by itself."""
+        return self._native.is_done
+
+    def __await__(self) -> Generator[Any, None, tuple[int, Optional[int]]]:
+        result = self._native.result_within(self._endpoint._spin_us)
+        if result is not None:
+            return result
+        return (yield from self._endpoint._reactor().until(self._native.result).__await__())
+
+
+class Listener:
+    """Takes the requests of peers for connections to one service. Closed, it rejects them."""
+
+    def __init__(self, endpoint: Endpoint, native: _native.Listener) -> None:
+        self._endpoint = endpoint
+        self._native = native
+
+    def accept(self, timeout: Optional[float] = None) -> Request:
+        """Waits for the next request."""
+        return Request(self._endpoint, self._native.accept(timeout))
+
+    async def accepting(self) -> Request:
+        """As `accept`, while other tasks run."""
+
+        def look() -> Optional[_native.Request]:
+            try:
+                return self._native.accept(0.0)
+            except TimedOutError:
+                return None
+
+        return Request(self._endpoint, await self._endpoint._reactor().until(look))
+
+    def close(self) -> None:
+        """Listens no longer."""
+        self._native.close()
+
+
+class Request:
+    """A peer asks for a connection. Dropped, it is rejected."""
+
+    def __init__(self, endpoint: Endpoint, native: _native.Request) -> None:
+        self._endpoint = endpoint
+        self._native = native
+
+    @property
+    def private_data(self) -> bytes:
+        """What the peer sent along."""
+        return self._native.private_data
+
+    def accept(
+        self,
+        private_data: bytes = b"",
+        *,
+        timeout: Optional[float] = None,
+        completions: Optional[int] = None,
+    ) -> Connection:
+        """Accepts, tells the peer up to 512 bytes, and waits until it knows."""
+        return Connection(self._endpoint, self._native.accept(private_data, timeout, completions))
+
+    async def accepting(
+        self,
+        private_data: bytes = b"",
+        *,
+        timeout: Optional[float] = None,
+        completions: Optional[int] = None,
+    ) -> Connection:
+        """As `accept`, while other tasks run."""
+        accept = self._native.accept
+        made = await asyncio.to_thread(accept, private_data, timeout, completions)
+        return Connection(self._endpoint, made)
+
+    def reject(self, private_data: bytes = b"") -> None:
+        """Rejects, and tells the peer up to 512 bytes."""
+        self._native.reject(private_data)
+
+
+class Connection:
+    """A connection to a peer: operations on its memory, and messages."""
+
+    def __init__(self, endpoint: Endpoint, native: _native.Connection) -> None:
+        self._endpoint = endpoint
+        self._native = native
+
+    def write(
+        self,
+        memory: Memory,
+        offset: int,
+        remote: RemoteMemory,
+        remote_offset: int,
+        length: int,
+        options: Optional[Options] = None,
+    ) -> Operation:
+        """Copies bytes of this side's memory to the peer's. They must not change until it is complete."""
+        posted = self._native.write(memory, offset, remote, remote_offset, length, options)
+        return Operation(self._endpoint, posted)
+
+    def write_bytes(
+        self,
+        data: bytes,
+        remote: RemoteMemory,
+        remote_offset: int,
+        options: Optional[Options] = None,
+    ) -> Operation:
+        """Writes up to 64 bytes, which are taken along at once."""
+        posted = self._native.write_bytes(data, remote, remote_offset, options)
+        return Operation(self._endpoint, posted)
+
+    def read(
+        self,
+        memory: Memory,
+        offset: int,
+        remote: RemoteMemory,
+        remote_offset: int,
+        length: int,
+        options: Optional[Options] = None,
+    ) -> Operation:
+        """Copies bytes of the peer's memory to this side's, which has the right `LOCAL_WRITE`."""
+        posted = self._native.read(memory, offset, remote, remote_offset, length, options)
+        return Operation(self._endpoint, posted)
+
+    def fetch_add(
+        self,
+        remote: RemoteMemory,
+        remote_offset: int,
+        operand: int,
+        options: Optional[Options] = None,
+    ) -> Operation:
+        """Adds to a 64-bit word of the peer's memory, modulo 2^64. The result is what it was before."""
+        posted = self._native.fetch_add(remote, remote_offset, operand, options)
+        return Operation(self._endpoint, posted)
+
+    def compare_swap(
+        self,
+        remote: RemoteMemory,
+        remote_offset: int,
+        compare: int,
+        swap: int,
+        options: Optional[Options] = None,
+    ) -> Operation:
+        """Stores `swap` in a 64-bit word of the peer's memory if it holds `compare`. The result is what it held."""
+        posted = self._native.compare_swap(remote, remote_offset, compare, swap, options)
+        return Operation(self._endpoint, posted)
+
+    def send(
+        self, memory: Memory, offset: int, length: int, options: Optional[Options] = None
+    ) -> Operation:
+        """Sends a message into the receive that the peer has posted or will post."""
+        return Operation(self._endpoint, self._native.send(memory, offset, length, options))
+
+    def send_bytes(self, data: bytes, options: Optional[Options] = None) -> Operation:
+        """Sends a message of up to 64 bytes, which are taken along at once."""
+        return Operation(self._endpoint, self._native.send_bytes(data, options))
+
+    def receive(self, memory: Memory, offset: int, length: int) -> Receive:
+        """Posts memory with the right `LOCAL_WRITE` for one message."""
+        return Receive(self._endpoint, self._native.receive(memory, offset, length))
+
+    def poll(self) -> Optional[_native.Completion]:
+        """The oldest completion, if there is one: of signalled operations, and notifications."""
+        return self._native.poll()
+
+    def wait_completion(self, timeout: Optional[float] = None) -> _native.Completion:
+        """Waits for a completion; `ClosedError` if the connection is over and none is left."""
+        return self._native.wait_completion(timeout)
+
+    async def completing(self) -> _native.Completion:
+        """As `wait_completion`, while other tasks run."""
+
+        def look() -> Optional[_native.Completion]:
+            try:
+                return self._native.wait_completion(0.0)
+            except TimedOutError:
+                return None
+
+        return await self._endpoint._reactor().until(look)
+
+    @property
+    def peer_data(self) -> bytes:
+        """What the peer sent along with its request or its acceptance."""
+        return self._native.peer_data
+
+    @property
+    def closed(self) -> Optional[str]:
+        """Why it is over, if it is."""
+        return self._native.closed
+
+    def wait_closed(self, timeout: Optional[float] = None) -> str:
+        """Waits until it is over. Returns why."""
+        return self._native.wait_closed(timeout)
+
+    async def ending(self) -> str:
+        """As `wait_closed`, while other tasks run."""
+        return await self._endpoint._reactor().until(lambda: self._native.closed)
+
+    def close(self, private_data: bytes = b"") -> None:
+        """Closes it and tells the peer up to 128 bytes. What is not complete fails."""
+        self._native.close(private_data)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,27 @@
+//! What the Python package `ethernot` is made of: the objects of the Rust API. What programs use is in the folder
+//! `ethernot`, which adds what event loops need.
+
+mod connection;
+mod endpoint;
+mod errors;
+mod memory;
+mod operation;
+mod waiting;
+
+use pyo3::prelude::*;
+
+/// The module.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::add(module)?;
+    module.add_class::<endpoint::Endpoint>()?;
+    module.add_class::<memory::Memory>()?;
+    module.add_class::<memory::RemoteMemory>()?;
+    module.add_class::<connection::Listener>()?;
+    module.add_class::<connection::Request>()?;
+    module.add_class::<connection::Connection>()?;
+    module.add_class::<operation::Operation>()?;
+    module.add_class::<operation::Receive>()?;
+    module.add_class::<operation::Completion>()?;
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Operations and receives under way, and completions.
+
+use ethernot::{CompletionKind, Error, OperationHandle, OperationStatus, ReceiveHandle};
+use pyo3::prelude::*;
+
+use crate::errors::{named, raised};
+use crate::waiting::patiently;
+
+/// One operation under way.
+#[pyclass(frozen, module = "ethernot._native")]
+pub(crate) struct Operation {
+    inner: OperationHandle,
+}
+
+impl Operation {
+    pub(crate) fn new(inner: OperationHandle) -> Self {
+        Self { inner }
+    }
+}
+
+#[pymethods]
+impl Operation {
+    /// Waits until it is complete. Returns what an atomic found, 0 for others.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, python: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
+        match self.result(python)? {
+            Some(value) => Ok(value),
+            None => patiently(python, timeout, |limit| self.inner.wait(limit)),
+        }
+    }
+
+    /// What it has come to; nothing while it is under way. Makes no progress by itself.
+    fn result(&self, python: Python<'_>) -> PyResult<Option<u64>> {
+        match self.inner.status() {
+            OperationStatus::Done { value } => Ok(Some(value)),
+            OperationStatus::Pending { .. } => Ok(None),
+            OperationStatus::Failed(error) => Err(raised(python, Error::Operation(error.into()))),
+        }
+    }
+
+    /// The same, after looking for it for so many microseconds, without the lock of the interpreter.
+    fn result_within(&self, python: Python<'_>, us: u64) -> PyResult<Option<u64>> {
+        let limit = std::time::Duration::from_micros(us);
+        // It tells below.
+        let _outcome = python.detach(|| self.inner.wait(Some(limit)));
+        self.result(python)
+    }
+
+    #[getter]
+    fn is_done(&self) -> bool {
+        self.inner.is_done()
+    }
+}
+
+/// A receive that waits for its message.
+#[pyclass(frozen, module = "ethernot._native")]
+pub(crate) struct Receive {
+    inner: ReceiveHandle,
+}
+
+impl Receive {
+    pub(crate) fn new(inner: ReceiveHandle) -> Self {
+        Self { inner }
+    }
+}
+
+#[pymethods]
+impl Receive {
+    /// Waits for the message. Returns how many bytes it has, and the immediate that came with it, if any.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, python: Python<'_>, timeout: Option<f64>) -> PyResult<(usize, Option<u32>)> {
+        let received = patiently(python, timeout, |limit| self.inner.wait(limit))?;
+        Ok((received.len(), received.immediate()))
+    }
+
+    fn result(&self, python: Python<'_>) -> PyResult<Option<(usize, Option<u32>)>> {
+        if self.inner.is_done() { self.wait(python, Some(0.0)).map(Some) } else { Ok(None) }
+    }
+
+    fn result_within(&self, python: Python<'_>, us: u64) -> PyResult<Option<(usize, Option<u32>)>> {
+        let limit = std::time::Duration::from_micros(us);
+        // It tells below.
+        let _outcome = python.detach(|| self.inner.wait(Some(limit)).map(drop));
+        self.result(python)
+    }
+
+    #[getter]
+    fn is_done(&self) -> bool {
+        self.inner.is_done()
+    }
+}
+
+/// What finished.
+#[pyclass(frozen, module = "ethernot._native")]
+pub(crate) struct Completion {
+    inner: ethernot::Completion,
+}
+
+impl Completion {
+    pub(crate) fn new(inner: ethernot::Completion) -> Self {
+        Self { inner }
+    }
+}
+
+#[pymethods]
+impl Completion {
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.inner.kind {
+            CompletionKind::Write => "write",
+            CompletionKind::Read => "read",
+            CompletionKind::FetchAdd => "fetch_add",
+            CompletionKind::CompareSwap => "compare_swap",
+            CompletionKind::Send => "send",
+            CompletionKind::Receive => "receive",
+            CompletionKind::Notification => "notification",
+            _ => "other",
+        }
+    }
+
+    #[getter]
+    fn context(&self) -> u64 {
+        self.inner.context
+    }
+
+    #[getter]
+    fn bytes(&self) -> u32 {
+        self.inner.bytes
+    }
+
+    #[getter]
+    fn immediate(&self) -> Option<u32> {
+        self.inner.immediate
+    }
+
+    #[getter]
+    fn value(&self) -> u64 {
+        self.inner.value
+    }
+
+    /// Raises what went wrong, if something did.
+    fn check(&self, python: Python<'_>) -> PyResult<()> {
+        let failed =
+            |error: ethernot::OperationError| named(python, "OperationError", error.to_string());
+        self.inner.result.map_err(failed)
+    }
+}

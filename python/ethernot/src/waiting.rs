@@ -1,0 +1,52 @@
+//! Waits that other threads of Python and signals do not wait for.
+
+use std::time::{Duration, Instant};
+
+use ethernot::{Error, ErrorKind};
+use pyo3::prelude::*;
+
+use crate::errors::{named, raised};
+
+/// Waits for at most `timeout` seconds, `None` for as long as it takes. `wait` is called again and again, so that
+/// Ctrl-C is heard.
+#[expect(clippy::disallowed_methods, reason = "slices of a limit are counted")]
+pub(crate) fn patiently<R: Send, E: Into<Error> + Send>(
+    python: Python<'_>,
+    timeout: Option<f64>,
+    wait: impl Fn(Option<Duration>) -> Result<R, E> + Sync,
+) -> PyResult<R> {
+    let limit = limit_of(python, timeout)?;
+    let began = Instant::now();
+    loop {
+        let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+        let slice = left.unwrap_or(SLICE).min(SLICE);
+        let error: Error = match python.detach(|| wait(Some(slice))) {
+            Ok(result) => return Ok(result),
+            Err(error) => error.into(),
+        };
+        let is_over = error.kind() != ErrorKind::TimedOut || left.is_some_and(|left| left <= slice);
+        if is_over {
+            return Err(match (error.kind(), timeout) {
+                (ErrorKind::TimedOut, Some(timeout)) => named(
+                    python,
+                    "TimedOutError",
+                    format!("nothing has come within {timeout} s; wait again"),
+                ),
+                _ => raised(python, error),
+            });
+        }
+        python.check_signals()?;
+    }
+}
+
+/// A limit in seconds.
+pub(crate) fn limit_of(python: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    let limit = timeout.map(Duration::try_from_secs_f64).transpose();
+    limit.map_err(|_| {
+        let text = format!("a timeout of {} s makes no sense", timeout.unwrap_or_default());
+        named(python, "InvalidError", text)
+    })
+}
+
+/// How long a signal may have to wait.
+const SLICE: Duration = Duration::from_millis(50);

@@ -1,0 +1,155 @@
+"""Operations, messages, memory and errors, as programs without an event loop use them."""
+
+import gc
+import os
+import signal
+import threading
+
+import pytest
+
+import ethernot
+from ethernot import Options, RemoteMemory, Rights
+
+
+def test_what_was_written_is_there_and_can_be_read(pair):
+    memoryview(pair.local)[:6] = b"abcdef"
+    pair.connection.write(pair.local, 0, pair.remote, 100, 6).wait(20)
+    assert bytes(memoryview(pair.target)[100:106]) == b"abcdef"
+    pair.connection.write_bytes(b"xyz", pair.remote, 103).wait(20)
+    pair.connection.read(pair.local, 1000, pair.remote, 100, 6).wait(20)
+    assert bytes(memoryview(pair.local)[1000:1006]) == b"abcxyz"
+    assert pair.accepted.peer_data == b"hi"
+
+
+def test_atomics_return_what_was_there(pair):
+    pair.target.store(8, 40)
+    assert pair.connection.fetch_add(pair.remote, 8, 2).wait(20) == 40
+    assert pair.connection.compare_swap(pair.remote, 8, 41, 1).wait(20) == 42
+    assert pair.connection.compare_swap(pair.remote, 8, 42, 2**64 - 1).wait(20) == 42
+    assert pair.target.load(8) == 2**64 - 1
+
+
+def test_messages_come_to_the_receives_posted_for_them(pair):
+    first = pair.accepted.receive(pair.target, 0, 64)
+    second = pair.accepted.receive(pair.target, 64, 64)
+    pair.connection.send_bytes(b"first").wait(20)
+    pair.connection.send_bytes(b"second", Options(immediate=9)).wait(20)
+    assert second.wait(20) == (6, 9)
+    assert first.wait(20) == (5, None)
+    assert bytes(memoryview(pair.target)[:5]) == b"first"
+
+
+def test_the_peer_is_notified_of_a_write(pair):
+    options = Options(notify=True, immediate=7, signalled=True, context=3)
+    pair.connection.write_bytes(b"note", pair.remote, 16, options)
+    note = pair.accepted.wait_completion(20)
+    assert (note.kind, note.immediate, note.bytes) == ("notification", 7, 4)
+    done = pair.connection.wait_completion(20)
+    assert (done.kind, done.context) == ("write", 3)
+    done.check()
+
+
+def test_memory_outlives_its_views_and_its_registration(pair):
+    view = memoryview(pair.local)
+    assert (view.nbytes, view.readonly, view.format) == (4096, False, "B")
+    view[0] = 5
+    pair.local.release()
+    pair.local.release()
+    with pytest.raises(ethernot.ClosedError):
+        pair.local.remote
+    with pytest.raises(ethernot.ClosedError):
+        pair.connection.read(pair.local, 0, pair.remote, 0, 8)
+    del pair.local
+    gc.collect()
+    assert view[0] == 5, "the view holds it"
+
+
+def test_a_region_of_another_endpoint_is_refused(pair):
+    with pytest.raises(ethernot.InvalidError):
+        pair.connection.read(pair.target, 0, pair.remote, 0, 8)
+
+
+def test_errors_are_of_this_package_and_of_pythons_kinds(pair):
+    with pytest.raises(TimeoutError) as timed_out:
+        pair.accepted.receive(pair.target, 0, 8).wait(0.01)
+    assert isinstance(timed_out.value, ethernot.EthernotError)
+    with pytest.raises(ValueError, match="leave the remote region"):
+        pair.connection.write(pair.local, 0, pair.remote, 4090, 100)
+    with pytest.raises(ethernot.InvalidError, match="64"):
+        pair.connection.send_bytes(b"x" * 65)
+    with pytest.raises(ethernot.OperationError, match="no region has this key"):
+        wrong = RemoteMemory(pair.remote.key ^ 1, pair.remote.address, 8)
+        pair.connection.write_bytes(b"x", wrong, 0).wait(20)
+    for wrong in (lambda: pair.target.load(4), lambda: pair.target.store(4096, 1)):
+        with pytest.raises(ethernot.InvalidError):
+            wrong()
+    with pytest.raises(ethernot.InvalidError):
+        pair.client.allocate(8, 1 << 7)
+    with pytest.raises(ethernot.InvalidError):
+        ethernot.Endpoint("127.0.0.1:0", waiting="wildly")
+    with pytest.raises(ethernot.InvalidError):
+        RemoteMemory.from_bytes(b"short")
+
+
+def test_a_connection_that_is_over_says_so(pair):
+    pair.connection.close(b"bye")
+    assert "closed by the peer" in pair.accepted.wait_closed(20)
+    with pytest.raises(ConnectionError, match="closed by the peer"):
+        pair.accepted.send_bytes(b"x")
+    with pytest.raises(ethernot.ClosedError):
+        pair.accepted.wait_completion(20)
+
+
+def test_refused_and_in_use_are_told_apart(pair):
+    with pytest.raises(ethernot.RefusedError):
+        pair.client.connect(pair.server.addresses()[0], service=99, timeout=20)
+    listener = pair.server.listen(6)
+    with pytest.raises(ethernot.InUseError, match="6"):
+        pair.server.listen(6)
+    listener.close()
+    with pytest.raises(ethernot.TimedOutError):
+        pair.server.listen(6).accept(0)
+
+
+def test_a_closed_endpoint_is_an_error_and_what_it_made_lives_on(pair):
+    pair.client.close()
+    pair.client.close()
+    assert pair.client.closed
+    with pytest.raises(ethernot.ClosedError):
+        pair.client.allocate(8, Rights.NONE)
+    pair.connection.write_bytes(b"on", pair.remote, 0).wait(20)
+
+
+def test_threads_wait_beside_one_another(pair):
+    done = []
+
+    def add():
+        for _ in range(100):
+            pair.connection.fetch_add(pair.remote, 0, 1).wait(20)
+        done.append(True)
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(done), pair.target.load(0)) == (4, 400)
+
+
+def test_a_wait_hears_ctrl_c(pair):
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        pair.accepted.wait_completion(60)
+
+
+def test_a_forked_child_is_told(pair):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            pair.connection.send_bytes(b"x")
+        except ethernot.ForkedError:
+            os._exit(7)
+        except BaseException:
+            pass
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
