@@ -28,7 +28,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     for file in &tree.files {
         println!("{}", file.display());
     }
-    let own = [PROGRAM, FOLDER, DATA, DOCUMENTS].map(|part| tree.path(part).display().to_string());
+    let library = format!("lib/{}", libraries::c_versioned());
+    let own = [PROGRAM, FOLDER, DATA, DOCUMENTS, &library, C_LINK, C_HEADER, C_PKG_CONFIG];
+    let own = own.map(|part| tree.path(part).display().to_string());
     eprintln!("xtask: to remove it: rm -r {}", own.join(" "));
     Ok(ExitCode::SUCCESS)
 }
@@ -110,6 +112,7 @@ pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Resu
     }
     let tool = libraries::TOOL;
     tree.place(&built.libraries.join(tool), &format!("{FOLDER}/{tool}"), PROGRAM_MODE)?;
+    lay_for_c(tree, workspace, built)?;
     let dissector = "ethernot.lua";
     let from = workspace.root.join("tools/wireshark").join(dissector);
     tree.place(&from, &format!("{DATA}/{dissector}"), FILE)?;
@@ -121,6 +124,18 @@ pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Resu
         tree.place(&workspace.root.join(&page), &place, FILE)?;
     }
     Ok(())
+}
+
+/// The library for C where compilers and loaders look for one, its header, and what pkg-config is told of them.
+fn lay_for_c(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Result<(), XtaskError> {
+    let versioned = libraries::c_versioned();
+    let place = format!("lib/{versioned}");
+    tree.place(&built.libraries.join(&versioned), &place, FILE)?;
+    strip(&tree.path(&place))?;
+    tree.link(&versioned, C_LINK)?;
+    tree.place(&workspace.root.join(libraries::C_HEADER), C_HEADER, FILE)?;
+    let text = libraries::c_pkg_config(workspace, "../include")?;
+    tree.write(C_PKG_CONFIG, text.as_bytes(), FILE)
 }
 
 /// The documents in a folder and those below it, by their names from the root.
@@ -190,6 +205,19 @@ impl Tree {
         self.write(to, &bytes, mode)
     }
 
+    /// Makes a link to a file beside it, in place of one that may be there.
+    fn link(&mut self, target: &str, to: &str) -> Result<(), XtaskError> {
+        let path = self.path(to);
+        let fresh = path.with_extension("fresh");
+        // One may be there that was left.
+        let _none = fs::remove_file(&fresh);
+        std::os::unix::fs::symlink(target, &fresh)
+            .and_then(|()| fs::rename(&fresh, &path))
+            .map_err(|cause| XtaskError::Write { path: path.clone(), cause })?;
+        self.files.push(path);
+        Ok(())
+    }
+
     /// Makes a file of these bytes.
     pub(crate) fn write(&mut self, to: &str, bytes: &[u8], mode: u32) -> Result<(), XtaskError> {
         let path = self.path(to);
@@ -224,6 +252,9 @@ pub(crate) const PROGRAM: &str = "bin/ethernot";
 pub(crate) const FOLDER: &str = "lib/ethernot";
 const DATA: &str = "share/ethernot";
 pub(crate) const DOCUMENTS: &str = "share/doc/ethernot";
+const C_LINK: &str = "lib/libethernot.so";
+const C_HEADER: &str = "include/ethernot.h";
+const C_PKG_CONFIG: &str = "lib/pkgconfig/ethernot.pc";
 
 /// Everyone reads, and runs or enters.
 const PROGRAM_MODE: u32 = 0o755;

@@ -25,7 +25,7 @@ const C_PACKAGE: &str = "ethernot-c";
 const C_BUILT: &str = "libethernot_c.so";
 const C_LIBRARY: &str = "libethernot.so";
 const C_VERSION: &str = "0";
-const C_HEADER: &str = "abi/c/include/ethernot.h";
+pub(crate) const C_HEADER: &str = "abi/c/include/ethernot.h";
 const C_PKG_CONFIG: &str = "abi/c/ethernot.pc.in";
 
 /// Stands for the tool of this name, for programs that ask it which devices there are.
@@ -92,7 +92,7 @@ fn lock(folder: &Path) -> Result<File, XtaskError> {
 
 /// The library for C under its name and that with its version, the header and the file for pkg-config.
 fn place_for_c(workspace: &Workspace, profile: &Path, folder: &Path) -> Result<(), XtaskError> {
-    let versioned = format!("{C_LIBRARY}.{C_VERSION}");
+    let versioned = c_versioned();
     place(&profile.join(C_BUILT), &folder.join(&versioned))?;
     let name = folder.join(C_LIBRARY);
     let fresh = name.with_extension("fresh");
@@ -103,12 +103,21 @@ fn place_for_c(workspace: &Workspace, profile: &Path, folder: &Path) -> Result<(
         .and_then(|()| std::fs::rename(&fresh, &name))
         .map_err(|cause| XtaskError::Write { path: name.clone(), cause })?;
     place(&workspace.root.join(C_HEADER), &made(folder.join("include"))?.join("ethernot.h"))?;
-    let (from, to) = (workspace.root.join(C_PKG_CONFIG), made(folder.join("pkgconfig"))?);
-    let text = std::fs::read_to_string(&from)
-        .map_err(|cause| XtaskError::Read { path: from.clone(), cause })?;
-    let (path, text) =
-        (to.join("ethernot.pc"), text.replace("@version@", env!("CARGO_PKG_VERSION")));
+    let path = made(folder.join("pkgconfig"))?.join("ethernot.pc");
+    let text = c_pkg_config(workspace, "include")?;
     std::fs::write(&path, text).map_err(|cause| XtaskError::Write { path, cause })
+}
+
+/// The library for C under the name that loaders look for.
+pub(crate) fn c_versioned() -> String {
+    format!("{C_LIBRARY}.{C_VERSION}")
+}
+
+/// What pkg-config is told of the library for C, which is above its file; the header is in `include` from there.
+pub(crate) fn c_pkg_config(workspace: &Workspace, include: &str) -> Result<String, XtaskError> {
+    let path = workspace.root.join(C_PKG_CONFIG);
+    let text = std::fs::read_to_string(&path).map_err(|cause| XtaskError::Read { path, cause })?;
+    Ok(text.replace("@version@", env!("CARGO_PKG_VERSION")).replace("@include@", include))
 }
 
 /// A folder, which is made unless it is there.

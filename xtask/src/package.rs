@@ -136,6 +136,7 @@ fn depends(work: &Path) -> Result<String, XtaskError> {
     command.current_dir(work).args(["-O", "--ignore-missing-info", "-xlibibverbs1"]);
     command.arg(format!("-l{NAME}/usr/{FOLDER}")).arg(format!("-e{NAME}/usr/{PROGRAM}"));
     command.args(libraries::SHARED.map(|name| format!("-e{NAME}/usr/{FOLDER}/{name}")));
+    command.arg(format!("-e{NAME}/usr/lib/{}", libraries::c_versioned()));
     let text = said(&mut command)?;
     Ok(text.strip_prefix("shlibs:Depends=").unwrap_or_default().to_owned())
 }

@@ -36,6 +36,18 @@ fn programs_run(root: &CleanRoot, port: u16) {
     expect_both(&[server.finish(), client]);
 }
 
+/// What the command says to remove.
+const PARTS: [&str; 8] = [
+    "bin/ethernot",
+    "lib/ethernot",
+    "share/ethernot",
+    "share/doc/ethernot",
+    "lib/libethernot.so.0",
+    "lib/libethernot.so",
+    "include/ethernot.h",
+    "lib/pkgconfig/ethernot.pc",
+];
+
 #[test]
 fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
     if !are_installed(&PROGRAMS) {
@@ -61,7 +73,7 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
     let again = done(&["install", "--debug", "--destdir", &destination]);
     assert_eq!(again, told);
     // What it says how to remove it.
-    for part in ["bin/ethernot", "lib/ethernot", "share/ethernot", "share/doc/ethernot"] {
+    for part in PARTS {
         let path = root.path("usr/local").join(part);
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
             .unwrap_or_else(|error| panic!("{part}: {error}"));
