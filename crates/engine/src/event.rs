@@ -170,10 +170,10 @@ impl Closed {
 #[non_exhaustive]
 pub enum ConnectError {
     /// No address to connect to.
-    #[error("a connection needs at least one link and peer address; name one")]
+    #[error("a connection needs at least one link and peer address; name some")]
     NoPath,
     /// The link was never attached.
-    #[error("link {0} is not attached to this endpoint; attach it first")]
+    #[error("link {0} is not attached to this endpoint; name one that `Endpoint::links` tells")]
     UnknownLink(u8),
     /// More private data than a frame takes.
     #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
@@ -191,7 +191,7 @@ pub enum ConnectError {
 #[non_exhaustive]
 pub enum AcceptError {
     /// It is no longer there, or was answered before.
-    #[error("the request is no longer there, or was answered before; wait for the next")]
+    #[error("the request is no longer there, or was answered before; accept the next one")]
     Gone,
     /// More private data than a frame takes.
     #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
@@ -203,7 +203,7 @@ pub enum AcceptError {
 
 /// The connection does not exist (any more).
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("the connection does not exist any more; connect again")]
+#[error("the connection does not exist any more")]
 pub struct Unknown;
 
 /// What is known of one link of a connection.

@@ -4,10 +4,12 @@
 mod pair;
 
 use std::thread;
+use std::time::Instant;
 
 use ethernot::{Connection, OperationError, OperationFailure, OperationOptions, PostError};
 use pair::{LIMIT, Pair, Side};
 
+const NONE: OperationOptions = OperationOptions::NONE;
 const MESSAGES: u64 = 100_000;
 const THREADS: u64 = 4;
 const ANSWER_BYTES: u32 = 64;
@@ -30,7 +32,7 @@ fn echo(side: &Side, count: u64) {
         }
         // All operations of a connection may be under way.
         loop {
-            match side.connection.send_bytes(&bytes[..length], OperationOptions::NONE) {
+            match side.connection.send_bytes(&bytes[..length], NONE) {
                 Ok(sent) => break drop(sent),
                 Err(PostError::Submit(_) | PostError::NoHandleLeft) => {
                     side.endpoint.drive().expect("not forked");
@@ -41,31 +43,62 @@ fn echo(side: &Side, count: u64) {
     }
 }
 
-#[test]
-fn threads_that_share_a_connection_get_their_own_answers() {
-    let pair = Pair::new();
-    let ask = |thread: u64| {
-        let (client, offset) = (&pair.client, thread * u64::from(ANSWER_BYTES));
-        for number in 0..MESSAGES / THREADS {
-            let question = (thread << 32 | number).to_le_bytes();
-            let call = client.connection.call(
-                &question,
-                &client.region,
-                offset,
-                ANSWER_BYTES,
-                OperationOptions::NONE,
-            );
-            let answer = call.expect("it is posted").wait(Some(LIMIT)).expect("an answer");
-            assert_eq!(answer.to_vec().expect("registered"), question, "another thread's answer");
-        }
+/// Asks `count` questions on behalf of a thread, and now and then adds to its word of the peer's memory. Every answer
+/// must be that thread's own.
+fn ask(pair: &Pair, thread: u64, count: u64) {
+    let (client, offset) = (&pair.client, thread * u64::from(ANSWER_BYTES));
+    let connection = &client.connection;
+    let add = |operand| {
+        let added = connection.fetch_add(&pair.remote, WORDS + offset, operand, NONE);
+        added.expect("it is posted").wait(Some(LIMIT)).expect("it succeeds")
     };
-    let ask = &ask;
+    let before = add(0);
+    for number in 0..count {
+        let question = (thread << 32 | number).to_le_bytes();
+        let call = connection.call(&question, &client.region, offset, ANSWER_BYTES, NONE);
+        let answer = call.expect("it is posted").wait(Some(LIMIT)).expect("an answer");
+        assert_eq!(answer.to_vec().expect("registered"), question, "another thread's answer");
+        if number % 8 == 0 {
+            assert_eq!(add(1), before + number / 8, "another thread's sum");
+        }
+    }
+}
+
+/// Where the words of the threads begin, behind the buffers of the server's receives.
+const WORDS: u64 = 1 << 16;
+
+/// Has `threads` ask `count` questions together.
+fn ask_together(pair: &Pair, threads: u64, count: u64) {
     thread::scope(|scope| {
-        scope.spawn(|| echo(&pair.server, MESSAGES));
-        for thread in 0..THREADS {
-            scope.spawn(move || ask(thread));
+        scope.spawn(|| echo(&pair.server, count));
+        for thread in 0..threads {
+            scope.spawn(move || ask(pair, thread, count / threads));
         }
     });
+}
+
+#[test]
+fn threads_that_share_a_connection_get_their_own_answers() {
+    ask_together(&Pair::new(), THREADS, MESSAGES);
+}
+
+/// A million answers, and what four threads get done against one. Run it alone:
+///
+/// ```sh
+/// cargo test --release -p ethernot --test receives -- --ignored --nocapture speeds
+/// ```
+#[test]
+#[ignore = "it measures: run it alone"]
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn speeds_of_threads_that_share_a_connection() {
+    let pair = Pair::new();
+    let [one, four] = [1, THREADS].map(|threads| {
+        let (count, started) = (if threads == 1 { 100_000 } else { 1_000_000 }, Instant::now());
+        ask_together(&pair, threads, count);
+        started.elapsed().as_secs_f64() / count as f64
+    });
+    println!("figure: answers of 4 threads that reached their thread: 1000000");
+    println!("figure: throughput of 4 threads against 1: {:.2}", one / four);
 }
 
 #[test]
@@ -74,8 +107,8 @@ fn a_message_tells_its_length_its_immediate_and_its_bytes() {
     let (client, server) = (&pair.client, &pair.server);
     let empty = server.connection.receive(&server.region, 0, 0).expect("it is posted");
     let full = server.connection.receive(&server.region, 100, 10).expect("it is posted");
-    let immediate = OperationOptions { immediate: Some(9), ..OperationOptions::NONE };
-    for (bytes, options) in [(&b""[..], immediate), (b"0123456789", OperationOptions::NONE)] {
+    let immediate = OperationOptions { immediate: Some(9), ..NONE };
+    for (bytes, options) in [(&b""[..], immediate), (b"0123456789", NONE)] {
         drop(client.connection.send_bytes(bytes, options).expect("it is posted"));
     }
     let empty = empty.wait(Some(LIMIT)).expect("it comes");
@@ -104,7 +137,7 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
     let pair = Pair::new();
     let (client, server) = (&pair.client, &pair.server);
     let say = |bytes: &[u8]| {
-        let sent = client.connection.send_bytes(bytes, OperationOptions::NONE);
+        let sent = client.connection.send_bytes(bytes, NONE);
         sent.expect("it is posted").wait(Some(LIMIT)).expect("there is a receive");
     };
     let receive = |offset| server.connection.receive(&server.region, offset, 8).unwrap();
@@ -130,13 +163,7 @@ fn receives_end_with_the_connection() {
     let pair = Pair::new();
     let server = &pair.server;
     let receive = server.connection.receive(&server.region, 0, 8).expect("it is posted");
-    let call = pair.client.connection.call(
-        b"nobody answers",
-        &pair.client.region,
-        0,
-        8,
-        OperationOptions::NONE,
-    );
+    let call = pair.client.connection.call(b"nobody answers", &pair.client.region, 0, 8, NONE);
     let call = call.expect("it is posted");
     server.connection.close(b"").expect("not forked");
     let flushed = |ended: Result<ethernot::Received, OperationFailure>| match ended {
@@ -163,7 +190,7 @@ fn slots_of_receives_are_given_back() {
         // Refused: a region of no such length.
         let refused = client.receive(region, pair::BYTES, 1);
         assert!(matches!(refused, Err(PostError::Submit(_))), "{refused:?}");
-        let refused = client.call(b"", region, pair::BYTES, 1, OperationOptions::NONE);
+        let refused = client.call(b"", region, pair::BYTES, 1, NONE);
         assert!(matches!(refused, Err(PostError::Submit(_))), "{refused:?}");
     }
     let held: Vec<_> = (0..4).map(|_| client.receive(region, 0, 8).expect("a slot")).collect();

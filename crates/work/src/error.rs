@@ -17,13 +17,13 @@ pub enum PostError {
     )]
     CompletionQueueFull(usize),
     /// The connection is closed or not yet established.
-    #[error("the connection is not established; wait until it is, or connect again")]
+    #[error("the connection is not established; wait until it is, or connect again if it is over")]
     NotConnected,
     /// The local bytes are not there.
     #[error("local memory of the operation: {0}")]
     LocalAccess(#[from] AccessError),
     /// Operations carry at most 2^31 bytes.
-    #[error("length {0} is more than an operation carries ({OPERATION_BYTES_MAX}); split it")]
+    #[error("length {0} is more than an operation carries ({OPERATION_BYTES_MAX}); post several")]
     TooLong(u64),
     /// Inline payloads have at most [`INLINE_BYTES_MAX`] bytes.
     #[error(
@@ -32,7 +32,7 @@ pub enum PostError {
     InlineTooLong(u32),
     /// The address range ends beyond 2^64.
     #[error(
-        "{length} bytes at remote address {address:#x} reach beyond the address space; correct the address"
+        "{length} bytes at remote address {address:#x} reach beyond the address space; name bytes of the peer's region"
     )]
     RemoteRange {
         /// First byte.
@@ -53,12 +53,12 @@ pub enum PostError {
     NoListLeft(u32),
     /// The receive queue of the connection is full.
     #[error(
-        "all {0} receives of the connection are posted; wait until messages have come, or raise `receives_max`"
+        "all {0} receives of the connection are posted; wait for messages, or raise `receives_max`"
     )]
     ReceiveQueueFull(u32),
     /// Only the peer of a queue pair knows what to do with it.
     #[error(
-        "only queue pairs have this kind of work, and the connection is none; ask for one at both ends"
+        "only queue pairs have this kind of work, and the connection is none; set `Terms::queue_pair` on both sides"
     )]
     QueuePairOnly,
     /// The connection takes its receives from a queue that it shares with others.
@@ -66,7 +66,7 @@ pub enum PostError {
     ReceivesShared,
     /// The peer serves no reads and atomics.
     #[error(
-        "the peer serves no reads and atomics on this connection; raise its `read_depth`, which is 0"
+        "the peer serves no reads and atomics on this connection; have it grant a read depth above 0"
     )]
     ReadsRefused,
 }
@@ -91,17 +91,17 @@ pub enum OperationError {
     /// This side ended the connection before the operation was complete: the application closed it, or
     /// another operation failed here. It may or may not have happened, as with everything that ends with
     /// its connection.
-    #[error(
-        "flushed: this side ended the connection before the operation was complete; connect again, or close later"
-    )]
+    #[error("flushed: this side ended the connection before the operation was complete")]
     Flushed,
     /// The application of the peer closed the connection before the operation was complete.
-    #[error("the peer closed the connection before the operation was complete; connect again")]
+    #[error(
+        "the peer closed the connection before the operation was complete; connect again if that was not meant"
+    )]
     ClosedByPeer,
     /// The peer ended the connection, or did not want it, for a reason that the connection tells: another
     /// operation, which learns what was wrong with it.
     #[error(
-        "the peer ended the connection, for another reason than this operation; see what the connection tells"
+        "the peer ended the connection, for another reason than this operation; the connection tells which"
     )]
     EndedByPeer,
     /// It was posted while another thread was inside the engine, which found the connection over.
@@ -109,22 +109,20 @@ pub enum OperationError {
     NotConnected,
     /// The peer refused the access, and the connection is closed.
     #[error("the peer refused the remote access: {}", match .0 {
-        AccessFault::Key => "no region has this key (was it deregistered?)",
-        AccessFault::Range => "part of the range lies outside the region",
-        AccessFault::Right => "the region does not allow this operation",
-        AccessFault::Alignment => "the address of an atomic must be a multiple of 8",
+        AccessFault::Key => "no region has this key; was it deregistered?",
+        AccessFault::Range => "part of the range lies outside the region; access less of it",
+        AccessFault::Right => "the region does not allow this operation; have the peer register it with the right",
+        AccessFault::Alignment => "the address of an atomic must be a multiple of 8; let words begin at one",
     })]
     RemoteAccess(AccessFault),
     /// The local memory of the operation or the receive is no longer registered.
     #[error(
-        "the local memory of the operation is no longer registered or mapped; keep its region until it is complete"
+        "the local memory of the operation is no longer registered or mapped; keep it until the operation is complete"
     )]
     LocalAccess,
     /// The message does not fit the receive it met, of which both sides learn: who sent it, and who
     /// posted the receive.
-    #[error(
-        "the message is longer than the receive posted for it; post longer receives, or send less"
-    )]
+    #[error("the message is longer than the receive posted for it; post larger ones, or send less")]
     MessageTooLong,
     /// No link reached the peer for the whole silence budget, or nothing listens at its address any more.
     #[error(
@@ -136,30 +134,35 @@ pub enum OperationError {
     #[error("the peer restarted; connect again")]
     PeerRestarted,
     /// It was posted while another thread was inside the engine, which found it impossible.
-    #[error("the operation could not be posted; correct its range, length or alignment")]
+    #[error(
+        "the operation could not be posted: its range, length or alignment is impossible; the same call by one thread \
+         tells which"
+    )]
     NotPosted,
     /// The peer posted no receive for the message in all the time that the operation was to wait for one.
     #[error(
-        "the peer posted no receive for the message in time; have it post more, or wait longer"
+        "the peer posted no receive for the message in time; have it post more of them, or wait longer"
     )]
     ReceiverNotReady,
     /// The peer could not do it, for a fault of its own: the memory of the receive it met is not there.
     #[error(
-        "the peer could not do it: the memory of its receive is no longer registered or mapped; have it keep that"
+        "the peer could not do it: the memory of its receive is no longer registered or mapped; have it keep \
+         that until a message came"
     )]
     RemoteOperation,
     /// The peer found the request impossible: the message is longer than the receive it met.
     #[error(
-        "the peer found the request impossible: the message is longer than its receive; send less"
+        "the peer found the request impossible: the message is longer than its receive; send less, or have it post \
+         larger ones"
     )]
     RemoteInvalidRequest,
     /// The memory window could not be bound: its range is not in the region, the region does not grant its
     /// rights, or the key is not one the window can have.
-    #[error("the memory window could not be bound so; correct its key, range or rights")]
+    #[error("the memory window could not be bound so; look at its key, range and rights")]
     WindowBind,
     /// The peer's fault or ours: a rule of the protocol was broken.
     #[error(
-        "the connection ended because a rule of the protocol was broken; is the same version on both sides?"
+        "the connection ended because a rule of the protocol was broken; report it, with a capture of the link"
     )]
     ProtocolViolation,
 }
