@@ -40,7 +40,7 @@ macro_rules! setters {
         /// A method for each field, which sets it: what is not set stays as it was.
         impl $name {
             $(
-                #[doc = concat!("Sets [`", stringify!($field), "`](", stringify!($name), "::", stringify!($field), ").")]
+                #[doc = concat!("Sets [`", stringify!($field), "`](field@", stringify!($name), "::", stringify!($field), ").")]
                 #[must_use]
                 pub fn $field(mut self, value: $of) -> Self {
                     self.$field = value;

@@ -378,3 +378,24 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
     // Without room the application has stopped polling; a handle still tells it.
     let _ = submission.queue.offer(&completion);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use semantics::Piece;
+
+    use super::*;
+
+    #[test]
+    fn memory_of_a_list_that_was_handed_over_serves_the_next() {
+        let submissions = Submissions::new(4);
+        let pieces = [Piece { length: 5, ..Piece::NOTHING }];
+        let [one, none] = [&pieces[..], &[]].map(|it| PieceList::new(it).expect("a list"));
+        let first = submissions.store(one);
+        assert_eq!(first.list(), one);
+        let address = std::ptr::from_ref(&*first);
+        submissions.give_back(Some(first));
+        let second = submissions.store(none);
+        assert!(std::ptr::eq(address, &raw const *second), "it was allocated anew");
+        assert_eq!(second.list(), none);
+    }
+}

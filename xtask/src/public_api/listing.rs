@@ -3,7 +3,7 @@
 use quote::ToTokens;
 use syn::{Attribute, Fields, FnArg, ImplItem, Item, ReturnType, Signature, TraitItem};
 
-use super::sources::{Definition, Sources, docs, is_for_tests, is_public};
+use super::sources::{Crate, Definition, Sources, docs, is_for_tests, is_public};
 
 /// Something public.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ pub(super) const CLOSED: &str = " (exhaustive)";
 /// Everything that the root of a crate offers, sorted.
 pub(super) fn entries(sources: &Sources, home: &str) -> Vec<Entry> {
     let mut found = Vec::new();
-    let exports = sources.crate_of(home).map(|parsed| parsed.exports()).unwrap_or_default();
+    let exports = sources.crate_of(home).map(Crate::exports).unwrap_or_default();
     for export in exports {
         if let Some(definition) = sources.resolve(home, export) {
             list(&format!("{home}::{}", export.name), &definition, &mut found);

@@ -252,7 +252,7 @@ fn collect_leaves(tree: &UseTree, path: &mut Vec<String>, leaves: &mut Vec<(Vec<
         }
         UseTree::Name(leaf) => {
             let name = leaf.ident.to_string();
-            leaves.push(([&path[..], &[name.clone()]].concat(), name));
+            leaves.push(([&path[..], std::slice::from_ref(&name)].concat(), name));
         }
         UseTree::Rename(leaf) => {
             let path = [&path[..], &[leaf.ident.to_string()]].concat();
