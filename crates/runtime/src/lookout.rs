@@ -83,7 +83,8 @@ impl Lookout {
         let (mut found, mut parts, mut best) = (0, 0, u32::MAX);
         for (part, &count) in (0_u32..).zip(&self.came) {
             let cost = found + later * 2 * (part + PARTS as u32);
-            if cost < best {
+            // Of equals the longest: what has not come so late yet may do so.
+            if cost <= best {
                 (best, parts) = (cost, part);
             }
             found += count * (2 * part + 1);
@@ -280,6 +281,18 @@ mod tests {
             });
             let bill = serve(&mut lookout, costs, gaps);
             assert!(bill.slept < 110, "{bill:?}: {costs:?}");
+        }
+    }
+
+    /// Each fiftieth question comes later than the others, but not as late as a sleep would be worth it.
+    #[test]
+    fn questions_that_are_rarely_a_little_late_find_it_awake() {
+        for costs in hosts() {
+            let mut lookout = on(costs);
+            let gaps =
+                (0..10_000).map(|n| if n % 50 == 49 { costs.again * 5 / 2 } else { costs.again });
+            let bill = serve(&mut lookout, costs, gaps);
+            assert!(bill.slept < 10, "{bill:?}: {costs:?}");
         }
     }
 
