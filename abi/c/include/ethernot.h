@@ -469,6 +469,24 @@ ethernot_result ethernot_endpoint_shutdown(struct ethernot_endpoint *endpoint, i
 ethernot_result ethernot_endpoint_drive(struct ethernot_endpoint *endpoint);
 
 /*
+ A descriptor for event loops: it becomes readable, after `ethernot_endpoint_arm`, when something comes. It is the
+ endpoint's: it must not be read or closed.
+ */
+ethernot_result ethernot_endpoint_descriptor(struct ethernot_endpoint *endpoint, int32_t *descriptor);
+
+/*
+ Has the descriptor become readable when something comes from now on: a completion, the end of an operation, a request,
+ an end. `ETHERNOT_RESULT_AGAIN` if something has come since the last call: look at it before sleeping; so it is always
+ without a progress thread.
+ */
+ethernot_result ethernot_endpoint_arm(struct ethernot_endpoint *endpoint);
+
+/*
+ Makes the descriptor readable no more. `ethernot_endpoint_arm` does it as well.
+ */
+ethernot_result ethernot_endpoint_drain(struct ethernot_endpoint *endpoint);
+
+/*
  Where peers can reach the UDP link of this number, as text that ends with a zero: "127.0.0.1:7000". `ETHERNOT_RESULT_INVALID`
  if there is none, or no room for it; 64 bytes are enough.
  */

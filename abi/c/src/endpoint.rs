@@ -1,6 +1,7 @@
 //! Endpoints.
 
 use std::ffi::c_char;
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use ethernot::Polling;
@@ -110,6 +111,35 @@ pub extern "C" fn ethernot_endpoint_shutdown(endpoint: *mut Endpoint, timeout_ms
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_drive(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drive().map(drop)?))
+}
+
+/// A descriptor for event loops: it becomes readable, after `ethernot_endpoint_arm`, when something comes. It is the
+/// endpoint's: it must not be read or closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ethernot_endpoint_descriptor(
+    endpoint: *mut Endpoint,
+    descriptor: *mut i32,
+) -> Result {
+    // SAFETY: the program's promise.
+    call(|| unsafe { put(descriptor, ENDPOINTS.get(endpoint)?.as_raw_fd()) })
+}
+
+/// Has the descriptor become readable when something comes from now on: a completion, the end of an operation, a request,
+/// an end. `ETHERNOT_RESULT_AGAIN` if something has come since the last call: look at it before sleeping; so it is always
+/// without a progress thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
+    call(|| {
+        let is_armed = ENDPOINTS.get(endpoint)?.arm()?;
+        let came = || Failure::new(Result::Again, "something has come: look at it before sleeping");
+        is_armed.then_some(()).ok_or_else(came)
+    })
+}
+
+/// Makes the descriptor readable no more. `ethernot_endpoint_arm` does it as well.
+#[unsafe(no_mangle)]
+pub extern "C" fn ethernot_endpoint_drain(endpoint: *mut Endpoint) -> Result {
+    call(|| Ok(ENDPOINTS.get(endpoint)?.drain()?))
 }
 
 /// Where peers can reach the UDP link of this number, as text that ends with a zero: "127.0.0.1:7000". `ETHERNOT_RESULT_INVALID`

@@ -10,7 +10,8 @@ use ethernot_c::connection::{
     ethernot_listener_free, ethernot_request_accept,
 };
 use ethernot_c::endpoint::{
-    Endpoint, EndpointOptions, ethernot_endpoint_address, ethernot_endpoint_drive,
+    Endpoint, EndpointOptions, ethernot_endpoint_address, ethernot_endpoint_arm,
+    ethernot_endpoint_descriptor, ethernot_endpoint_drain, ethernot_endpoint_drive,
     ethernot_endpoint_free, ethernot_endpoint_open,
 };
 use ethernot_c::failure::{Result, ethernot_last_error, ethernot_result_name};
@@ -209,6 +210,22 @@ fn memory_of_the_program_is_registered_where_it_lies() {
     }
     assert_eq!((data, length), (start, 64));
     assert_eq!(ethernot_memory_free(memory), Result::Ok);
+    assert_eq!(ethernot_endpoint_free(endpoint), Result::Ok);
+}
+
+#[test]
+fn an_armed_endpoint_has_a_descriptor_to_sleep_on() {
+    let endpoint = endpoint();
+    let mut descriptor = -1;
+    // SAFETY: the place is valid, and null is what is tried.
+    unsafe {
+        assert_eq!(ethernot_endpoint_descriptor(endpoint, &raw mut descriptor), Result::Ok);
+        assert_eq!(ethernot_endpoint_descriptor(endpoint, null_mut()), Result::Invalid);
+    }
+    assert!(descriptor >= 0);
+    while ethernot_endpoint_arm(endpoint) == Result::Again {}
+    assert_eq!(ethernot_endpoint_arm(null_mut()), Result::BadHandle);
+    assert_eq!(ethernot_endpoint_drain(endpoint), Result::Ok);
     assert_eq!(ethernot_endpoint_free(endpoint), Result::Ok);
 }
 

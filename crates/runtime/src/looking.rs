@@ -8,7 +8,7 @@ use delivery::Instant;
 use crate::cell::Drive;
 use crate::lookout::WakeUp;
 use crate::runtime::{Shared, lock};
-use crate::sleep::{processor_losses, processor_ns};
+use crate::sleep::processor_ns;
 
 /// What a thread on watch remembers between two looks that found nothing.
 #[derive(Debug, Default)]
@@ -16,9 +16,6 @@ pub(crate) struct Looking {
     /// It has just slept.
     has_slept: bool,
     looks: u32,
-    /// How often it had lost its processor when it last offered it, and when that was.
-    losses: Option<u64>,
-    checked_at: Option<Instant>,
 }
 
 impl Looking {
@@ -56,7 +53,7 @@ impl Shared {
     }
 
     /// Lets a moment pass between two looks, and offers the processor to others after the first, second, fourth and so
-    /// on: where they take it, processors are short.
+    /// on: where they keep it, processors are short.
     pub(crate) fn pause(&self, looking: &mut Looking) {
         looking.looks = looking.looks.saturating_add(1);
         if !self.polling.is_adaptive() || !looking.looks.is_power_of_two() {
@@ -64,15 +61,9 @@ impl Shared {
             return;
         }
         let since = self.host.clock.now();
-        let losses = looking.losses.unwrap_or_else(processor_losses);
         thread::yield_now();
-        let now_losses = processor_losses();
-        looking.losses = Some(now_losses);
-        if now_losses != losses {
-            let now = self.host.clock.now();
-            lock(&self.lookout).on_lost(now, now.since_ns(looking.checked_at.unwrap_or(since)));
-        }
-        looking.checked_at = Some(since);
+        let now = self.host.clock.now();
+        lock(&self.lookout).on_offer(now, now.since_ns(since));
     }
 
     /// A thread whose sleeps end precisely slept until a time. It had spent so much processor time before.

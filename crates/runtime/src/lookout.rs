@@ -11,8 +11,8 @@ use delivery::Instant;
 /// next work came, so far, tells more: the time to look on is that for which both together would have cost least.
 /// So peers that ask again at once are served by who looks on, and those that come rarely cost nothing.
 ///
-/// A processor that others want is not given away for that. The thread offers it while it looks on, and if it lost it,
-/// it sleeps at once, for [`REPENT`] times as long as it was away.
+/// A processor that others want is not kept from them for that. The thread offers it while it looks on, and if others
+/// keep it for longer than a sleep costs, it sleeps at once, for [`REPENT`] times as long as it was away.
 #[derive(Debug)]
 pub(crate) struct Lookout {
     wake_ups: WakeUps,
@@ -62,9 +62,13 @@ impl Lookout {
         self.decide();
     }
 
-    /// The thread lost its processor to another while it looked on, for so long.
-    pub(crate) fn on_lost(&mut self, now: Instant, away_ns: u64) {
-        self.short_until = now.after_ns(away_ns.saturating_mul(REPENT));
+    /// The thread offered its processor to others while it looked on, and has been away for so long.
+    pub(crate) fn on_offer(&mut self, now: Instant, away_ns: u64) {
+        let WakeUp { late_ns, spent_ns } = self.wake_ups.usual();
+        // To a thread that gives it back sooner than this one could have woken up it was offered in time.
+        if away_ns > late_ns + spent_ns {
+            self.short_until = now.after_ns(away_ns.saturating_mul(REPENT));
+        }
     }
 
     /// Whether to look on now, so long after the last work.
@@ -79,7 +83,8 @@ impl Lookout {
         let (mut found, mut parts, mut best) = (0, 0, u32::MAX);
         for (part, &count) in (0_u32..).zip(&self.came) {
             let cost = found + later * 2 * (part + PARTS as u32);
-            if cost < best {
+            // Of equals the longest: what has not come so late yet may do so.
+            if cost <= best {
                 (best, parts) = (cost, part);
             }
             found += count * (2 * part + 1);
@@ -141,7 +146,7 @@ const REMEMBERED: u32 = 64;
 /// Wake-ups that are measured when a progress thread begins, and remembered.
 pub(crate) const WAKE_UPS: usize = 8;
 
-/// A thread that lost its processor sleeps without looking on for so many times as long as it was away: to find out
+/// A thread that was kept from its processor sleeps without looking on for so many times as long as it was away: to find out
 /// whether processors are still short costs peers one or two hundredths of the time.
 const REPENT: u64 = 64;
 
@@ -279,6 +284,18 @@ mod tests {
         }
     }
 
+    /// Each fiftieth question comes later than the others, but not as late as a sleep would be worth it.
+    #[test]
+    fn questions_that_are_rarely_a_little_late_find_it_awake() {
+        for costs in hosts() {
+            let mut lookout = on(costs);
+            let gaps =
+                (0..10_000).map(|n| if n % 50 == 49 { costs.again * 5 / 2 } else { costs.again });
+            let bill = serve(&mut lookout, costs, gaps);
+            assert!(bill.slept < 10, "{bill:?}: {costs:?}");
+        }
+    }
+
     /// Whatever comes, it spends at most twice what would have been right afterwards, and a few per cent while
     /// it learns: gaps of every distribution that a multiplication by an odd number makes.
     #[test]
@@ -327,11 +344,23 @@ mod tests {
                 if lookout.looks_on(now, 0) {
                     now = now.after_ns(slice);
                     away += slice;
-                    lookout.on_lost(now, slice);
+                    lookout.on_offer(now, slice);
                 }
             }
             assert!(away * 50 < now.0, "away for {away} of {} ns: {costs:?}", now.0);
             assert!(lookout.looks_on(now.after_ns(slice * REPENT), 0), "the neighbour has gone");
+        }
+    }
+
+    /// Another thread of the process comes by now and then, as a timer has it, and is soon done.
+    #[test]
+    fn who_takes_an_offered_processor_for_a_moment_does_not_make_processors_short() {
+        for costs in hosts() {
+            let mut lookout = on(costs);
+            lookout.on_offer(Instant(1), costs.serve);
+            assert!(lookout.looks_on(Instant(2), 0), "{costs:?}");
+            lookout.on_offer(Instant(3), 100 * costs.serve);
+            assert!(!lookout.looks_on(Instant(4), 0), "{costs:?}");
         }
     }
 

@@ -146,16 +146,6 @@ pub(crate) fn sleep_precisely() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
 }
 
-/// How often the calling thread has lost its processor to another although it had not asked to wait.
-pub(crate) fn processor_losses() -> u64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes one `rusage`, for which there is room.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-    // SAFETY: it is made of numbers, all of which were zero if the kernel wrote none.
-    let usage = unsafe { usage.assume_init() };
-    usage.ru_nivcsw.cast_unsigned()
-}
-
 /// Processor time that the calling thread has spent.
 pub(crate) fn processor_ns() -> u64 {
     let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
