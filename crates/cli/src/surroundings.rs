@@ -283,7 +283,7 @@ const LAUNCHERS: [(&str, &str); 2] =
 ///
 /// UCX takes what interfaces say they carry for what they carry, and spreads large messages over all that are nearly as fast as the
 /// fastest. TCP on the interface of the device says as much as the device, or more. So TCP is said to be slow, and is
-/// for those only whom the device does not reach. Versions before 1.15 have no such variable and would warn of it.
+/// for those only whom the device does not reach. Older versions (1.13) have no such variable and would warn of it.
 const FRAMEWORKS: [(&str, &str); 4] = [
     ("OMPI_MCA_mtl", "ofi"),
     ("OMPI_MCA_mtl_ofi_provider_include", "verbs;ofi_rxm"),
