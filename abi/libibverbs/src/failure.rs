@@ -20,6 +20,11 @@ pub(crate) fn number(call: &str, body: impl FnOnce() -> Result<c_int, Error>) ->
     caught(call, body).unwrap_or(-1)
 }
 
+/// What a call does that returns a long number, or -1.
+pub(crate) fn signed(call: &str, body: impl FnOnce() -> Result<i64, Error>) -> i64 {
+    caught(call, body).unwrap_or(-1)
+}
+
 /// What a call does that returns a pointer, or none.
 pub(crate) fn pointer<T>(call: &str, body: impl FnOnce() -> Result<*mut T, Error>) -> *mut T {
     caught(call, body).unwrap_or(ptr::null_mut())

@@ -7,8 +7,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ethernot_verbs::layout::*;
+use ethernot_verbs::rdma_cm::layout::{
+    ibv_sa_path_rec, rdma_addr, rdma_addrinfo, rdma_cm_event, rdma_cm_id, rdma_cm_join_mc_attr_ex,
+    rdma_conn_param, rdma_event_channel, rdma_ib_addr, rdma_route, rdma_ud_param,
+};
 
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
+const MANAGER_HEADER: &str = "/usr/include/rdma/rdma_cma.h";
 
 /// Expressions of C and their values here: sizes, and places of fields. A field has its name in C, and its name
 /// here.
@@ -36,7 +41,8 @@ fn structures_are_laid_out_as_programs_have_them() {
     expressions.extend(memory());
     expressions.extend(queues());
     expressions.extend(queue_pairs());
-    let found = evaluate(&expressions.iter().map(|(c, _)| *c).collect::<Vec<_>>());
+    let found =
+        evaluate("infiniband/verbs.h", &expressions.iter().map(|(c, _)| *c).collect::<Vec<_>>());
     assert_eq!(found.len(), expressions.len());
     for ((c, ours), theirs) in expressions.iter().zip(found) {
         let newer = match *c {
@@ -45,6 +51,24 @@ fn structures_are_laid_out_as_programs_have_them() {
             _ => 0,
         };
         assert_eq!(*ours, theirs + newer, "{c}");
+    }
+}
+
+#[test]
+fn structures_of_the_connection_manager_are_laid_out_as_programs_have_them() {
+    if !Path::new(MANAGER_HEADER).exists() {
+        println!("skipped: {MANAGER_HEADER} is not installed");
+        return;
+    }
+    // What a change of header and structure together would hide.
+    assert_eq!((size_of::<rdma_cm_id>(), size_of::<rdma_cm_event>()), (416, 80));
+    assert_eq!((size_of::<rdma_conn_param>(), size_of::<rdma_addrinfo>()), (24, 96));
+    let expressions = manager();
+    let found =
+        evaluate("rdma/rdma_cma.h", &expressions.iter().map(|(c, _)| *c).collect::<Vec<_>>());
+    assert_eq!(found.len(), expressions.len());
+    for ((c, ours), theirs) in expressions.iter().zip(found) {
+        assert_eq!(*ours, theirs, "{c}");
     }
 }
 
@@ -83,7 +107,8 @@ fn operations_stand_at_their_distance_from_the_context() {
             format!("sizeof(struct verbs_context) - offsetof(struct verbs_context, {name})")
         })
         .collect();
-    let found = evaluate(&expressions.iter().map(String::as_str).collect::<Vec<_>>());
+    let expressions: Vec<&str> = expressions.iter().map(String::as_str).collect();
+    let found = evaluate("infiniband/verbs.h", &expressions);
     for ((name, ours), theirs) in ours.iter().zip(found) {
         assert_eq!(size_of::<verbs_context>() - ours, theirs, "{name}");
     }
@@ -220,10 +245,46 @@ fn queue_pairs() -> Vec<(&'static str, usize)> {
     }
 }
 
+fn manager() -> Vec<(&'static str, usize)> {
+    layouts! {
+        rdma_ib_addr { "sgid" = sgid, "dgid" = dgid, "pkey" = pkey }
+        rdma_addr { "src_addr" = src_addr, "dst_addr" = dst_addr, "addr.ibaddr" = ibaddr }
+        rdma_route { "addr" = addr, "path_rec" = path_rec, "num_paths" = num_paths }
+        ibv_sa_path_rec { "dgid" = dgid, "sgid" = sgid, "dlid" = dlid, "slid" = slid,
+            "raw_traffic" = raw_traffic, "flow_label" = flow_label, "hop_limit" = hop_limit,
+            "traffic_class" = traffic_class, "reversible" = reversible, "numb_path" = numb_path,
+            "pkey" = pkey, "sl" = sl, "mtu_selector" = mtu_selector, "mtu" = mtu,
+            "rate_selector" = rate_selector, "rate" = rate,
+            "packet_life_time_selector" = packet_life_time_selector,
+            "packet_life_time" = packet_life_time, "preference" = preference }
+        rdma_event_channel { "fd" = fd }
+        rdma_cm_id { "verbs" = verbs, "channel" = channel, "context" = context, "qp" = qp,
+            "route" = route, "ps" = ps, "port_num" = port_num, "event" = event,
+            "send_cq_channel" = send_cq_channel, "send_cq" = send_cq,
+            "recv_cq_channel" = recv_cq_channel, "recv_cq" = recv_cq, "srq" = srq, "pd" = pd,
+            "qp_type" = qp_type }
+        rdma_conn_param { "private_data" = private_data, "private_data_len" = private_data_len,
+            "responder_resources" = responder_resources, "initiator_depth" = initiator_depth,
+            "flow_control" = flow_control, "retry_count" = retry_count,
+            "rnr_retry_count" = rnr_retry_count, "srq" = srq, "qp_num" = qp_num }
+        rdma_ud_param { "private_data" = private_data, "private_data_len" = private_data_len,
+            "ah_attr" = ah_attr, "qp_num" = qp_num, "qkey" = qkey }
+        rdma_cm_event { "id" = id, "listen_id" = listen_id, "event" = event, "status" = status,
+            "param" = param }
+        rdma_addrinfo { "ai_flags" = ai_flags, "ai_family" = ai_family, "ai_qp_type" = ai_qp_type,
+            "ai_port_space" = ai_port_space, "ai_src_len" = ai_src_len, "ai_dst_len" = ai_dst_len,
+            "ai_src_addr" = ai_src_addr, "ai_dst_addr" = ai_dst_addr,
+            "ai_src_canonname" = ai_src_canonname, "ai_dst_canonname" = ai_dst_canonname,
+            "ai_route_len" = ai_route_len, "ai_route" = ai_route, "ai_connect_len" = ai_connect_len,
+            "ai_connect" = ai_connect, "ai_next" = ai_next }
+        rdma_cm_join_mc_attr_ex { "comp_mask" = comp_mask, "join_flags" = join_flags,
+            "addr" = addr }
+    }
+}
+
 /// What a C program prints for these expressions.
-fn evaluate(expressions: &[&str]) -> Vec<usize> {
-    let mut source =
-        String::from("#include <stdio.h>\n#include <infiniband/verbs.h>\nint main(void) {\n");
+fn evaluate(header: &str, expressions: &[&str]) -> Vec<usize> {
+    let mut source = format!("#include <stdio.h>\n#include <{header}>\nint main(void) {{\n");
     for expression in expressions {
         let _ = writeln!(source, "printf(\"%zu\\n\", (size_t)({expression}));");
     }

@@ -19,7 +19,15 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
         return None;
     }
     let folder = Libraries::built().folder();
-    let libraries = [&format!("-L{}", folder.display()), "-l:libibverbs.so.1", "-ldl", "-lpthread"];
+    let folder = format!("-L{}", folder.display());
+    let libraries = [
+        &folder,
+        "-Wl,--as-needed",
+        "-l:librdmacm.so.1",
+        "-l:libibverbs.so.1",
+        "-ldl",
+        "-lpthread",
+    ];
     build("cc".as_ref(), name, name, &libraries)
 }
 

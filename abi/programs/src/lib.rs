@@ -13,6 +13,7 @@ mod clean_root;
 mod client;
 mod libfabric;
 mod libraries;
+mod meeting;
 mod mpi;
 mod network;
 mod process;
@@ -23,6 +24,7 @@ pub use clean_root::CleanRoot;
 pub use client::{build_client, build_mpi_client};
 pub use libfabric::{fi_pingpong, fi_pingpong_with};
 pub use libraries::{Libraries, ethernot, xtask};
+pub use meeting::{Ends, Meeting};
 pub use mpi::Mpi;
 pub use network::{Network, Sent, Side};
 pub use process::{Finished, Program, Running, expect_both};
@@ -37,8 +39,7 @@ pub fn are_installed(programs: &[&str]) -> bool {
         .find(|program| !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
     if let Some(program) = missing {
         println!(
-            "skipped: `{program}` is not installed (Debian's packages ibverbs-utils, rdmacm-utils, perftest, \
-             python3-pyverbs, rdma-core and ucx-utils)"
+            "skipped: `{program}` is not installed (`./x test` installs it where there is apt)"
         );
     }
     missing.is_none()

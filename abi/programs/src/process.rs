@@ -164,6 +164,14 @@ impl Running {
         self.wait_for_port(port, "tcp", "0A");
     }
 
+    /// Waits until it has a UDP port, or has ended.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub fn wait_for_datagrams(&mut self, port: u16) {
+        self.wait_for_port(port, "udp", "07");
+    }
+
     /// Waits until it listens at a port of the connection manager, or has ended.
     ///
     /// # Panics

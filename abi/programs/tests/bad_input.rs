@@ -25,3 +25,11 @@ fn wrong_calls_are_refused_and_end_no_program() {
     let ended = Program::new(&client, "").run(&Network::Loopback, Side::Server);
     print!("{}", ended.expect_success());
 }
+
+#[test]
+fn calls_that_wait_are_ended_by_signals() {
+    let Some(client) = build_client("interrupted") else { return };
+    let client = Program::new(&client.display().to_string(), "");
+    let ended = client.run(&Network::Loopback, Side::Client);
+    assert!(ended.expect_success().contains("done"), "{ended}");
+}

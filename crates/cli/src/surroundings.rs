@@ -279,13 +279,17 @@ const LAUNCHERS: [(&str, &str); 2] =
 /// Variables by which frameworks choose the device.
 ///
 /// Open MPI of Debian does without libfabric (`mtl = ^ofi` in its file). With it, it takes the device rather than TCP, and
-/// TCP if there is none.
+/// TCP if there is none. Of libfabric's ways to the device Open MPI 5 takes another by itself, over which it hangs.
 ///
 /// UCX takes what interfaces say they carry for what they carry, and spreads large messages over all that are nearly as fast as the
 /// fastest. TCP on the interface of the device says as much as the device, or more. So TCP is said to be slow, and is
 /// for those only whom the device does not reach. Older versions (1.13) have no such variable and would warn of it.
-const FRAMEWORKS: [(&str, &str); 3] =
-    [("OMPI_MCA_mtl", "ofi"), ("UCX_TCP_MAX_BW", "1MBs"), ("UCX_WARN_UNUSED_ENV_VARS", "n")];
+const FRAMEWORKS: [(&str, &str); 4] = [
+    ("OMPI_MCA_mtl", "ofi"),
+    ("OMPI_MCA_mtl_ofi_provider_include", "verbs;ofi_rxm"),
+    ("UCX_TCP_MAX_BW", "1MBs"),
+    ("UCX_WARN_UNUSED_ENV_VARS", "n"),
+];
 
 /// Names their folder.
 const PLACE: &str = "ETHERNOT_LIBRARIES";

@@ -15,8 +15,12 @@ use serde_json::Value;
 #[test]
 fn frameworks_are_told_to_choose_the_device_unless_the_user_says_otherwise() {
     let Some(place) = Place::new("frameworks") else { return };
-    for (name, value) in [("OMPI_MCA_mtl", "ofi"), ("UCX_TCP_MAX_BW", "1MBs")] {
-        let script = format!("echo ${name}");
+    for (name, value) in [
+        ("OMPI_MCA_mtl", "ofi"),
+        ("OMPI_MCA_mtl_ofi_provider_include", "verbs;ofi_rxm"),
+        ("UCX_TCP_MAX_BW", "1MBs"),
+    ] {
+        let script = format!("echo \"${name}\"");
         let script = ["run", "--", "sh", "-c", &script];
         let output = place.ethernot(&script).env_remove(name).output().unwrap();
         assert_eq!(text(&output.stdout), format!("{value}\n"), "{}", text(&output.stderr));

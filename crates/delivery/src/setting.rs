@@ -33,7 +33,28 @@ impl SettingError {
     }
 }
 
+/// Gives a configuration a method for each of its fields, which sets it. A field that is missing does not compile.
+#[macro_export]
+macro_rules! setters {
+    ($name:ident { $($field:ident: $of:ty),* $(,)? }) => {
+        /// A method for each field, which sets it: what is not set stays as it was.
+        impl $name {
+            $(
+                #[doc = concat!("Sets [`", stringify!($field), "`](", stringify!($name), "::", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, value: $of) -> Self {
+                    self.$field = value;
+                    self
+                }
+            )*
+
+            const _ALL: fn(&Self) = |Self { $($field: _),* }| ();
+        }
+    };
+}
+
 #[cfg(test)]
+#[expect(unreachable_pub, reason = "the macro is for configurations that are public")]
 mod tests {
     use super::*;
 
@@ -46,5 +67,19 @@ mod tests {
         }
         // No number is within anything.
         assert!(SettingError::unless_within("loss", &f64::NAN, &(0.0..=1.0)).is_err());
+    }
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Tea {
+        sugar: u8,
+        milk: bool,
+    }
+
+    crate::setters!(Tea { sugar: u8, milk: bool });
+
+    #[test]
+    fn a_setter_sets_its_field_and_no_other() {
+        assert_eq!(Tea::default().sugar(2), Tea { sugar: 2, milk: false });
+        assert_eq!(Tea::default().sugar(2).milk(true), Tea { sugar: 2, milk: true });
     }
 }

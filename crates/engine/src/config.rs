@@ -79,6 +79,32 @@ pub struct EngineConfig {
     pub numbers_from: u32,
 }
 
+delivery::setters!(EngineConfig {
+    connections_max: u32,
+    requests_max: u32,
+    confirm_ns: u64,
+    links_max: u8,
+    pools: PoolLimits,
+    operation_window: u32,
+    read_depth: u16,
+    order_pool_bytes: u32,
+    receives_max: u32,
+    acknowledgement: AckPolicy,
+    asking: Asking,
+    congestion: CongestionAlgorithm,
+    initial_window_frames: u32,
+    probe_timeout_min_ns: u64,
+    probe_timeout_max_ns: u64,
+    silence_budget_ns: u64,
+    keep_alive_ns: u64,
+    rest_ns: u64,
+    scheduling: SchedulingPolicy,
+    active_connections: usize,
+    packets_max: u16,
+    allocates_ahead: bool,
+    numbers_from: u32,
+});
+
 impl EngineConfig {
     /// Refuses what no endpoint works with, or would only work with another value than was asked for.
     pub fn check(&self) -> Result<(), SettingError> {

@@ -315,6 +315,29 @@ impl Engine {
         self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
     }
 
+    /// As [`Engine::post_receive`], but a slot of the status table tells of the message, and no completion.
+    pub fn post_followed_receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        receive: Receive,
+        status: u32,
+    ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, _| {
+            inbound.post_followed_receive(memory, receive, status)
+        })
+    }
+
+    /// Whether [`Engine::post_followed_receive`] would post it.
+    pub fn check_followed_receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        handle: ConnectionHandle,
+        receive: Receive,
+    ) -> Result<(), PostError> {
+        self.post_receive_by(handle, |inbound, _| inbound.check_followed_receive(memory, receive))
+    }
+
     /// As [`Engine::post_receive`], of a buffer in several pieces.
     pub fn post_receive_list(
         &mut self,
@@ -478,6 +501,13 @@ impl Engine {
     #[inline]
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.pools.take_fired()
+    }
+
+    /// How often applications were told of something, by a completion or by a slot of the status table: who
+    /// compares it with what it was knows whether there is anything new.
+    #[inline]
+    pub const fn told_count(&self) -> u64 {
+        self.pools.told_count()
     }
 
     /// What is known of a connection.

@@ -166,13 +166,13 @@ impl Closed {
 #[non_exhaustive]
 pub enum ConnectError {
     /// No address to connect to.
-    #[error("a connection needs at least one link and peer address")]
+    #[error("a connection needs at least one link and peer address; name one")]
     NoPath,
     /// The link was never attached.
-    #[error("link {0} is not attached to this endpoint")]
+    #[error("link {0} is not attached to this endpoint; attach it first")]
     UnknownLink(u8),
     /// More private data than a frame takes.
-    #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
+    #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
     /// Nothing works under these terms.
     #[error(transparent)]
@@ -187,10 +187,10 @@ pub enum ConnectError {
 #[non_exhaustive]
 pub enum AcceptError {
     /// It is no longer there, or was answered before.
-    #[error("the request is no longer there, or was answered before")]
+    #[error("the request is no longer there, or was answered before; wait for the next")]
     Gone,
     /// More private data than a frame takes.
-    #[error("{0} bytes of private data are more than the {max} a handshake carries", max = wire_edge::PRIVATE_BYTES_MAX)]
+    #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
     /// Nothing works under these terms. The request still waits.
     #[error(transparent)]
@@ -199,7 +199,7 @@ pub enum AcceptError {
 
 /// The connection does not exist (any more).
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("the connection does not exist any more")]
+#[error("the connection does not exist any more; connect again")]
 pub struct Unknown;
 
 /// What is known of one link of a connection.

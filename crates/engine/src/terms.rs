@@ -43,6 +43,22 @@ pub struct Grants {
     pub rights: Option<Rights>,
 }
 
+delivery::setters!(Terms {
+    queue_pair: bool,
+    grants: Grants,
+    shared_receives: Option<Arc<SharedReceives>>,
+    not_ready_ns: Option<u64>,
+});
+
+delivery::setters!(Grants {
+    read_depth: Option<u16>,
+    receives: Option<u32>,
+    silence_ns: Option<u64>,
+    keep_alive_ns: Option<u64>,
+    order_pool_bytes: Option<u32>,
+    rights: Option<Rights>,
+});
+
 impl Terms {
     /// Refuses what no connection works with.
     pub(crate) fn check(&self) -> Result<(), SettingError> {

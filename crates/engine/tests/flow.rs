@@ -11,8 +11,7 @@ use engine::{Closed, Emitted, EngineConfig};
 use mem::{Buffer, Region, Rights};
 use pair::{LinkPlan, Pair};
 use semantics::{
-    AccessFault, CompletionKind, OperationError, OperationFlags, Ordering, PostError, Request,
-    Source,
+    AccessFault, CompletionKind, OperationError, OperationFlags, Order, PostError, Request, Source,
 };
 use wire_edge::{CloseReason, Header, decode};
 
@@ -122,7 +121,7 @@ fn fences_fit_an_order_pool_of_any_size() {
                 signalled: true,
                 fence_before: context % 4 == 1,
                 fence_after: context % 7 == 2,
-                ordering: if context % 3 == 0 { Ordering::Strict } else { Ordering::Relaxed },
+                order: if context % 3 == 0 { Order::Strict } else { Order::Relaxed },
                 ..OperationFlags::default()
             };
             let write = Request::Write { source, key, address };

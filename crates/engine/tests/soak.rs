@@ -5,7 +5,7 @@ mod pair;
 use delivery::{LinkEvent, LinkId};
 use engine::{Emitted, EngineConfig};
 use pair::{Host, LinkPlan, Pair, address, caps};
-use semantics::{CompletionKind, OperationFlags, Ordering, Request};
+use semantics::{CompletionKind, OperationFlags, Order, Request};
 
 /// Bytes of each operation's own place.
 const PLACE_BYTES: u64 = 16_384;
@@ -30,7 +30,7 @@ fn post(pair: &mut Pair, dice: &mut Dice, host: usize, context: u64) -> Completi
         signalled: true,
         fence_before: dice.roll(8) == 0,
         fence_after: dice.roll(8) == 0,
-        ordering: if dice.roll(2) == 0 { Ordering::Relaxed } else { Ordering::Strict },
+        order: if dice.roll(2) == 0 { Order::Relaxed } else { Order::Strict },
         ..OperationFlags::default()
     };
     let length = [0, 8, 100, 1460, 5000, 16_000][dice.roll(6) as usize];

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use ethernot::{
     Buffer, CompletionQueue, ConnectOptions, Connection, Endpoint, EngineConfig, LinkState,
-    Operation, OperationFlags, Ordering, PeerSpec, Polling, RemoteRegion, Request, Rights, Source,
+    Operation, OperationFlags, Order, PeerSpec, Polling, RemoteRegion, Request, Rights, Source,
 };
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -107,7 +107,7 @@ fn connect(link: &str, factor: u32) -> Result<[Side; 2], Failure> {
         addresses.filter_map(|(_, address)| PeerSpec::of_address(address)).collect();
     let (accepted, connected) = thread::scope(|scope| {
         let accepted = scope.spawn(|| -> Result<Connection, Failure> {
-            let request = listener.accept(Some(LIMIT))?.ok_or("nobody connects")?;
+            let request = listener.accept(Some(LIMIT))?;
             Ok(request.accept_with(server_memory.options())?)
         });
         let connected = client.connect_with(peers.as_slice(), client_memory.options());
@@ -138,7 +138,7 @@ impl Memory {
         let write = Operation {
             request: Request::Write { source, key: remote.key, address: remote.address },
             length: WORD_BYTES as u32,
-            flags: OperationFlags { ordering: Ordering::Strict, ..OperationFlags::default() },
+            flags: OperationFlags { order: Order::Strict, ..OperationFlags::default() },
             immediate: None,
             context: 0,
             status: None,

@@ -1,22 +1,25 @@
 //! Asking a peer for a connection.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use delivery::{LinkId, SettingError};
 use engine::{ConnectRequest, Terms};
 use links::{IntoPeers, PeerSpec, rank_pairs};
 use mem::{ProtectionDomain, RegisterError};
-use runtime::Interest;
+use runtime::{Interest, Patience};
 use semantics::CompletionQueue;
 use wire_edge::PeerAddr;
 
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, EndpointInner};
 use crate::error::ConnectError;
-use crate::news::Stage;
+use crate::news::{Stage, Subscriber};
 
 /// What a connection is to be. The defaults suit a program with few connections.
 #[derive(Clone, Debug)]
@@ -73,15 +76,21 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets how long to try.
-    pub fn limit(mut self, limit: Duration) -> Self {
-        self.limit = Some(limit);
+    /// Sets how long to try (`None`: until the engine gives up).
+    pub fn limit(mut self, limit: Option<Duration>) -> Self {
+        self.limit = limit;
         self
     }
 
     /// Has completions go to a queue that connections share.
     pub fn queue(mut self, queue: Arc<CompletionQueue>) -> Self {
         self.queue = Some(queue);
+        self
+    }
+
+    /// Sets how many places the connection's own queue has.
+    pub fn completions(mut self, completions: usize) -> Self {
+        self.completions = completions;
         self
     }
 
@@ -136,6 +145,19 @@ impl Endpoint {
         peer: impl IntoPeers,
         options: ConnectOptions,
     ) -> Result<Connection, ConnectError> {
+        let limit = options.limit;
+        self.start_connect(peer, options)?.wait(limit)
+    }
+
+    /// Asks for a connection, and returns what waits for the answer, for at most as long as it is told: the limit of
+    /// the options only bounds the search for stations.
+    ///
+    /// A peer that is named, and not addressed, is looked up in this call; a task had better name addresses.
+    pub fn start_connect(
+        &self,
+        peer: impl IntoPeers,
+        options: ConnectOptions,
+    ) -> Result<Connecting, ConnectError> {
         let mut options = options;
         let domain = options.domain_of(&self.inner).map_err(ConnectError::Domain)?;
         let peers = peer.into_peers()?;
@@ -156,22 +178,65 @@ impl Endpoint {
         let (handle, fate) = self.inner.runtime.control(move |engine, _memory, now| {
             engine.connect(now, request).map(|handle| (handle, news.follow(handle)))
         })??;
-        let connection = Connection::new(self, handle, queue, fate);
-        let waited = self.inner.runtime.wait(Interest::News, options.limit, || match connection
-            .fate()
-            .stage()
-        {
-            Stage::Pending => None,
-            stage => Some(stage),
-        })?;
-        match (waited, options.limit) {
-            (Some(Stage::Closed { reason, private_data, was_established: false }), _) => {
-                Err(ConnectError::Closed { peer, reason, private_data })
-            }
-            (Some(_), _) => Ok(connection),
+        let connection = Some(Connection::new(self, handle, queue, fate));
+        Ok(Connecting { connection, peer, patience: Patience::default(), subscriber: None })
+    }
+}
+
+/// A connection that was asked for. Dropped, the attempt is given up.
+///
+/// A thread [waits](Connecting::wait), a task awaits it.
+#[derive(Debug)]
+#[must_use = "dropped, the attempt is given up"]
+pub struct Connecting {
+    /// None once it was given out.
+    connection: Option<Connection>,
+    /// The first address of the peer.
+    peer: PeerAddr,
+    patience: Patience,
+    subscriber: Option<Subscriber>,
+}
+
+impl Connecting {
+    /// Waits for the answer, for at most `limit` (`None`: until the engine gives up).
+    pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, ConnectError> {
+        let peer = self.peer;
+        let Some(connection) = self.connection.take() else { return Err(ConnectError::Answered) };
+        let runtime = &connection.inner().endpoint.runtime;
+        match runtime.wait(Interest::News, limit, || connection.fate().settled())? {
+            Some(stage) => connected(connection, stage, peer),
             // The connection is dropped, which gives the attempt up.
-            (None, limit) => Err(ConnectError::Deadline { peer, limit: limit.unwrap_or_default() }),
+            None => Err(ConnectError::TimedOut { peer, limit: limit.unwrap_or(Duration::MAX) }),
         }
+    }
+}
+
+impl Future for Connecting {
+    type Output = Result<Connection, ConnectError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { connection, peer, patience, subscriber } = self.get_mut();
+        let Some(waiting) = &connection else { return Poll::Ready(Err(ConnectError::Answered)) };
+        let stage = ready!(waiting.poll_settled(context, patience, subscriber))?;
+        *subscriber = None;
+        Poll::Ready(match connection.take() {
+            Some(connection) => connected(connection, stage, *peer),
+            None => Err(ConnectError::Answered),
+        })
+    }
+}
+
+/// The connection, if there is one now.
+fn connected(
+    connection: Connection,
+    stage: Stage,
+    peer: PeerAddr,
+) -> Result<Connection, ConnectError> {
+    match stage {
+        Stage::Closed { reason, private_data, was_established: false } => {
+            Err(ConnectError::Closed { peer, reason, private_data })
+        }
+        _ => Ok(connection),
     }
 }
 

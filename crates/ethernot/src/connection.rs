@@ -1,22 +1,26 @@
 //! Connections: operations on a peer's memory, and messages.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use delivery::LinkId;
 use engine::{Closed, ConnectionHandle, ConnectionInfo};
-use runtime::{Doorbell, Forked, Interest};
+use runtime::{Doorbell, Forked, Interest, Patience, Posting};
 use semantics::{
     Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
-    Ordering, Owner, Receive, Request, Source,
+    Order, Owner, Receive, Request, Source,
 };
 use wire_edge::PeerAddr;
 
 use crate::endpoint::{Endpoint, EndpointInner};
-use crate::error::{LinkError, PostError};
+use crate::error::{LinkError, PostError, WaitError, in_time};
 use crate::handle::OperationHandle;
-use crate::news::{Fate, Stage};
+use crate::news::{Fate, Stage, Subscriber, Topic};
+use crate::receive::Orphans;
 use crate::region::{MemoryRegion, RemoteRegion};
+use crate::tasks::{UntilCompletion, UntilNews};
 
 /// A connection to a peer.
 ///
@@ -35,6 +39,7 @@ pub(crate) struct ConnectionInner {
     handle: ConnectionHandle,
     queue: Arc<CompletionQueue>,
     fate: Arc<Fate>,
+    pub(crate) orphans: Orphans,
 }
 
 /// Order and notification of one operation. The default is `MultiEdge`'s: free order, no
@@ -47,7 +52,7 @@ pub struct OperationOptions {
     /// All later operations are performed only after this one (forward fence).
     pub fence_after: bool,
     /// Free or strict order.
-    pub ordering: Ordering,
+    pub order: Order,
     /// A completion is queued here when it succeeds. (When it fails, one is if the queue has room; the
     /// handle tells in any case.) A place in the queue is kept for it until then.
     pub signalled: bool,
@@ -63,12 +68,23 @@ pub struct OperationOptions {
     pub more: bool,
 }
 
+delivery::setters!(OperationOptions {
+    fence_before: bool,
+    fence_after: bool,
+    order: Order,
+    signalled: bool,
+    notify: bool,
+    immediate: Option<u32>,
+    context: u64,
+    more: bool,
+});
+
 impl OperationOptions {
     /// The default.
     pub const NONE: Self = Self {
         fence_before: false,
         fence_after: false,
-        ordering: Ordering::Relaxed,
+        order: Order::Relaxed,
         signalled: false,
         notify: false,
         immediate: None,
@@ -78,7 +94,7 @@ impl OperationOptions {
     /// The peer is notified (`MultiEdge`'s notification).
     pub const NOTIFY: Self = Self { notify: true, ..Self::NONE };
     /// Strict order, as a reliable connection of verbs.
-    pub const STRICT: Self = Self { ordering: Ordering::Strict, ..Self::NONE };
+    pub const STRICT: Self = Self { order: Order::Strict, ..Self::NONE };
     /// A completion is queued here.
     pub const SIGNALLED: Self = Self { signalled: true, ..Self::NONE };
 
@@ -87,13 +103,13 @@ impl OperationOptions {
             fence_before: self.fence_before,
             fence_after: self.fence_after,
             waits_for_answers: false,
-            ordering: self.ordering,
-            solicited: self.notify,
+            order: self.order,
+            notify: self.notify,
             signalled: self.signalled,
         }
     }
 
-    const fn doorbell(self) -> Doorbell {
+    pub(crate) const fn doorbell(self) -> Doorbell {
         if self.more { Doorbell::Later } else { Doorbell::Ring }
     }
 }
@@ -106,7 +122,8 @@ impl Connection {
         fate: Arc<Fate>,
     ) -> Self {
         let endpoint = Arc::clone(&endpoint.inner);
-        let inner = ConnectionInner { endpoint, handle, queue, fate };
+        let orphans = Orphans::default();
+        let inner = ConnectionInner { endpoint, handle, queue, fate, orphans };
         Self { inner: Arc::new(inner), request_data: Vec::new() }
     }
 
@@ -116,6 +133,29 @@ impl Connection {
 
     pub(crate) fn fate(&self) -> &Fate {
         &self.inner.fate
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<ConnectionInner> {
+        &self.inner
+    }
+
+    /// Awaits that something is known of the connection.
+    pub(crate) fn poll_settled(
+        &self,
+        context: &Context<'_>,
+        patience: &mut Patience,
+        subscriber: &mut Option<Subscriber>,
+    ) -> Poll<Result<Stage, Forked>> {
+        let ConnectionInner { endpoint, fate, handle, .. } = &*self.inner;
+        endpoint.runtime.poll_wait(
+            context,
+            patience,
+            || fate.settled(),
+            |waker| {
+                let topic = Topic::Connection(*handle);
+                *subscriber = Some(endpoint.news.subscribe(topic, waker));
+            },
+        )
     }
 
     /// Copies `length` bytes of `local` from `local_offset` on to the peer's memory.
@@ -227,13 +267,11 @@ impl Connection {
         context: u64,
     ) -> Result<(), PostError> {
         let receive = Receive { region: local.region().id, offset, length, context };
-        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
-        let result = endpoint.runtime.post(*handle, queue, receive, Doorbell::Ring);
-        result.map_err(|error| self.explain(error.into()))
+        self.post_posting(receive, Doorbell::Ring)
     }
 
     /// Posts an operation without a handle, and thus without a status slot: for programs that poll
-    /// completions. It is sent at once.
+    /// completions. It is sent at once. Its fields mean what those of [`OperationOptions`] mean.
     #[inline]
     pub fn post(&self, operation: &Operation) -> Result<(), PostError> {
         self.submit_plain(operation, Doorbell::Ring)
@@ -257,13 +295,40 @@ impl Connection {
     }
 
     /// Like [`Connection::poll`], but waits for at most `limit` (`None`: until the connection ends).
-    pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Option<Completion>, Forked> {
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection is over and its queue empty.
+    pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Completion, WaitError> {
         let ConnectionInner { endpoint, queue, fate, .. } = &*self.inner;
         let found = endpoint.runtime.wait(Interest::Completion(queue), limit, || {
-            let completion = queue.poll();
-            (completion.is_some() || fate.closed().is_some()).then_some(completion)
+            // In this order: what a connection brings is there before it is over.
+            let is_over = fate.is_over();
+            let end =
+                || fate.closed().filter(|_| is_over).map(|reason| Err(WaitError::Closed(reason)));
+            queue.poll().map(Ok).or_else(end)
         })?;
-        Ok(found.flatten())
+        in_time(found, limit)?
+    }
+
+    /// Awaits a completion, as [`Connection::wait_completion`] waits for one. Given up, it takes none.
+    ///
+    /// # Errors
+    /// [`WaitError::Closed`] if the connection is over and its queue empty.
+    pub fn next_completion(
+        &self,
+    ) -> impl Future<Output = Result<Completion, WaitError>> + Send + '_ {
+        let ConnectionInner { endpoint, queue, .. } = &*self.inner;
+        let found = UntilCompletion::new(endpoint, queue, || self.look_for_completion());
+        async move { found.await? }
+    }
+
+    /// A completion, or the end of the connection. In this order: what a connection brings is there before it is over.
+    #[inline]
+    fn look_for_completion(&self) -> Option<Result<Completion, WaitError>> {
+        let ConnectionInner { queue, fate, .. } = &*self.inner;
+        let is_over = fate.is_over();
+        let end = || fate.closed().filter(|_| is_over).map(|reason| Err(WaitError::Closed(reason)));
+        queue.poll().map(Ok).or_else(end)
     }
 
     /// Where its completions go.
@@ -289,16 +354,22 @@ impl Connection {
         self.inner.fate.closed()
     }
 
-    /// Waits until the connection is over, for at most `limit` (`None`: for ever). Tells why, and
-    /// what the peer sent along when it closed.
-    pub fn wait_closed(
-        &self,
-        limit: Option<Duration>,
-    ) -> Result<Option<(Closed, Vec<u8>)>, Forked> {
-        self.inner.endpoint.runtime.wait(Interest::News, limit, || match self.inner.fate.stage() {
-            Stage::Closed { reason, private_data, .. } => Some((reason, private_data)),
-            _ => None,
-        })
+    /// Waits until the connection is over, for at most `limit` (`None`: for as long as it takes). Tells
+    /// why, and what the peer sent along when it closed.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`].
+    pub fn wait_closed(&self, limit: Option<Duration>) -> Result<(Closed, Vec<u8>), WaitError> {
+        let ConnectionInner { endpoint, fate, .. } = &*self.inner;
+        let closed = endpoint.runtime.wait(Interest::News, limit, || fate.end())?;
+        in_time(closed, limit)
+    }
+
+    /// Awaits the end of the connection, as [`Connection::wait_closed`] waits for it.
+    pub fn ended(&self) -> impl Future<Output = Result<(Closed, Vec<u8>), WaitError>> + Send + '_ {
+        let ConnectionInner { endpoint, fate, handle, .. } = &*self.inner;
+        let ended = UntilNews::new(endpoint, Topic::Connection(*handle), || fate.end());
+        async move { Ok(ended.await?) }
     }
 
     /// Closes the connection and tells the peer `private_data` (at most 128 bytes, more is cut off).
@@ -340,45 +411,54 @@ impl Connection {
         length: u64,
         options: OperationOptions,
     ) -> Result<OperationHandle, PostError> {
-        if length > u64::from(OPERATION_BYTES_MAX) {
-            return Err(PostError::TooLong(length));
-        }
+        let operation = operation(request, length, options)?;
         let status = self.inner.endpoint.runtime.status();
         let slot = status.acquire().ok_or(PostError::NoHandleLeft)?;
-        let length = length as u32;
-        let is_notified = options.notify && matches!(request, Request::Write { .. });
-        let operation = Operation {
-            request,
-            length,
-            flags: options.flags(),
-            immediate: options.immediate.or(is_notified.then_some(0)),
-            context: options.context,
-            status: Some(slot),
-        };
+        let operation = Operation { status: Some(slot), ..operation };
         if let Err(error) = self.submit(&operation, options.doorbell()) {
             status.cancel(slot);
             status.release(slot);
             return Err(error);
         }
-        Ok(OperationHandle::new(Arc::clone(&self.inner), slot, length))
+        Ok(OperationHandle::new(Arc::clone(&self.inner), slot, operation.length))
     }
 
     /// Slots of the status table are given out with handles.
     #[inline]
     fn submit_plain(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
-        match operation.status {
-            None => self.submit(operation, doorbell),
-            Some(slot) => Err(PostError::Status(slot)),
+        if let Some(slot) = operation.status {
+            return Err(PostError::Status(slot));
         }
+        let implied = implied_immediate(&operation.request, operation.flags.notify);
+        if implied.is_some() && operation.immediate.is_none() {
+            return self.submit(&Operation { immediate: implied, ..*operation }, doorbell);
+        }
+        self.submit(operation, doorbell)
     }
 
     #[inline]
     fn submit(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
-        let ConnectionInner { endpoint, handle, queue, fate } = &*self.inner;
-        if fate.is_over() {
+        self.check_open()?;
+        self.post_posting(operation, doorbell)
+    }
+
+    /// Whether the connection is not over.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<(), PostError> {
+        if self.inner.fate.is_over() {
             return Err(self.explain(semantics::PostError::NotConnected.into()));
         }
-        let result = endpoint.runtime.post(*handle, queue, operation, doorbell);
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn post_posting(
+        &self,
+        posting: impl Into<Posting>,
+        doorbell: Doorbell,
+    ) -> Result<(), PostError> {
+        let ConnectionInner { endpoint, handle, queue, .. } = &*self.inner;
+        let result = endpoint.runtime.post(*handle, queue, posting, doorbell);
         result.map_err(|error| self.explain(error.into()))
     }
 
@@ -405,11 +485,53 @@ impl ConnectionInner {
 
 impl Drop for ConnectionInner {
     fn drop(&mut self) {
+        self.orphans.release(self.endpoint.runtime.status());
         if self.fate.closed().is_none() {
             // In a forked child it is not ours to close.
             let _forked = self.close(Vec::new());
         }
     }
+}
+
+/// A message of up to 64 bytes, to be posted with a receive.
+pub(crate) fn question(bytes: &[u8], options: OperationOptions) -> Result<Operation, PostError> {
+    operation(Request::Send { source: inline(bytes)? }, bytes.len() as u64, options)
+}
+
+/// A message in a region, to be posted with a receive.
+pub(crate) fn question_from(
+    local: &MemoryRegion,
+    offset: u64,
+    length: u64,
+    options: OperationOptions,
+) -> Result<Operation, PostError> {
+    let source = Source::Region { region: local.region().id, offset };
+    operation(Request::Send { source }, length, options)
+}
+
+/// An operation that no slot follows.
+fn operation(
+    request: Request,
+    length: u64,
+    options: OperationOptions,
+) -> Result<Operation, PostError> {
+    if length > u64::from(OPERATION_BYTES_MAX) {
+        return Err(PostError::TooLong(length));
+    }
+    Ok(Operation {
+        request,
+        length: length as u32,
+        flags: options.flags(),
+        immediate: options.immediate.or(implied_immediate(&request, options.notify)),
+        context: options.context,
+        status: None,
+    })
+}
+
+/// What a write carries that notifies the peer and names no immediate: nobody learns of it without one.
+#[inline]
+fn implied_immediate(request: &Request, notify: bool) -> Option<u32> {
+    (notify && matches!(request, Request::Write { .. })).then_some(0)
 }
 
 fn inline(bytes: &[u8]) -> Result<Source, PostError> {

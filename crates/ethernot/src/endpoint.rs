@@ -1,5 +1,6 @@
 //! Endpoints: how they are made, their links, and what they count.
 
+use std::future::Future;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,8 +14,9 @@ use runtime::{Drive, Forked, Interest, Polling, Runtime, RuntimeConfig, RuntimeC
 use semantics::{Completion, CompletionQueue, PoolUse};
 use wire_edge::PeerAddr;
 
-use crate::error::PollError;
+use crate::error::{PollError, WaitError, in_time};
 use crate::news::NewsDesk;
+use crate::tasks::UntilCompletion;
 
 /// What an endpoint is to be. The defaults work with nothing at all: without a link, it takes UDP on
 /// every interface that is up, has a carrier and an address and leaves the host (the loopback
@@ -194,6 +196,7 @@ impl EndpointBuilder {
         let news = Arc::new(NewsDesk::default());
         let desk = Arc::clone(&news);
         let runtime = Runtime::start(config, links, Box::new(move |event| desk.on_event(event)))?;
+        news.set_status(runtime.status());
         let domain = runtime.memory().allocate_domain();
         if domain == ProtectionDomain::NONE {
             return Err(BindError::NoDomain);
@@ -310,14 +313,40 @@ impl Endpoint {
         Ok(queue.poll())
     }
 
-    /// Like [`Endpoint::poll`], but waits for at most `limit` (`None`: for ever).
+    /// Like [`Endpoint::poll`], but waits for at most `limit` (`None`: for as long as it takes).
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the endpoint
+    /// is shut down and the queue empty.
     pub fn wait_completion(
         &self,
         queue: &Arc<CompletionQueue>,
         limit: Option<Duration>,
-    ) -> Result<Option<Completion>, PollError> {
+    ) -> Result<Completion, WaitError> {
         self.inner.check_queue(queue)?;
-        Ok(self.inner.runtime.wait(Interest::Completion(queue), limit, || queue.poll())?)
+        let found = self.inner.runtime.wait(Interest::Completion(queue), limit, || {
+            queue.poll().map(Ok).or_else(|| self.inner.shut_down())
+        })?;
+        in_time(found, limit)?
+    }
+
+    /// Awaits a completion, as [`Endpoint::wait_completion`] waits for one.
+    ///
+    /// # Errors
+    /// [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the endpoint is shut down and the queue empty.
+    pub fn next_completion<'a>(
+        &'a self,
+        queue: &'a Arc<CompletionQueue>,
+    ) -> impl Future<Output = Result<Completion, WaitError>> + Send + use<'a> {
+        let inner = &*self.inner;
+        let is_ours = inner.check_queue(queue);
+        let found = UntilCompletion::new(inner, queue, || {
+            queue.poll().map(Ok).or_else(|| inner.shut_down())
+        });
+        async move {
+            is_ours?;
+            found.await?
+        }
     }
 
     /// What concerns no established connection.
@@ -346,17 +375,20 @@ impl Endpoint {
     }
 
     /// Waits until the operations of all connections are complete, closes the connections and waits
-    /// until their peers have heard of it, all that for at most `grace`. Returns whether that was
-    /// long enough.
-    pub fn shutdown(&self, grace: Duration) -> Result<bool, Forked> {
-        self.inner.shutdown(grace, true)
+    /// until their peers have heard of it, for at most `limit` each (`None`: for as long as it takes). Whoever waits
+    /// for something of the endpoint is told that it is over: [`WaitError::ShutDown`].
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`]: some peer has not heard of it.
+    pub fn shutdown(&self, limit: Option<Duration>) -> Result<(), WaitError> {
+        self.inner.shutdown(limit, true)
     }
 }
 
 impl EndpointInner {
     /// No other endpoint fills the queue: progress here would bring nothing into it.
     #[inline]
-    fn check_queue(&self, queue: &CompletionQueue) -> Result<(), PollError> {
+    pub(crate) fn check_queue(&self, queue: &CompletionQueue) -> Result<(), PollError> {
         if queue.is_foreign_to(self.runtime.queue_owner()) {
             Err(PollError::ForeignQueue)
         } else {
@@ -364,11 +396,16 @@ impl EndpointInner {
         }
     }
 
-    fn shutdown(&self, grace: Duration, patiently: bool) -> Result<bool, Forked> {
+    /// What whoever waits is told once the endpoint is shut down.
+    pub(crate) fn shut_down<R>(&self) -> Option<Result<R, WaitError>> {
+        self.news.is_shut_down().then_some(Err(WaitError::ShutDown))
+    }
+
+    fn shutdown(&self, limit: Option<Duration>, patiently: bool) -> Result<(), WaitError> {
         let open = self.news.open_connections();
         if patiently {
             let busy = open.clone();
-            self.until(grace, move |engine| {
+            let _ended_below = self.until(limit, move |engine| {
                 !busy.iter().any(|&handle| {
                     engine.info(handle).is_some_and(|info| info.established && info.outstanding > 0)
                 })
@@ -380,13 +417,16 @@ impl EndpointInner {
                 let _unknown = engine.close(now, handle, &[]);
             }
         })?;
-        self.until(grace, |engine| !engine.is_closing())
+        self.news.shut_down();
+        self.runtime.wake_waiting();
+        let has_ended = self.until(limit, |engine| !engine.is_closing())?;
+        in_time(has_ended.then_some(()), limit)
     }
 
-    /// Waits until `is_met`, looked at inside the engine, for at most `limit`.
+    /// Waits until `is_met`, looked at inside the engine, for at most `limit`; whether it is.
     fn until(
         &self,
-        limit: Duration,
+        limit: Option<Duration>,
         is_met: impl Fn(&engine::Engine) -> bool + Send + Sync + 'static,
     ) -> Result<bool, Forked> {
         let is_met = Arc::new(is_met);
@@ -396,12 +436,12 @@ impl EndpointInner {
             if self.runtime.control(move |engine, _memory, _now| look(engine))? {
                 return Ok(true);
             }
-            if left.is_zero() {
+            if left.is_some_and(|left| left.is_zero()) {
                 return Ok(false);
             }
-            let pause = left.min(LOOK_AGAIN);
+            let pause = left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN));
             self.runtime.wait(Interest::News, Some(pause), || None::<()>)?;
-            left -= pause;
+            left = left.map(|left| left.saturating_sub(pause));
         }
     }
 }
@@ -424,7 +464,7 @@ impl Drop for EndpointInner {
             follower.stop();
         }
         // In a forked child the endpoint is not ours to shut down.
-        let _forked = self.shutdown(self.grace, false);
+        let _forked = self.shutdown(Some(self.grace), false);
         self.runtime.stop();
     }
 }

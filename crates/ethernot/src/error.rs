@@ -40,6 +40,9 @@ pub enum Error {
     /// A completion queue could not be polled.
     #[error(transparent)]
     Poll(#[from] PollError),
+    /// A wait ended without what was waited for.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
     /// Bytes are not a remote region.
     #[error(transparent)]
     RemoteRegion(#[from] RemoteRegionError),
@@ -112,11 +115,14 @@ pub enum ConnectError {
         /// What the peer sent along with a rejection.
         private_data: Vec<u8>,
     },
-    /// It took too long.
+    /// The attempt has ended, and its outcome was told already.
+    #[error("the outcome of this attempt was told before; connect again")]
+    Answered,
+    /// The limit of the attempt has passed.
     #[error(
         "{peer} did not answer within {limit:?}; is it running, and does the network carry the frames?"
     )]
-    Deadline {
+    TimedOut {
         /// The first address of the peer.
         peer: PeerAddr,
         /// How long was waited.
@@ -153,9 +159,12 @@ pub enum AcceptError {
     /// The peer was lost before it heard of the acceptance.
     #[error("the peer is gone before it knew of the acceptance: {0}")]
     Closed(#[source] Closed),
-    /// It took too long for the peer to confirm that it knows.
-    #[error("the peer did not confirm the acceptance within {limit:?}")]
-    Deadline {
+    /// The limit has passed before the peer confirmed that it knows. The connection is given up.
+    #[error(
+        "the peer did not confirm the acceptance within {limit:?}; it is gone, or the network loses frames: wait for \
+         its next request"
+    )]
+    TimedOut {
         /// How long was waited.
         limit: Duration,
     },
@@ -214,11 +223,11 @@ pub enum OperationFailure {
     /// It failed.
     #[error("the operation failed: {0}")]
     Failed(#[from] OperationError),
-    /// It is still under way.
+    /// It is still under way when the limit of the wait has passed; it goes on.
     #[error(
         "the operation is not complete after {limit:?}: {bytes} of {length} bytes are done; wait again, or close the connection"
     )]
-    Deadline {
+    TimedOut {
         /// Bytes acknowledged so far.
         bytes: u32,
         /// Bytes of the operation.
@@ -243,6 +252,50 @@ pub enum PollError {
     /// In a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
+}
+
+/// Why a wait ended without what was waited for. All waits have a limit, `None` for as long as it takes, and say
+/// by an error that it has passed.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The limit has passed. Nothing is lost by it.
+    #[error("nothing has come within {limit:?}; wait again")]
+    TimedOut {
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// The connection is over, and nothing more comes of it.
+    #[error("the connection is over: {0}; connect again")]
+    Closed(Closed),
+    /// The endpoint was shut down while somebody waited, or before.
+    #[error("the endpoint was shut down; make another")]
+    ShutDown,
+    /// Connections of another endpoint fill the queue.
+    #[error(
+        "the completion queue that is waited for belongs to another endpoint; wait for it there"
+    )]
+    ForeignQueue,
+    /// Something that is waited for belongs to another endpoint.
+    #[error("something that is waited for belongs to another endpoint; wait for it there")]
+    Foreign,
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+}
+
+impl From<PollError> for WaitError {
+    fn from(error: PollError) -> Self {
+        match error {
+            PollError::ForeignQueue => Self::ForeignQueue,
+            PollError::Forked(forked) => Self::Forked(forked),
+        }
+    }
+}
+
+/// What came of a wait, of which nothing came within `limit` if there is none.
+pub(crate) fn in_time<R>(found: Option<R>, limit: Option<Duration>) -> Result<R, WaitError> {
+    found.ok_or(WaitError::TimedOut { limit: limit.unwrap_or(Duration::MAX) })
 }
 
 /// Why a link of a connection could not be added or removed.

@@ -1,26 +1,35 @@
 //! Handles: the state of one operation, and waiting for its end.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use runtime::Interest;
+use runtime::{Interest, Patience};
 use semantics::OperationStatus;
 
 use crate::connection::ConnectionInner;
 use crate::error::OperationFailure;
 
 /// Follows one operation. Dropped, the operation goes on, but nobody can ask about it any more.
+///
+/// A thread [waits](OperationHandle::wait) for it. A task awaits it, whatever executor runs the task: a handle
+/// is a future of what `wait` returns. It may be awaited by reference and given up at any time, as in a
+/// `select!`: the operation goes on, and the handle can be awaited again. Awaited after its end, it says the
+/// same once more. Nothing is allocated.
 #[must_use = "drop it explicitly to let the operation go on unobserved"]
 pub struct OperationHandle {
     connection: Arc<ConnectionInner>,
     slot: u32,
     length: u32,
+    patience: Patience,
 }
 
 impl OperationHandle {
     pub(crate) fn new(connection: Arc<ConnectionInner>, slot: u32, length: u32) -> Self {
-        Self { connection, slot, length }
+        Self { connection, slot, length, patience: Patience::default() }
     }
 
     /// How far the operation is. Makes no progress by itself: a program that polls this alone needs
@@ -36,26 +45,65 @@ impl OperationHandle {
         !matches!(self.status(), OperationStatus::Pending { .. })
     }
 
-    /// Waits until the operation is complete, for at most `limit`. Returns what an atomic found in
-    /// the peer's memory, 0 for others. May be called again after [`OperationFailure::Deadline`].
-    pub fn wait(&self, limit: Duration) -> Result<u64, OperationFailure> {
+    /// Waits until the operation is complete, for at most `limit` (`None`: for as long as it takes).
+    /// Returns what an atomic found in the peer's memory, 0 for others. May be called again: after
+    /// [`OperationFailure::TimedOut`] it waits on, after the end it says the same once more.
+    pub fn wait(&self, limit: Option<Duration>) -> Result<u64, OperationFailure> {
         let runtime = &self.connection.endpoint.runtime;
-        let status = runtime.wait(Interest::Status(self.slot), Some(limit), || {
-            self.is_done().then(|| self.status())
-        })?;
-        match status.unwrap_or_else(|| self.status()) {
-            OperationStatus::Done { value } => Ok(value),
-            OperationStatus::Failed(error) => Err(error.into()),
-            OperationStatus::Pending { bytes } => {
-                Err(OperationFailure::Deadline { bytes, length: self.length, limit })
-            }
+        let ended = runtime.wait(Interest::Status(self.slot), limit, || self.ended())?;
+        ended.unwrap_or_else(|| Err(self.timed_out(limit)))
+    }
+
+    /// How it ended, if it has.
+    #[inline]
+    pub(crate) fn ended(&self) -> Option<Result<u64, OperationFailure>> {
+        match self.status() {
+            OperationStatus::Done { value } => Some(Ok(value)),
+            OperationStatus::Failed(error) => Some(Err(error.into())),
+            OperationStatus::Pending { .. } => None,
         }
+    }
+
+    #[cold]
+    fn timed_out(&self, limit: Option<Duration>) -> OperationFailure {
+        let bytes = match self.status() {
+            OperationStatus::Pending { bytes } => bytes,
+            _ => self.length,
+        };
+        let limit = limit.unwrap_or(Duration::MAX);
+        OperationFailure::TimedOut { bytes, length: self.length, limit }
     }
 
     /// Bytes of the operation.
     #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
     pub const fn len(&self) -> u32 {
         self.length
+    }
+
+    pub(crate) fn connection(&self) -> &ConnectionInner {
+        &self.connection
+    }
+}
+
+impl Future for OperationHandle {
+    type Output = Result<u64, OperationFailure>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let runtime = &this.connection.endpoint.runtime;
+        let mut patience = this.patience;
+        let ended = runtime.poll_wait(
+            context,
+            &mut patience,
+            || this.ended(),
+            |waker| {
+                // It is looked at once more in any case.
+                let _waits = runtime.status().watch(this.slot, waker);
+            },
+        );
+        this.patience = patience;
+        ended.map(|ended| ended?)
     }
 }
 

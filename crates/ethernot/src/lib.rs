@@ -6,15 +6,15 @@
 //! use ethernot::{Buffer, Endpoint, Error, OperationOptions, RemoteRegion, Rights};
 //!
 //! fn main() -> Result<(), Error> {
-//!     // The target lends 4 KiB to whoever connects; no code of it runs for the write.
+//!     // The target registers 4 KiB for remote writes; no code of it runs for the write.
 //!     let target = Endpoint::bind("127.0.0.1:0")?;
 //!     let memory = Buffer::new(4096);
-//!     let lent = target.register(memory.clone(), Rights::REMOTE_WRITE)?;
+//!     let region = target.register(memory.clone(), Rights::REMOTE_WRITE)?;
 //!     let listener = target.listen(0)?;
 //!     let address = target.local_addresses()?[0];
 //!     let accepting = thread::spawn(move || {
-//!         let request = listener.accept(None)?.expect("waited without a limit");
-//!         Ok::<_, Error>(request.accept(&lent.remote().to_bytes())?.wait_closed(None)?)
+//!         let request = listener.accept(None)?;
+//!         Ok::<_, Error>(request.accept(&region.remote().to_bytes())?.wait_closed(None)?)
 //!     });
 //!
 //!     // The writer learns where to write when it connects.
@@ -22,7 +22,7 @@
 //!     let connection = writer.connect(address)?;
 //!     let remote = RemoteRegion::from_bytes(&connection.peer_data())?;
 //!     let write = connection.write_bytes(b"hello", &remote, 0, OperationOptions::NONE)?;
-//!     write.wait(Duration::from_secs(5))?;
+//!     write.wait(Some(Duration::from_secs(5)))?;
 //!     connection.close(b"done")?;
 //!
 //!     assert_eq!([memory.load_u8(0), memory.load_u8(4)], [b'h', b'o']);
@@ -55,38 +55,48 @@ mod error;
 mod handle;
 mod listener;
 mod news;
+mod receive;
 mod region;
+mod tasks;
+mod waiting;
 
-pub use connect::ConnectOptions;
+pub use connect::{ConnectOptions, Connecting};
 pub use connection::{Connection, OperationOptions};
 pub use endpoint::{Endpoint, EndpointBuilder, LinkWrapper};
 pub use error::{
     AcceptError, ConnectError, Error, LinkError, ListenError, OperationFailure, PollError,
-    PostError, RemoteRegionError,
+    PostError, RemoteRegionError, WaitError,
 };
 pub use handle::OperationHandle;
-pub use listener::{ConnectionRequest, Listener};
+pub use listener::{Accepting, ConnectionRequest, Listener};
+pub use receive::{ReceiveHandle, Received};
 pub use region::{MemoryRegion, RemoteRegion};
+pub use waiting::{Awaited, Completions, Occurred};
 
 pub use delivery::{
     AckPolicy, CongestionAlgorithm, EndpointCounters, LinkCounters, LinkId, LinkState,
     SchedulingPolicy, SettingError,
 };
-pub use engine::{Closed, ConnectionInfo, EngineConfig, Grants, PathInfo, Terms};
+pub use engine::{
+    AcceptError as AcceptRefusal, Asking, Closed, ConnectError as ConnectRefusal, ConnectionInfo,
+    EngineConfig, EngineLinkError, Grants, PathInfo, Terms,
+};
 pub use link::{
     Capture, CaptureClock, Delay, Fault, FaultConfig, Link, LinkStatistics, PacketConfig,
-    PacketError, PacketLink, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig, XdpError,
-    XdpLink, XdpMode,
+    PacketError, PacketLink, ShmError, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig,
+    XdpError, XdpLink, XdpMode,
 };
 pub use links::{
     BindError, IntoPeers, LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, PeerSpec,
     PeerSpecError, RawOptions, UdpPlace, XdpOptions,
 };
-pub use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
+pub use mem::{
+    AccessError, Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights,
+};
 pub use runtime::{AttachError, Drive, Forked, Polling, RuntimeCounters, StartError, SubmitError};
 pub use semantics::{
     AccessFault, Completion, CompletionKind, CompletionQueue, Operation, OperationError,
-    OperationFlags, OperationStatus, Ordering, Owner, PoolLimits, PoolUse, Receive, Request, Sink,
-    Source,
+    OperationFlags, OperationStatus, Order, Owner, PoolLimits, PoolUse,
+    PostError as OperationRefusal, Receive, Request, Sink, Source,
 };
 pub use wire_edge::{CloseReason, PeerAddr, RejectReason, RemoteKey};

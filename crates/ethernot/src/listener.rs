@@ -1,17 +1,21 @@
 //! Offering a service to peers.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use engine::ConnectionHandle;
-use runtime::{Forked, Interest};
+use runtime::{Forked, Interest, Patience};
 use wire_edge::PeerAddr;
 
 use crate::connect::ConnectOptions;
 use crate::connection::Connection;
-use crate::endpoint::Endpoint;
-use crate::error::{AcceptError, ListenError};
-use crate::news::Stage;
+use crate::endpoint::{Endpoint, EndpointInner};
+use crate::error::{AcceptError, ListenError, WaitError, in_time};
+use crate::news::{Request, Stage, Subscriber, Topic};
+use crate::tasks::UntilNews;
 
 /// Receives the requests of peers for connections to one service. Dropped, it rejects them.
 #[derive(Debug)]
@@ -34,17 +38,46 @@ impl Endpoint {
 }
 
 impl Listener {
-    /// Waits for the next request, for at most `limit` (`None`: for ever).
-    pub fn accept(&self, limit: Option<Duration>) -> Result<Option<ConnectionRequest>, Forked> {
+    /// Waits for the next request, for at most `limit` (`None`: for as long as it takes).
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], and [`WaitError::ShutDown`] if the endpoint is shut down.
+    pub fn accept(&self, limit: Option<Duration>) -> Result<ConnectionRequest, WaitError> {
         let inner = &self.endpoint.inner;
-        let request =
-            inner.runtime.wait(Interest::News, limit, || inner.news.next_request(self.service))?;
-        Ok(request.map(|request| ConnectionRequest {
+        let request = inner.runtime.wait(Interest::News, limit, || {
+            inner.news.next_request(self.service).map(Ok).or_else(|| inner.shut_down())
+        })?;
+        in_time(request, limit)?.map(|request| self.request(request))
+    }
+
+    /// Awaits the next request, as [`Listener::accept`] waits for it. Given up, it takes none.
+    pub fn next_request(
+        &self,
+    ) -> impl Future<Output = Result<ConnectionRequest, WaitError>> + Send + '_ {
+        let inner = &*self.endpoint.inner;
+        let found = UntilNews::new(inner, Topic::Service(self.service), || {
+            inner.news.next_request(self.service).map(Ok).or_else(|| inner.shut_down())
+        });
+        async move { found.await?.map(|request| self.request(request)) }
+    }
+
+    /// The oldest request, if there is one.
+    pub(crate) fn poll(&self) -> Option<ConnectionRequest> {
+        let request = self.endpoint.inner.news.next_request(self.service)?;
+        Some(self.request(request))
+    }
+
+    pub(crate) fn endpoint(&self) -> &Arc<EndpointInner> {
+        &self.endpoint.inner
+    }
+
+    fn request(&self, request: Request) -> ConnectionRequest {
+        ConnectionRequest {
             endpoint: self.endpoint.clone(),
             connection: Some(request.connection),
             peer: request.peer,
             private_data: request.private_data,
-        }))
+        }
     }
 
     /// The service that is listened for.
@@ -96,7 +129,14 @@ impl ConnectionRequest {
     }
 
     /// Accepts and waits until the peer knows.
-    pub fn accept_with(mut self, options: ConnectOptions) -> Result<Connection, AcceptError> {
+    pub fn accept_with(self, options: ConnectOptions) -> Result<Connection, AcceptError> {
+        let limit = options.limit;
+        self.start_accept(options)?.wait(limit)
+    }
+
+    /// Accepts, and returns what waits until the peer knows, for at most as long as it is told: the limit of the options
+    /// does not count.
+    pub fn start_accept(mut self, options: ConnectOptions) -> Result<Accepting, AcceptError> {
         let mut options = options;
         let inner = Arc::clone(&self.endpoint.inner);
         let domain = options.domain_of(&inner).map_err(AcceptError::Domain)?;
@@ -112,20 +152,11 @@ impl ConnectionRequest {
         self.connection = None;
         let mut connection = Connection::new(&self.endpoint, handle, queue, fate);
         connection.set_peer_data(std::mem::take(&mut self.private_data));
-        let stage = inner.runtime.wait(Interest::News, options.limit, || {
-            match connection.fate().stage() {
-                Stage::Pending => None,
-                stage => Some(stage),
-            }
-        })?;
-        match stage {
-            Some(Stage::Closed { reason, was_established: false, .. }) => {
-                Err(AcceptError::Closed(reason))
-            }
-            Some(_) => Ok(connection),
-            // The connection is dropped, which closes it.
-            None => Err(AcceptError::Deadline { limit: options.limit.unwrap_or_default() }),
-        }
+        Ok(Accepting {
+            connection: Some(connection),
+            patience: Patience::default(),
+            subscriber: None,
+        })
     }
 
     /// Rejects, and tells the peer `private_data` (at most 512 bytes, more is cut off).
@@ -139,6 +170,60 @@ impl ConnectionRequest {
             // The peer may have given up meanwhile.
             let _unknown = engine.reject(handle, &private_data);
         })
+    }
+}
+
+/// An accepted connection of which the peer does not know yet. Dropped, it is given up.
+///
+/// A thread [waits](Accepting::wait), a task awaits it.
+#[derive(Debug)]
+#[must_use = "dropped, the connection is given up"]
+pub struct Accepting {
+    /// None once it was given out.
+    connection: Option<Connection>,
+    patience: Patience,
+    subscriber: Option<Subscriber>,
+}
+
+impl Accepting {
+    /// Waits until the peer knows, for at most `limit` (`None`: until the peer is given up).
+    pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, AcceptError> {
+        let Some(connection) = self.connection.take() else {
+            return Err(engine::AcceptError::Gone.into());
+        };
+        let runtime = &connection.inner().endpoint.runtime;
+        let stage = runtime.wait(Interest::News, limit, || connection.fate().settled())?;
+        match stage {
+            Some(stage) => accepted(connection, &stage),
+            // The connection is dropped, which closes it.
+            None => Err(AcceptError::TimedOut { limit: limit.unwrap_or(Duration::MAX) }),
+        }
+    }
+}
+
+impl Future for Accepting {
+    type Output = Result<Connection, AcceptError>;
+
+    /// Polled again after its end, it says that the request is gone.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { connection, patience, subscriber } = self.get_mut();
+        let Some(waiting) = &connection else {
+            return Poll::Ready(Err(engine::AcceptError::Gone.into()));
+        };
+        let stage = ready!(waiting.poll_settled(context, patience, subscriber))?;
+        *subscriber = None;
+        Poll::Ready(match connection.take() {
+            Some(connection) => accepted(connection, &stage),
+            None => Err(engine::AcceptError::Gone.into()),
+        })
+    }
+}
+
+/// The connection, if there is one now.
+fn accepted(connection: Connection, stage: &Stage) -> Result<Connection, AcceptError> {
+    match *stage {
+        Stage::Closed { reason, was_established: false, .. } => Err(AcceptError::Closed(reason)),
+        _ => Ok(connection),
     }
 }
 

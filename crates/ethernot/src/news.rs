@@ -2,9 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 
 use engine::{Closed, ConnectionHandle, Event};
+use semantics::StatusTable;
 use wire_edge::PeerAddr;
 
 /// Takes the engine's events, and keeps what is known of each connection.
@@ -14,6 +16,8 @@ use wire_edge::PeerAddr;
 #[derive(Debug, Default)]
 pub(crate) struct NewsDesk {
     board: Mutex<Board>,
+    /// Where tasks are passed on that are to be woken, once there is a runtime.
+    status: OnceLock<Arc<StatusTable>>,
 }
 
 #[derive(Debug, Default)]
@@ -21,6 +25,36 @@ struct Board {
     connections: HashMap<ConnectionHandle, Arc<Fate>>,
     /// By service.
     requests: HashMap<u32, VecDeque<Request>>,
+    /// The endpoint was shut down.
+    is_shut_down: bool,
+    /// Those who wait, each with a number.
+    tasks: HashMap<Topic, Vec<(u64, Waker)>>,
+    /// Tasks so far.
+    tasks_count: u64,
+}
+
+/// What a task may wait for.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Topic {
+    /// A request for this service.
+    Service(u32),
+    /// Something of this connection.
+    Connection(ConnectionHandle),
+}
+
+/// A task that waits for news; dropped, it waits no more.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    news: Arc<NewsDesk>,
+    topic: Topic,
+    number: u64,
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        let waker = self.news.unsubscribe(self.topic, self.number);
+        drop(waker);
+    }
 }
 
 /// A peer's request that nobody has answered.
@@ -63,16 +97,32 @@ impl Fate {
         self.lock().clone()
     }
 
+    /// Where it stands, once that is known.
+    pub(crate) fn settled(&self) -> Option<Stage> {
+        match self.stage() {
+            Stage::Pending => None,
+            stage => Some(stage),
+        }
+    }
+
     /// Whether it is over.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// Why it is over, if it is.
     pub(crate) fn closed(&self) -> Option<Closed> {
         match *self.lock() {
             Stage::Closed { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Why it is over and what the peer sent along, if it is.
+    pub(crate) fn end(&self) -> Option<(Closed, Vec<u8>)> {
+        match &*self.lock() {
+            Stage::Closed { reason, private_data, .. } => Some((*reason, private_data.clone())),
             _ => None,
         }
     }
@@ -85,7 +135,7 @@ impl Fate {
         let mut stage = self.lock();
         let was_established = matches!(*stage, Stage::Established(_));
         *stage = Stage::Closed { reason, private_data, was_established };
-        self.is_over.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage> {
@@ -97,6 +147,13 @@ impl NewsDesk {
     /// Takes note of an event.
     pub(crate) fn on_event(&self, event: Event) {
         let mut board = self.lock();
+        let topic = match &event {
+            Event::Requested { service, .. } => Some(Topic::Service(*service)),
+            Event::Established { connection, .. } | Event::Closed { connection, .. } => {
+                Some(Topic::Connection(*connection))
+            }
+            _ => None,
+        };
         match event {
             Event::Requested { connection, service, peer, private_data } => {
                 if let Some(requests) = board.requests.get_mut(&service) {
@@ -118,6 +175,42 @@ impl NewsDesk {
             }
             _ => {}
         }
+        let tasks = topic.and_then(|topic| board.tasks.remove(&topic));
+        drop(board);
+        self.pass_on(tasks.into_iter().flatten());
+    }
+
+    /// Has tasks woken by whoever leaves the engine next.
+    fn pass_on(&self, tasks: impl Iterator<Item = (u64, Waker)>) {
+        let Some(status) = self.status.get() else { return };
+        for (_, waker) in tasks {
+            status.wakeups().add(waker);
+        }
+    }
+
+    /// Tells where tasks are passed on that are to be woken.
+    pub(crate) fn set_status(&self, status: &Arc<StatusTable>) {
+        self.status.get_or_init(|| Arc::clone(status));
+    }
+
+    /// Has a task woken at the next news of a topic, for which it must look once more after this.
+    pub(crate) fn subscribe(self: &Arc<Self>, topic: Topic, waker: &Waker) -> Subscriber {
+        let mut board = self.lock();
+        board.tasks_count += 1;
+        let number = board.tasks_count;
+        board.tasks.entry(topic).or_default().push((number, waker.clone()));
+        Subscriber { news: Arc::clone(self), topic, number }
+    }
+
+    fn unsubscribe(&self, topic: Topic, number: u64) -> Option<Waker> {
+        let mut board = self.lock();
+        let tasks = board.tasks.get_mut(&topic)?;
+        let found = tasks.iter().position(|task| task.0 == number);
+        let waker = found.map(|index| tasks.swap_remove(index).1);
+        if tasks.is_empty() {
+            board.tasks.remove(&topic);
+        }
+        waker
     }
 
     /// Follows a connection from now on. To be called inside the engine, before any event of it.
@@ -125,6 +218,20 @@ impl NewsDesk {
         let fate = Arc::new(Fate::default());
         self.lock().connections.insert(connection, Arc::clone(&fate));
         fate
+    }
+
+    /// Whoever waits for requests waits in vain from now on.
+    pub(crate) fn shut_down(&self) {
+        let tasks = {
+            let mut board = self.lock();
+            board.is_shut_down = true;
+            std::mem::take(&mut board.tasks)
+        };
+        self.pass_on(tasks.into_values().flatten());
+    }
+
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.lock().is_shut_down
     }
 
     /// The connections that are not over.

@@ -14,6 +14,7 @@ use ethernot::{
     AccessFault, BindError, Buffer, CloseReason, Closed, ConnectError, ConnectOptions, Endpoint,
     EndpointBuilder, EngineConfig, ListenError, OperationError, OperationFailure, OperationOptions,
     PeerAddr, PostError, RejectReason, RemoteKey, RemoteRegion, Rights, SubmitError, UdpError,
+    WaitError,
 };
 use pair::{BYTES, LIMIT, Pair, connect, loopback, memory};
 
@@ -34,11 +35,11 @@ fn is_refused(
     let pair = Pair::build(loopback(), loopback(), rights);
     let handle = attempt(&pair).expect("it is posted");
     let expected = OperationFailure::Failed(OperationError::RemoteAccess(fault));
-    assert_eq!(handle.wait(LIMIT), Err(expected));
-    let ended = pair.client.connection.wait_closed(Some(LIMIT)).expect("not forked");
-    assert_eq!(ended.expect("it ends").0, Closed::PeerRefused(reason));
-    let ended = pair.server.connection.wait_closed(Some(LIMIT)).expect("not forked");
-    assert_eq!(ended.expect("it ends").0, Closed::PeerMisbehaved(reason));
+    assert_eq!(handle.wait(Some(LIMIT)), Err(expected));
+    let ended = pair.client.connection.wait_closed(Some(LIMIT)).expect("it ends");
+    assert_eq!(ended.0, Closed::PeerRefused(reason));
+    let ended = pair.server.connection.wait_closed(Some(LIMIT)).expect("it ends");
+    assert_eq!(ended.0, Closed::PeerMisbehaved(reason));
 
     let late = pair.client.connection.write_bytes(b"", &pair.remote, 0, OperationOptions::NONE);
     assert_eq!(late.expect_err("it is over"), PostError::Closed(Closed::PeerRefused(reason)));
@@ -47,7 +48,7 @@ fn is_refused(
     let (_, region) = memory(server, Rights::REMOTE_WRITE);
     let (_accepted, again) = connect(client, server, region.remote());
     let write = again.write_bytes(b"ok", &region.remote(), 0, OperationOptions::NONE);
-    assert_eq!(write.expect("it is posted").wait(LIMIT), Ok(0));
+    assert_eq!(write.expect("it is posted").wait(Some(LIMIT)), Ok(0));
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn what_is_impossible_here_is_refused_here() {
         assert!(client.fetch_add(remote, 4, 1, none).is_err());
     }
     let write = client.write_bytes(b"fine", remote, 0, none).expect("it is posted");
-    assert_eq!(write.wait(LIMIT), Ok(0));
+    assert_eq!(write.wait(Some(LIMIT)), Ok(0));
 }
 
 #[test]
@@ -126,10 +127,10 @@ fn operations_without_room_are_refused_and_nothing_is_lost() {
         (0..4).map(|_| client.write_bytes(b"x", remote, 0, later).expect("it is posted")).collect();
     let error = client.write_bytes(b"x", remote, 0, later).expect_err("no handle is left");
     assert_eq!(error, PostError::NoHandleLeft);
-    assert!(held.iter().all(|handle| handle.wait(LIMIT) == Ok(0)));
+    assert!(held.iter().all(|handle| handle.wait(Some(LIMIT)) == Ok(0)));
     drop(held);
     let write = client.write_bytes(b"x", remote, 0, OperationOptions::NONE).expect("it is posted");
-    assert_eq!(write.wait(LIMIT), Ok(0));
+    assert_eq!(write.wait(Some(LIMIT)), Ok(0));
 }
 
 #[test]
@@ -142,9 +143,9 @@ fn a_region_deregistered_under_a_running_write_ends_it() {
     let write = client.write(&source, 0, &pair.remote, 0, BYTES, later).expect("it is posted");
     drop(source);
     let failure = OperationFailure::Failed(OperationError::LocalAccess);
-    assert_eq!(write.wait(LIMIT), Err(failure));
-    let ended = client.wait_closed(Some(LIMIT)).expect("not forked");
-    assert_eq!(ended.expect("it ends").0, Closed::LocalMemory);
+    assert_eq!(write.wait(Some(LIMIT)), Err(failure));
+    let ended = client.wait_closed(Some(LIMIT)).expect("it ends");
+    assert_eq!(ended.0, Closed::LocalMemory);
 }
 
 #[test]
@@ -165,7 +166,7 @@ fn a_region_deregistered_at_the_target_of_a_running_write_ends_it() {
         server.drive().expect("not forked");
     }
     let failure = OperationFailure::Failed(OperationError::RemoteAccess(AccessFault::Key));
-    assert_eq!(write.wait(LIMIT), Err(failure));
+    assert_eq!(write.wait(Some(LIMIT)), Err(failure));
 }
 
 #[test]
@@ -181,8 +182,8 @@ fn a_message_longer_than_its_receive_ends_the_connection() {
     let next = pair.client.connection.send_bytes(b"five", OperationOptions::NONE);
     let failure = |error| Err(OperationFailure::Failed(error));
     let too_long = failure(OperationError::MessageTooLong);
-    assert_eq!(send.expect("it is posted").wait(LIMIT), too_long);
-    assert_eq!(next.expect("it is posted").wait(LIMIT), failure(OperationError::EndedByPeer));
+    assert_eq!(send.expect("it is posted").wait(Some(LIMIT)), too_long);
+    assert_eq!(next.expect("it is posted").wait(Some(LIMIT)), failure(OperationError::EndedByPeer));
     assert_eq!(
         ended_receives(&pair.server.connection),
         [(1, OperationError::MessageTooLong), (2, OperationError::ProtocolViolation)]
@@ -212,7 +213,7 @@ fn receives_learn_why_their_connection_ended() {
 
 /// What the receives of a connection learn that ends.
 fn ended_receives(connection: &ethernot::Connection) -> Vec<(u64, OperationError)> {
-    connection.wait_closed(Some(LIMIT)).expect("not forked").expect("it ends");
+    connection.wait_closed(Some(LIMIT)).expect("it ends");
     std::iter::from_fn(|| connection.queue().poll())
         .map(|done| (done.context, done.result.expect_err("no message came")))
         .collect()
@@ -239,9 +240,9 @@ fn a_silent_peer_is_unreachable_within_the_budget() {
         Err(ConnectError::Closed { reason: Closed::Unreachable { .. }, .. }) => {}
         other => panic!("reachable: {other:?}"),
     }
-    let options = ConnectOptions::new().limit(Duration::from_millis(20));
+    let options = ConnectOptions::new().limit(Some(Duration::from_millis(20)));
     match client.connect_with(address, options) {
-        Err(ConnectError::Deadline { peer, .. }) => assert_eq!(peer, PeerAddr::from(address)),
+        Err(ConnectError::TimedOut { peer, .. }) => assert_eq!(peer, PeerAddr::from(address)),
         other => panic!("in time: {other:?}"),
     }
 }
@@ -252,7 +253,7 @@ fn services_are_refused_that_nobody_offers_or_wants() {
     let client = loopback().build().expect("a client");
     let address = server.local_addresses().expect("not forked")[0];
     let rejection = |service| match client
-        .connect_with(address, ConnectOptions::new().service(service).limit(LIMIT))
+        .connect_with(address, ConnectOptions::new().service(service).limit(Some(LIMIT)))
     {
         Err(ConnectError::Closed { reason: Closed::Rejected(reason), private_data, .. }) => {
             (reason, private_data)
@@ -264,9 +265,9 @@ fn services_are_refused_that_nobody_offers_or_wants() {
     assert_eq!(server.listen(5).expect_err("it is taken"), ListenError::InUse(5));
     thread::scope(|scope| {
         scope.spawn(|| {
-            let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+            let request = listener.accept(Some(LIMIT)).expect("a request");
             request.reject(b"not today").expect("not forked");
-            drop(listener.accept(Some(LIMIT)).expect("not forked").expect("a request"));
+            drop(listener.accept(Some(LIMIT)).expect("a request"));
         });
         assert_eq!(rejection(5), (RejectReason::Application, b"not today".to_vec()));
         assert_eq!(rejection(5).0, RejectReason::Application);
@@ -304,16 +305,16 @@ fn closing_flushes_what_is_outstanding_exactly_once() {
         .collect();
     client.close(b"").expect("not forked");
     let flushed = Err(OperationFailure::Failed(OperationError::Flushed));
-    assert!(handles.iter().all(|handle| handle.wait(LIMIT) == flushed));
+    assert!(handles.iter().all(|handle| handle.wait(Some(LIMIT)) == flushed));
     for context in 0..10 {
-        let completion = client.wait_completion(Some(LIMIT)).expect("not forked");
-        let completion = completion.expect("one for each");
+        let completion = client.wait_completion(Some(LIMIT)).expect("one for each");
         assert_eq!(
             (completion.context, completion.result),
             (context, Err(OperationError::Flushed))
         );
     }
-    assert_eq!(client.wait_completion(Some(LIMIT)), Ok(None), "more completions than operations");
+    let none = client.wait_completion(Some(LIMIT));
+    assert!(matches!(none, Err(WaitError::Closed(_))), "more completions than operations");
 }
 
 #[test]
@@ -321,7 +322,7 @@ fn a_peer_that_goes_away_takes_its_operations_along() {
     let Pair { client, server, remote } = Pair::new();
     let send = client.connection.send_bytes(b"x", OperationOptions::NONE).expect("it is posted");
     drop(server);
-    assert_eq!(send.wait(LIMIT), Err(OperationFailure::Failed(OperationError::ClosedByPeer)));
+    assert_eq!(send.wait(Some(LIMIT)), Err(OperationFailure::Failed(OperationError::ClosedByPeer)));
     let late = client.connection.write_bytes(b"x", &remote, 0, OperationOptions::NONE);
     assert_eq!(late.expect_err("it is over"), PostError::Closed(Closed::ByPeer));
 }
@@ -340,7 +341,7 @@ fn a_peer_that_falls_silent_is_given_up() {
         .map(|write| write.expect("it is posted"))
         .collect();
     let unreachable = Err(OperationFailure::Failed(OperationError::Unreachable));
-    assert!(writes.iter().all(|write| write.wait(LIMIT) == unreachable));
+    assert!(writes.iter().all(|write| write.wait(Some(LIMIT)) == unreachable));
     let ended = ended_receives(client);
     assert!(ended.contains(&(7, OperationError::Unreachable)), "{ended:?}");
     assert!(matches!(client.closed(), Some(Closed::Unreachable { .. })));
@@ -357,19 +358,19 @@ fn a_peer_that_restarted_is_recognized() {
     let listener = first.listen(0).expect("the service is free");
     let connection = thread::scope(|scope| {
         let accepted = scope.spawn(|| {
-            let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+            let request = listener.accept(Some(LIMIT)).expect("a request");
             request.accept(b"").expect("the peer is there")
         });
-        let options = ConnectOptions::new().limit(LIMIT);
+        let options = ConnectOptions::new().limit(Some(LIMIT));
         let connection = client.connect_with(stage.address, options).expect("it is accepted");
         // The connection at the first server is never heard of again.
         std::mem::forget(accepted.join().expect("it accepts"));
         connection
     });
     let write = || connection.write_bytes(b"x", &region.remote(), 0, OperationOptions::NONE);
-    assert_eq!(write().expect("it is posted").wait(LIMIT), Ok(0));
+    assert_eq!(write().expect("it is posted").wait(Some(LIMIT)), Ok(0));
     stage.restarted.store(true, SeqCst);
-    let outcome = write().expect("it is posted").wait(LIMIT);
+    let outcome = write().expect("it is posted").wait(Some(LIMIT));
     assert_eq!(outcome, Err(OperationFailure::Failed(OperationError::PeerRestarted)));
     assert_eq!(connection.closed(), Some(Closed::PeerRestarted));
 }
@@ -400,7 +401,7 @@ fn random_datagrams_only_count() {
         if round % 100 == 0 {
             let write =
                 pair.client.connection.write_bytes(b"x", &pair.remote, 0, OperationOptions::NONE);
-            assert_eq!(write.expect("it is posted").wait(LIMIT), Ok(0));
+            assert_eq!(write.expect("it is posted").wait(Some(LIMIT)), Ok(0));
         }
     }
     let after = pair.server.endpoint.counters().expect("not forked");
@@ -420,11 +421,11 @@ fn shutdown_waits_for_what_is_under_way() {
     let write =
         client.connection.write(&client.region, 0, &pair.remote, 0, BYTES, OperationOptions::NONE);
     let write = write.expect("it is posted");
-    assert_eq!(client.endpoint.shutdown(LIMIT), Ok(true));
-    assert_eq!(write.wait(LIMIT), Ok(0));
+    assert_eq!(client.endpoint.shutdown(Some(LIMIT)), Ok(()));
+    assert_eq!(write.wait(Some(LIMIT)), Ok(0));
     assert_eq!(pair.server.buffer.load_u8(99), 3);
-    let ended = pair.server.connection.wait_closed(Some(LIMIT)).expect("not forked");
-    assert_eq!(ended.expect("it ends").0, Closed::ByPeer);
+    let ended = pair.server.connection.wait_closed(Some(LIMIT)).expect("it ends");
+    assert_eq!(ended.0, Closed::ByPeer);
 }
 
 /// Forwards datagrams between one client and the first of two servers, or the second once

@@ -37,7 +37,7 @@ fn a_region_of_another_endpoint_is_refused_by_every_call_and_no_memory_changes()
         is_refused(call, outcome);
     }
     let whole = client.fetch_add(remote, 1024, 0, none).expect("the connection goes on");
-    assert_eq!(whole.wait(LIMIT), Ok(0));
+    assert_eq!(whole.wait(Some(LIMIT)), Ok(0));
     let mut bytes = [0; 6];
     pair.client.buffer.read(0, &mut bytes);
     assert_eq!(&bytes, b"ours..", "memory of the own endpoint was written");
@@ -64,15 +64,15 @@ fn a_domain_of_another_endpoint_is_refused() {
     let foreign = server.domain();
     let buffer = ethernot::Buffer::new(64);
     is_refused("register_in", client.register_in(foreign, buffer, Rights::NONE).map(drop));
-    let options = || ConnectOptions::new().domain(foreign).limit(LIMIT);
+    let options = || ConnectOptions::new().domain(foreign).limit(Some(LIMIT));
     let listener = server.listen(0).unwrap();
     let address = server.local_addresses().unwrap()[0];
     is_refused("connect", client.connect_with(address, options()).map(drop));
-    let none = ConnectOptions::new().domain(ProtectionDomain::NONE).limit(LIMIT);
+    let none = ConnectOptions::new().domain(ProtectionDomain::NONE).limit(Some(LIMIT));
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| client.connect_with(address, none));
-        let request = listener.accept(Some(LIMIT)).unwrap().expect("a request");
-        let wrong = ConnectOptions::new().domain(client.domain()).limit(LIMIT);
+        let request = listener.accept(Some(LIMIT)).expect("a request");
+        let wrong = ConnectOptions::new().domain(client.domain()).limit(Some(LIMIT));
         is_refused("accept", request.accept_with(wrong).map(drop));
         assert!(connecting.join().unwrap().is_err(), "a request that is dropped is rejected");
     });
@@ -82,16 +82,16 @@ fn a_domain_of_another_endpoint_is_refused() {
 fn a_completion_queue_serves_one_endpoint() {
     let (client, server) = (loopback().build().unwrap(), loopback().build().unwrap());
     let queue = Arc::new(CompletionQueue::new(16));
-    let options = || ConnectOptions::new().queue(Arc::clone(&queue)).limit(LIMIT);
+    let options = || ConnectOptions::new().queue(Arc::clone(&queue)).limit(Some(LIMIT));
     let listener = server.listen(0).unwrap();
     let address = server.local_addresses().unwrap()[0];
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| client.connect_with(address, options()));
-        let request = listener.accept(Some(LIMIT)).unwrap().expect("a request");
+        let request = listener.accept(Some(LIMIT)).expect("a request");
         let accepted = request.accept(b"").unwrap();
         let connected = connecting.join().unwrap().unwrap();
         let connecting = scope.spawn(|| client.connect(address));
-        let request = listener.accept(Some(LIMIT)).unwrap().expect("a request");
+        let request = listener.accept(Some(LIMIT)).expect("a request");
         is_refused("accept", request.accept_with(options()).map(drop));
         assert!(connecting.join().unwrap().is_err(), "a request that is dropped is rejected");
         is_refused("connect", server.connect_with(address, options()).map(drop));

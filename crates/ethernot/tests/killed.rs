@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ethernot::{
     Buffer, Closed, ConnectOptions, Endpoint, EndpointBuilder, EngineConfig, OperationError,
-    OperationFailure, OperationOptions, RemoteRegion, Rights, Terms,
+    OperationFailure, OperationOptions, RemoteRegion, Rights, Terms, WaitError,
 };
 use nix::sys::signal::Signal;
 
@@ -28,7 +28,7 @@ fn operations_and_receives_learn_that_their_peer_was_killed() {
     let name = "operations_and_receives_learn_that_their_peer_was_killed";
     let (server, address) = copy::start(name, "serve");
     let endpoint = patient().build().expect("an endpoint");
-    let options = ConnectOptions::new().limit(LIMIT);
+    let options = ConnectOptions::new().limit(Some(LIMIT));
     let connection = endpoint.connect_with(address, options).expect("the copy accepts");
     let remote = RemoteRegion::from_bytes(&connection.peer_data()).expect("a remote region");
     let sink = endpoint.register(Buffer::new(64), Rights::LOCAL_WRITE).expect("registered");
@@ -37,7 +37,7 @@ fn operations_and_receives_learn_that_their_peer_was_killed() {
     let write = connection.write_bytes(b"x", &remote, 0, OperationOptions::NONE);
     let unreachable = OperationError::Unreachable;
     assert_eq!(
-        write.expect("it is posted").wait(LIMIT),
+        write.expect("it is posted").wait(Some(LIMIT)),
         Err(OperationFailure::Failed(unreachable))
     );
     assert!(matches!(connection.closed(), Some(Closed::Refused(_))), "{:?}", connection.closed());
@@ -55,15 +55,16 @@ fn an_idle_queue_pair_ends_when_its_peer_is_killed() {
     let (server, address) = copy::start(name, "serve");
     let endpoint = patient().build().expect("an endpoint");
     let terms = Terms { queue_pair: true, ..Terms::default() };
-    let options = ConnectOptions::new().limit(LIMIT).terms(terms);
+    let options = ConnectOptions::new().limit(Some(LIMIT)).terms(terms);
     let connection = endpoint.connect_with(address, options).expect("the copy accepts");
     // Both ends have compared their links, and nothing is said any more but by keep-alives.
-    let none = connection.wait_completion(Some(Duration::from_millis(3_500)));
-    assert!(none.expect("not forked").is_none());
+    let limit = Duration::from_millis(3_500);
+    let none = connection.wait_completion(Some(limit));
+    assert_eq!(none, Err(WaitError::TimedOut { limit }));
     copy::end(server, Signal::SIGKILL);
     // Before an ordinary connection would ask whether the peer is there.
-    let closed = connection.wait_closed(Some(LIMIT)).expect("not forked");
-    assert!(matches!(closed, Some((Closed::Refused(_), _))), "{closed:?}");
+    let closed = connection.wait_closed(Some(LIMIT)).expect("it ends");
+    assert!(matches!(closed, (Closed::Refused(_), _)), "{closed:?}");
 }
 
 fn serve_until_killed() -> ! {
@@ -71,7 +72,7 @@ fn serve_until_killed() -> ! {
     let region = endpoint.register(Buffer::new(64), Rights::REMOTE_WRITE).expect("registered");
     let listener = endpoint.listen(0).expect("the service is free");
     copy::say(&endpoint.local_addresses().expect("not forked")[0].to_string());
-    let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+    let request = listener.accept(Some(LIMIT)).expect("a request");
     let connection = request.accept(&region.remote().to_bytes()).expect("the peer is there");
     loop {
         connection.wait_completion(Some(LIMIT)).expect("not forked");

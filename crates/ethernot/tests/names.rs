@@ -128,18 +128,18 @@ fn the_interface_without_an_address_is_told_how_to_get_one() {
 /// Connects `client` to `server` and writes into its memory.
 fn write_over(server: &Endpoint, client: &Endpoint, address: &str) -> Connection {
     let memory = Buffer::new(64);
-    let lent = server.register(memory.clone(), Rights::REMOTE_WRITE).expect("there is room");
+    let region = server.register(memory.clone(), Rights::REMOTE_WRITE).expect("there is room");
     let listener = server.listen(0).expect("nobody else listens");
-    let offered = lent.remote().to_bytes();
+    let offered = region.remote().to_bytes();
     let accepting = thread::spawn(move || {
-        let request = listener.accept(Some(LIMIT)).expect("not forked").expect("in time");
+        let request = listener.accept(Some(LIMIT)).expect("in time");
         request.accept(&offered).expect("the peer is there")
     });
     let connection = client.connect(address).expect("the server listens");
     let _accepted = accepting.join().expect("no panic");
     let remote = RemoteRegion::from_bytes(&connection.peer_data()).expect("a region");
     let write = connection.write_bytes(b"hello", &remote, 0, OperationOptions::NONE);
-    write.expect("it is posted").wait(LIMIT).expect("it arrives");
+    write.expect("it is posted").wait(Some(LIMIT)).expect("it arrives");
     assert_eq!(memory.load_u8(4), b'o');
     connection
 }

@@ -10,7 +10,7 @@ use std::thread;
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Endpoint, Fault,
     FaultConfig, Operation, OperationError, OperationFlags, OperationOptions, OperationStatus,
-    Ordering, Polling, PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
+    Order, Polling, PostError, RemoteRegion, Request, Rights, Source, UdpConfig, UdpLink,
 };
 use pair::{BYTES, EVERYTHING, LIMIT, Pair, Side, connect, loopback, memory};
 
@@ -23,7 +23,7 @@ fn a_write_of_any_size_arrives() {
         let (client, region) = (&pair.client.connection, &pair.client.region);
         let write = client.write(region, 0, &pair.remote, 0, len, OperationOptions::NONE);
         let write = write.expect("it is posted");
-        assert_eq!(write.wait(LIMIT), Ok(0));
+        assert_eq!(write.wait(Some(LIMIT)), Ok(0));
         assert_eq!(write.status(), OperationStatus::Done { value: 0 });
         assert_eq!(bytes_of(&pair.server.buffer, 0, len), bytes, "{len} bytes");
     }
@@ -37,7 +37,7 @@ fn a_read_of_any_size_brings_the_peers_bytes() {
         pair.server.buffer.write(0, &bytes);
         let (client, region) = (&pair.client.connection, &pair.client.region);
         let read = client.read(region, 0, &pair.remote, 0, len, OperationOptions::NONE);
-        assert_eq!(read.expect("it is posted").wait(LIMIT), Ok(0));
+        assert_eq!(read.expect("it is posted").wait(Some(LIMIT)), Ok(0));
         assert_eq!(bytes_of(&pair.client.buffer, 0, len), bytes, "{len} bytes");
     }
 }
@@ -48,11 +48,11 @@ fn atomics_return_what_was_there() {
     pair.server.buffer.store_u64(16, 40);
     let (client, remote) = (&pair.client.connection, &pair.remote);
     let add = client.fetch_add(remote, 16, 2, OperationOptions::NONE).expect("it is posted");
-    assert_eq!(add.wait(LIMIT), Ok(40));
+    assert_eq!(add.wait(Some(LIMIT)), Ok(40));
     let miss = client.compare_swap(remote, 16, 41, 1, OperationOptions::NONE);
-    assert_eq!(miss.expect("it is posted").wait(LIMIT), Ok(42));
+    assert_eq!(miss.expect("it is posted").wait(Some(LIMIT)), Ok(42));
     let hit = client.compare_swap(remote, 16, 42, 7, OperationOptions::NONE);
-    assert_eq!(hit.expect("it is posted").wait(LIMIT), Ok(42));
+    assert_eq!(hit.expect("it is posted").wait(Some(LIMIT)), Ok(42));
     assert_eq!(pair.server.buffer.load_u64(16), 7);
 }
 
@@ -69,11 +69,11 @@ fn messages_arrive_in_order_in_the_receives_posted_for_them() {
     let with_immediate = OperationOptions { immediate: Some(9), ..OperationOptions::NONE };
     drop(client.send(&pair.client.region, 0, 6, with_immediate).expect("it is posted"));
     let last = client.send_bytes(b"", OperationOptions::NONE).expect("it is posted");
-    assert_eq!(last.wait(LIMIT), Ok(0));
+    assert_eq!(last.wait(Some(LIMIT)), Ok(0));
     for (context, expected, immediate) in
         [(0, &b"first"[..], None), (1, b"second", Some(9)), (2, b"", None)]
     {
-        let got = server.wait_completion(Some(LIMIT)).expect("not forked").expect("a message");
+        let got = server.wait_completion(Some(LIMIT)).expect("a message");
         assert_eq!((got.context, got.kind), (context, CompletionKind::Receive));
         assert_eq!((got.result, got.immediate), (Ok(()), immediate));
         assert_eq!(bytes_of(&pair.server.buffer, context * 100, got.bytes.into()), expected);
@@ -87,7 +87,7 @@ fn a_send_waits_for_its_receive() {
     let send = send.expect("it is posted");
     let posted = pair.server.connection.post_receive(&pair.server.region, 0, 64, 1);
     posted.expect("it is posted");
-    assert_eq!(send.wait(LIMIT), Ok(0));
+    assert_eq!(send.wait(Some(LIMIT)), Ok(0));
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn a_write_with_notification_tells_the_peer() {
     let pair = Pair::new();
     let options = OperationOptions { immediate: Some(0xabcd), ..OperationOptions::NOTIFY };
     let write = pair.client.connection.write_bytes(b"news", &pair.remote, 32, options);
-    assert_eq!(write.expect("it is posted").wait(LIMIT), Ok(0));
+    assert_eq!(write.expect("it is posted").wait(Some(LIMIT)), Ok(0));
     let server = &pair.server.connection;
-    let note = server.wait_completion(Some(LIMIT)).expect("not forked").expect("a notification");
+    let note = server.wait_completion(Some(LIMIT)).expect("a notification");
     assert_eq!(note.kind, CompletionKind::Notification);
     assert_eq!(
         (note.immediate, note.bytes, note.value),
@@ -115,7 +115,7 @@ fn fenced_and_strict_operations_complete() {
         let options = OperationOptions {
             fence_before: round % 2 == 0,
             fence_after: round % 3 == 0,
-            ordering: if round % 5 == 0 { Ordering::Strict } else { Ordering::Relaxed },
+            order: if round % 5 == 0 { Order::Strict } else { Order::Relaxed },
             ..OperationOptions::NONE
         };
         pair.client.buffer.write(round * 5000, &pattern(5000, round));
@@ -124,7 +124,7 @@ fn fenced_and_strict_operations_complete() {
         handles.push(write.expect("it is posted"));
     }
     for handle in &handles {
-        assert_eq!(handle.wait(LIMIT), Ok(0));
+        assert_eq!(handle.wait(Some(LIMIT)), Ok(0));
     }
     for round in 0..20 {
         assert_eq!(bytes_of(&pair.server.buffer, round * 5000, 5000), pattern(5000, round));
@@ -141,8 +141,7 @@ fn signalled_operations_complete_in_the_queue_with_their_context() {
         drop(write.expect("it is posted"));
     }
     for context in 1..=10 {
-        let done = pair.client.connection.wait_completion(Some(LIMIT));
-        let done = done.expect("not forked").expect("a completion");
+        let done = pair.client.connection.wait_completion(Some(LIMIT)).expect("a completion");
         assert_eq!(
             (done.context, done.kind, done.result),
             (context, CompletionKind::Write, Ok(()))
@@ -162,10 +161,10 @@ fn operations_with_handles_need_no_place_in_the_queue() {
     for _ in &sends {
         let posted = server.post_receive(&pair.server.region, 0, 1, 0);
         posted.expect("it is posted");
-        let got = server.wait_completion(Some(LIMIT)).expect("not forked").expect("a message");
+        let got = server.wait_completion(Some(LIMIT)).expect("a message");
         assert_eq!(got.result, Ok(()));
     }
-    assert!(sends.iter().all(|send| send.wait(LIMIT) == Ok(0)));
+    assert!(sends.iter().all(|send| send.wait(Some(LIMIT)) == Ok(0)));
     assert!(client.queue().is_empty());
     // Those that fail tell their handles, and the queue as many as it has room for.
     let sends: Vec<_> = (0..4 * places)
@@ -201,15 +200,14 @@ fn private_data_travels_both_ways_and_with_the_close() {
     let address = server.local_addresses().expect("not forked")[0];
     thread::scope(|scope| {
         scope.spawn(|| {
-            let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+            let request = listener.accept(Some(LIMIT)).expect("a request");
             assert_eq!(request.private_data(), b"question");
             let connection = request.accept(b"answer").expect("the peer is there");
             assert_eq!(connection.peer_data(), b"question");
-            let (reason, data) =
-                connection.wait_closed(Some(LIMIT)).expect("not forked").expect("it closes");
+            let (reason, data) = connection.wait_closed(Some(LIMIT)).expect("it closes");
             assert_eq!((reason, &data[..]), (ethernot::Closed::ByPeer, &b"farewell"[..]));
         });
-        let options = ConnectOptions::new().service(3).private_data("question").limit(LIMIT);
+        let options = ConnectOptions::new().service(3).private_data("question").limit(Some(LIMIT));
         let connection = client.connect_with(address, options).expect("it is accepted");
         assert_eq!(connection.peer_data(), b"answer");
         connection.close(b"farewell").expect("not forked");
@@ -227,7 +225,7 @@ fn two_links_share_a_large_write_and_come_and_go() {
         pair.client.buffer.write(0, &bytes);
         let write =
             client.write(&pair.client.region, 0, &pair.remote, 0, BYTES, OperationOptions::NONE);
-        assert_eq!(write.expect("it is posted").wait(LIMIT), Ok(0));
+        assert_eq!(write.expect("it is posted").wait(Some(LIMIT)), Ok(0));
         assert!(bytes_of(&pair.server.buffer, 0, BYTES) == bytes, "bytes differ");
     };
     write(1);
@@ -269,7 +267,7 @@ fn many_threads_post_on_one_connection() {
                     );
                     drop(write.expect("it is posted"));
                     let add = client.fetch_add(remote, 0, 1, OperationOptions::NONE);
-                    add.expect("it is posted").wait(LIMIT).expect("it succeeds");
+                    add.expect("it is posted").wait(Some(LIMIT)).expect("it succeeds");
                     assert_eq!(pair.server.buffer.load_u64(place), round, "order of a thread");
                 }
             });
@@ -301,8 +299,7 @@ fn threads_that_meet_in_the_engine_lose_nothing_and_keep_their_order() {
         }
         let mut next = [1; THREADS as usize];
         for _ in 0..THREADS * ROUNDS {
-            let done = client.wait_completion(Some(LIMIT)).expect("not forked");
-            let done = done.expect("a completion of each");
+            let done = client.wait_completion(Some(LIMIT)).expect("a completion of each");
             assert_eq!(done.result, Ok(()));
             let thread = (done.context >> 32) as usize;
             assert_eq!(done.context & 0xffff_ffff, next[thread], "order of thread {thread}");
@@ -338,9 +335,9 @@ fn links_that_lose_repeat_and_reorder_frames_are_not_noticed() {
         pair.client.buffer.write(0, &bytes);
         let write = client.write(region, 0, remote, 0, BYTES, none).expect("it is posted");
         let add = client.fetch_add(remote, 0, 1, OperationOptions::STRICT).expect("it is posted");
-        assert_eq!(write.wait(LIMIT), Ok(0));
+        assert_eq!(write.wait(Some(LIMIT)), Ok(0));
         let first = u64::from_ne_bytes(std::array::from_fn(|at| bytes[at]));
-        assert_eq!(add.wait(LIMIT), Ok(first));
+        assert_eq!(add.wait(Some(LIMIT)), Ok(first));
         assert!(bytes_of(&pair.server.buffer, 8, BYTES - 8) == bytes[8..], "bytes differ");
     }
     let counters = client.info().expect("not forked").expect("it is open").paths[0].counters;
@@ -359,14 +356,14 @@ fn many_connections_share_a_queue() {
     let accepting = || -> Vec<Connection> {
         (0..50)
             .map(|_| {
-                let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+                let request = listener.accept(Some(LIMIT)).expect("a request");
                 request.accept(&region.remote().to_bytes()).expect("the peer is there")
             })
             .collect()
     };
     thread::scope(|scope| {
         let accepted = scope.spawn(accepting);
-        let options = ConnectOptions::new().service(1).queue(Arc::clone(&queue)).limit(LIMIT);
+        let options = ConnectOptions::new().service(1).queue(Arc::clone(&queue)).limit(Some(LIMIT));
         let connections: Vec<_> = (0..50)
             .map(|_| client.connect_with(address, options.clone()).expect("it is accepted"))
             .collect();
@@ -376,8 +373,7 @@ fn many_connections_share_a_queue() {
         }
         let mut seen = vec![false; connections.len()];
         for _ in 0..connections.len() {
-            let done = client.wait_completion(&queue, Some(LIMIT)).expect("not forked");
-            let done = done.expect("a completion");
+            let done = client.wait_completion(&queue, Some(LIMIT)).expect("a completion");
             assert_eq!(done.result, Ok(()));
             assert_eq!(done.owner, connections[done.context as usize].owner());
             seen[done.context as usize] = true;
@@ -409,8 +405,7 @@ fn threads_that_block_at_once_are_woken() {
         scope.spawn(|| {
             let server = &pair.server.connection;
             for _ in 0..200 {
-                let note = server.wait_completion(Some(LIMIT)).expect("not forked");
-                note.expect("a ping");
+                server.wait_completion(Some(LIMIT)).expect("a ping");
                 let pong = server.write_bytes(b"pong", &pong, 0, OperationOptions::NOTIFY);
                 drop(pong.expect("it is posted"));
             }
@@ -419,7 +414,7 @@ fn threads_that_block_at_once_are_woken() {
             let client = &pair.client.connection;
             let ping = client.write_bytes(b"ping", &pair.remote, 0, OperationOptions::NOTIFY);
             drop(ping.expect("it is posted"));
-            client.wait_completion(Some(LIMIT)).expect("not forked").expect("a pong");
+            client.wait_completion(Some(LIMIT)).expect("a pong");
         }
     });
 }
@@ -450,7 +445,7 @@ fn sleeps_between_reads(polling: Polling) -> bool {
     let local = endpoint.register(Arc::clone(buffer), Rights::LOCAL_WRITE).expect("registered");
     let read = || {
         let read = connection.read(&local, 0, &pair.remote, 0, 64, OperationOptions::NONE);
-        assert_eq!(read.expect("it is posted").wait(LIMIT), Ok(0));
+        assert_eq!(read.expect("it is posted").wait(Some(LIMIT)), Ok(0));
     };
     let wakeups = || pair.server.endpoint.runtime_counters().expect("not forked").wakeups;
     read();
@@ -467,7 +462,7 @@ fn an_endpoint_connects_to_itself() {
     let (buffer, region) = memory(&endpoint, Rights::REMOTE_WRITE);
     let (accepted, connected) = connect(&endpoint, &endpoint, region.remote());
     let write = connected.write_bytes(b"self", &region.remote(), 0, OperationOptions::NONE);
-    assert_eq!(write.expect("it is posted").wait(LIMIT), Ok(0));
+    assert_eq!(write.expect("it is posted").wait(Some(LIMIT)), Ok(0));
     assert_eq!(bytes_of(&buffer, 0, 4), b"self");
     drop((accepted, connected));
 }

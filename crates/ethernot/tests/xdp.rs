@@ -22,13 +22,13 @@ fn what_is_written_is_what_is_read_back() {
         own.write(0, &bytes);
         let options = OperationOptions::NONE;
         let write = connection.write(&local, 0, &remote, 0, BYTES, options);
-        write.unwrap().wait(LIMIT).unwrap();
+        write.unwrap().wait(Some(LIMIT)).unwrap();
         let mut found = vec![0; BYTES as usize];
         target.memory.read(0, &mut found);
         assert!(found == bytes, "the bytes written differ");
         own.write(0, &vec![0; BYTES as usize]);
         let read = connection.read(&local, 0, &readable.remote(), 0, BYTES, options);
-        read.unwrap().wait(LIMIT).unwrap();
+        read.unwrap().wait(Some(LIMIT)).unwrap();
         own.read(0, &mut found);
         assert!(found == bytes, "the bytes read differ");
     }
@@ -53,7 +53,7 @@ fn transfers_go_on_while_the_mtu_changes_and_an_interface_goes_down() {
     let transfer = |seed: u8| {
         own.write(0, &vec![seed; BYTES as usize]);
         let write = connection.write(&local, 0, &remote, 0, BYTES, OperationOptions::NONE);
-        write.unwrap().wait(LIMIT).unwrap();
+        write.unwrap().wait(Some(LIMIT)).unwrap();
         let mut found = vec![0; BYTES as usize];
         target.memory.read(0, &mut found);
         assert!(found.iter().all(|&byte| byte == seed), "the bytes written differ");
@@ -89,7 +89,7 @@ fn a_far_end_with_a_smaller_mtu_on_a_further_link_is_found_out_and_not_silenced(
         |bytes| (1300 - ENVELOPE_BYTES - 16..=1300 + 4 - ENVELOPE_BYTES).contains(&bytes);
     let found = || {
         let write = connection.write(&local, 0, &remote, 0, BYTES, OperationOptions::NONE);
-        write.unwrap().wait(LIMIT).unwrap();
+        write.unwrap().wait(Some(LIMIT)).unwrap();
         let paths = connection.info().unwrap().map_or(vec![], |info| info.paths);
         let edge1 = paths.iter().find(|path| path.link.0 == 1);
         assert!(edge1.is_none_or(|path| path.counters.suspicions == 0), "{edge1:?}");

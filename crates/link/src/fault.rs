@@ -31,6 +31,17 @@ pub struct FaultConfig {
     pub hold_ns: u64,
 }
 
+delivery::setters!(FaultConfig {
+    seed: u64,
+    receive_loss: f64,
+    send_loss: f64,
+    duplication: f64,
+    reordering: f64,
+    corruption: f64,
+    distance_frames: u32,
+    hold_ns: u64,
+});
+
 impl FaultConfig {
     /// Refuses what is no probability, and frames that nothing may pass.
     fn check(&self) -> Result<(), SettingError> {

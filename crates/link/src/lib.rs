@@ -33,6 +33,7 @@ mod payload;
 mod pcapng;
 mod refusal;
 mod shm;
+mod signals;
 mod slots;
 mod threads;
 mod udp;
@@ -54,6 +55,7 @@ pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use pcapng::Direction;
 pub use shm::{ShmError, ShmLink, fuzz_shm_messages, fuzz_shm_ring};
+pub use signals::HeldSignals;
 pub use slots::{ClaimedSlot, SlotError, Slots};
 pub use threads::start_thread;
 pub use udp::{

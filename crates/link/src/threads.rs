@@ -21,7 +21,8 @@ pub fn start_thread(
     started
 }
 
-fn signals_from_outside() -> libc::sigset_t {
+/// Those that nobody brings on himself.
+pub(crate) fn signals_from_outside() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: the first call fills the set, the others take away from it.
     unsafe {
@@ -34,7 +35,7 @@ fn signals_from_outside() -> libc::sigset_t {
 }
 
 /// Changes what the calling thread blocks; returns what it blocked before.
-fn set_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+pub(crate) fn set_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut before = MaybeUninit::uninit();
     // SAFETY: both sets live until the end of the call.
     match unsafe { libc::pthread_sigmask(how, set, before.as_mut_ptr()) } {

@@ -13,6 +13,7 @@ use mem::{MemoryAccess, MemoryTable};
 use semantics::{CompletionQueue, PostError, SharedReceives, StatusTable};
 use wire_edge::Moved;
 
+use crate::arming::Arming;
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
 use crate::doors::{DOOR_KEYS, DoorError, Doors, group_address};
@@ -21,7 +22,7 @@ use crate::hooks::Hooks;
 use crate::machine::{MACHINE_KEYS, Machine, MachineError, MachineId, Machines};
 use crate::park::Waiters;
 use crate::runtime::{Doorbell, Shared};
-use crate::sleep::{FDS_PER_LINK, Sleeper, Watched};
+use crate::sleep::{Descriptor, FDS_PER_LINK, Sleeper, Watched};
 use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
 use crate::submission::{HeldBack, Posting, Submissions};
 
@@ -64,6 +65,9 @@ pub(crate) struct Host {
     pub(crate) below_limit: Mutex<Vec<Arc<SharedReceives>>>,
     /// `fired` or `below_limit` is not empty.
     pub(crate) has_fired: AtomicBool,
+    /// Whether the descriptor of the endpoint is to be made readable.
+    pub(crate) arming: Arming,
+    pub(crate) descriptor: Descriptor,
 }
 
 impl Host {
@@ -83,7 +87,13 @@ impl Host {
             self.sleeper.call();
         }
         let has_news = self.has_news.swap(false, Ordering::AcqRel);
-        self.waiters.wake(has_news, &self.status, &self.sleeper);
+        self.wake_waiters(has_news);
+    }
+
+    /// Wakes the threads and tasks that wait for something that has come.
+    #[cold]
+    pub(crate) fn wake_waiters(&self, news: bool) {
+        self.waiters.wake(news, &self.status, self.arming.told(), &self.sleeper);
     }
 
     /// Has it told, outside of the cell, that queues have got what they were armed for.
@@ -102,16 +112,19 @@ impl Host {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Host::tell_fired`] has something to do.
+    /// Whether [`Host::tell_fired`] has something to do for those who are inside for long.
     #[inline]
     pub(crate) fn has_fired(&self) -> bool {
-        self.has_fired.load(Ordering::Relaxed)
+        self.has_fired.load(Ordering::Relaxed) || self.status.wakeups().has_any()
     }
 
-    /// Tells of completion queues that have got what they were armed for, and of queues of receives that run low. To be
-    /// called after leaving the cell.
+    /// Tells of completion queues that have got what they were armed for, of queues of receives that run low, wakes
+    /// tasks and makes the descriptor readable. To be called after leaving the cell.
     #[inline]
     pub(crate) fn tell_fired(&self) {
+        if self.arming.fires() {
+            self.descriptor.raise();
+        }
         if self.has_fired() {
             self.tell_of_queues();
         }
@@ -133,8 +146,9 @@ impl Host {
         }
         // What the hooks have told may be what threads wait for.
         if !(fired.is_empty() && below.is_empty()) && self.waiters.are_blocked() {
-            self.waiters.wake(true, &self.status, &self.sleeper);
+            self.wake_waiters(true);
         }
+        self.status.wakeups().wake();
     }
 
     /// Whether a timer is due before the thread that sleeps on the links wakes up.
@@ -210,6 +224,8 @@ pub(crate) struct Driver {
     has_put_off: bool,
     /// Datagrams were handed to their links, and nobody was told yet.
     has_sent_datagrams: bool,
+    /// News of connections so far.
+    news: u64,
     held: HeldBack,
     sources: Sources,
     clock: TurnClock,
@@ -230,6 +246,7 @@ impl Driver {
             may_owe: false,
             has_put_off: false,
             has_sent_datagrams: false,
+            news: 0,
             held: HeldBack::new(submissions.capacity()),
             sources: Sources::default(),
             clock: TurnClock::start(clock),
@@ -735,6 +752,7 @@ impl Driver {
         let mut has_news = false;
         while let Some(event) = self.engine.poll_event() {
             host.hooks.on_event(&mut self.engine, memory.begun(), now, event);
+            self.news += 1;
             has_news = true;
         }
         if has_news {
@@ -747,6 +765,7 @@ impl Driver {
     #[inline]
     fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
         self.counters.turns += 1;
+        host.arming.publish(self.engine.told_count() + self.news + self.counters.refused_late);
         self.has_sent_datagrams = false;
         // What was put off is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };

@@ -20,6 +20,7 @@
     reason = "this crate is where time comes from and where threads wait"
 )]
 
+mod arming;
 mod aside;
 mod auxiliary;
 mod cell;
@@ -37,6 +38,7 @@ mod runtime;
 mod sleep;
 mod source;
 mod submission;
+mod tasks;
 
 pub use auxiliary::Readiness;
 pub use cell::{Drive, Inside, ProgressCell};
@@ -50,3 +52,4 @@ pub use park::{Interest, Polling};
 pub use runtime::{Doorbell, Runtime, RuntimeConfig, StartError, SubmitError};
 pub use source::{Bell, Posted, Rest, WorkSource};
 pub use submission::Posting;
+pub use tasks::{Enlisted, Patience};

@@ -1,8 +1,9 @@
 //! How threads wait, and who wakes them.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
+use std::task::Waker;
+use std::thread::{self, Thread, ThreadId};
 
 use semantics::{CompletionQueue, OperationStatus, StatusTable};
 
@@ -52,8 +53,10 @@ pub enum Interest<'a> {
     News,
     /// The queue is no longer empty.
     Completion(&'a Arc<CompletionQueue>),
-    /// The operation that this slot of the status table follows is finished.
+    /// What this slot of the status table follows is finished.
     Status(u32),
+    /// Anything that the application is told of: completions, finished operations and receives, news.
+    Anything,
 }
 
 /// An [`Interest`] that can be kept.
@@ -62,9 +65,11 @@ enum KeptInterest {
     News,
     Completion(Arc<CompletionQueue>),
     Status(u32),
+    /// More than this was told.
+    MoreThan(u64),
 }
 
-/// Threads that are blocked, and what would make them continue.
+/// Threads and tasks that are blocked, and what would make them continue.
 ///
 /// Costs nobody anything while nobody is blocked: one load per turn with work.
 #[derive(Debug)]
@@ -72,36 +77,74 @@ pub(crate) struct Waiters {
     /// Length of `list`, to be read without the lock.
     blocked: AtomicUsize,
     list: Mutex<Vec<Waiter>>,
+    /// Tasks so far.
+    tasks: AtomicU64,
     /// A thread sleeps on the links.
     watch: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    thread: Thread,
+    who: Who,
     interest: KeptInterest,
     /// It is the one that sleeps on the links, so it is woken by a call.
     on_watch: bool,
+}
+
+#[derive(Debug)]
+enum Who {
+    Thread(Thread),
+    /// A task, and its number.
+    Task(Waker, u64),
+}
+
+impl Who {
+    fn is_thread(&self, id: ThreadId) -> bool {
+        matches!(self, Self::Thread(thread) if thread.id() == id)
+    }
 }
 
 impl Waiters {
     pub(crate) fn new() -> Self {
         Self {
             blocked: AtomicUsize::new(0),
+            tasks: AtomicU64::new(0),
             list: Mutex::new(Vec::with_capacity(WAITERS_EXPECTED)),
             watch: AtomicBool::new(false),
         }
     }
 
     /// Adds the calling thread; whatever it waits for must be looked at once more afterwards.
-    pub(crate) fn enlist(&self, interest: Interest<'_>) {
+    pub(crate) fn enlist(&self, interest: Interest<'_>, told: u64) {
+        self.add(Who::Thread(thread::current()), interest, told);
+    }
+
+    /// Adds a task, as [`Waiters::enlist`] does a thread; it is taken off when it is to be woken. Returns its number.
+    pub(crate) fn enlist_task(&self, waker: &Waker, interest: Interest<'_>, told: u64) -> u64 {
+        let number = self.tasks.fetch_add(1, Ordering::Relaxed);
+        self.add(Who::Task(waker.clone(), number), interest, told);
+        number
+    }
+
+    /// Takes a task off; it may be gone already.
+    pub(crate) fn delist_task(&self, number: u64) {
+        let mut list = self.list();
+        let is_it = |waiter: &Waiter| matches!(waiter.who, Who::Task(_, other) if other == number);
+        let found = list.iter().position(is_it).map(|index| list.swap_remove(index));
+        self.blocked.store(list.len(), Ordering::SeqCst);
+        drop(list);
+        drop(found);
+    }
+
+    fn add(&self, who: Who, interest: Interest<'_>, told: u64) {
         let interest = match interest {
             Interest::News => KeptInterest::News,
             Interest::Completion(queue) => KeptInterest::Completion(Arc::clone(queue)),
             Interest::Status(slot) => KeptInterest::Status(slot),
+            Interest::Anything => KeptInterest::MoreThan(told),
         };
         let mut list = self.list();
-        list.push(Waiter { thread: thread::current(), interest, on_watch: false });
+        list.push(Waiter { who, interest, on_watch: false });
         // With `ProgressCell::pass` after it, either whoever leaves the cell sees this thread, or this
         // one sees what that thread has done.
         self.blocked.store(list.len(), Ordering::SeqCst);
@@ -111,14 +154,14 @@ impl Waiters {
     pub(crate) fn delist(&self) {
         let me = thread::current().id();
         let mut list = self.list();
-        list.retain(|waiter| waiter.thread.id() != me);
+        list.retain(|waiter| !waiter.who.is_thread(me));
         self.blocked.store(list.len(), Ordering::SeqCst);
     }
 
     /// Notes whether the calling thread is about to sleep on the links.
     pub(crate) fn set_on_watch(&self, on_watch: bool) {
         let me = thread::current().id();
-        for waiter in self.list().iter_mut().filter(|waiter| waiter.thread.id() == me) {
+        for waiter in self.list().iter_mut().filter(|waiter| waiter.who.is_thread(me)) {
             waiter.on_watch = on_watch;
         }
     }
@@ -130,19 +173,32 @@ impl Waiters {
     }
 
     /// Wakes the threads whose interest is met; all of them, if there is `news` of a connection.
-    pub(crate) fn wake(&self, news: bool, status: &StatusTable, sleeper: &Sleeper) {
-        for waiter in self.list().iter() {
+    /// Tasks are only passed on to be woken outside of the engine, and taken off.
+    pub(crate) fn wake(&self, news: bool, status: &StatusTable, told: u64, sleeper: &Sleeper) {
+        let mut list = self.list();
+        list.retain(|waiter| {
             let is_met = match &waiter.interest {
                 KeptInterest::News => false,
                 KeptInterest::Completion(queue) => !queue.is_empty(),
                 KeptInterest::Status(slot) => {
                     !matches!(status.status(*slot), OperationStatus::Pending { .. })
                 }
+                KeptInterest::MoreThan(seen) => told != *seen,
             };
-            if news || is_met {
-                waiter.wake(sleeper);
+            if !(news || is_met) {
+                return true;
             }
-        }
+            match &waiter.who {
+                Who::Thread(_) if waiter.on_watch => sleeper.call(),
+                Who::Thread(thread) => thread.unpark(),
+                Who::Task(waker, _) => {
+                    status.wakeups().add(waker.clone());
+                    return false;
+                }
+            }
+            true
+        });
+        self.blocked.store(list.len(), Ordering::SeqCst);
     }
 
     /// Takes the place of the one thread that sleeps on the links, if it is free.
@@ -163,25 +219,18 @@ impl Waiters {
         }
         let me = thread::current().id();
         let list = self.list();
-        let successor = list.iter().find(|waiter| waiter.thread.id() != me);
-        if let Some(waiter) = successor {
-            waiter.thread.unpark();
+        let successor = list.iter().find_map(|waiter| match &waiter.who {
+            Who::Thread(thread) if thread.id() != me => Some(thread),
+            _ => None,
+        });
+        if let Some(thread) = successor {
+            thread.unpark();
         }
         successor.is_some()
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Waiter>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Waiter {
-    fn wake(&self, sleeper: &Sleeper) {
-        if self.on_watch {
-            sleeper.call();
-        } else {
-            self.thread.unpark();
-        }
     }
 }
 
@@ -208,14 +257,14 @@ mod tests {
         let sleeper = Sleeper::new().expect("an eventfd");
         let blocked = Arc::clone(&waiters);
         let thread = thread::spawn(move || {
-            blocked.enlist(Interest::News);
+            blocked.enlist(Interest::News, 0);
             thread::park();
             blocked.delist();
         });
         while waiters.blocked.load(Ordering::SeqCst) == 0 {
             thread::yield_now();
         }
-        waiters.wake(true, &status, &sleeper);
+        waiters.wake(true, &status, 0, &sleeper);
         thread.join().expect("no panic");
         assert_eq!(waiters.blocked.load(Ordering::SeqCst), 0);
     }

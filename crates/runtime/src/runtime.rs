@@ -17,6 +17,7 @@ use semantics::{CompletionQueue, PostError, Receive, StatusTable};
 use thiserror::Error;
 use wire_edge::{Moved, PeerAddr};
 
+use crate::arming::Arming;
 use crate::aside::QUIET_NS;
 use crate::auxiliary::Readiness;
 use crate::cell::{Drive, Inside, ProgressCell};
@@ -30,7 +31,7 @@ use crate::hooks::Hooks;
 use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
-use crate::sleep::{Sleeper, entropy};
+use crate::sleep::{Descriptor, Sleeper, entropy};
 use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
 
@@ -44,7 +45,7 @@ pub struct RuntimeConfig {
     /// Whether a thread of its own serves the endpoint when the application does not. Without one,
     /// nothing happens while no thread of the application is inside a call.
     pub progress_thread: bool,
-    /// Operations with a handle at a time, 24 bytes each.
+    /// Operations and receives with a handle at a time, 40 bytes each.
     pub handles_max: u32,
     /// Operations handed to another thread at a time, because it is inside the engine, those included
     /// that it holds back until a queue has room.
@@ -136,7 +137,7 @@ pub enum Doorbell {
 /// for longer than a few instructions.
 #[derive(Debug)]
 pub struct Runtime {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     thread: Mutex<Option<ManuallyDrop<JoinHandle<()>>>>,
 }
 
@@ -176,12 +177,15 @@ impl Runtime {
                 fired: Mutex::new(Vec::new()),
                 below_limit: Mutex::new(Vec::new()),
                 has_fired: AtomicBool::new(false),
+                arming: Arming::new(),
+                descriptor: Descriptor::new().map_err(StartError::Descriptor)?,
                 polled_at: AtomicU64::new(0),
                 looked_at: AtomicU64::new(0),
                 worked_at: AtomicU64::new(0),
             },
             home,
             polling: config.polling,
+            has_thread: config.progress_thread,
             outside: OutsideCounters::default(),
             is_stopping: AtomicBool::new(false),
             is_resting: AtomicBool::new(false),
@@ -302,10 +306,12 @@ impl Runtime {
         let Shared { host, outside, .. } = &*self.shared;
         match &posting {
             Posting::Operation(operation) => operation.check(&host.memory.access())?,
-            Posting::Receive(Receive { region, offset, length, .. }) => {
-                let (memory, length) = (host.memory.access(), u64::from(*length));
-                let sink = memory.resolve_local(*region, *offset, length, Rights::LOCAL_WRITE);
-                sink.map_err(PostError::LocalAccess)?;
+            Posting::Receive(receive) | Posting::Followed { receive, .. } => {
+                check_receive(host, receive)?;
+            }
+            Posting::Call { receive, operation, .. } => {
+                check_receive(host, receive)?;
+                operation.check(&host.memory.access())?;
             }
         }
         let submission = Submission { connection, queue: Arc::clone(queue), posting };
@@ -376,13 +382,20 @@ impl Runtime {
         Ok(shared.block(interest, deadline, ready))
     }
 
-    /// Has threads that [wait](Runtime::wait) look again: what they wait for may have come from outside of the engine. May
+    /// Has threads that [wait](Runtime::wait) look again, tasks that were [enlisted](Runtime::enlist_task) and who sleeps
+    /// on the [descriptor](Runtime::descriptor): what they wait for may have come from outside of the engine. May
     /// be called by hooks. Whoever looks under the lock under which it came misses nothing.
     #[inline]
     pub fn wake_waiting(&self) {
         let host = &self.shared.host;
-        if self.check_process().is_ok() && host.waiters.are_blocked() {
-            host.waiters.wake(true, &host.status, &host.sleeper);
+        if self.check_process().is_err() {
+            return;
+        }
+        if host.waiters.are_blocked() {
+            host.wake_waiters(true);
+        }
+        if host.arming.disarm() {
+            host.descriptor.raise();
         }
     }
 
@@ -583,11 +596,13 @@ impl Drop for Runtime {
 
 /// What all threads share.
 pub(crate) struct Shared {
-    cell: ProgressCell<Driver>,
+    pub(crate) cell: ProgressCell<Driver>,
     queue_owner: u64,
     pub(crate) host: Host,
     pub(crate) home: HomeProcess,
-    polling: Polling,
+    pub(crate) polling: Polling,
+    /// A thread serves the endpoint while the application does not.
+    pub(crate) has_thread: bool,
     outside: OutsideCounters,
     pub(crate) is_stopping: AtomicBool,
     /// The progress thread waits to be unparked.
@@ -767,7 +782,7 @@ impl Shared {
 
     /// A panic of a thread inside the engine must not make others wait for ever.
     #[inline]
-    fn demand_sound(&self) {
+    pub(crate) fn demand_sound(&self) {
         assert!(!self.cell.is_poisoned(), "a thread has panicked inside the engine");
     }
 
@@ -778,7 +793,7 @@ impl Shared {
         deadline: Instant,
         mut ready: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        self.host.waiters.enlist(interest);
+        self.host.waiters.enlist(interest, self.host.arming.told());
         // What was done before it could be seen that this thread waits, is seen below.
         self.cell.pass();
         let result = loop {
@@ -877,6 +892,14 @@ impl std::fmt::Debug for Shared {
     }
 }
 
+/// Whether the memory of a receive is there.
+fn check_receive(host: &Host, receive: &Receive) -> Result<(), PostError> {
+    let Receive { region, offset, length, .. } = *receive;
+    let (memory, length) = (host.memory.access(), u64::from(length));
+    memory.resolve_local(region, offset, length, Rights::LOCAL_WRITE)?;
+    Ok(())
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -895,7 +918,7 @@ const PARTING: Duration = Duration::from_millis(100);
 const PARTING_LOOK_NS: u64 = 1_000_000;
 
 /// Times a waiting thread lets others have the processor before it blocks.
-const YIELDS: u32 = 4;
+pub(crate) const YIELDS: u8 = 4;
 
 /// Longest a blocked thread sleeps without a look of its own: it only matters when the thread that
 /// would wake it has panicked.

@@ -1,7 +1,7 @@
 //! Sleeping until a link has frames, a time has come, or somebody calls.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use delivery::LINKS_MAX;
@@ -16,8 +16,7 @@ use crate::auxiliary::Auxiliary;
 /// ready: their set is one of epoll.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
-    /// An eventfd.
-    call: OwnedFd,
+    call: Descriptor,
     links: Mutex<[Option<Watched>; LINKS_MAX]>,
     /// Descriptors that are no links.
     pub(crate) auxiliary: Auxiliary,
@@ -33,15 +32,45 @@ pub(crate) struct Watched {
     pub(crate) is_full: bool,
 }
 
-impl Sleeper {
+/// A descriptor that is readable after it was raised.
+#[derive(Debug)]
+pub(crate) struct Descriptor(OwnedFd);
+
+impl Descriptor {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no memory is passed.
-        let call = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if call < 0 {
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
-        let call = unsafe { OwnedFd::from_raw_fd(call) };
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Makes it readable.
+    pub(crate) fn raise(&self) {
+        let one = 1_u64;
+        // SAFETY: eight bytes are read from `one`. A counter at its limit is readable already.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Makes it readable no more.
+    pub(crate) fn lower(&self) {
+        let mut raised = 0_u64;
+        // SAFETY: eight bytes are written to `raised`; the descriptor does not block.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut raised).cast(), 8) };
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Sleeper {
+    pub(crate) fn new() -> io::Result<Self> {
+        let call = Descriptor::new()?;
         Ok(Self { call, links: Mutex::new([None; LINKS_MAX]), auxiliary: Auxiliary::default() })
     }
 
@@ -55,9 +84,7 @@ impl Sleeper {
 
     /// Wakes the sleeping thread, or else the next one that goes to sleep.
     pub(crate) fn call(&self) {
-        let one = 1_u64;
-        // SAFETY: eight bytes are read from `one`. A counter at its limit is readable already.
-        unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
+        self.call.raise();
     }
 
     /// Sleeps until a link has frames (or room again), somebody calls, a signal handler has run, or
@@ -83,7 +110,7 @@ impl Sleeper {
             }
         }
         let [.., others, call] = &mut fds;
-        call.fd = self.call.as_raw_fd();
+        call.fd = self.call.as_fd().as_raw_fd();
         call.events = libc::POLLIN;
         others.fd = self.auxiliary.fd().unwrap_or(-1);
         others.events = libc::POLLIN;
@@ -99,15 +126,9 @@ impl Sleeper {
         };
         let [.., call] = &fds;
         if call.revents != 0 {
-            self.answer();
+            // The calls so far are answered.
+            self.call.lower();
         }
-    }
-
-    /// Forgets the calls so far.
-    fn answer(&self) {
-        let mut calls = 0_u64;
-        // SAFETY: eight bytes are written to `calls`; the descriptor does not block.
-        unsafe { libc::read(self.call.as_raw_fd(), (&raw mut calls).cast(), 8) };
     }
 }
 

@@ -30,6 +30,23 @@ pub enum Posting {
     Operation(Operation),
     /// A buffer for a message.
     Receive(Receive),
+    /// A buffer for a message, followed by a slot of the status table in place of a completion.
+    Followed {
+        /// The buffer.
+        receive: Receive,
+        /// The slot.
+        status: u32,
+    },
+    /// A buffer for an answer as [`Posting::Followed`], and the question, both or neither: of questions of several threads
+    /// the answers come in the same order as the buffers were posted.
+    Call {
+        /// The buffer.
+        receive: Receive,
+        /// The slot that follows the buffer.
+        status: u32,
+        /// The question.
+        operation: Operation,
+    },
 }
 
 impl From<&Operation> for Posting {
@@ -50,7 +67,8 @@ impl Posting {
     const fn class(&self) -> Class {
         match self {
             Self::Operation(_) => Class::Operation,
-            Self::Receive(_) => Class::Receive,
+            Self::Receive(_) | Self::Followed { .. } => Class::Receive,
+            Self::Call { .. } => Class::Both,
         }
     }
 
@@ -67,6 +85,16 @@ impl Posting {
                 engine.post(memory, connection, operation).map(|_number| ())
             }
             Self::Receive(receive) => engine.post_receive(memory, connection, *receive),
+            &Self::Followed { receive, status } => {
+                engine.post_followed_receive(memory, connection, receive, status)
+            }
+            Self::Call { receive, status, operation } => {
+                engine.check_followed_receive(memory, connection, *receive)?;
+                engine.post(memory, connection, operation)?;
+                let posted = engine.post_followed_receive(memory, connection, *receive, *status);
+                assert!(posted.is_ok(), "there was room for the receive a moment ago");
+                Ok(())
+            }
         }
     }
 }
@@ -121,6 +149,14 @@ pub(crate) struct HeldBack {
 enum Class {
     Operation,
     Receive,
+    Both,
+}
+
+impl Class {
+    /// Whether one of this class may not overtake one of the other.
+    fn follows(self, other: Self) -> bool {
+        self == other || self == Self::Both || other == Self::Both
+    }
 }
 
 impl HeldBack {
@@ -138,13 +174,14 @@ impl HeldBack {
         connection: ConnectionHandle,
         posting: &Posting,
     ) -> Option<PostError> {
-        if self.waiting.is_empty() {
-            return None;
-        }
-        let class = posting.class();
-        self.exhausted.filter(|_| class == Class::Operation).or_else(|| {
+        if self.waiting.is_empty() { None } else { self.obstacle(connection, posting.class()) }
+    }
+
+    /// What others of this class wait for.
+    fn obstacle(&self, connection: ConnectionHandle, class: Class) -> Option<PostError> {
+        self.exhausted.filter(|_| class.follows(Class::Operation)).or_else(|| {
             let mut blocked = self.blocked.iter();
-            blocked.find(|blocked| (blocked.0, blocked.1) == (connection, class)).map(|it| it.2)
+            blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)
         })
     }
 
@@ -199,9 +236,11 @@ impl HeldBack {
         counters: &mut RuntimeCounters,
     ) -> bool {
         let (connection, class) = (submission.connection, submission.posting.class());
-        let is_behind = self.exhausted.is_some() && class == Class::Operation
-            || self.blocked.iter().any(|blocked| (blocked.0, blocked.1) == (connection, class));
-        if is_behind {
+        if let Some(error) = self.obstacle(connection, class) {
+            // What may overtake what this waits for may not overtake this.
+            if class == Class::Both {
+                self.blocked.push((connection, class, error));
+            }
             return false;
         }
         match submission.posting.apply(engine, memory, connection) {
@@ -244,6 +283,14 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
             (operation.context, operation.request.completion_kind(), operation.length)
         }
         Posting::Receive(receive) => (receive.context, CompletionKind::Receive, 0),
+        // Nobody is told by a completion of what a slot follows.
+        Posting::Followed { status: slot, .. } => return status.fail(*slot, error),
+        Posting::Call { status: slot, operation, .. } => {
+            if let Some(slot) = operation.status {
+                status.fail(slot, error);
+            }
+            return status.fail(*slot, error);
+        }
     };
     let completion = Completion {
         context,

@@ -8,23 +8,23 @@ use std::time::Instant;
 
 use mem::{Buffer, MemoryAccess, MemoryTable, Region, RegionId, Rights, TableLimits};
 use semantics::{
-    CompletionQueue, Inbound, InboundLimits, Operation, OperationFlags, Ordering, Outbound, Owner,
+    CompletionQueue, Inbound, InboundLimits, Operation, OperationFlags, Order, Outbound, Owner,
     PeerLimits, PoolLimits, Pools, Request, Source, StatusTable, Surroundings, Verdict,
 };
 use wire_edge::{Flags, Header, MessageNumber};
 
 fn main() {
     let mut rig = Rig::new();
-    for (name, ordering) in [("relaxed", Ordering::Relaxed), ("strict", Ordering::Strict)] {
+    for (name, order) in [("relaxed", Order::Relaxed), ("strict", Order::Strict)] {
         for batch in [1, 16] {
-            let cost = best(|| rig.small_writes(200_000, batch, ordering, false));
+            let cost = best(|| rig.small_writes(200_000, batch, order, false));
             println!("8 B write, {name}, an ack per {batch:2}:     {cost:6.1} ns per operation");
         }
-        let cost = best(|| rig.small_writes(200_000, 16, ordering, true));
+        let cost = best(|| rig.small_writes(200_000, 16, order, true));
         println!("8 B write, {name}, pairs swapped:       {cost:6.1} ns per operation");
-        let cost = best(|| rig.large_writes(200, ordering, false));
+        let cost = best(|| rig.large_writes(200, order, false));
         println!("1 MiB write, {name}, in order:          {cost:6.1} ns per 1440 B fragment");
-        let cost = best(|| rig.large_writes(200, ordering, true));
+        let cost = best(|| rig.large_writes(200, order, true));
         println!("1 MiB write, {name}, bursts swapped:    {cost:6.1} ns per 1440 B fragment");
     }
     let cost = best(|| rig.bare_copies(200));
@@ -109,19 +109,19 @@ impl Rig {
         }
     }
 
-    fn write(&self, source: Source, length: u32, ordering: Ordering) -> Operation {
+    fn write(&self, source: Source, length: u32, order: Order) -> Operation {
         Operation {
             request: Request::Write { source, key: self.target.key, address: self.target.start },
             length,
-            flags: OperationFlags { ordering, signalled: true, ..OperationFlags::default() },
+            flags: OperationFlags { order, signalled: true, ..OperationFlags::default() },
             immediate: None,
             context: 1,
             status: None,
         }
     }
 
-    fn small_writes(&mut self, count: usize, batch: usize, ordering: Ordering, swap: bool) -> f64 {
-        let write = self.write(Source::Inline([1; 64]), 8, ordering);
+    fn small_writes(&mut self, count: usize, batch: usize, order: Order, swap: bool) -> f64 {
+        let write = self.write(Source::Inline([1; 64]), 8, order);
         let table = Arc::clone(&self.table);
         let started = Instant::now();
         for _ in 0..count / batch {
@@ -147,9 +147,9 @@ impl Rig {
         started.elapsed().as_nanos() as f64 / count as f64
     }
 
-    fn large_writes(&mut self, count: usize, ordering: Ordering, swap: bool) -> f64 {
+    fn large_writes(&mut self, count: usize, order: Order, swap: bool) -> f64 {
         let source = Source::Region { region: self.source, offset: 0 };
-        let write = self.write(source, LARGE_BYTES, ordering);
+        let write = self.write(source, LARGE_BYTES, order);
         let table = Arc::clone(&self.table);
         let (mut fragments, mut kept) = (0, Vec::with_capacity(16));
         let started = Instant::now();
@@ -206,7 +206,7 @@ impl Rig {
         let request = Request::Read { sink: self.source, sink_offset: 0, key, address };
         let read = Operation {
             request,
-            ..self.write(Source::Inline([0; 64]), LARGE_BYTES, Ordering::Relaxed)
+            ..self.write(Source::Inline([0; 64]), LARGE_BYTES, Order::Relaxed)
         };
         let table = Arc::clone(&self.table);
         let mut fragments = 0;

@@ -256,6 +256,40 @@ impl Inbound {
         Err(PostError::ReceiveQueueFull(self.limits.receives))
     }
 
+    /// Posts a buffer for the next message without one. A slot of the status table tells of the message, in place of
+    /// a completion, which needs no place in the queue.
+    ///
+    /// # Errors
+    /// As for [`Inbound::post_receive`], without [`PostError::CompletionQueueFull`].
+    pub fn post_followed_receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        receive: Receive,
+        status: u32,
+    ) -> Result<(), PostError> {
+        self.check_followed_receive(memory, receive)?;
+        self.receives().add(Posted { status, ..receive.into() });
+        Ok(())
+    }
+
+    /// Whether [`Inbound::post_followed_receive`] would post it.
+    ///
+    /// # Errors
+    /// As for [`Inbound::post_followed_receive`].
+    pub fn check_followed_receive(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        receive: Receive,
+    ) -> Result<(), PostError> {
+        self.check_own_receives()?;
+        let Receive { region, offset, length, .. } = receive;
+        check_sink(memory, &Piece { region, offset, length })?;
+        if self.receives().is_full() {
+            return Err(PostError::ReceiveQueueFull(self.limits.receives));
+        }
+        Ok(())
+    }
+
     /// Posts pieces of memory, one after the other, for the next message without a receive.
     ///
     /// # Errors
@@ -282,8 +316,7 @@ impl Inbound {
                 return Err(error);
             }
         };
-        let is_posted =
-            self.receives().push(Posted { context, length: list.length(), destination });
+        let is_posted = self.receives().push(Posted::new(context, list.length(), destination));
         assert!(is_posted, "there was room for the receive above");
         Ok(())
     }
@@ -331,6 +364,10 @@ impl Inbound {
 
     fn complete_unused(&mut self, pools: &mut Pools, receive: Posted, error: OperationError) {
         pools.forget(receive.destination);
+        if receive.status != NIL {
+            pools.finish(receive.status, Err(error));
+            return;
+        }
         let completion = Completion {
             context: receive.context,
             owner: self.owner,
@@ -341,7 +378,7 @@ impl Inbound {
             solicited: false,
             value: 0,
         };
-        self.outlet.complete(&mut pools.fired, &completion);
+        self.outlet.complete(&mut pools.notices, &completion);
     }
 
     /// Every operation of the peer before this number is delivered.

@@ -34,8 +34,8 @@ pub use range_set::{Full, RangeSet};
 pub use shared_receives::{SharedReceives, Unfit};
 // What this crate is asked in, so that its users need not name the crate that all wires share.
 pub use work::{
-    AccessFault, Arm, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
-    OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Ordering,
-    Owner, PIECES_MAX, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request,
-    Sink, Source, StatusTable,
+    AccessFault, Arm, Arrival, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
+    OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Order, Owner,
+    PIECES_MAX, Piece, PieceList, PieceListError, PostError, Push, Queues, Receive, Request, Sink,
+    Source, StatusTable, Wakeups,
 };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::pools::Notices;
 use crate::{Completion, CompletionQueue, PostError, Push};
 
 /// A completion queue, and whether places in it are promised when work is posted.
@@ -45,33 +46,32 @@ impl Outlet {
 
     /// Puts a completion into the queue for which [`Outlet::promise`] was called.
     #[inline]
-    pub(crate) fn complete(&mut self, fired: &mut Vec<Arc<CompletionQueue>>, found: &Completion) {
+    pub(crate) fn complete(&mut self, to: &mut Notices, found: &Completion) {
         let pushed =
             if self.promises { self.queue.keep_promise(found) } else { self.queue.push(found) };
-        self.note(fired, pushed);
+        self.note(to, pushed);
     }
 
     /// Puts a completion into the queue for which nothing was promised; false if it must wait for room.
     #[inline]
-    pub(crate) fn offer(
-        &mut self,
-        fired: &mut Vec<Arc<CompletionQueue>>,
-        found: &Completion,
-    ) -> bool {
+    pub(crate) fn offer(&mut self, to: &mut Notices, found: &Completion) -> bool {
         if self.promises {
             let pushed = self.queue.offer(found);
-            self.note(fired, pushed);
+            self.note(to, pushed);
             return pushed != Push::NoRoom;
         }
-        self.complete(fired, found);
+        self.complete(to, found);
         true
     }
 
     #[inline]
-    fn note(&mut self, fired: &mut Vec<Arc<CompletionQueue>>, pushed: Push) {
+    fn note(&mut self, to: &mut Notices, pushed: Push) {
         match pushed {
-            Push::Added => {}
-            Push::Fired => fired.push(Arc::clone(&self.queue)),
+            Push::Added => to.count += 1,
+            Push::Fired => {
+                to.count += 1;
+                to.fired.push(Arc::clone(&self.queue));
+            }
             Push::NoRoom => self.is_overrun |= !self.promises,
         }
     }

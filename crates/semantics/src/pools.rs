@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wire_edge::OperationNumber;
-use work::{Completion, CompletionQueue, Piece, Push, StatusTable};
+use work::{Arrival, Completion, CompletionQueue, OperationError, Piece, Push, StatusTable};
 
 use crate::inbound::InOperation;
 use crate::limits::PoolLimits;
@@ -34,12 +34,20 @@ pub struct Pools {
     pub(crate) incoming_index: OperationIndex,
     pub(crate) reads_index: OperationIndex,
     pub(crate) status: Arc<StatusTable>,
-    /// Queues that got a completion for which the application waits.
-    pub(crate) fired: Vec<Arc<CompletionQueue>>,
+    pub(crate) notices: Notices,
     /// Shared queues of receives of which fewer are left than somebody wanted to hear of.
     pub(crate) below_limit: Vec<Arc<SharedReceives>>,
     /// Shared queues that got receives back for which connections wait.
     pub(crate) refilled: Vec<Arc<SharedReceives>>,
+}
+
+/// What the application was told.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    /// Queues that got a completion for which the application waits.
+    pub(crate) fired: Vec<Arc<CompletionQueue>>,
+    /// How often it was told of something.
+    pub(crate) count: u64,
 }
 
 impl Pools {
@@ -57,7 +65,7 @@ impl Pools {
             incoming_index: OperationIndex::new(limits.incoming),
             reads_index: OperationIndex::new(limits.operations),
             status,
-            fired: Vec::new(),
+            notices: Notices::default(),
             below_limit: Vec::new(),
             refilled: Vec::new(),
         }
@@ -78,7 +86,7 @@ impl Pools {
             incoming_index: OperationIndex::new(0),
             reads_index: OperationIndex::new(0),
             status,
-            fired: Vec::new(),
+            notices: Notices::default(),
             below_limit: Vec::new(),
             refilled: Vec::new(),
         }
@@ -114,16 +122,40 @@ impl Pools {
     /// A completion queue that was armed and got what it was armed for: wake who waits. To be asked for until
     /// there is none.
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
-        self.fired.pop()
+        self.notices.fired.pop()
+    }
+
+    /// How often the application was told of something, by a completion or by a slot of the status table.
+    #[inline]
+    pub const fn told_count(&self) -> u64 {
+        self.notices.count
+    }
+
+    /// Ends what a slot of the status table follows.
+    #[inline]
+    pub(crate) fn finish(&mut self, status: u32, result: Result<u64, OperationError>) {
+        self.notices.count += 1;
+        self.status.finish(status, result);
+    }
+
+    /// A message has come for a receive that a slot of the status table follows.
+    #[inline]
+    pub(crate) fn arrive(&mut self, status: u32, arrival: Arrival) {
+        self.notices.count += 1;
+        self.status.arrive(status, arrival);
     }
 
     /// Puts a completion into a queue of nobody's connection, for which nothing was promised; false if there is no
     /// room, which overruns the queue.
     pub fn push(&mut self, queue: &Arc<CompletionQueue>, completion: &Completion) -> bool {
         match queue.push(completion) {
-            Push::Added => true,
+            Push::Added => {
+                self.notices.count += 1;
+                true
+            }
             Push::Fired => {
-                self.fired.push(Arc::clone(queue));
+                self.notices.count += 1;
+                self.notices.fired.push(Arc::clone(queue));
                 true
             }
             Push::NoRoom => false,

@@ -6,6 +6,7 @@ use mem::RegionId;
 use wire_edge::MessageNumber;
 
 use crate::Receive;
+use crate::slab::NIL;
 
 /// A posted receive.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +15,15 @@ pub(crate) struct Posted {
     /// Longest message.
     pub(crate) length: u32,
     pub(crate) destination: Destination,
+    /// Slot of the status table that is told of the message, in place of a completion queue; [`NIL`] if none is.
+    pub(crate) status: u32,
+}
+
+impl Posted {
+    /// A receive of which a completion tells.
+    pub(crate) const fn new(context: u64, length: u32, destination: Destination) -> Self {
+        Self { context, length, destination, status: NIL }
+    }
 }
 
 /// Where a message goes.
@@ -29,7 +39,7 @@ pub(crate) enum Destination {
 
 impl From<Receive> for Posted {
     fn from(Receive { region, offset, length, context }: Receive) -> Self {
-        Self { context, length, destination: Destination::Region { region, offset } }
+        Self::new(context, length, Destination::Region { region, offset })
     }
 }
 

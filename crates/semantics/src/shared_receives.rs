@@ -194,7 +194,7 @@ impl SharedReceives {
         // If there is no room for the memory either, it is given back.
         let _ = self.spare.push(pieces);
         let Receive { length, context, .. } = receive;
-        Some(Posted { context, length, destination: Destination::List(slot) })
+        Some(Posted::new(context, length, Destination::List(slot)))
     }
 
     /// Has `owner` wait, which must not wait yet. False if there is a receive for it by now.
@@ -232,7 +232,7 @@ impl SharedReceives {
         lists: &mut Lists,
         unused: impl DoubleEndedIterator<Item = Posted>,
     ) -> bool {
-        let entries = unused.rev().map(|Posted { context, length, destination }| {
+        let entries = unused.rev().map(|Posted { context, length, destination, .. }| {
             let (region, offset, pieces) = match destination {
                 Destination::Region { region, offset } => (region, offset, None),
                 Destination::List(slot) => {

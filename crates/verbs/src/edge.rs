@@ -120,6 +120,10 @@ impl Provider for Edge {
         interfaces().map_or_else(|_| self.places.port(), |host| self.places.now(&host).port())
     }
 
+    fn path_mtu(&self) -> u32 {
+        self.running().map_or(&self.places, |instance| instance.places()).port().active_mtu
+    }
+
     fn gids(&self) -> Vec<GidEntry> {
         self.running().map_or(&self.places, |instance| instance.places()).gids()
     }

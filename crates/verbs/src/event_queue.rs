@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use link::HeldSignals;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::error::Error;
@@ -84,10 +84,11 @@ impl<T> EventQueue<T> {
     }
 
     /// Takes the oldest event, and waits for one unless the descriptor is not to block. `watch` may wait first, in a
-    /// quicker way.
+    /// quicker way, for a moment: signals are put off until it returns.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
+    /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] with `EINTR` if a signal came, as
+    /// `read` says it.
     pub(crate) fn get(
         &self,
         on_taken: impl Fn(&T),
@@ -99,14 +100,17 @@ impl<T> EventQueue<T> {
         if self.is_non_blocking() {
             return Err(Error::Again);
         }
+        let of_system = |error: std::io::Error| Error::System {
+            what: "waiting for an event".into(),
+            number: error.raw_os_error().unwrap_or(Errno::EIO as i32),
+        };
+        let held = HeldSignals::hold().map_err(of_system)?;
         watch(&mut || !self.is_empty());
         loop {
             if let Some(event) = self.take(&on_taken) {
                 return Ok(event);
             }
-            let mut wanted = [PollFd::new(self.descriptor(), PollFlags::POLLIN)];
-            poll(&mut wanted, PollTimeout::NONE)
-                .map_err(|errno| system("waiting for an event", errno))?;
+            held.wait_for(self.descriptor()).map_err(of_system)?;
         }
     }
 
@@ -129,6 +133,8 @@ const EVENTS_MAX: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
     use super::*;
 
     fn is_readable<T>(queue: &EventQueue<T>) -> bool {

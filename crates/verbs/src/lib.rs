@@ -45,6 +45,7 @@ pub use device::{Context, Device, devices};
 #[doc(hidden)]
 pub use edge::fuzz_greeting;
 pub use error::Error;
+pub use link::start_thread;
 pub use memory_region::{MemoryRegion, Reregistration, first_address};
 pub use memory_window::{MemoryWindow, WindowBinding, WindowType, next_key};
 pub use protection_domain::ProtectionDomain;

@@ -32,6 +32,9 @@ pub trait Provider: Send + Sync {
     /// What its port is like now.
     fn port(&self) -> PortAttributes;
 
+    /// The MTU of its paths, which connections are told. Costs no look at the host.
+    fn path_mtu(&self) -> u32;
+
     /// Its addresses, by index.
     fn gids(&self) -> Vec<GidEntry>;
 
@@ -61,7 +64,8 @@ pub trait Provider: Send + Sync {
     /// Sends what was put off ([`Wire::ring`]), if there is something: belongs to each poll that finds completions.
     fn send_put_off(&self);
 
-    /// Waits until `ready`, which is asked again whenever a completion or an event may have come.
+    /// Waits until `ready`, which is asked again whenever a completion or an event may have come. Returns after a moment
+    /// in any case: signals are put off meanwhile.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 
     /// Something that threads [wait](Provider::wait) for may be there, and not from the wire. May be called inside the

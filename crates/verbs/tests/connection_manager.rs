@@ -3,13 +3,14 @@
 mod ends;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ends::{End, Program, loopback};
-use verbs::Device;
 use verbs::cm::{
     AcceptOptions, ConnectOptions, Event, EventChannel, EventKind, Host, Id, PortSpace,
 };
+use verbs::{CompletionStatus, Device, QueuePairState, Settings};
 
 /// A process: its device, what it has of verbs, and the channel by which it is told of its ids.
 struct Process {
@@ -20,7 +21,11 @@ struct Process {
 
 impl Process {
     fn new() -> Self {
-        let program = Program::new(&loopback());
+        Self::with(&loopback())
+    }
+
+    fn with(settings: &Settings) -> Self {
+        let program = Program::new(settings);
         let device: Arc<Device> = Arc::clone(program.context.device());
         let host = Host::new(vec![device]);
         let channel = EventChannel::new(&host).expect("a channel");
@@ -49,15 +54,59 @@ impl Process {
 
     /// An id that knows the way, with a queue pair.
     fn resolved(&self, to: SocketAddr) -> (Arc<Id>, End) {
+        let id = self.bare(to);
+        let end = self.pair_of(&id);
+        (id, end)
+    }
+
+    /// The same without.
+    fn bare(&self, to: SocketAddr) -> Arc<Id> {
         let id = self.id();
         id.resolve_address(None, to).expect("it is looked for");
         self.got(EventKind::AddressResolved);
         id.resolve_route().expect("it is looked for");
         self.got(EventKind::RouteResolved);
+        id
+    }
+
+    /// A queue pair of an id.
+    fn pair_of(&self, id: &Id) -> End {
         let end = self.program.end(0);
         id.take_queue_pair(&end.queue_pair).expect("it is in RESET");
-        (id, end)
+        end
     }
+}
+
+/// One end says something to the other and hears it.
+fn talk(client: &Process, server: &Process, here: &End, there: &End) {
+    client.program.buffer.write(0, b"hello there");
+    there.receive(1, &[server.program.piece(64, 64)]);
+    here.receive(3, &[client.program.piece(128, 64)]);
+    here.send(2, client.program.piece(0, 11));
+    here.succeed(2);
+    there.succeed(1);
+    assert_eq!(server.program.bytes(64, 11), b"hello there");
+    there.send(4, server.program.piece(64, 11));
+    there.succeed(4);
+    here.succeed(3);
+    assert_eq!(client.program.bytes(128, 11), b"hello there");
+}
+
+/// A process whose frames are captured, and the file they are in when it has ended.
+fn captured(name: &str) -> (Process, PathBuf) {
+    let name = format!("connection-manager-{name}-{}.pcapng", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    (Process::with(&Settings { pcap: Some(path.clone()), ..loopback() }), path)
+}
+
+/// Whether queue pairs have asked for each other by themselves, as far as frames show that were captured.
+fn have_met_by_themselves(process: Process, path: &Path) -> bool {
+    drop(process);
+    let bytes = std::fs::read(path).expect("it was written");
+    std::fs::remove_file(path).expect("the same");
+    let contains = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+    assert!(contains(b"EVCM"), "the request is in it");
+    contains(b"EVQP")
 }
 
 fn saying(private_data: &[u8]) -> ConnectOptions {
@@ -103,12 +152,7 @@ fn ids_connect_their_queue_pairs() {
     let ends = connect(&client, &server, to);
     // The port is not needed any more.
     listener.destroy().expect("once");
-    client.program.buffer.write(0, b"hello there");
-    ends[1].1.receive(1, &[server.program.piece(64, 64)]);
-    ends[0].1.send(2, client.program.piece(0, 11));
-    ends[0].1.succeed(2);
-    ends[1].1.succeed(1);
-    assert_eq!(server.program.bytes(64, 11), b"hello there");
+    talk(&client, &server, &ends[0].1, &ends[1].1);
     assert_eq!(ends[1].0.remote(), ends[0].0.local());
     disconnect(&client, &server, ends);
 }
@@ -138,7 +182,7 @@ fn who_asks_where_nobody_listens_is_told_so() {
     let (asks, end) = client.resolved(free.expect("a port"));
     asks.connect(&saying(b"")).expect("it asks");
     assert_eq!(client.got(EventKind::Rejected).status, 8);
-    assert_eq!(end.queue_pair.state(), verbs::QueuePairState::Error);
+    assert_eq!(end.queue_pair.state(), QueuePairState::Error);
     // Somebody has it, for something else.
     let listener = Id::new(&server.host, &server.channel, PortSpace::Ib, None).expect("an id");
     listener.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
@@ -224,4 +268,110 @@ fn who_asks_a_moment_before_somebody_listens_is_heard() {
     let (asks, _end) = client.resolved(at);
     asks.connect(&saying(b"")).expect("it asks");
     asks.destroy().expect("once");
+}
+
+//= protocol.md: cm.5
+#[test]
+fn queue_pairs_take_over_the_connection_that_carried_the_request() {
+    let ((client, path), server) = (captured("taken"), Process::new());
+    let (_listener, to) = server.listener();
+    let ends = connect(&client, &server, to);
+    talk(&client, &server, &ends[0].1, &ends[1].1);
+    disconnect(&client, &server, ends);
+    assert!(!have_met_by_themselves(client, &path));
+}
+
+//= protocol.md: cm.5
+#[test]
+fn a_queue_pair_that_is_made_after_the_request_meets_its_peer_by_itself() {
+    let ((client, path), server) = (captured("later"), Process::new());
+    let (_listener, to) = server.listener();
+    let asks = client.bare(to);
+    let here = client.program.end(0);
+    let external = (false, here.queue_pair.number());
+    asks.connect(&ConnectOptions { external, ..saying(b"") }).expect("it asks");
+    asks.take_queue_pair(&here.queue_pair).expect("it is in RESET");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    let there = server.pair_of(&asked);
+    asked.accept(&AcceptOptions::default()).expect("it accepts");
+    client.got(EventKind::Established);
+    server.got(EventKind::Established);
+    talk(&client, &server, &here, &there);
+    disconnect(&client, &server, [(asks, here), (asked, there)]);
+    assert!(have_met_by_themselves(client, &path));
+}
+
+//= protocol.md: cm.5
+#[test]
+fn a_queue_pair_that_a_program_connects_meets_its_peer_by_itself() {
+    let ((client, path), server) = (captured("external"), Process::new());
+    let (_listener, to) = server.listener();
+    let (asks, here) = client.resolved(to);
+    asks.connect(&saying(b"")).expect("it asks");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    let there = server.program.end(0);
+    let states =
+        [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend];
+    for state in states {
+        let change = asked.modification(state).expect("the peer is known");
+        there.queue_pair.modify(&change).expect("it is allowed");
+    }
+    let external = (false, there.queue_pair.number());
+    let options = Some(ConnectOptions { external, ..saying(b"") });
+    asked.accept(&AcceptOptions { options, queue_key: None }).expect("it accepts");
+    client.got(EventKind::Established);
+    server.got(EventKind::Established);
+    talk(&client, &server, &here, &there);
+    disconnect(&client, &server, [(asks, here), (asked, there)]);
+    assert!(have_met_by_themselves(client, &path));
+}
+
+#[test]
+fn a_queue_pair_takes_over_in_a_domain_of_its_own() {
+    let [client, mut server] = [(); 2].map(|()| Process::new());
+    let (_listener, to) = server.listener();
+    let (asks, here) = client.resolved(to);
+    asks.connect(&saying(b"")).expect("it asks");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    server.program = Program::of(Arc::clone(&server.program.context));
+    let there = server.pair_of(&asked);
+    asked.accept(&AcceptOptions::default()).expect("it accepts");
+    client.got(EventKind::Established);
+    server.got(EventKind::Established);
+    talk(&client, &server, &here, &there);
+}
+
+#[test]
+fn who_has_its_work_flushed_is_told_of_the_end_when_it_disconnects() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let (_listener, to) = server.listener();
+    let [(asks, here), (_asked, _there)] = connect(&client, &server, to);
+    here.receive(7, &[client.program.piece(0, 64)]);
+    here.go(QueuePairState::Error);
+    assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
+    server.got(EventKind::Disconnected);
+    // Whatever else was to be told would come before.
+    client.bare(to);
+    asks.disconnect().expect("there was a connection");
+    client.got(EventKind::Disconnected);
+}
+
+#[test]
+fn a_peer_that_has_gone_before_its_answer_is_taken_is_missed() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let (_listener, to) = server.listener();
+    let (asks, here) = client.resolved(to);
+    here.receive(1, &[client.program.piece(0, 64)]);
+    asks.connect(&saying(b"")).expect("it asks");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    let there = server.pair_of(&asked);
+    asked.accept(&AcceptOptions::default()).expect("it accepts");
+    server.got(EventKind::Established);
+    asked.disconnect().expect("there is a connection");
+    server.got(EventKind::Disconnected);
+    client.got(EventKind::Established);
+    client.got(EventKind::Disconnected);
+    here.send(2, client.program.piece(0, 11));
+    assert_eq!(here.next(1)[0].status, CompletionStatus::TransportRetryExceeded);
+    assert_eq!(there.queue_pair.state(), QueuePairState::Error);
 }

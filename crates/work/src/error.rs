@@ -17,19 +17,23 @@ pub enum PostError {
     )]
     CompletionQueueFull(usize),
     /// The connection is closed or not yet established.
-    #[error("the connection is not established")]
+    #[error("the connection is not established; wait until it is, or connect again")]
     NotConnected,
     /// The local bytes are not there.
     #[error("local memory of the operation: {0}")]
     LocalAccess(#[from] AccessError),
     /// Operations carry at most 2^31 bytes.
-    #[error("length {0} is more than an operation carries ({OPERATION_BYTES_MAX})")]
+    #[error("length {0} is more than an operation carries ({OPERATION_BYTES_MAX}); split it")]
     TooLong(u64),
     /// Inline payloads have at most [`INLINE_BYTES_MAX`] bytes.
-    #[error("{0} inline bytes are more than the {INLINE_BYTES_MAX} an operation carries by value")]
+    #[error(
+        "{0} inline bytes are more than the {INLINE_BYTES_MAX} an operation carries by value; register them"
+    )]
     InlineTooLong(u32),
     /// The address range ends beyond 2^64.
-    #[error("{length} bytes at remote address {address:#x} reach beyond the address space")]
+    #[error(
+        "{length} bytes at remote address {address:#x} reach beyond the address space; correct the address"
+    )]
     RemoteRange {
         /// First byte.
         address: u64,
@@ -46,16 +50,22 @@ pub enum PostError {
     #[error("all {0} lists of pieces of the endpoint are in use; wait for completions")]
     NoListLeft(u32),
     /// The receive queue of the connection is full.
-    #[error("all {0} receives of the connection are posted")]
+    #[error(
+        "all {0} receives of the connection are posted; wait until messages have come, or raise `receives_max`"
+    )]
     ReceiveQueueFull(u32),
     /// Only the peer of a queue pair knows what to do with it.
-    #[error("only queue pairs have this kind of work, and the connection is none")]
+    #[error(
+        "only queue pairs have this kind of work, and the connection is none; ask for one at both ends"
+    )]
     QueuePairOnly,
     /// The connection takes its receives from a queue that it shares with others.
     #[error("the connection takes its receives from a shared queue; post them there")]
     ReceivesShared,
     /// The peer serves no reads and atomics.
-    #[error("the peer serves no reads and atomics on this connection (its read depth is 0)")]
+    #[error(
+        "the peer serves no reads and atomics on this connection; raise its `read_depth`, which is 0"
+    )]
     ReadsRefused,
 }
 
@@ -79,17 +89,21 @@ pub enum OperationError {
     /// This side ended the connection before the operation was complete: the application closed it, or
     /// another operation failed here. It may or may not have happened, as with everything that ends with
     /// its connection.
-    #[error("flushed: this side ended the connection before the operation was complete")]
+    #[error(
+        "flushed: this side ended the connection before the operation was complete; connect again, or close later"
+    )]
     Flushed,
     /// The application of the peer closed the connection before the operation was complete.
-    #[error("the peer closed the connection before the operation was complete")]
+    #[error("the peer closed the connection before the operation was complete; connect again")]
     ClosedByPeer,
     /// The peer ended the connection, or did not want it, for a reason that the connection tells: another
     /// operation, which learns what was wrong with it.
-    #[error("the peer ended the connection, for another reason than this operation")]
+    #[error(
+        "the peer ended the connection, for another reason than this operation: see what the connection tells"
+    )]
     EndedByPeer,
     /// It was posted while another thread was inside the engine, which found the connection over.
-    #[error("the connection was over before the operation could be posted")]
+    #[error("the connection was over before the operation could be posted; connect again")]
     NotConnected,
     /// The peer refused the access, and the connection is closed.
     #[error("the peer refused the remote access: {}", match .0 {
@@ -100,11 +114,15 @@ pub enum OperationError {
     })]
     RemoteAccess(AccessFault),
     /// The local memory of the operation or the receive is no longer registered.
-    #[error("the local memory of the operation is no longer registered or mapped")]
+    #[error(
+        "the local memory of the operation is no longer registered or mapped; keep its region until it is complete"
+    )]
     LocalAccess,
     /// The message does not fit the receive it met, of which both sides learn: who sent it, and who
     /// posted the receive.
-    #[error("the message is longer than the receive posted for it")]
+    #[error(
+        "the message is longer than the receive posted for it; post longer receives, or send less"
+    )]
     MessageTooLong,
     /// No link reached the peer for the whole silence budget, or nothing listens at its address any more.
     #[error(
@@ -116,25 +134,31 @@ pub enum OperationError {
     #[error("the peer restarted; connect again")]
     PeerRestarted,
     /// It was posted while another thread was inside the engine, which found it impossible.
-    #[error("the operation could not be posted: its range, length or alignment is impossible")]
+    #[error("the operation could not be posted: correct its range, length or alignment")]
     NotPosted,
     /// The peer posted no receive for the message in all the time that the operation was to wait for one.
-    #[error("the peer posted no receive for the message in time")]
+    #[error(
+        "the peer posted no receive for the message in time; have it post more, or wait longer"
+    )]
     ReceiverNotReady,
     /// The peer could not do it, for a fault of its own: the memory of the receive it met is not there.
     #[error(
-        "the peer could not do it: the memory of its receive is no longer registered or mapped"
+        "the peer could not do it: the memory of its receive is no longer registered or mapped; have it keep that"
     )]
     RemoteOperation,
     /// The peer found the request impossible: the message is longer than the receive it met.
-    #[error("the peer found the request impossible: the message is longer than its receive")]
+    #[error(
+        "the peer found the request impossible: the message is longer than its receive; send less"
+    )]
     RemoteInvalidRequest,
     /// The memory window could not be bound: its range is not in the region, the region does not grant its
     /// rights, or the key is not one the window can have.
-    #[error("the memory window could not be bound so: key, range or rights")]
+    #[error("the memory window could not be bound so; correct its key, range or rights")]
     WindowBind,
     /// The peer's fault or ours: a rule of the protocol was broken.
-    #[error("the connection ended because a rule of the protocol was broken")]
+    #[error(
+        "the connection ended because a rule of the protocol was broken; is the same version on both sides?"
+    )]
     ProtocolViolation,
 }
 

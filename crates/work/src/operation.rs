@@ -15,7 +15,7 @@ pub struct Operation {
     pub length: u32,
     /// Order and notification.
     pub flags: OperationFlags,
-    /// Delivered to the peer with the operation (writes and sends): `MultiEdge`'s notification.
+    /// Told to the peer with a message, or with the notification of a write, which it implies.
     pub immediate: Option<u32>,
     /// Comes back in the completion.
     pub context: u64,
@@ -235,7 +235,7 @@ pub enum Source {
 
 /// How operations of one connection may overtake one another at the target.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Ordering {
+pub enum Order {
     /// Bytes are placed as they arrive (`MultiEdge`'s default).
     #[default]
     Relaxed,
@@ -255,9 +255,10 @@ pub struct OperationFlags {
     /// writes and sends may be under way; the peer is told nothing.
     pub waits_for_answers: bool,
     /// Free or strict order.
-    pub ordering: Ordering,
-    /// The peer's waiting application is woken.
-    pub solicited: bool,
+    pub order: Order,
+    /// The peer is notified: an application that waits there is woken. A completion is queued there for a
+    /// message, and for a write that carries an immediate.
+    pub notify: bool,
     /// A completion is queued when the operation succeeds. (When it fails, one is queued in any case, but
     /// if a slot of the status table follows the operation, only if the queue has room.)
     pub signalled: bool,

@@ -1,10 +1,24 @@
-//! The progress of operations, as their handles see it.
+//! The progress of operations and receives, as their handles see it.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+#[cfg(all(test, loom))]
+mod model;
+
+use std::sync::PoisonError;
+use std::task::Waker;
 
 use crossbeam_queue::ArrayQueue;
+#[cfg(loom)]
+use loom::sync::{
+    Mutex,
+    atomic::{AtomicU32, AtomicU64, Ordering},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU32, AtomicU64, Ordering},
+};
 
-use crate::OperationError;
+use crate::{OperationError, Wakeups};
 
 /// How far an operation is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -16,7 +30,7 @@ pub enum OperationStatus {
     },
     /// Complete. Of an atomic: what the memory held before.
     Done {
-        /// Old value of an atomic, else 0.
+        /// Old value of an atomic; of a receive what [`Arrival`] reads; else 0.
         value: u64,
     },
     /// Failed.
@@ -26,24 +40,41 @@ pub enum OperationStatus {
 /// Slots through which the engine tells handles of the progress of their operations.
 ///
 /// A slot is free again when both its operation is finished and its handle is dropped, in
-/// whichever order and on whichever threads; no lock, no allocation after construction.
+/// whichever order and on whichever threads; no allocation after construction, and no lock unless a task
+/// waits.
 #[derive(Debug)]
 pub struct StatusTable {
     slots: Box<[Slot]>,
     free: ArrayQueue<u32>,
+    wakeups: Wakeups,
 }
 
-#[derive(Debug, Default)]
+/// What has come for a receive that a slot follows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Arrival {
+    /// Bytes of the message.
+    pub bytes: u32,
+    /// What came with it.
+    pub immediate: Option<u32>,
+}
+
+#[derive(Debug)]
 struct Slot {
-    /// [`FINISHED`] and [`RELEASED`], and the error code from bit 8 on.
+    /// [`FINISHED`], [`RELEASED`] and [`WATCHED`], and the error code from bit 8 on.
     state: AtomicU32,
     bytes: AtomicU32,
     value: AtomicU64,
+    /// The task that waits, if one does. Only the holder of the handle puts one here.
+    waker: Mutex<Option<Waker>>,
 }
 
 const FINISHED: u32 = 1;
 const RELEASED: u32 = 2;
+/// A task waits, or did.
+const WATCHED: u32 = 4;
 const CODE_SHIFT: u32 = 8;
+/// Of the value of a receive: an immediate is in the lower half.
+const HAS_IMMEDIATE: u64 = 1 << 32;
 
 impl StatusTable {
     /// A table of `capacity` slots, at least 1.
@@ -54,7 +85,13 @@ impl StatusTable {
             let pushed = free.push(index);
             assert!(pushed.is_ok(), "the free list holds every slot");
         }
-        Self { slots: (0..capacity).map(|_| Slot::default()).collect(), free }
+        Self { slots: (0..capacity).map(|_| Slot::new()).collect(), free, wakeups: Wakeups::new() }
+    }
+
+    /// Tasks to be woken: those that wait for what these slots follow, and others that the holder adds.
+    #[inline]
+    pub fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
     }
 
     /// Takes a slot for a new operation, if one is free.
@@ -82,9 +119,32 @@ impl StatusTable {
         }
     }
 
+    /// What has come for the receive that `slot` follows, once its status is done.
+    pub fn arrival(&self, slot: u32) -> Option<Arrival> {
+        let slot = self.slots.get(slot as usize)?;
+        let value = slot.value.load(Ordering::Relaxed);
+        let immediate = (value & HAS_IMMEDIATE != 0).then_some(value as u32);
+        Some(Arrival { bytes: slot.bytes.load(Ordering::Relaxed), immediate })
+    }
+
+    /// Has a task woken when what `slot` follows is finished, in place of another that may wait. False if it is
+    /// finished. Only for the holder of the handle, from one thread at a time.
+    #[must_use]
+    pub fn watch(&self, slot: u32, waker: &Waker) -> bool {
+        self.slots.get(slot as usize).is_some_and(|slot| slot.watch(waker))
+    }
+
+    /// Lets go of the task that waits, if one does. Only for the holder of the handle.
+    pub fn forget(&self, slot: u32) {
+        if let Some(slot) = self.slots.get(slot as usize) {
+            slot.forget_waker();
+        }
+    }
+
     /// Gives the slot of a handle up.
-    pub fn release(&self, slot: u32) {
-        self.finish_or_release(slot, RELEASED);
+    pub fn release(&self, index: u32) {
+        self.forget(index);
+        self.finish_or_release(index, RELEASED);
     }
 
     /// Gives the slot of an operation up that was never posted.
@@ -117,9 +177,19 @@ impl StatusTable {
         self.finish_or_release(index, FINISHED | code << CODE_SHIFT);
     }
 
+    /// A message has come for the receive that `slot` follows.
+    pub fn arrive(&self, index: u32, arrival: Arrival) {
+        self.progress(index, arrival.bytes);
+        let immediate = arrival.immediate.map(|immediate| HAS_IMMEDIATE | u64::from(immediate));
+        self.finish(index, Ok(immediate.unwrap_or(0)));
+    }
+
     fn finish_or_release(&self, index: u32, bits: u32) {
         let Some(slot) = self.slots.get(index as usize) else { return };
-        let before = slot.state.fetch_or(bits, Ordering::AcqRel);
+        let (before, waker) = slot.end(bits);
+        if let Some(waker) = waker {
+            self.wakeups.add(waker);
+        }
         if (before | bits) & (FINISHED | RELEASED) == FINISHED | RELEASED {
             let pushed = self.free.push(index);
             assert!(pushed.is_ok(), "status slot {index} is freed twice");
@@ -127,9 +197,121 @@ impl StatusTable {
     }
 }
 
+impl Slot {
+    fn new() -> Self {
+        Self {
+            state: AtomicU32::new(0),
+            bytes: AtomicU32::new(0),
+            value: AtomicU64::new(0),
+            waker: Mutex::new(None),
+        }
+    }
+
+    /// See [`StatusTable::watch`].
+    fn watch(&self, waker: &Waker) -> bool {
+        let old = {
+            let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*place {
+                Some(kept) if kept.will_wake(waker) => None,
+                _ => place.replace(waker.clone()),
+            }
+        };
+        drop(old);
+        let before = self.state.fetch_or(WATCHED, Ordering::AcqRel);
+        if before & FINISHED == 0 || cfg!(loom_mutation) {
+            return true;
+        }
+        // Who finished it did not see the task, or has woken it.
+        self.forget_waker();
+        false
+    }
+
+    /// Sets bits of the state; returns what it was, and the task to be woken if it has ended by that.
+    ///
+    /// A task that is taken here may be one of the slot's next life, if this thread was held up in between: it is
+    /// woken for nothing, and waits again.
+    fn end(&self, bits: u32) -> (u32, Option<Waker>) {
+        let before = self.state.fetch_or(bits, Ordering::AcqRel);
+        let ends = bits & FINISHED != 0 && before & WATCHED != 0;
+        (before, if ends { self.take_waker() } else { None })
+    }
+
+    /// Lets go of the task, before the handle is given up: afterwards the slot may be another's.
+    fn forget_waker(&self) {
+        if self.state.load(Ordering::Acquire) & WATCHED != 0 {
+            drop(self.take_waker());
+        }
+    }
+
+    #[cold]
+    fn take_waker(&self) -> Option<Waker> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
     use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_task_is_woken_once_and_outside() {
+        let table = StatusTable::new(1);
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let slot = table.acquire().unwrap();
+        assert!(table.watch(slot, &waker) && table.watch(slot, &waker));
+        table.finish(slot, Ok(0));
+        assert!(table.wakeups().has_any());
+        assert_eq!(count.0.load(Ordering::Relaxed), 0, "woken inside the engine");
+        table.wakeups().wake();
+        assert!(!table.wakeups().has_any());
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert!(!table.watch(slot, &waker), "it is finished");
+    }
+
+    #[test]
+    fn a_slot_holds_on_to_no_task_that_does_not_wait_any_more() {
+        let table = StatusTable::new(1);
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let before = Arc::strong_count(&count);
+        let slot = table.acquire().unwrap();
+        assert!(table.watch(slot, &waker));
+        assert_eq!(Arc::strong_count(&count), before + 1);
+        table.release(slot);
+        assert_eq!(Arc::strong_count(&count), before, "the handle is gone");
+        table.finish(slot, Ok(0));
+        let slot = table.acquire().unwrap();
+        table.finish(slot, Ok(0));
+        assert!(!table.watch(slot, &waker));
+        assert_eq!(Arc::strong_count(&count), before, "there is nothing to wait for");
+        assert!(!table.wakeups().has_any());
+    }
+
+    #[test]
+    fn a_receive_tells_what_has_come() {
+        let table = StatusTable::new(1);
+        for immediate in [None, Some(0), Some(u32::MAX)] {
+            let (slot, arrival) = (table.acquire().unwrap(), Arrival { bytes: 7, immediate });
+            table.arrive(slot, arrival);
+            assert!(matches!(table.status(slot), OperationStatus::Done { .. }));
+            assert_eq!(table.arrival(slot), Some(arrival));
+            table.release(slot);
+        }
+    }
 
     #[test]
     fn a_slot_outlives_whichever_of_operation_and_handle_ends_first() {

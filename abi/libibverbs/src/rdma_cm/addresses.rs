@@ -32,10 +32,8 @@ pub(super) unsafe fn of_c(address: *const sockaddr) -> Result<Option<SocketAddr>
         }
         // Nothing is said of it.
         libc::AF_UNSPEC => Ok(None),
-        other => Err(Error::System {
-            what: format!("addresses of family {other}"),
-            number: libc::EAFNOSUPPORT,
-        }),
+        // As librdmacm has it where there is no AF_IB.
+        other => Err(Error::Invalid(format!("addresses of family {other}"))),
     }
 }
 

@@ -235,7 +235,7 @@ pub(super) unsafe fn show_path(id: *mut rdma_cm_id) -> Result<(), Error> {
         let gid = address.map(|address| verbs::Gid::of(address.ip().to_canonical()));
         Aligned(gid.unwrap_or_default().0)
     };
-    let mtu = ours.id.device().map_or(1024, |device| device.provider().port().active_mtu);
+    let mtu = ours.id.device().map_or(1024, |device| device.provider().path_mtu());
     let mut own = ours.own();
     own.path.sgid = gid(ours.id.local());
     own.path.dgid = gid(ours.id.remote());

@@ -65,7 +65,7 @@ unsafe fn find(
     }
     // SAFETY: a structure of numbers and pointers, which may all be zero.
     let mut asked: addrinfo = unsafe { std::mem::zeroed() };
-    asked.ai_family = wanted.family;
+    asked.ai_family = if wanted.family == FAMILY_IB { libc::AF_UNSPEC } else { wanted.family };
     asked.ai_socktype =
         if wanted.qp_type == TYPE_DATAGRAM { libc::SOCK_DGRAM } else { libc::SOCK_STREAM };
     asked.ai_flags = if wanted.flags & PASSIVE != 0 { libc::AI_PASSIVE } else { 0 }
@@ -213,6 +213,9 @@ pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
         next = after;
     }
 }
+
+/// `AF_IB`: of which librdmacm asks the resolver nothing, either.
+const FAMILY_IB: c_int = 27;
 
 /// `RAI_PASSIVE` and `RAI_NUMERICHOST`.
 pub(super) const PASSIVE: c_int = 1;

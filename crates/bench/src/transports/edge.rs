@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use ethernot::{
     Buffer, CompletionKind, CompletionQueue, ConnectOptions, Connection, Delay, Endpoint,
-    EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Ordering, PeerSpec, Polling,
-    RemoteRegion, Request, Rights, Source,
+    EngineConfig, Listener, MemoryRegion, Operation, OperationFlags, Order, PeerSpec, Polling,
+    RemoteRegion, Request, Rights, Source, WaitError,
 };
 
 use super::patience::Patience;
@@ -133,7 +133,7 @@ struct Half {
     remote: Option<RemoteRegion>,
     message_bytes: u64,
     in_flight: u64,
-    ordering: Ordering,
+    order: Order,
     sleeps: bool,
     /// Time spent in posting, and how many operations that was, since the half was made.
     post_ns: Cell<u64>,
@@ -161,7 +161,7 @@ impl Half {
             remote: None,
             message_bytes,
             in_flight: u64::from(setup.in_flight.max(1)),
-            ordering: if setup.in_order { Ordering::Strict } else { Ordering::Relaxed },
+            order: if setup.in_order { Order::Strict } else { Order::Relaxed },
             sleeps: setup.sleeps,
             post_ns: Cell::new(0),
             posts_timed: Cell::new(0),
@@ -192,12 +192,12 @@ impl Half {
     }
 
     /// The write of one message; the last of a phase notifies.
-    fn operation(&self, remote: RemoteRegion, ordering: Ordering) -> Operation {
+    fn operation(&self, remote: RemoteRegion, order: Order) -> Operation {
         let source = Source::Region { region: self.region.region().id, offset: self.message_bytes };
         Operation {
             request: Request::Write { source, key: remote.key, address: remote.address },
             length: self.message_bytes as u32,
-            flags: OperationFlags { ordering, ..OperationFlags::default() },
+            flags: OperationFlags { order, ..OperationFlags::default() },
             immediate: None,
             context: 0,
             status: None,
@@ -208,7 +208,7 @@ impl Half {
     /// if it sends any.
     fn stream(&self, count: u64, expects: bool) -> Result<(), TransportError> {
         let (connection, remote) = self.parts()?;
-        let mut operation = self.operation(remote, self.ordering);
+        let mut operation = self.operation(remote, self.order);
         // One completion for several operations, as programs do that count on every nanosecond.
         let group = (self.in_flight / 8).max(1);
         let (mut posted, mut done) = (0, 0);
@@ -231,8 +231,8 @@ impl Half {
                 }
             }
             let completion = if self.sleeps {
-                let found = connection.wait_completion(Some(PHASE_TIME_MAX)).map_err(other)?;
-                Some(found.ok_or_else(|| super::patience::timed_out("stream writes over edge"))?)
+                let found = connection.wait_completion(Some(PHASE_TIME_MAX));
+                Some(found.map_err(|error| unless_timed_out(error, "stream writes over edge"))?)
             } else {
                 connection.poll().map_err(other)?
             };
@@ -256,7 +256,7 @@ impl Half {
         let (connection, remote) = self.parts()?;
         let last_word = self.message_bytes * 2 - WORD_BYTES;
         self.buffer.store_u64(last_word & !7, round);
-        connection.post(&self.operation(remote, Ordering::Strict)).map_err(other)
+        connection.post(&self.operation(remote, Order::Strict)).map_err(other)
     }
 
     /// Polls the last word of the memory the peer writes to.
@@ -391,8 +391,7 @@ impl Server {
         let request = self
             .listener
             .accept(Some(ACCEPT_TIME_MAX))
-            .map_err(other)?
-            .ok_or_else(|| super::patience::timed_out("accept over edge"))?;
+            .map_err(|error| unless_timed_out(error, "accept over edge"))?;
         request.accept_with(self.half.options()).map_err(other)
     }
 
@@ -618,6 +617,14 @@ fn explained(error: TransportError, endpoint: &Endpoint) -> TransportError {
     }
     let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
     TransportError::Other(format!("{error} ({})", problems.join("; ")))
+}
+
+/// The waits that a phase allows itself end with an error of their own.
+fn unless_timed_out(error: WaitError, attempt: &'static str) -> TransportError {
+    match error {
+        WaitError::TimedOut { .. } => super::patience::timed_out(attempt),
+        error => other(error),
+    }
 }
 
 fn other(error: impl std::fmt::Display) -> TransportError {

@@ -121,16 +121,16 @@ impl Drop for Host {
 pub(crate) struct Target {
     pub(crate) endpoint: Endpoint,
     pub(crate) memory: std::sync::Arc<Buffer>,
-    lent: MemoryRegion,
+    region: MemoryRegion,
     listener: Option<Listener>,
 }
 
 impl Target {
     pub(crate) fn new(endpoint: Endpoint, bytes: u64) -> Self {
         let memory = Buffer::new(bytes);
-        let lent = endpoint.register(memory.clone(), Rights::REMOTE_WRITE).unwrap();
+        let region = endpoint.register(memory.clone(), Rights::REMOTE_WRITE).unwrap();
         let listener = Some(endpoint.listen(0).unwrap());
-        Self { endpoint, memory, lent, listener }
+        Self { endpoint, memory, region, listener }
     }
 
     /// Has `host` connect to it by `peer` and write into its memory. Returns both ends.
@@ -141,9 +141,9 @@ impl Target {
         peer: impl IntoPeers + Send + 'static,
     ) -> [Connection; 2] {
         let listener = self.listener.take().unwrap();
-        let offered = self.lent.remote().to_bytes();
+        let offered = self.region.remote().to_bytes();
         let accepting = thread::spawn(move || {
-            let request = listener.accept(Some(LIMIT)).unwrap().expect("a request in time");
+            let request = listener.accept(Some(LIMIT)).expect("a request in time");
             (request.accept(&offered).unwrap(), listener)
         });
         let client = client.clone();
@@ -160,7 +160,7 @@ impl Target {
 pub(crate) fn write(connection: &Connection, offset: u64, bytes: &[u8]) {
     let remote = RemoteRegion::from_bytes(&connection.peer_data()).unwrap();
     let write = connection.write_bytes(bytes, &remote, offset, OperationOptions::NONE);
-    write.unwrap().wait(LIMIT).unwrap();
+    write.unwrap().wait(Some(LIMIT)).unwrap();
 }
 
 /// Waits until `condition` holds, for at most about 20 seconds.

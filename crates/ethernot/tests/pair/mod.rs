@@ -54,7 +54,7 @@ impl Pair {
 
 /// A builder with one link and patience for 3 s instead of 5.
 pub(crate) fn loopback() -> EndpointBuilder {
-    let engine = EngineConfig { silence_budget_ns: 3_000_000_000, ..EngineConfig::default() };
+    let engine = EngineConfig::default().silence_budget_ns(3_000_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
 }
 
@@ -74,10 +74,10 @@ pub(crate) fn connect(
     let addresses = server.local_addresses().expect("not forked");
     thread::scope(|scope| {
         let accepted = scope.spawn(|| {
-            let request = listener.accept(Some(LIMIT)).expect("not forked").expect("a request");
+            let request = listener.accept(Some(LIMIT)).expect("a request");
             request.accept(&region.to_bytes()).expect("the peer is there")
         });
-        let options = ConnectOptions::new().service(7).limit(LIMIT);
+        let options = ConnectOptions::new().service(7).limit(Some(LIMIT));
         let connected = client.connect_with(&*addresses, options).expect("the server accepts");
         (accepted.join().expect("the server accepts"), connected)
     })

@@ -1,9 +1,7 @@
 //! Operations of the simulator as those of the engine.
 
 use mem::{Reach, RegionId, Rights, Window};
-use semantics::{
-    OperationError, OperationFlags, Ordering, PIECES_MAX, Piece, Request, Sink, Source,
-};
+use semantics::{OperationError, OperationFlags, Order, PIECES_MAX, Piece, Request, Sink, Source};
 use wire_edge::RemoteKey;
 
 use super::{Connection, EdgeHost, refusal_of};
@@ -69,8 +67,8 @@ pub(super) const fn flags_of(operation: &Operation) -> OperationFlags {
         fence_before: flags.fence_before,
         fence_after: flags.fence_after,
         waits_for_answers: false,
-        ordering: if flags.strict { Ordering::Strict } else { Ordering::Relaxed },
-        solicited: false,
+        order: if flags.strict { Order::Strict } else { Order::Relaxed },
+        notify: false,
         signalled: flags.signalled,
     }
 }

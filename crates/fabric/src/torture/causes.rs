@@ -65,8 +65,7 @@ impl<E: HostEngine> Run<'_, E> {
         if !is_possible {
             wrong = Err(Violation::WrongCause { pair, side, cause: found });
         } else if let Some(&(number, fault)) = end.faults.iter().find(|&&(number, fault)| {
-            let is_rogue = fault == Fault::AccessDenied && end.rogues.contains(&number);
-            !(is_rogue || fits(cause, fault))
+            !(may_be_denied(end, cause, (number, fault)) || fits(cause, fault))
         }) {
             wrong = Err(Violation::WrongFault { number, fault, cause: Some(found) });
         } else if cause == Cause::AccessDenied && own && !theirs && self.lacks_denial(pair, side) {
@@ -86,8 +85,19 @@ impl<E: HostEngine> Run<'_, E> {
         knows_both
             && !end.gate.may_deny()
             && !end.faults.is_empty()
-            && !end.faults.iter().any(|&(_, fault)| fault == Fault::AccessDenied)
+            && !end.faults.iter().any(|&failed| may_be_denied(end, Cause::AccessDenied, failed))
     }
+}
+
+/// Whether an operation that failed so is one that the peer denied when the connection ended for this cause. Its own
+/// memory may be gone as well: the peer can deny it while it waits for its turn to fail for that.
+fn may_be_denied(end: &End, cause: Cause, (number, fault): (u64, Fault)) -> bool {
+    let is_denial = match fault {
+        Fault::AccessDenied => true,
+        Fault::LocalAccess => cause == Cause::AccessDenied,
+        _ => false,
+    };
+    is_denial && end.rogues.contains(&number)
 }
 
 /// Whether operations that were under way fail so when a connection ends for this cause.

@@ -13,8 +13,7 @@ use engine::{DatagramPort, Emitted, Engine, EngineConfig, OutgoingDatagram, Port
 use mem::{Buffer, Rights};
 use pair::{Flight, Host, LinkPlan, Pair, address, caps};
 use semantics::{
-    CompletionKind, CompletionQueue, OperationFlags, Ordering, Piece, PieceList, PoolLimits,
-    Request,
+    CompletionKind, CompletionQueue, OperationFlags, Order, Piece, PieceList, PoolLimits, Request,
 };
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, AtomicOpcode, CONTROL_BYTES_MAX,
@@ -436,8 +435,8 @@ impl World {
             fence_before: flags & 1 != 0,
             fence_after: flags & 2 != 0,
             waits_for_answers: false,
-            ordering: if flags & 4 == 0 { Ordering::Relaxed } else { Ordering::Strict },
-            solicited: flags & 8 != 0,
+            order: if flags & 4 == 0 { Order::Relaxed } else { Order::Strict },
+            notify: flags & 8 != 0,
             signalled: true,
         };
         if self.pair.try_post(host, request, length, context, flags).is_ok() {

@@ -6,7 +6,7 @@ use delivery::{LinkId, RxFrame, TxBatch};
 use engine::{Emitted, Event as News};
 use mem::Payload;
 use semantics::{
-    Completion, CompletionKind, Operation, OperationFlags, Ordering, PostError, Request, Source,
+    Completion, CompletionKind, Operation, OperationFlags, Order, PostError, Request, Source,
 };
 
 use super::super::simulation::{Context, Message};
@@ -225,8 +225,8 @@ impl EdgeFabric {
                 fence_before: fence,
                 fence_after: false,
                 waits_for_answers: false,
-                ordering: if strict { Ordering::Strict } else { Ordering::Relaxed },
-                solicited: false,
+                order: if strict { Order::Strict } else { Order::Relaxed },
+                notify: false,
                 signalled: true,
             },
             immediate: is_last.then_some(message),

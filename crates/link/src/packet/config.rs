@@ -31,6 +31,17 @@ pub struct PacketConfig {
     pub qdisc_bypass: bool,
 }
 
+delivery::setters!(PacketConfig {
+    interface: String,
+    ethertype: u16,
+    port: u16,
+    vlan: Option<u16>,
+    frame_bytes_max: u16,
+    receive_ring_bytes: u32,
+    send_buffer_bytes: u32,
+    qdisc_bypass: bool,
+});
+
 impl PacketConfig {
     /// The default for the interface called `interface`.
     pub fn new(interface: impl Into<String>) -> Self {

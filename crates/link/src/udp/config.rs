@@ -25,6 +25,14 @@ pub struct UdpConfig {
     pub features: UdpFeatures,
 }
 
+delivery::setters!(UdpConfig {
+    receive_buffer_bytes: u32,
+    send_buffer_bytes: u32,
+    frame_bytes_max: u16,
+    receive_messages: u8,
+    features: UdpFeatures,
+});
+
 impl UdpConfig {
     /// Refuses what no link works with.
     pub(super) fn check(&self) -> Result<(), SettingError> {

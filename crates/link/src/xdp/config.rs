@@ -36,6 +36,19 @@ pub struct XdpConfig {
     pub frame_bytes_max: u16,
 }
 
+delivery::setters!(XdpConfig {
+    interface: String,
+    queue: u32,
+    port: u16,
+    ethertype: u16,
+    vlan: Option<u16>,
+    mode: Option<XdpMode>,
+    receive_frames: u32,
+    transmit_frames: u32,
+    busy_poll: bool,
+    frame_bytes_max: u16,
+});
+
 impl XdpConfig {
     /// Defaults on `interface`.
     pub fn new(interface: impl Into<String>) -> Self {

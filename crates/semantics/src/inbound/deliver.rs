@@ -9,7 +9,7 @@ use super::{Inbound, Surroundings, Verdict, violation};
 use crate::close::close_reason_of;
 use crate::pools::Pools;
 use crate::slab::NIL;
-use crate::{Completion, CompletionKind};
+use crate::{Arrival, Completion, CompletionKind};
 
 /// Why delivery of the next operation cannot go on now.
 pub(super) enum Stop {
@@ -118,7 +118,7 @@ impl Inbound {
                     solicited: told.is_solicited(),
                     value: base,
                 };
-                if self.outlet.offer(&mut around.pools.fired, &notification) {
+                if self.outlet.offer(&mut around.pools.notices, &notification) {
                     Ok(())
                 } else {
                     Err(Stop::Stalled)
@@ -190,6 +190,10 @@ impl Inbound {
         };
         pools.forget(receive.destination);
         self.next_message = message.next();
+        if receive.status != NIL {
+            pools.arrive(receive.status, Arrival { bytes: length, immediate: told.immediate });
+            return Ok(());
+        }
         let completion = Completion {
             context: receive.context,
             owner: self.owner,
@@ -200,7 +204,7 @@ impl Inbound {
             solicited: told.is_solicited(),
             value,
         };
-        self.outlet.complete(&mut pools.fired, &completion);
+        self.outlet.complete(&mut pools.notices, &completion);
         Ok(())
     }
 

@@ -85,6 +85,7 @@ impl Outbound {
         }
         if let Some(status) = operation.status {
             pools.status.progress(status, operation.length);
+            pools.notices.count += 1;
             pools.status.finish(status, result.map(|()| value));
         }
         let has_place = operation.has_place();
@@ -107,10 +108,10 @@ impl Outbound {
         };
         pools.operations.free(slot);
         if has_place {
-            self.outlet.complete(&mut pools.fired, &completion);
+            self.outlet.complete(&mut pools.notices, &completion);
         } else {
             // If there is no room, the handle tells alone.
-            self.outlet.offer(&mut pools.fired, &completion);
+            self.outlet.offer(&mut pools.notices, &completion);
         }
     }
 }

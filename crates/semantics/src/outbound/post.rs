@@ -4,7 +4,7 @@ use wire_edge::{AtomicOpcode, Flags, MessageNumber, OperationNumber, RemoteKey};
 
 use super::{Bytes, LocalWork, OutKind, OutOperation, Outbound};
 use crate::slab::NIL;
-use crate::{CompletionKind, Operation, Ordering, PostError, Request, Source};
+use crate::{CompletionKind, Operation, Order, PostError, Request, Source};
 
 impl Outbound {
     //= protocol.md: length.5
@@ -101,8 +101,8 @@ impl Outbound {
         for (set, flag) in [
             (wanted.fence_before, Flags::FENCE_BEFORE),
             (wanted.fence_after, Flags::FENCE_AFTER),
-            (wanted.ordering == Ordering::Strict, Flags::STRICT),
-            (wanted.solicited, Flags::SOLICITED),
+            (wanted.order == Order::Strict, Flags::STRICT),
+            (wanted.notify, Flags::SOLICITED),
         ] {
             if set {
                 flags = flags.with(flag);

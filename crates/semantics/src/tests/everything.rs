@@ -9,7 +9,7 @@ use super::local_work::number_of;
 use super::pair::{Pair, Side, flags, operation, remote, source};
 use super::requester::queue_pairs;
 use crate::{
-    Completion, Operation, OperationError, Ordering, Owner, Piece, PieceList, PoolUse, Receive,
+    Completion, Operation, OperationError, Order, Owner, Piece, PieceList, PoolUse, Receive,
     Request, SharedReceives, Sink, Surroundings, Verdict,
 };
 
@@ -60,7 +60,7 @@ fn any_operation(pair: &mut Pair, index: usize, length: u32) -> Operation {
             Request::Invalidate { domain, key: key_of(index) }
         }
     };
-    let order = if pair.random.chance(50) { Ordering::Strict } else { Ordering::Relaxed };
+    let order = if pair.random.chance(50) { Order::Strict } else { Order::Relaxed };
     let mut operation = operation(request, index, length, flags(order));
     let takes_immediate = matches!(request, Request::Write { .. } | Request::Send { .. });
     operation.immediate = (takes_immediate && pair.random.chance(40)).then_some(index as u32);

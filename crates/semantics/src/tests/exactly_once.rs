@@ -7,11 +7,11 @@ use wire_edge::{Header, OperationNumber};
 use super::pair::{
     Config, Pair, Side, assert_completed_in_order, flags, operation, remote, source, write,
 };
-use crate::{OperationFlags, Ordering, Request, Verdict};
+use crate::{OperationFlags, Order, Request, Verdict};
 
 fn of_seed(seed: u64) -> OperationFlags {
-    let ordering = if seed.is_multiple_of(2) { Ordering::Strict } else { Ordering::Relaxed };
-    OperationFlags { fence_before: seed.is_multiple_of(3), ..flags(ordering) }
+    let order = if seed.is_multiple_of(2) { Order::Strict } else { Order::Relaxed };
+    OperationFlags { fence_before: seed.is_multiple_of(3), ..flags(order) }
 }
 
 //= protocol.md: operation.4

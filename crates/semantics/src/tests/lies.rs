@@ -6,7 +6,7 @@ use wire_edge::{
 };
 
 use super::pair::{Config, Pair, flags, operation, remote, write};
-use crate::{Answer, OperationError, Ordering, PoolUse, Request, Verdict};
+use crate::{Answer, OperationError, Order, PoolUse, Request, Verdict};
 
 fn part(pair: &Pair, number: u32, offset: u32) -> Header {
     let (key, address) = remote(pair, u64::from(offset));
@@ -107,8 +107,7 @@ fn messages_without_a_receive_end_the_connection() {
 #[test]
 fn nothing_is_delivered_that_was_not_sent() {
     let mut pair = Pair::new(Config::default(), 1);
-    let writes: Vec<_> =
-        (0..3).map(|i| write(&pair, i, 0, 300, flags(Ordering::Relaxed))).collect();
+    let writes: Vec<_> = (0..3).map(|i| write(&pair, i, 0, 300, flags(Order::Relaxed))).collect();
     let side = &mut pair.sides[0];
     for write in &writes {
         side.post(write).unwrap();
@@ -135,10 +134,10 @@ fn answers_nobody_asked_for_are_noticed() {
     let mut pair = Pair::new(Config::default(), 1);
     let (key, address) = remote(&pair, 0);
     let sink = pair.sides[0].region.id;
-    let ordering = flags(Ordering::Relaxed);
-    let read = operation(Request::Read { sink, sink_offset: 0, key, address }, 0, 200, ordering);
-    let add = operation(Request::FetchAdd { key, address, operand: 1, sink: None }, 1, 8, ordering);
-    let unsent = write(&pair, 2, 0, 8, ordering);
+    let order = flags(Order::Relaxed);
+    let read = operation(Request::Read { sink, sink_offset: 0, key, address }, 0, 200, order);
+    let add = operation(Request::FetchAdd { key, address, operand: 1, sink: None }, 1, 8, order);
+    let unsent = write(&pair, 2, 0, 8, order);
     let side = &mut pair.sides[0];
     for posted in [read, add, read] {
         side.post(&posted).unwrap();
@@ -261,7 +260,7 @@ proptest! {
         let (key, base) = remote(&pair, 0);
         let sink = pair.sides[1].region.id;
         let mine = pair.sides[0].region;
-        let ordering = flags(Ordering::Strict);
+        let order = flags(Order::Strict);
         for index in 0..3 {
             let (key, address) = (mine.key, mine.start);
             let request = if index == 0 {
@@ -269,7 +268,7 @@ proptest! {
             } else {
                 Request::FetchAdd { key, address, operand: 1, sink: None }
             };
-            pair.sides[1].post(&operation(request, index, 200, ordering)).unwrap();
+            pair.sides[1].post(&operation(request, index, 200, order)).unwrap();
         }
         pair.sides[1].post_receive(0, 200, 0).unwrap();
         pair.sides[1].post_receive(300, 200, 0).unwrap();

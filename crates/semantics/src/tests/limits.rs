@@ -6,7 +6,7 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, remote, write};
 use crate::inbound::STEPS;
 use crate::{
-    Inbound, InboundLimits, OperationError, Ordering, Outbound, Owner, PeerLimits, PoolLimits,
+    Inbound, InboundLimits, OperationError, Order, Outbound, Owner, PeerLimits, PoolLimits,
     PostError, Refusal, Request, Source, Surroundings, Verdict,
 };
 
@@ -26,7 +26,7 @@ fn operations_beyond_the_window_are_refused_and_never_sent() {
     assert_eq!(pair.sides[1].handle(Flags::LAST, &inside, &[1]), Verdict::Accepted);
     let mut pair = Pair::new(Config { window: 4, ..Config::default() }, 1);
     for index in 0..6 {
-        let write = write(&pair, index, 0, 8, flags(Ordering::Relaxed));
+        let write = write(&pair, index, 0, 8, flags(Order::Relaxed));
         pair.sides[0].post(&write).unwrap();
     }
     let side = &mut pair.sides[0];
@@ -45,7 +45,7 @@ fn posting_more_than_there_are_records_is_refused() {
     let mut config = Config::default();
     config.pools.operations = 2;
     let mut pair = Pair::new(config, 1);
-    let write = write(&pair, 0, 0, 8, flags(Ordering::Relaxed));
+    let write = write(&pair, 0, 0, 8, flags(Order::Relaxed));
     pair.sides[0].post(&write).unwrap();
     pair.sides[0].post(&write).unwrap();
     assert_eq!(pair.sides[0].post(&write), Err(PostError::NoOperationLeft(2)));
@@ -62,7 +62,7 @@ fn operations_out_of_range_are_refused_when_posted() {
     let source = Source::Region { region: pair.sides[0].source, offset: 0 };
     let inline = Source::Inline([0; 64]);
     let post = |pair: &mut Pair, request, length| {
-        pair.sides[0].post(&operation(request, 0, length, flags(Ordering::Relaxed)))
+        pair.sides[0].post(&operation(request, 0, length, flags(Order::Relaxed)))
     };
     let long = (1 << 31) + 1;
     let request = Request::Write { source, key, address: 0 };
@@ -330,9 +330,9 @@ fn tiny_pools_only_slow_things_down() {
         config.pools.order_blocks = 1;
         config.pools.retransmissions = 0;
         let mut pair = Pair::new(config, seed);
-        let ordering = if seed % 2 == 0 { Ordering::Strict } else { Ordering::Relaxed };
+        let order = if seed % 2 == 0 { Order::Strict } else { Order::Relaxed };
         let writes: Vec<_> =
-            (0..20).map(|i| write(&pair, i, i as u64 * 100, 350, flags(ordering))).collect();
+            (0..20).map(|i| write(&pair, i, i as u64 * 100, 350, flags(order))).collect();
         pair.run(&writes, &mut |_| {});
         assert_completed_in_order(&pair, 20);
     }
@@ -342,7 +342,7 @@ fn tiny_pools_only_slow_things_down() {
 #[test]
 fn limits_told_late_unblock_what_was_posted_before() {
     let mut pair = Pair::new(Config { window: 0, ..Config::default() }, 1);
-    let write = write(&pair, 0, 0, 8, flags(Ordering::Relaxed));
+    let write = write(&pair, 0, 0, 8, flags(Order::Relaxed));
     let side = &mut pair.sides[0];
     side.post(&write).unwrap();
     assert!(side.fragment(200).is_none());

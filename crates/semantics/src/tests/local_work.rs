@@ -8,11 +8,11 @@ use super::pair::{
 };
 use super::requester::{queue_pairs, sends_of, tell};
 use crate::{
-    CompletionKind, LocalFault, Operation, OperationError, OperationFlags, Ordering, Owner,
-    PoolUse, PostError, Request,
+    CompletionKind, LocalFault, Operation, OperationError, OperationFlags, Order, Owner, PoolUse,
+    PostError, Request,
 };
 
-const PLAIN: OperationFlags = flags(Ordering::Strict);
+const PLAIN: OperationFlags = flags(Order::Strict);
 /// Keys that no region of these few has.
 const KEYS: [RemoteKey; 3] = [RemoteKey(0xabc_0001), RemoteKey(0xabc_0002), RemoteKey(0xabc_0003)];
 

@@ -7,19 +7,19 @@ use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, assert_completed_in_order, flags, operation, source};
 use crate::{
-    CompletionKind, OperationError, OperationFlags, Ordering, PostError, Receive, Request, Verdict,
+    CompletionKind, OperationError, OperationFlags, Order, PostError, Receive, Request, Verdict,
 };
 
 //= protocol.md: operation.10, message.1, credit.2
 #[test]
 fn messages_meet_receives_in_order_and_wait_for_credit() {
     for seed in 0..200 {
-        let ordering = if seed % 2 == 0 { Ordering::Strict } else { Ordering::Relaxed };
+        let order = if seed % 2 == 0 { Order::Strict } else { Order::Relaxed };
         let mut pair = Pair::new(Config::default(), seed);
         let length = |i: usize| if i % 5 == 3 { 0 } else { 1 + (i * 37 % 450) as u32 };
         let operations: Vec<_> = (0..14)
             .map(|i| {
-                let flags = OperationFlags { fence_before: i % 4 == 2, ..flags(ordering) };
+                let flags = OperationFlags { fence_before: i % 4 == 2, ..flags(order) };
                 let request = Request::Send { source: source(&pair, i, length(i)) };
                 let mut send = operation(request, i, length(i), flags);
                 send.immediate = (i % 2 == 0).then_some(i as u32);

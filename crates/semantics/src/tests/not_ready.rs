@@ -7,11 +7,11 @@ use wire_edge::{MessageNumber, OperationNumber};
 use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, source, write};
 use super::requester::{queue_pairs, sends_of, tell};
 use crate::{
-    Carried, Completion, Operation, OperationError, OperationFlags, Ordering, PoolUse, Receive,
+    Carried, Completion, Operation, OperationError, OperationFlags, Order, PoolUse, Receive,
     Request, SharedReceives, Surroundings, Verdict,
 };
 
-const PLAIN: OperationFlags = flags(Ordering::Strict);
+const PLAIN: OperationFlags = flags(Order::Strict);
 
 fn send(pair: &Pair, index: usize, length: u32) -> Operation {
     operation(Request::Send { source: source(pair, index, length) }, index, length, PLAIN)

@@ -8,7 +8,7 @@ use wire_edge::{Flags, OperationNumber};
 use super::pair::{
     Config, MEMORY_BYTES, Pair, Random, Side, assert_completed_in_order, flags, operation, write,
 };
-use crate::{Operation, OperationFlags, Ordering, Request, Source};
+use crate::{Operation, OperationFlags, Order, Request, Source};
 
 /// The range of one write, and its order.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ struct Piece {
 /// Bytes of the target that pieces write to.
 const ARENA_BYTES: usize = 1200;
 
-fn pieces(random: &mut Random, count: usize, ordering: Ordering, fences: u64) -> Vec<Piece> {
+fn pieces(random: &mut Random, count: usize, order: Order, fences: u64) -> Vec<Piece> {
     (0..count)
         .map(|_| {
             let length = match random.below(4) {
@@ -35,7 +35,7 @@ fn pieces(random: &mut Random, count: usize, ordering: Ordering, fences: u64) ->
                 flags: OperationFlags {
                     fence_before: random.chance(fences),
                     fence_after: random.chance(fences),
-                    ..flags(ordering)
+                    ..flags(order)
                 },
             }
         })
@@ -90,7 +90,7 @@ fn operations(pair: &Pair, pieces: &[Piece]) -> Vec<Operation> {
 fn strict_run(seed: u64, config: Config, fences: u64, stripped: Flags) {
     let mut random = Random(seed ^ 0x5eed);
     let count = 2 + random.below(24);
-    let pieces = pieces(&mut random, count, Ordering::Strict, fences);
+    let pieces = pieces(&mut random, count, Order::Strict, fences);
     run_pieces(seed, config, &pieces, ARENA_BYTES, stripped);
 }
 
@@ -159,7 +159,7 @@ fn order_holds_when_frames_differ_much_in_size() {
             flags: OperationFlags {
                 fence_before: random.chance(15),
                 fence_after: random.chance(5),
-                ..flags(Ordering::Strict)
+                ..flags(Order::Strict)
             },
         };
         let pieces: Vec<_> = (0..8).map(|_| piece(&mut random)).collect();
@@ -197,7 +197,7 @@ fn relaxed_writes_all_arrive_and_fences_hold() {
         let mut random = Random(seed ^ 0xe1a);
         let count = 2 + random.below(24);
         let config = Config::default();
-        let pieces = pieces(&mut random, count, Ordering::Relaxed, 15);
+        let pieces = pieces(&mut random, count, Order::Relaxed, 15);
         let mut pair = Pair::new(config, seed);
         let operations = operations(&pair, &pieces);
         pair.run(&operations, &mut |sides| {
@@ -234,7 +234,7 @@ fn a_late_writer_yields_by_memory_and_not_by_address() {
         let alias = side.table.register_as(side.domain, buffer, 1000, rights).unwrap();
         let start = side.region.start;
         let mut random = Random(seed ^ 0xa11a5);
-        let pieces = pieces(&mut random, 16, Ordering::Strict, 0);
+        let pieces = pieces(&mut random, 16, Order::Strict, 0);
         let mut operations = operations(&pair, &pieces);
         for operation in &mut operations {
             if let Request::Write { key, address, .. } = &mut operation.request
@@ -257,7 +257,7 @@ fn piece() -> impl Strategy<Value = Piece> {
             flags: OperationFlags {
                 fence_before: before == 0,
                 fence_after: after == 0,
-                ..flags(if strict { Ordering::Strict } else { Ordering::Relaxed })
+                ..flags(if strict { Order::Strict } else { Order::Relaxed })
             },
         },
     )
@@ -273,7 +273,7 @@ proptest! {
         repeat in 0_u64..60,
     ) {
         for piece in &mut pieces {
-            piece.flags.ordering = Ordering::Strict;
+            piece.flags.order = Order::Strict;
         }
         let config = Config { lose, repeat, ..Config::default() };
         let mut pair = Pair::new(config, seed);
@@ -478,8 +478,8 @@ fn operations_of_no_bytes_are_delivered_in_order() {
         let (key, address) = super::pair::remote(&pair, 0);
         let source = Source::Inline([0; 64]);
         let empty = |index| {
-            let ordering = if index % 2 == 0 { Ordering::Strict } else { Ordering::Relaxed };
-            let flags = OperationFlags { fence_before: index % 3 == 0, ..flags(ordering) };
+            let order = if index % 2 == 0 { Order::Strict } else { Order::Relaxed };
+            let flags = OperationFlags { fence_before: index % 3 == 0, ..flags(order) };
             operation(Request::Write { source, key, address }, index, 0, flags)
         };
         let operations: Vec<_> = (0..20).map(empty).collect();

@@ -10,7 +10,7 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
 use crate::{
     Answer, Carried, Completion, CompletionQueue, Fragment, FragmentPayload, Inbound,
-    InboundLimits, Operation, OperationFlags, Ordering, Outbound, Owner, PeerLimits, PoolLimits,
+    InboundLimits, Operation, OperationFlags, Order, Outbound, Owner, PeerLimits, PoolLimits,
     PoolUse, Pools, Queues, Receive, Refusal, Request, Source, StatusTable, Surroundings, Verdict,
 };
 
@@ -547,13 +547,13 @@ pub(super) fn operation(
     Operation { request, length, flags, immediate: None, context: index as u64, status: None }
 }
 
-pub(super) const fn flags(ordering: Ordering) -> OperationFlags {
+pub(super) const fn flags(order: Order) -> OperationFlags {
     OperationFlags {
         fence_before: false,
         fence_after: false,
         waits_for_answers: false,
-        ordering,
-        solicited: false,
+        order,
+        notify: false,
         signalled: true,
     }
 }

@@ -10,7 +10,7 @@ use super::pair::{
 };
 use crate::{
     Answer, CompletionKind, FragmentPayload, LocalFault, Operation, OperationFlags,
-    OperationStatus, Ordering, PostError, Request, Sink, Source, Verdict,
+    OperationStatus, Order, PostError, Request, Sink, Source, Verdict,
 };
 
 //= protocol.md: length.6, answer.5, answer.11
@@ -27,7 +27,7 @@ fn reads_bring_every_byte_once_whatever_happens_to_their_answers() {
             .map(|i| {
                 let address = base + i as u64 * 900 + 7;
                 let request = Request::Read { sink, sink_offset: i as u64 * 1000, key, address };
-                operation(request, i, length(i), flags(Ordering::Strict))
+                operation(request, i, length(i), flags(Order::Strict))
             })
             .collect();
         let mut deepest = 0;
@@ -63,8 +63,8 @@ fn atomics_run_once_and_in_order() {
                 } else {
                     Request::FetchAdd { key, address, operand: i + 1, sink: None }
                 };
-                let ordering = if i % 2 == 0 { Ordering::Strict } else { Ordering::Relaxed };
-                operation(request, i as usize, 8, flags(ordering))
+                let order = if i % 2 == 0 { Order::Strict } else { Order::Relaxed };
+                operation(request, i as usize, 8, flags(order))
             })
             .collect();
         pair.run(&atomics, &mut |_| {});
@@ -93,8 +93,8 @@ fn a_fenced_write_does_not_change_what_an_earlier_read_brings() {
         let after_read = seed % 2 == 0;
         let read = Request::Read { sink, sink_offset: 0, key, address };
         let write = Request::Write { source: source(&pair, 1, 600), key, address };
-        let forward = OperationFlags { fence_after: after_read, ..flags(Ordering::Relaxed) };
-        let backward = OperationFlags { fence_before: !after_read, ..flags(Ordering::Relaxed) };
+        let forward = OperationFlags { fence_after: after_read, ..flags(Order::Relaxed) };
+        let backward = OperationFlags { fence_before: !after_read, ..flags(Order::Relaxed) };
         let operations = [operation(read, 0, 600, forward), operation(write, 1, 600, backward)];
         pair.run(&operations, &mut |_| {});
         let sunk = pair.sides[0].bytes();
@@ -118,7 +118,7 @@ fn reads_find_what_earlier_strict_writes_left() {
                     Request::Read { sink, sink_offset: i as u64 * 300, key, address }
                 };
                 let fence_before = i % 2 == 0;
-                let flags = OperationFlags { fence_before, ..flags(Ordering::Strict) };
+                let flags = OperationFlags { fence_before, ..flags(Order::Strict) };
                 operation(request, i, 300, flags)
             })
             .collect();
@@ -144,7 +144,7 @@ fn questions_wait_for_the_responder_without_a_record_of_their_own() {
         let sink = pair.sides[0].region.id;
         let read = |i| {
             let request = Request::Read { sink, sink_offset: i as u64 * 500, key, address };
-            operation(request, i, 500, flags(Ordering::Relaxed))
+            operation(request, i, 500, flags(Order::Relaxed))
         };
         let reads: Vec<_> = (0..10).map(read).collect();
         pair.run(&reads, &mut |_| {});
@@ -164,7 +164,7 @@ fn reads_of_one_connection_do_not_block_those_of_another() {
         Request::Read { sink, sink_offset: 0, key, address },
         0,
         300,
-        flags(Ordering::Relaxed),
+        flags(Order::Relaxed),
     );
     let side = &mut pair.sides[0];
     for _ in 0..2 {
@@ -191,7 +191,7 @@ fn a_read_whose_sink_is_gone_is_a_local_fault() {
     let region = side.table.register(side.domain, Arc::clone(&buffer), Rights::LOCAL_WRITE);
     let sink = region.unwrap().id;
     let request = Request::Read { sink, sink_offset: 0, key, address };
-    side.post(&operation(request, 0, 64, flags(Ordering::Relaxed))).unwrap();
+    side.post(&operation(request, 0, 64, flags(Order::Relaxed))).unwrap();
     assert!(side.fragment(128).is_some());
     side.table.deregister(sink).unwrap();
     let memory = side.table.access();
@@ -210,7 +210,7 @@ fn an_answer_whose_memory_is_gone_is_not_sent_again_and_not_missed() {
         let (key, address) = remote(&pair, 0);
         let sink = pair.sides[0].region.id;
         let request = Request::Read { sink, sink_offset: 0, key, address };
-        pair.sides[0].post(&operation(request, 0, length, flags(Ordering::Relaxed))).unwrap();
+        pair.sides[0].post(&operation(request, 0, length, flags(Order::Relaxed))).unwrap();
         let question = pair.sides[0].fragment(128).unwrap();
         let verdict = pair.sides[1].handle(question.flags, &question.header, &[]);
         assert_eq!(verdict, Verdict::Accepted);
@@ -245,7 +245,7 @@ fn handles_see_progress_and_the_old_value() {
     pair.sides[1].memory.store_u64(8, 41);
     let slot = pair.sides[0].status.acquire();
     let request = Request::FetchAdd { key, address, operand: 1, sink: None };
-    let atomic = Operation { status: slot, ..operation(request, 0, 0, flags(Ordering::Relaxed)) };
+    let atomic = Operation { status: slot, ..operation(request, 0, 0, flags(Order::Relaxed)) };
     let status = Arc::clone(&pair.sides[0].status);
     assert_eq!(status.status(slot.unwrap()), OperationStatus::Pending { bytes: 0 });
     pair.run(&[atomic], &mut |_| {});
@@ -306,7 +306,7 @@ fn an_operation_of_no_bytes_needs_neither_key_nor_region() {
         Request::Read { sink: RegionId::NONE, sink_offset: 77, key, address },
         Request::Send { source },
     ];
-    let strict = flags(Ordering::Strict);
+    let strict = flags(Order::Strict);
     let posted: Vec<_> = (0..3).map(|index| operation(posted[index], index, 0, strict)).collect();
     pair.run(&posted, &mut |_| {});
     assert_completed_in_order(&pair, 3);
@@ -321,7 +321,7 @@ fn an_operation_of_no_bytes_needs_neither_key_nor_region() {
 fn an_operation_that_waits_for_answers_waits_for_nothing_else() {
     let mut pair = Pair::new(Config::default(), 1);
     let (key, address) = remote(&pair, 0);
-    let plain = flags(Ordering::Strict);
+    let plain = flags(Order::Strict);
     let waits = OperationFlags { waits_for_answers: true, ..plain };
     let read = Request::Read { sink: pair.sides[0].region.id, sink_offset: 0, key, address };
     let posted = [
@@ -350,7 +350,7 @@ fn an_operation_that_waits_for_answers_waits_for_nothing_else() {
     assert!(side.fragment(128).is_some());
 }
 
-const PLAIN: OperationFlags = flags(Ordering::Relaxed);
+const PLAIN: OperationFlags = flags(Order::Relaxed);
 
 //= protocol.md: answer.13
 #[test]
@@ -358,7 +358,7 @@ fn a_peer_without_read_depth_is_asked_nothing() {
     let mut pair = Pair::new(Config { read_depth: 0, ..Config::default() }, 1);
     let (key, address) = remote(&pair, 8);
     let request = Request::FetchAdd { key, address, operand: 1, sink: None };
-    let atomic = operation(request, 0, 8, flags(Ordering::Relaxed));
+    let atomic = operation(request, 0, 8, flags(Order::Relaxed));
     assert_eq!(pair.sides[0].post(&atomic), Err(PostError::ReadsRefused));
     let header = Header::Atomic {
         operation: OperationNumber(0),

@@ -6,11 +6,11 @@ use wire_edge::{MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, Side, flags, write};
 use crate::{
-    CompletionKind, CompletionQueue, Inbound, InboundLimits, Operation, OperationFlags, Ordering,
+    CompletionKind, CompletionQueue, Inbound, InboundLimits, Operation, OperationFlags, Order,
     Outbound, Owner, PeerLimits, Queues, Receive,
 };
 
-const SIGNALLED: OperationFlags = flags(Ordering::Relaxed);
+const SIGNALLED: OperationFlags = flags(Order::Relaxed);
 const UNSIGNALLED: OperationFlags = OperationFlags { signalled: false, ..SIGNALLED };
 
 /// A pair whose first side has a queue of `capacity` that promises nothing.

@@ -8,11 +8,11 @@ use super::pair::{
 use work::CompletionStatus;
 
 use crate::{
-    AccessFault, Completion, CompletionKind, Operation, OperationError, OperationFlags, Ordering,
+    AccessFault, Completion, CompletionKind, Operation, OperationError, OperationFlags, Order,
     Owner, PoolUse, PostError, Queues, Request, Source,
 };
 
-const PLAIN: OperationFlags = flags(Ordering::Strict);
+const PLAIN: OperationFlags = flags(Order::Strict);
 
 pub(super) fn queue_pairs(seed: u64) -> Pair {
     let config = Config { promises: false, queue_pair: true, ..Config::default() };

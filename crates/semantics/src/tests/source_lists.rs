@@ -8,7 +8,7 @@ use super::pair::{
 };
 use super::requester::{queue_pairs, sends_of, tell};
 use crate::{
-    FragmentPayload, Operation, OperationError, Ordering, Piece, PieceList, PoolUse, PostError,
+    FragmentPayload, Operation, OperationError, Order, Piece, PieceList, PoolUse, PostError,
     Request, Source,
 };
 
@@ -18,7 +18,7 @@ const NOWHERE: Source = Source::Region { region: RegionId::NONE, offset: u64::MA
 /// A write of any length to the beginning of the peer's memory.
 fn write(pair: &Pair) -> Operation {
     let (key, address) = remote(pair, 0);
-    operation(Request::Write { source: NOWHERE, key, address }, 0, 0, flags(Ordering::Strict))
+    operation(Request::Write { source: NOWHERE, key, address }, 0, 0, flags(Order::Strict))
 }
 
 /// Pieces of the memory that operations send from, where and how long.
@@ -90,7 +90,7 @@ fn a_list_of_nothing_needs_no_memory_and_no_key() {
     let nothing: [&[(u64, u32)]; 2] = [&[], &[(u64::MAX, 0)]];
     for (index, ranges) in nothing.into_iter().enumerate() {
         let request = Request::Write { source: NOWHERE, key: RemoteKey(0), address: 0 };
-        let write = operation(request, index, 77, flags(Ordering::Strict));
+        let write = operation(request, index, 77, flags(Order::Strict));
         let list = pieces(&pair.sides[0], ranges);
         post(&mut pair.sides[0], &write, &list).unwrap();
     }
@@ -108,7 +108,7 @@ fn pieces_that_are_not_there_are_refused_and_leave_nothing_behind() {
     let write = write(&pair);
     let (key, address) = remote(&pair, 0);
     let read = Request::Read { sink: RegionId::NONE, sink_offset: 0, key, address };
-    let read = operation(read, 0, 0, flags(Ordering::Relaxed));
+    let read = operation(read, 0, 0, flags(Order::Relaxed));
     let side = &mut pair.sides[0];
     let beyond = pieces(side, &[(0, 8), (SOURCE_BYTES - 7, 8)]);
     assert!(matches!(post(side, &write, &beyond), Err(PostError::LocalAccess(_))));
@@ -116,7 +116,7 @@ fn pieces_that_are_not_there_are_refused_and_leave_nothing_behind() {
     let constant = pieces(side, &[(0, 8)]);
     assert!(matches!(post(side, &read, &constant), Err(PostError::LocalAccess(_))));
     let request = Request::Write { source: NOWHERE, key, address: u64::MAX - 3 };
-    let wraps = operation(request, 0, 0, flags(Ordering::Relaxed));
+    let wraps = operation(request, 0, 0, flags(Order::Relaxed));
     assert!(matches!(post(side, &wraps, &constant), Err(PostError::RemoteRange { .. })));
     assert_eq!(side.pools.in_use(), PoolUse::default());
     for _ in 0..super::pair::POOLS.operations {
@@ -193,7 +193,7 @@ fn pieces_arrive_as_one_stretch_of_bytes_however_frames_are_cut_lost_and_repeate
             } else {
                 Request::Write { source: NOWHERE, key, address }
             };
-            let write = operation(request, index, 0, flags(Ordering::Strict));
+            let write = operation(request, index, 0, flags(Order::Strict));
             post(&mut pair.sides[0], &write, &list).unwrap();
         }
         let mut steps = 0;
@@ -236,7 +236,7 @@ fn a_read_goes_to_its_pieces_and_touches_nothing_between() {
             list.iter().map(|&(offset, length)| Piece { region, offset, length }).collect();
         let (key, address) = remote(&pair, 0);
         let request = Request::Read { sink: RegionId::NONE, sink_offset: 5, key, address };
-        let read = operation(request, 0, 9, flags(Ordering::Relaxed));
+        let read = operation(request, 0, 9, flags(Order::Relaxed));
         post(&mut pair.sides[0], &read, &sink).unwrap();
         let mut steps = 0;
         while !pair.is_idle() {
@@ -264,7 +264,7 @@ fn an_atomic_has_no_use_for_a_list() {
     let mut pair = queue_pairs(1);
     let (key, address) = remote(&pair, 8);
     let request = Request::FetchAdd { key, address, operand: 1, sink: None };
-    let add = operation(request, 0, 8, flags(Ordering::Relaxed));
+    let add = operation(request, 0, 8, flags(Order::Relaxed));
     let side = &mut pair.sides[0];
     let list = pieces(side, &[(0, 100)]);
     post(side, &add, &list).unwrap();

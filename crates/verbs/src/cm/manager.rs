@@ -7,9 +7,11 @@ use super::message::{Refusal, Reply, Request};
 use super::port_space::PortSpace;
 use crate::attributes::Gid;
 use crate::error::Error;
+use crate::queue_pair::QueuePair;
 
-/// How ids of one device meet ids of others. What is carried are requests and answers alone: queue pairs are connected
-/// by what was said in them, as those are whose programs exchange numbers by themselves.
+/// How ids of one device meet ids of others. What is carried are requests and answers. Where both ids have their queue
+/// pairs by then, what carries them becomes the connection of these; all others are connected by what was said, as
+/// those are whose programs exchange numbers by themselves.
 ///
 /// Nothing here waits for a peer. Who is told of something ([`Listener`], [`Caller`]) may be told before the call
 /// returns, and by any thread, inside the wire: so it must not call the wire.
@@ -28,7 +30,8 @@ pub trait ConnectionManager: Send + Sync {
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error>;
 
-    /// Asks for a connection.
+    /// Asks for a connection, and, where the request says that it takes over, for that of a queue pair, which is in INIT.
+    /// A wire that cannot do that does not say so to the peer.
     ///
     /// # Errors
     /// No way leads there, or no more can be asked for.
@@ -37,6 +40,7 @@ pub trait ConnectionManager: Send + Sync {
         from: Gid,
         to: SocketAddr,
         request: &Request,
+        queue_pair: Option<&Arc<QueuePair>>,
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error>;
 
@@ -49,11 +53,18 @@ pub trait Listening: Send + Sync {}
 
 /// One request and what becomes of it, at either end. It is given up when it is dropped.
 pub trait Exchange: Send + Sync {
-    /// Says yes to a request that came.
+    /// Says yes to a request that came. A queue pair, which is in RTS, takes the connection over: only where both the
+    /// request and the reply say so.
     ///
     /// # Errors
     /// Nobody asks any more.
-    fn accept(&self, reply: &Reply) -> Result<(), Error>;
+    fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error>;
+
+    /// The queue pair that takes over, of who has asked, is in RTS. If the connection is over by now, it learns that.
+    ///
+    /// # Errors
+    /// The device is closed.
+    fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error>;
 
     /// Says no to a request that came, or, with a connection that is there, that it is not wanted after all.
     ///
@@ -61,7 +72,8 @@ pub trait Exchange: Send + Sync {
     /// Nobody asks any more.
     fn reject(&self, refusal: &Refusal) -> Result<(), Error>;
 
-    /// Ends it, whatever it is: the peer is told that the connection is over.
+    /// Ends it, whatever it is: the peer is told that the connection is over. A queue pair that has taken it over may
+    /// have ended it before; who has asked is told now.
     fn close(&self);
 }
 
@@ -78,7 +90,7 @@ pub trait Listener: Send + Sync {
 
 /// Who is told what becomes of a request.
 pub trait Caller: Send + Sync {
-    /// The peer says yes: to who has asked.
+    /// The peer says yes: to who has asked. The reply says that the queue pair takes over if both ends have said so.
     fn on_accepted(&self, reply: Reply);
 
     /// The peer knows that its request was accepted: to who was asked.

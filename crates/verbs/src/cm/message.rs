@@ -64,6 +64,10 @@ pub struct End {
     pub flow_control: bool,
     /// Whether its receives are shared.
     pub is_shared: bool,
+    /// Whether the connection of the exchange becomes that of its queue pair, if the other end says so too.
+    pub takes_over: bool,
+    /// Code of the time after which who finds no receive at the queue pair may ask again, if it takes over.
+    pub not_ready_timer: u8,
 }
 
 impl Request {
@@ -149,13 +153,15 @@ impl End {
             QueuePairType::Unreliable => 1,
             QueuePairType::Datagram => 2,
         };
-        let flags = u8::from(self.flow_control) | u8::from(self.is_shared) << 1;
+        let flags = u8::from(self.flow_control)
+            | u8::from(self.is_shared) << 1
+            | u8::from(self.takes_over) << 2;
         bytes.extend(self.number.to_le_bytes());
         bytes.extend(self.psn.to_le_bytes());
         bytes.extend(self.queue_key.to_le_bytes());
         bytes.extend(self.gid.0);
         bytes.extend([service, flags, self.responder_resources, self.initiator_depth]);
-        bytes.extend([self.retries, self.not_ready_retries, 0, 0]);
+        bytes.extend([self.retries, self.not_ready_retries, self.not_ready_timer, 0]);
     }
 
     fn decode(rest: &mut Rest<'_>) -> Option<Self> {
@@ -164,17 +170,18 @@ impl End {
         let queue_key = rest.word()?;
         let gid = rest.gid()?;
         let &[service, flags, responder_resources, initiator_depth] = rest.take::<4>()?;
-        let &[retries, not_ready_retries, _, _] = rest.take::<4>()?;
+        let &[retries, not_ready_retries, not_ready_timer, _] = rest.take::<4>()?;
         let service = match service {
             0 => QueuePairType::Reliable,
             1 => QueuePairType::Unreliable,
             2 => QueuePairType::Datagram,
             _ => return None,
         };
-        if retries > 7 || not_ready_retries > 7 {
+        if retries > 7 || not_ready_retries > 7 || not_ready_timer > 31 {
             return None;
         }
-        let (flow_control, is_shared) = (flags & 1 != 0, flags & 2 != 0);
+        let (flow_control, is_shared, takes_over) =
+            (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
         Some(Self {
             service,
             number,
@@ -187,6 +194,8 @@ impl End {
             not_ready_retries,
             flow_control,
             is_shared,
+            takes_over,
+            not_ready_timer,
         })
     }
 }
@@ -285,10 +294,13 @@ mod tests {
             Just(QueuePairType::Unreliable),
             Just(QueuePairType::Datagram)
         ];
-        let small = (any::<u8>(), any::<u8>(), 0..8_u8, 0..8_u8, any::<bool>(), any::<bool>());
-        (numbers, service, small).prop_map(|((number, psn, queue_key, gid), service, small)| {
-            let (responder_resources, initiator_depth, retries, not_ready_retries, ..) = small;
-            let (.., flow_control, is_shared) = small;
+        let small = (any::<u8>(), any::<u8>(), 0..8_u8, 0..8_u8, 0..32_u8);
+        let flags = any::<[bool; 3]>();
+        let parts = (numbers, service, small, flags);
+        parts.prop_map(|((number, psn, queue_key, gid), service, small, flags)| {
+            let (responder_resources, initiator_depth, retries, not_ready_retries, _) = small;
+            let (.., not_ready_timer) = small;
+            let [flow_control, is_shared, takes_over] = flags;
             let gid = Gid(gid);
             End {
                 service,
@@ -302,6 +314,8 @@ mod tests {
                 not_ready_retries,
                 flow_control,
                 is_shared,
+                takes_over,
+                not_ready_timer,
             }
         })
     }

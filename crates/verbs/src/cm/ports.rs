@@ -178,22 +178,15 @@ pub(crate) fn manager(device: &Device) -> Result<&dyn ConnectionManager, Error> 
     })
 }
 
-/// The address from which this host reaches another one.
-pub(crate) fn source_of(to: IpAddr) -> Result<IpAddr, Error> {
+/// The address from which this host reaches another one, and a port there that was free a moment ago.
+pub(crate) fn source_of(to: IpAddr) -> Result<SocketAddr, Error> {
     let any = unspecified(to);
     let at = SocketAddr::new(to, DISCARD_PORT);
     let local = UdpSocket::bind((any, 0)).and_then(|socket| {
         socket.connect(at)?;
         socket.local_addr()
     });
-    local.map(|local| local.ip()).map_err(|error| system("finding the way to", at, &error))
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port(ip: IpAddr) -> Result<u16, Error> {
-    let at = SocketAddr::new(ip, 0);
-    let local = bind(at)?.local_addr();
-    local.map(|local| local.port()).map_err(|error| system("finding a port of", at, &error))
+    local.map_err(|error| system("finding the way to", at, &error))
 }
 
 /// All addresses of the family.

@@ -90,7 +90,11 @@ impl Side {
 }
 
 impl Exchange for Call {
-    fn accept(&self, reply: &Reply) -> Result<(), Error> {
+    fn take_over(&self, _queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn accept(&self, reply: &Reply, _queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
         let asks = self.0.other().filter(|_| !self.0.is_over.load(Ordering::SeqCst));
         let Some(asks) = asks else { return Err(Error::Invalid("nobody asks".into())) };
         self.0.is_accepted.store(true, Ordering::SeqCst);
@@ -151,6 +155,7 @@ impl ConnectionManager for Memory {
         from: Gid,
         to: SocketAddr,
         request: &Request,
+        _queue_pair: Option<&Arc<QueuePair>>,
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error> {
         let request = Request::decode(&request.encode()).expect("it means something");
@@ -200,6 +205,9 @@ impl Provider for Memory {
     }
     fn port(&self) -> PortAttributes {
         PortAttributes { state: PortState::Active, active_mtu: 2048, gids: 1, rate: None }
+    }
+    fn path_mtu(&self) -> u32 {
+        2048
     }
     fn gids(&self) -> Vec<GidEntry> {
         vec![GidEntry { gid: Gid::of([127, 0, 0, 1].into()), index: 0, interface: 1 }]

@@ -1,6 +1,8 @@
 //! Where the two ends of queue pairs find each other, and where news of their connections comes in. All of it happens
 //! inside the engine.
 
+mod given;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +14,8 @@ use runtime::{Hooks, Readiness, Rest};
 use semantics::{CompletionQueue, SharedReceives};
 use wire_edge::{CloseReason, PeerAddr};
 
+pub(super) use self::given::parts_of;
+use self::given::{Given, Standing};
 use super::greeting::{Greeting, Place, Refusal, SERVICE};
 use super::log::Log;
 use super::manager::Clerk;
@@ -61,6 +65,8 @@ enum Phase {
     Open,
     /// It looks for its peer.
     Seeking(Search),
+    /// It is given the connection of a request.
+    Given(Given),
     /// It is connected.
     Connected { ends: Ends, greeting: Greeting, wanted: Wanted },
     /// Its peer has closed the connection; what was on its way is missed when an adapter would miss it.
@@ -184,7 +190,7 @@ impl Desk {
                 }
                 be_patient(engine, *ends, &attributes, greeting);
             }
-            Phase::Open | Phase::Parting { .. } | Phase::Ended => {}
+            Phase::Open | Phase::Given(_) | Phase::Parting { .. } | Phase::Ended => {}
         }
         // Work may have been given up by another time.
         self.look_soon(now);
@@ -200,6 +206,7 @@ impl Desk {
         for entry in self.book().entries.values() {
             let (peer, ends) = match &entry.phase {
                 Phase::Seeking(search) => (Some(search.wanted.expected.peer), None),
+                Phase::Given(given) => (given.peer(), None),
                 Phase::Connected { ends, wanted, .. } => (Some(wanted.expected.peer), Some(*ends)),
                 Phase::Open | Phase::Parting { .. } | Phase::Ended => (None, None),
             };
@@ -399,7 +406,9 @@ impl Desk {
         let mut book = self.book();
         let Some(&number) = book.connections.get(&handle) else { return Then::Nothing };
         let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
-        let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
+        let Phase::Seeking(search) = &mut entry.phase else {
+            return entry.on_given_established(engine);
+        };
         if let Some(asked) = search.asked.as_mut().filter(|asked| asked.handle == handle) {
             asked.greeting = Greeting::decode(private_data);
         }
@@ -466,28 +475,57 @@ impl Desk {
                 }
                 self.go_on(&mut book, engine, now, number)
             }
+            Phase::Given(given) => match given.standing() {
+                Standing::Asked => {
+                    // The request is made again, or its id is told.
+                    entry.phase = Phase::Open;
+                    Then::Nothing
+                }
+                Standing::Accepted => {
+                    entry.phase = Phase::Ended;
+                    source.clear_ends(true);
+                    Then::Tell(source, Ending::Unreachable)
+                }
+                Standing::Established(ends) => {
+                    self.part(&mut book, engine, now, (number, ends), (handle, reason))
+                }
+            },
             Phase::Connected { ends, .. } => {
-                let what =
-                    format_args!("the connection of queue pair {number:#x} is over: {reason}");
-                self.log.note(LogLevel::Info, what);
-                let others = [ends.sends, ends.receives];
-                let ending = ending_of(reason);
-                let is_parting = ending == Ending::ByPeer;
-                let until = now.after_ns(parting_ns(&source.queue_pair().attributes()));
-                entry.phase = if is_parting { Phase::Parting { until } } else { Phase::Ended };
-                for other in others.into_iter().filter(|other| *other != handle) {
-                    book.connections.remove(&other);
-                    let _gone = engine.close(now, other, &[]);
-                }
-                source.clear_ends(!is_parting);
-                if is_parting {
-                    self.look_at(until);
-                    return Then::Nothing;
-                }
-                Then::Tell(source, ending)
+                let ends = *ends;
+                self.part(&mut book, engine, now, (number, ends), (handle, reason))
             }
             Phase::Open | Phase::Parting { .. } | Phase::Ended => Then::Nothing,
         }
+    }
+
+    /// One of the connections that a queue pair had is over, and so is the other.
+    fn part(
+        &self,
+        book: &mut Book,
+        engine: &mut Engine,
+        now: Instant,
+        (number, ends): (u32, Ends),
+        (handle, reason): (ConnectionHandle, Closed),
+    ) -> Then {
+        let what = format_args!("the connection of queue pair {number:#x} is over: {reason}");
+        self.log.note(LogLevel::Info, what);
+        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let source = Arc::clone(&entry.source);
+        let others = [ends.sends, ends.receives];
+        let ending = ending_of(reason);
+        let is_parting = ending == Ending::ByPeer;
+        let until = now.after_ns(parting_ns(&source.queue_pair().attributes()));
+        entry.phase = if is_parting { Phase::Parting { until } } else { Phase::Ended };
+        for other in others.into_iter().filter(|other| *other != handle) {
+            book.connections.remove(&other);
+            let _gone = engine.close(now, other, &[]);
+        }
+        source.clear_ends(!is_parting);
+        if is_parting {
+            self.look_at(until);
+            return Then::Nothing;
+        }
+        Then::Tell(source, ending)
     }
 
     /// Asks again, gives up what has waited for too long, and finds out when that is to be done next.
@@ -589,6 +627,7 @@ impl Book {
             Phase::Seeking(Search { asked, accepted, .. }) => {
                 [asked, accepted].into_iter().flatten().map(|side| side.handle).collect()
             }
+            Phase::Given(given) => vec![given.handle()],
             Phase::Connected { ends, .. } if ends.sends == ends.receives => vec![ends.sends],
             Phase::Connected { ends, .. } => vec![ends.sends, ends.receives],
         };
@@ -722,22 +761,21 @@ pub(crate) struct DeskHooks {
 impl Hooks for DeskHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         let desk = &self.desk;
-        if self.clerk.on_event(engine, now, &event) {
-            return;
-        }
-        let then = match event {
+        let then = match &event {
             Event::Requested { connection, service: SERVICE, peer, private_data } => {
-                desk.on_requested(engine, now, connection, peer, &private_data)
+                desk.on_requested(engine, now, *connection, *peer, private_data)
             }
             Event::Established { connection, private_data } => {
-                desk.on_established(engine, now, connection, &private_data)
+                desk.on_established(engine, now, *connection, private_data)
             }
             Event::Closed { connection, reason, .. } => {
-                desk.on_closed(engine, now, connection, reason)
+                desk.on_closed(engine, now, *connection, *reason)
             }
             _ => Then::Nothing,
         };
         desk.finish(engine, memory, now, then);
+        // Who is told of a connection finds its queue pair as it then is.
+        self.clerk.on_event(engine, memory, now, &event);
     }
 
     fn on_descriptor(

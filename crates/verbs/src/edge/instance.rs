@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use delivery::{Instant, LINKS_MAX, LinkId};
 use engine::{Engine, EngineConfig};
@@ -97,7 +98,7 @@ impl Instance {
         );
         let desk = Arc::new(Desk::new(registry, log));
         let statistics = Statistics::listen(settings, &places, registry);
-        let clerk = Clerk::new();
+        let clerk = Clerk::new(&desk);
         let hooks = DeskHooks {
             desk: Arc::clone(&desk),
             clerk: Arc::clone(&clerk),
@@ -244,15 +245,22 @@ impl Instance {
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
-    /// Waits until `ready`.
+    /// Waits until `ready`, for a moment. Who waits on then is served by others.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         // In a forked child, and when the device has failed, nothing comes.
         if self.check().is_err() {
             return;
         }
-        let _forked = self.runtime.wait(Interest::News, None, || ready().then_some(()));
+        let is_ready = || ready().then_some(());
+        if let Ok(None) = self.runtime.wait(Interest::News, Some(MOMENT), is_ready) {
+            let _forked = self.runtime.leave_links();
+        }
     }
 }
+
+/// For how long a thread that waits serves the links itself: one that sleeps for longer does not notice that another
+/// must be woken first. A signal that comes is put off for so long.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// What is put around links.
 struct Wrapping<'a> {

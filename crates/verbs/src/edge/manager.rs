@@ -1,6 +1,6 @@
-//! The connection manager over the edge engine: a request is the Hello of a connection that carries nothing but what is
-//! said with it, and that stays for as long as its ids are connected, so that each end learns when the other is gone.
-//! Ports are doors, which send whoever asks there to the slot of the process (protocol.md §10.3).
+//! The connection manager over the edge engine: a request is the Hello of a connection that stays for as long as its ids
+//! are connected, so that each end learns when the other is gone. Where both ids have their queue pairs by then it is the
+//! connection of these; else it carries nothing but what is said with it. Ports are doors, which send whoever asks there to the slot of the process (protocol.md §10.3).
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -12,25 +12,29 @@ use ::work::{CompletionQueue, Queues};
 use delivery::{Instant, LinkId};
 use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Terms};
 use link::{UdpError, give_way};
-use mem::ProtectionDomain;
+use mem::{MemoryAccess, ProtectionDomain};
 use nix::errno::Errno;
 use runtime::DoorError;
 use wire_edge::{Moved, PeerAddr, RejectReason};
 
 use super::Edge;
+use super::desk::{Desk, Wanted, parts_of};
 use super::instance::{Instance, failed, forked};
+use super::wire::Source;
 use crate::attributes::{Gid, QueuePairType};
 use crate::cm::{
-    Caller, ConnectionManager, Exchange, Listener, Listening, Over, PortSpace, Refusal, Reply,
+    Caller, ConnectionManager, End, Exchange, Listener, Listening, Over, PortSpace, Refusal, Reply,
     Request,
 };
 use crate::error::Error;
+use crate::queue_pair::QueuePair;
 
 /// The service of requests.
 pub(super) const SERVICE: u32 = 0x5244_434d;
 
 /// Who listens, and what was asked for.
 pub(crate) struct Clerk {
+    desk: Arc<Desk>,
     home: OnceLock<Weak<Instance>>,
     book: Mutex<Book>,
     /// Exchanges that were dropped where the engine could not be called.
@@ -44,6 +48,9 @@ pub(crate) struct Clerk {
 }
 
 type Callers = Vec<Arc<dyn Caller>>;
+
+/// Where the work of a queue pair comes from that takes over a connection, and whom it wants.
+type Taken = (Arc<Source>, Wanted);
 
 #[derive(Default)]
 struct Book {
@@ -69,14 +76,22 @@ struct Entry {
     caller: Arc<dyn Caller>,
     phase: Phase,
     is_datagram: bool,
-    /// What this end has asked.
+    /// What this end has asked, until it is answered.
     question: Option<Box<Question>>,
+    /// What the peer tells of its queue pair, which has asked.
+    peer: Option<End>,
+    /// Its connection is that of a queue pair, or is to be.
+    is_given: bool,
+    /// Its id wants to hear when the connection is over that its queue pair has closed.
+    wants_end: bool,
 }
 
 /// What is asked, and perhaps again.
 struct Question {
     path: (LinkId, PeerAddr),
-    request: Vec<u8>,
+    request: Request,
+    /// What takes the connection over, if the peer agrees.
+    queue_pair: Option<Arc<QueuePair>>,
     tries: u32,
     /// How its id knows it.
     name: Name,
@@ -95,11 +110,14 @@ enum Phase {
     Accepted,
     /// Both know.
     Connected,
+    /// The queue pair has closed it, and its id has not.
+    Severed,
 }
 
 impl Clerk {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(desk: &Arc<Desk>) -> Arc<Self> {
         Arc::new(Self {
+            desk: Arc::clone(desk),
             home: OnceLock::new(),
             book: Mutex::default(),
             dropped: Mutex::default(),
@@ -114,28 +132,26 @@ impl Clerk {
         self.home.get_or_init(|| Arc::downgrade(home));
     }
 
-    /// Whether news is of an exchange; if so it is told.
+    /// If news is of an exchange, it is told.
     pub(super) fn on_event(
         self: &Arc<Self>,
         engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
         now: Instant,
         event: &Event,
-    ) -> bool {
+    ) {
         let _inside = Inside::enter();
         match event {
             Event::Requested { connection, service: SERVICE, peer, private_data } => {
                 self.on_requested(engine, *connection, *peer, private_data);
-                true
             }
-            Event::Established { connection, private_data } if self.has(*connection) => {
-                self.on_established(engine, now, *connection, private_data);
-                true
+            Event::Established { connection, private_data } => {
+                self.on_established(engine, memory, now, *connection, private_data);
             }
-            Event::Closed { connection, reason, private_data } if self.has(*connection) => {
+            Event::Closed { connection, reason, private_data } => {
                 self.on_closed(now, *connection, *reason, private_data);
-                true
             }
-            _ => false,
+            _ => {}
         }
     }
 
@@ -234,7 +250,7 @@ impl Clerk {
         handle: ConnectionHandle,
         from: PeerAddr,
     ) -> Result<(), Refusal> {
-        let is_datagram = request.end.service == QueuePairType::Datagram;
+        let (peer, is_datagram) = (request.end, request.end.service == QueuePairType::Datagram);
         let known = from.to_socket().map(|from| from.ip().to_canonical());
         let from = known.unwrap_or_else(|| request.end.gid.address());
         let name: Name = Arc::new(Mutex::new(Some(handle)));
@@ -242,8 +258,8 @@ impl Clerk {
         let exchange: Arc<dyn Exchange> = Arc::clone(&call) as Arc<dyn Exchange>;
         match listener.on_request(request, from, exchange) {
             Ok(caller) => {
-                let phase = Phase::Requested;
-                let entry = Entry { caller, phase, is_datagram, question: None };
+                let peer = Some(peer);
+                let entry = Entry { peer, ..Entry::new(caller, Phase::Requested, is_datagram) };
                 self.book().entries.insert(handle, entry);
                 Ok(())
             }
@@ -254,24 +270,36 @@ impl Clerk {
         }
     }
 
+    //= protocol.md: cm.5
     fn on_established(
         &self,
         engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
         now: Instant,
         handle: ConnectionHandle,
         private_data: &[u8],
     ) {
-        let (caller, has_asked, is_datagram) = {
+        let (caller, question, is_datagram, is_given) = {
             let mut book = self.book();
             let Some(entry) = book.entries.get_mut(&handle) else { return };
-            let has_asked = matches!(entry.phase, Phase::Asked(_));
             entry.phase = Phase::Connected;
-            (Arc::clone(&entry.caller), has_asked, entry.is_datagram)
+            let question = entry.question.take();
+            (Arc::clone(&entry.caller), question, entry.is_datagram, entry.is_given)
         };
-        if !has_asked {
-            return caller.on_established();
+        let Some(question) = question else { return caller.on_established() };
+        let is_alike = |reply: &Reply| reply.end.service == question.request.end.service;
+        let mut reply = Reply::decode(private_data).filter(is_alike);
+        if let Some(Reply { end, .. }) = &mut reply {
+            end.takes_over &= is_given;
+            let takes_over = end.takes_over;
+            if is_given && !takes_over {
+                self.desk.take_back(handle);
+                self.change(handle, |entry| entry.is_given = false);
+            } else if is_given && !self.desk.meet(engine, memory, now, handle, end) {
+                // The queue pair is not there any more.
+                reply = None;
+            }
         }
-        let reply = Reply::decode(private_data);
         if is_datagram || reply.is_none() {
             // All is said.
             self.end(engine, now, handle, &[]);
@@ -289,7 +317,16 @@ impl Clerk {
         reason: Closed,
         private_data: &[u8],
     ) {
-        let Some(mut entry) = self.book().entries.remove(&handle) else { return };
+        let mut entry = {
+            let mut book = self.book();
+            let Some(entry) = book.entries.get_mut(&handle) else { return };
+            if reason == Closed::Here && entry.is_kept() {
+                entry.phase = Phase::Severed;
+                return;
+            }
+            let Some(entry) = book.entries.remove(&handle) else { return };
+            entry
+        };
         let over = over_of(entry.phase, reason, private_data);
         if let (Some(question), Over::Refused(Refusal { reason: NO_SUCH_SERVICE, .. })) =
             (&mut entry.question, &over)
@@ -301,12 +338,50 @@ impl Clerk {
             self.book().again.push((at, entry));
             return self.look_at(at);
         }
-        if entry.phase == Phase::Connected {
+        self.tell_end(now, &entry, over);
+    }
+
+    fn tell_end(&self, now: Instant, entry: &Entry, over: Over) {
+        if matches!(entry.phase, Phase::Connected | Phase::Severed) {
             let at = now.after_ns(QUIET_NS);
             self.book().quiet.push_back((at, Arc::clone(&entry.caller)));
             self.look_at(at);
         }
         entry.caller.on_over(over);
+    }
+
+    /// Has a connection ended, of which its id is told.
+    fn close(&self, engine: &mut Engine, now: Instant, handle: ConnectionHandle) {
+        let severed = {
+            let mut book = self.book();
+            let is_severed =
+                book.entries.get(&handle).is_some_and(|entry| entry.phase == Phase::Severed);
+            is_severed.then(|| book.entries.remove(&handle)).flatten()
+        };
+        match severed {
+            Some(entry) => self.tell_end(now, &entry, Over::Disconnected),
+            None => {
+                // It may have ended by itself.
+                let _gone = engine.close(now, handle, &[]);
+            }
+        }
+    }
+
+    /// Its id wants a connection to end. Whether there is something to be done for that.
+    fn wants_end(&self, handle: ConnectionHandle) -> bool {
+        let known = self.change(handle, |entry| {
+            entry.wants_end = true;
+            (entry.is_given, entry.phase == Phase::Severed)
+        });
+        match known {
+            None => false,
+            // Its queue pair has closed it, if it has none any more.
+            Some((is_given, is_severed)) => is_severed || !is_given || self.desk.has(handle),
+        }
+    }
+
+    fn change<R>(&self, handle: ConnectionHandle, change: impl Fn(&mut Entry) -> R) -> Option<R> {
+        self.book().entries.get_mut(&handle).map(change)
     }
 
     /// Ends a connection and forgets it.
@@ -343,19 +418,30 @@ impl Clerk {
 
     /// Asks what an entry is about.
     fn ask(&self, engine: &mut Engine, now: Instant, entry: Entry) -> Result<(), Error> {
-        let Some(question) = &entry.question else { return Ok(()) };
+        let mut entry = entry;
+        let Some(question) = &mut entry.question else { return Ok(()) };
+        let source = question.queue_pair.as_ref().and_then(|pair| self.desk.lend(pair));
+        entry.is_given = source.is_some();
+        question.request.end.takes_over = source.is_some();
+        let (domain, queues, terms) = match &source {
+            Some(source) => parts_of(source, question.request.end.responder_resources, SILENCE_NS),
+            None => (ProtectionDomain::NONE, self.queues.clone(), terms()),
+        };
         let asked = ConnectRequest {
             paths: vec![question.path],
             service: SERVICE,
-            private_data: question.request.clone(),
-            domain: ProtectionDomain::NONE,
-            queues: self.queues.clone(),
-            terms: terms(),
+            private_data: question.request.encode(),
+            domain,
+            queues,
+            terms,
         };
         let handle = engine.connect(now, asked).map_err(|error| {
             let number = Errno::ENETUNREACH as i32;
             Error::System { what: error.to_string(), number }
         })?;
+        if let Some(source) = &source {
+            self.desk.give(handle, source);
+        }
         *lock(&question.name) = Some(handle);
         if let Phase::Asked(until) = entry.phase {
             self.look_at(until);
@@ -376,29 +462,35 @@ impl Clerk {
         drop(forgotten);
     }
 
+    //= protocol.md: cm.5
     fn accept(
         &self,
         engine: &mut Engine,
         now: Instant,
         handle: ConnectionHandle,
         reply: &[u8],
+        taken: Option<&Taken>,
     ) -> Result<(), Error> {
-        let (domain, queues) = (ProtectionDomain::NONE, self.queues.clone());
-        engine
-            .accept_under(now, handle, domain, queues, &terms(), reply)
-            .map_err(|error| Error::Invalid(error.to_string()))?;
-        if let Some(entry) = self.book().entries.get_mut(&handle) {
-            entry.phase = Phase::Accepted;
+        if let Some((source, wanted)) = taken {
+            let peer = self.change(handle, |entry| entry.peer).flatten();
+            let gone = || Error::Invalid("nobody asks any more".into());
+            let asked = (&peer.ok_or_else(gone)?, reply);
+            self.desk.accept_given(engine, now, handle, (source, *wanted), asked)?;
+        } else {
+            let (domain, queues) = (ProtectionDomain::NONE, self.queues.clone());
+            engine
+                .accept_under(now, handle, domain, queues, &terms(), reply)
+                .map_err(|error| Error::Invalid(error.to_string()))?;
         }
+        self.change(handle, |entry| {
+            entry.phase = Phase::Accepted;
+            entry.is_given = taken.is_some();
+        });
         Ok(())
     }
 
     fn look_at(&self, at: Instant) {
         self.due_ns.fetch_min(at.0, Ordering::Relaxed);
-    }
-
-    fn has(&self, handle: ConnectionHandle) -> bool {
-        self.book().entries.contains_key(&handle)
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -465,6 +557,19 @@ impl Clerk {
     }
 }
 
+impl Entry {
+    const fn new(caller: Arc<dyn Caller>, phase: Phase, is_datagram: bool) -> Self {
+        let (question, peer, is_given, wants_end) = (None, None, false, false);
+        Self { caller, phase, is_datagram, question, peer, is_given, wants_end }
+    }
+
+    /// Whether its id is not told yet that its queue pair has closed the connection: programs have the work of a queue
+    /// pair flushed before they disconnect, and wait to hear of that.
+    fn is_kept(&self) -> bool {
+        self.is_given && !self.wants_end && self.phase == Phase::Connected
+    }
+}
+
 impl ConnectionManager for Edge {
     fn listen(
         &self,
@@ -493,17 +598,11 @@ impl ConnectionManager for Edge {
         from: Gid,
         to: SocketAddr,
         request: &Request,
+        queue_pair: Option<&Arc<QueuePair>>,
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error> {
         let home = self.instance()?;
-        let (ip, is_v4) = (from.address(), to.is_ipv4());
-        let links = home.runtime().link_addresses().map_err(forked)?;
-        let alike = || {
-            let socket = |(link, address): &(LinkId, PeerAddr)| Some((*link, address.to_socket()?));
-            links.iter().filter_map(socket).filter(|(_, socket)| socket.is_ipv4() == is_v4)
-        };
-        let own = alike().find(|(_, socket)| socket.ip() == ip).or_else(|| alike().next());
-        let Some((link, _)) = own else {
+        let Some(link) = home.ways().link_from(from.address(), to.ip()) else {
             return Err(Error::System {
                 what: format!("no link reaches {to}"),
                 number: Errno::ENETUNREACH as i32,
@@ -513,11 +612,12 @@ impl ConnectionManager for Edge {
         let clerk = Arc::clone(home.clerk());
         let name: Name = Arc::default();
         let is_datagram = request.end.service == QueuePairType::Datagram;
-        let (request, known) = (request.encode(), Arc::clone(&name));
-        let ask = move |engine: &mut Engine, _: &mem::MemoryAccess<'_>, now: Instant| {
+        let (request, queue_pair) = (request.clone(), queue_pair.cloned());
+        let question = Question { path, request, queue_pair, tries: 1, name: Arc::clone(&name) };
+        let ask = move |engine: &mut Engine, _: &MemoryAccess<'_>, now: Instant| {
             let phase = Phase::Asked(now.after_ns(ANSWER_NS));
-            let question = Some(Box::new(Question { path, request, tries: 1, name: known }));
-            clerk.ask(engine, now, Entry { caller, phase, is_datagram, question })
+            let question = Some(Box::new(question));
+            clerk.ask(engine, now, Entry { question, ..Entry::new(caller, phase, is_datagram) })
         };
         home.runtime().control(ask).map_err(forked)??;
         Ok(Arc::new(Call::new(home.clerk(), name)))
@@ -564,33 +664,66 @@ impl Call {
         Self { clerk: Arc::downgrade(clerk), name, is_over: AtomicBool::new(false) }
     }
 
+    /// Who keeps the book; not in a forked child, where somebody else may seem to hold it for ever.
+    fn clerk(&self) -> Result<(Arc<Clerk>, Arc<Instance>), Error> {
+        let gone = || Error::NoDevice("the device is closed".into());
+        let clerk = self.clerk.upgrade().ok_or_else(gone)?;
+        let home = clerk.home()?;
+        home.check()?;
+        Ok((clerk, home))
+    }
+
+    /// Where the work of a queue pair comes from that takes over, and whom it wants.
+    fn taken(&self, queue_pair: &Arc<QueuePair>) -> Result<Taken, Error> {
+        let (clerk, home) = self.clerk()?;
+        let not_free =
+            || Error::Invalid("the queue pair has a connection, or no such device".into());
+        let source = clerk.desk.lend(queue_pair).ok_or_else(not_free)?;
+        let wanted = home.wanted(&source)?;
+        Ok((source, wanted))
+    }
+
     /// Does something inside the engine, if there is a connection.
     fn inside<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Clerk, &mut Engine, Instant, ConnectionHandle) -> R + Send + 'static,
+        work: impl FnOnce(&Clerk, &mut Engine, &MemoryAccess<'_>, Instant, ConnectionHandle) -> R
+        + Send
+        + 'static,
     ) -> Result<Option<R>, Error> {
-        let gone = || Error::NoDevice("the device is closed".into());
-        let clerk = self.clerk.upgrade().ok_or_else(gone)?;
-        let (home, name) = (clerk.home()?, Arc::clone(&self.name));
-        let work = move |engine: &mut Engine, _: &mem::MemoryAccess<'_>, now| {
+        let (clerk, home) = self.clerk()?;
+        let name = Arc::clone(&self.name);
+        let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
+            let _inside = Inside::enter();
             let handle = *lock(&name);
-            handle.map(|handle| work(&clerk, engine, now, handle))
+            handle.map(|handle| work(&clerk, engine, memory, now, handle))
         };
         home.runtime().control(work).map_err(forked)
     }
 }
 
 impl Exchange for Call {
-    fn accept(&self, reply: &Reply) -> Result<(), Error> {
+    fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
+        let taken = queue_pair.map(|queue_pair| self.taken(queue_pair)).transpose()?;
         let reply = reply.encode();
-        let accept = self
-            .inside(move |clerk, engine, now, handle| clerk.accept(engine, now, handle, &reply))?;
+        let accept = self.inside(move |clerk, engine, _, now, handle| {
+            clerk.accept(engine, now, handle, &reply, taken.as_ref())
+        })?;
         accept.unwrap_or_else(|| Err(Error::Invalid("nobody asks any more".into())))
+    }
+
+    fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
+        let (clerk, home) = self.clerk()?;
+        let Some(source) = clerk.desk.source(queue_pair) else { return Ok(()) };
+        let wanted = home.wanted(&source)?;
+        self.inside(move |clerk, engine, memory, now, handle| {
+            clerk.desk.take_over(engine, memory, now, handle, wanted);
+        })
+        .map(|_| ())
     }
 
     fn reject(&self, refusal: &Refusal) -> Result<(), Error> {
         let bytes = refusal.encode();
-        self.inside(move |clerk, engine, now, handle| {
+        self.inside(move |clerk, engine, _, now, handle| {
             let was = clerk.book().entries.get(&handle).map(|entry| entry.phase);
             if was == Some(Phase::Requested) {
                 let forgotten = clerk.book().entries.remove(&handle);
@@ -605,8 +738,14 @@ impl Exchange for Call {
     }
 
     fn close(&self) {
-        // Who asked is told when it is over; in a forked child there is nothing to close.
-        let _gone = self.inside(|_, engine, now, handle| engine.close(now, handle, &[]));
+        // In a forked child there is nothing to close.
+        let Ok((clerk, _)) = self.clerk() else { return };
+        let handle = *lock(&self.name);
+        if handle.is_none_or(|handle| clerk.wants_end(handle)) {
+            // Who asked is told when it is over.
+            let _gone =
+                self.inside(|clerk, engine, _, now, handle| clerk.close(engine, now, handle));
+        }
     }
 }
 
@@ -624,10 +763,18 @@ impl Drop for Call {
             }
             return;
         }
-        if let Some(clerk) = self.clerk.upgrade() {
-            clerk.forget(&self.name);
-        }
-        let _gone = self.inside(|clerk, engine, now, handle| clerk.end(engine, now, handle, &[]));
+        let Ok((clerk, home)) = self.clerk() else { return };
+        let name = Arc::clone(&self.name);
+        // Inside, as it may be about to be asked again.
+        let forget = move |engine: &mut Engine, _: &MemoryAccess<'_>, now| {
+            let _inside = Inside::enter();
+            clerk.forget(&name);
+            let handle = *lock(&name);
+            if let Some(handle) = handle {
+                clerk.end(engine, now, handle, &[]);
+            }
+        };
+        let _forked = home.runtime().control(forget);
     }
 }
 
@@ -658,7 +805,7 @@ thread_local! {
 fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
     let said = Refusal::decode(private_data);
     match (phase, reason) {
-        (Phase::Connected, _) => Over::Disconnected,
+        (Phase::Connected | Phase::Severed, _) => Over::Disconnected,
         (Phase::Asked(_), Closed::Rejected(why)) => {
             let reason = match why {
                 RejectReason::Application => crate::cm::REJECTED_BY_PROGRAM,

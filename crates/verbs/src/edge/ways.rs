@@ -43,6 +43,12 @@ impl Ways {
         Some((link, PeerAddr::from(address)))
     }
 
+    /// The link by which a host is reached: of this own address if that is of the same family.
+    pub(crate) fn link_from(&self, own: IpAddr, to: IpAddr) -> Option<LinkId> {
+        let index = self.own.iter().position(|(known, _)| *known == own).unwrap_or(usize::MAX);
+        self.link_for(index, to)
+    }
+
     fn link_for(&self, index: usize, ip: IpAddr) -> Option<LinkId> {
         let is_alike = |(own, _): &&(IpAddr, u32)| own.is_ipv4() == ip.is_ipv4();
         let named = self.own.get(index).filter(is_alike).map(|_| index);

@@ -3,7 +3,7 @@
 use engine::{ConnectionHandle, Engine};
 use mem::{MemoryAccess, ProtectionDomain, Reach, RegionId, Rights, Window};
 use semantics::{
-    AccessFault, Operation, OperationError, OperationFlags, Ordering, PIECES_MAX, Piece, PieceList,
+    AccessFault, Operation, OperationError, OperationFlags, Order, PIECES_MAX, Piece, PieceList,
     PostError, Receive, Request, Sink, Source,
 };
 use wire_edge::RemoteKey;
@@ -83,8 +83,8 @@ fn post_with<'a>(
         length: 0,
         flags: OperationFlags {
             waits_for_answers: flags.fence,
-            ordering: Ordering::Strict,
-            solicited: flags.solicited,
+            order: Order::Strict,
+            notify: flags.solicited,
             signalled: flags.signalled,
             ..OperationFlags::default()
         },

@@ -113,6 +113,12 @@ impl QueuePair {
     /// [`Error::Invalid`] if there is no such transition, an attribute is missing, wrong, or not to be said here; and
     /// whatever the wire refuses.
     pub fn modify(&self, change: &Modification) -> Result<(), Error> {
+        self.modify_met(change, false)
+    }
+
+    /// The same; one that `is_met` passes to RTR and RTS without its wire, which has its connection or is about to be
+    /// given it by the connection manager.
+    pub(crate) fn modify_met(&self, change: &Modification, is_met: bool) -> Result<(), Error> {
         self.provider().check()?;
         let _one_at_a_time = lock(&self.modifying);
         if self.uses.is_destroyed() {
@@ -126,7 +132,17 @@ impl QueuePair {
         self.check_values(mask, &change.attributes)?;
         let before = *self.lock_attributes();
         set(&mut self.lock_attributes(), mask, &change.attributes);
-        let made = self.pass(from, to, change.drained_event);
+        let made = match (from, to) {
+            (State::Init, State::ReadyToReceive) if is_met => {
+                self.enter(to);
+                Ok(())
+            }
+            (State::ReadyToReceive, State::ReadyToSend) if is_met => {
+                self.enter_unless_failed(from, to);
+                Ok(())
+            }
+            _ => self.pass(from, to, change.drained_event),
+        };
         if made.is_err() {
             *self.lock_attributes() = before;
         }

@@ -200,6 +200,10 @@ impl Provider for Loopback {
         PortAttributes { state: PortState::Active, active_mtu: 4096, gids: 1, rate: None }
     }
 
+    fn path_mtu(&self) -> u32 {
+        self.port().active_mtu
+    }
+
     fn gids(&self) -> Vec<GidEntry> {
         vec![GidEntry { gid: own_gid(), index: 0, interface: 1 }]
     }

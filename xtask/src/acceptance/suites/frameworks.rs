@@ -99,8 +99,8 @@ pub(super) const ROWS: &[Row] = &[
         long("--test=mpich", "speeds_of_mpi"),
     ),
     printed(
-        "four rdma_cm programs, 20 times each, over links that lose, repeat and reorder: runs, none failing",
-        Bound::AtLeast(80.0, "runs"),
+        "seven rdma_cm programs, 20 times each, over links that lose, repeat and reorder: runs, none failing",
+        Bound::AtLeast(140.0, "runs"),
         "runs of rdma_cm programs over links with faults",
         long("--test=connection_faults", "programs_pass_twenty_times"),
     ),

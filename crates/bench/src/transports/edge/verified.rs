@@ -4,7 +4,7 @@
 //! all of it with what it must be and writes the number of messages it has checked into the
 //! requester's memory; the requester fills a slot again only when it was checked.
 
-use ethernot::{CompletionKind, Ordering, RemoteRegion, Request, Source};
+use ethernot::{CompletionKind, Order, RemoteRegion, Request, Source};
 
 use super::{Half, other};
 use crate::clock;
@@ -107,7 +107,7 @@ impl Half {
             self.buffer.store_u64(word_at, number);
             // All words go to one place: of relaxed ones an older one may win, and the requester
             // would wait for ever.
-            let mut operation = self.operation(remote, Ordering::Strict);
+            let mut operation = self.operation(remote, Order::Strict);
             operation.request = Request::Write {
                 source: Source::Region { region: self.region.region().id, offset: word_at },
                 key: remote.key,
@@ -126,7 +126,7 @@ impl Half {
 
     fn verified_write(&self, remote: RemoteRegion, number: u64) -> ethernot::Operation {
         let slot_at = number % SLOTS * self.message_bytes;
-        let mut operation = self.operation(remote, Ordering::Relaxed);
+        let mut operation = self.operation(remote, Order::Relaxed);
         operation.request = Request::Write {
             source: Source::Region {
                 region: self.region.region().id,
@@ -211,7 +211,7 @@ mod tests {
         thread::scope(|scope| {
             let target = &mut target;
             let checking = scope.spawn(move || {
-                let request = listener.accept(None).expect("not forked").expect("a request");
+                let request = listener.accept(None).expect("a request");
                 target.adopt(request.accept_with(target.options()).unwrap()).unwrap();
                 let checked = |_| target.verify_stream(MESSAGES).expect("all come");
                 (0..STREAMS).map(checked).all(|it| it.counters[counter::CORRUPTED] == 0.0)

@@ -1,5 +1,7 @@
 //! What the queue pair of an id is set to, from state to state.
 
+use std::sync::Arc;
+
 use super::{Id, Inner, QUEUE_KEY};
 use crate::attributes::{
     AddressVectorAttributes, Gid, QueuePairAttributes, QueuePairState, QueuePairType,
@@ -40,7 +42,7 @@ impl Id {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it has one, or has no device; and what the queue pair refuses.
-    pub fn take_queue_pair(&self, queue_pair: &std::sync::Arc<QueuePair>) -> Result<(), Error> {
+    pub fn take_queue_pair(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
         if self.queue_pair().is_some() {
             return Err(Error::Invalid("the id has a queue pair".into()));
         }
@@ -49,9 +51,9 @@ impl Id {
         }
         queue_pair.modify(&self.modification(QueuePairState::Init)?)?;
         if self.service == QueuePairType::Datagram {
-            self.pass_to_sending(queue_pair)?;
+            self.pass_to_sending(queue_pair, false)?;
         }
-        self.lock().queue_pair = Some(std::sync::Arc::clone(queue_pair));
+        self.lock().queue_pair = Some(Arc::clone(queue_pair));
         Ok(())
     }
 
@@ -63,12 +65,15 @@ impl Id {
 
     /// Connects the queue pair, if it has one.
     pub(super) fn connect_queue_pair(&self) -> Result<(), Error> {
-        match self.queue_pair() {
-            Some(queue_pair) if self.service != QueuePairType::Datagram => {
-                self.pass_to_sending(&queue_pair)
-            }
-            _ => Ok(()),
+        match self.connected_queue_pair() {
+            Some(queue_pair) => self.pass_to_sending(&queue_pair, false),
+            None => Ok(()),
         }
+    }
+
+    /// Its queue pair, if that can be connected.
+    pub(super) fn connected_queue_pair(&self) -> Option<Arc<QueuePair>> {
+        self.queue_pair().filter(|_| self.service != QueuePairType::Datagram)
     }
 
     /// Has the work of the queue pair flushed, if it has one.
@@ -79,9 +84,16 @@ impl Id {
         }
     }
 
-    fn pass_to_sending(&self, queue_pair: &QueuePair) -> Result<(), Error> {
-        queue_pair.modify(&self.modification(QueuePairState::ReadyToReceive)?)?;
-        queue_pair.modify(&self.modification(QueuePairState::ReadyToSend)?)
+    /// Makes a queue pair ready to receive and to send; one that `is_met` has its connection or is given it.
+    pub(super) fn pass_to_sending(
+        &self,
+        queue_pair: &QueuePair,
+        is_met: bool,
+    ) -> Result<(), Error> {
+        for state in [QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend] {
+            queue_pair.modify_met(&self.modification(state)?, is_met)?;
+        }
+        Ok(())
     }
 }
 
@@ -103,6 +115,11 @@ impl Inner {
             .or_else(|| gids.iter().find(|entry| alike(entry.gid)))
             .or_else(|| gids.first())?;
         Some((entry.gid, entry.index as u8))
+    }
+
+    /// Code of the time after which the peer may ask for a receive of the queue pair again.
+    pub(super) fn not_ready_timer(&self) -> u8 {
+        self.options.not_ready_timer.unwrap_or(NOT_READY_TIMER)
     }
 
     /// Where a GID is, seen from this end.
@@ -140,11 +157,11 @@ fn to_receive(inner: &Inner, device: &Device, peer: &End, service: QueuePairType
     let max = provider.attributes().read_depth_max;
     change.attributes = QueuePairAttributes {
         path: inner.path_to(peer.gid),
-        path_mtu: provider.port().active_mtu,
+        path_mtu: provider.path_mtu(),
         destination: peer.number,
         receive_psn: peer.psn,
         peer_reads_max: inner.own.responder_resources.min(max),
-        not_ready_timer: inner.options.not_ready_timer.unwrap_or(NOT_READY_TIMER),
+        not_ready_timer: inner.not_ready_timer(),
         ..Default::default()
     };
     change

@@ -46,6 +46,7 @@ impl Id {
     /// [`Error::Invalid`] if the route is not resolved, or there is more to say than there is room for.
     pub fn connect(&self, options: &ConnectOptions) -> Result<(), Error> {
         check_private(&options.private_data, self.private_limits().request)?;
+        let queue_pair = self.connected_queue_pair();
         let (device, from, to, request) = {
             let mut inner = self.lock();
             inner.check("connecting", |state| state == State::RouteResolved)?;
@@ -65,8 +66,9 @@ impl Id {
             let Some((from, _)) = inner.gid() else {
                 return Err(Error::Invalid("the device has no address".into()));
             };
-            let end = inner.end(from, self.service, options);
-            let to = reached_at(remote, local);
+            let mut end = inner.end(from, self.service, options);
+            end.takes_over = queue_pair.is_some();
+            let to = SocketAddr::new(remote.ip().to_canonical(), remote.port());
             inner.state = State::Connecting;
             let (space, port, source_port) = (self.space, remote.port(), local.port());
             let private_data = options.private_data.clone();
@@ -76,7 +78,8 @@ impl Id {
         };
         let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let caller: Arc<dyn Caller> = Arc::new(Ear(self.this.clone()));
-        let asked = manager(&device).and_then(|by| by.connect(from, to, &request, caller));
+        let asked = manager(&device)
+            .and_then(|by| by.connect(from, to, &request, queue_pair.as_ref(), caller));
         match asked {
             Ok(asked) => {
                 *exchange = Some(asked);
@@ -97,30 +100,39 @@ impl Id {
     pub fn accept(&self, accept: &AcceptOptions) -> Result<(), Error> {
         let said = accept.options.clone().unwrap_or_default();
         check_private(&said.private_data, self.private_limits().reply)?;
-        {
+        let takes_over = {
             let mut inner = self.lock();
             inner.check("accepting", |state| state == State::Requested)?;
             inner.agree(accept.options.as_ref());
             inner.take_numbers(&said, accept.queue_key.unwrap_or(QUEUE_KEY));
-        }
+            inner.peer.is_some_and(|peer| peer.takes_over)
+        };
         // The peer's first message finds it ready.
-        self.connect_queue_pair()?;
+        let taken = self.connected_queue_pair().filter(|_| takes_over);
+        match &taken {
+            Some(queue_pair) => self.pass_to_sending(queue_pair, true)?,
+            None => self.connect_queue_pair()?,
+        }
         let reply = {
             let mut inner = self.lock();
             inner.check("accepting", |state| state == State::Requested)?;
             let Some((gid, _)) = inner.gid() else {
                 return Err(Error::Invalid("the device has no address".into()));
             };
-            let end = inner.end(gid, self.service, &said);
+            let mut end = inner.end(gid, self.service, &said);
+            end.takes_over = taken.is_some();
             let is_datagram = self.service == QueuePairType::Datagram;
             inner.state = if is_datagram { State::Connected } else { State::Accepted };
             Reply { end, private_data: said.private_data }
         };
-        let accepted = self.asked()?.accept(&reply);
+        let accepted = self.asked().and_then(|asked| asked.accept(&reply, taken.as_ref()));
         if accepted.is_err() {
-            let mut inner = self.lock();
-            inner.back_from(State::Accepted, State::Failed);
-            inner.back_from(State::Connected, State::Failed);
+            {
+                let mut inner = self.lock();
+                inner.back_from(State::Accepted, State::Failed);
+                inner.back_from(State::Connected, State::Failed);
+            }
+            self.fail_queue_pair();
         }
         accepted
     }
@@ -230,6 +242,8 @@ impl Inner {
             not_ready_retries: options.not_ready_retries.min(7),
             flow_control: options.flow_control,
             is_shared,
+            takes_over: false,
+            not_ready_timer: self.not_ready_timer(),
         }
     }
 
@@ -238,12 +252,6 @@ impl Inner {
             self.state = to;
         }
     }
-}
-
-/// The address at which to ask: one of the host itself that no device has is that of the own device.
-fn reached_at(remote: SocketAddr, local: SocketAddr) -> SocketAddr {
-    let _ = local;
-    SocketAddr::new(remote.ip().to_canonical(), remote.port())
 }
 
 fn check_private(private_data: &[u8], max: usize) -> Result<(), Error> {

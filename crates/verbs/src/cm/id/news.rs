@@ -11,6 +11,8 @@ use crate::attributes::QueuePairType;
 use crate::cm::event::{ConnectionDetails, DatagramDetails, Details, Event, EventKind};
 use crate::cm::manager::{Caller, Exchange, Listener, Over};
 use crate::cm::message::{End, Refusal, Reply, Request};
+use crate::error::Error;
+use crate::queue_pair::QueuePair;
 
 /// Where the wire tells its news: the id may be gone.
 pub(super) struct Ear(pub(super) Weak<Id>);
@@ -191,9 +193,23 @@ impl Id {
         event
     }
 
+    /// The queue pair is connected by what the peer has said, or takes over what is connected.
+    fn go_on_with_queue_pair(&self) -> Result<(), Error> {
+        let asked_for = {
+            let Inner { peer, own, .. } = &*self.lock();
+            peer.filter(|peer| peer.takes_over).map(|_| own.number)
+        };
+        let is_it = |queue_pair: &Arc<QueuePair>| Some(queue_pair.number()) == asked_for;
+        let Some(queue_pair) = self.connected_queue_pair().filter(is_it) else {
+            return self.connect_queue_pair();
+        };
+        self.pass_to_sending(&queue_pair, true)?;
+        self.exchange().map_or(Ok(()), |exchange| exchange.take_over(&queue_pair))
+    }
+
     /// The peer has said yes: connects the queue pair.
     fn go_on(&self, event: &mut Event) {
-        match self.connect_queue_pair() {
+        match self.go_on_with_queue_pair() {
             Ok(()) => {
                 self.lock().pass(State::Answered, State::Connected);
                 event.kind = EventKind::Established;

@@ -9,7 +9,7 @@ use super::news::Ear;
 use super::{Id, Inner, State};
 use crate::cm::event::EventKind;
 use crate::cm::manager::Listener;
-use crate::cm::ports::{free_port, source_of, unspecified};
+use crate::cm::ports::{source_of, unspecified};
 use crate::device::Device;
 use crate::error::Error;
 
@@ -143,19 +143,15 @@ impl Id {
         if let Some((local, Some(device))) = bound {
             return Ok((local, device));
         }
-        let ip = if to.ip().is_multicast() || !to.ip().is_unspecified() {
-            source_of(to.ip())?
-        } else {
+        if to.ip().is_unspecified() {
             return Err(Error::Invalid("nobody has the address 0".into()));
-        };
-        let Some(device) = self.device_at(ip)? else {
+        }
+        let source = source_of(to.ip())?;
+        let Some(device) = self.device_at(source.ip())? else {
             return Err(Error::Invalid(format!("no address reaches {to}")));
         };
-        let port = match bound {
-            Some((local, _)) => local.port(),
-            None => free_port(ip)?,
-        };
-        Ok((SocketAddr::new(ip, port), device))
+        let port = bound.map_or(source.port(), |(local, _)| local.port());
+        Ok((SocketAddr::new(source.ip(), port), device))
     }
 }
 

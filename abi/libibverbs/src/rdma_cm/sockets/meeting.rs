@@ -1,0 +1,297 @@
+//! How the two ends beside a socket meet: the end that has connected asks at the port of the connection manager that has
+//! the number of the socket's, and says which socket it means.
+//!
+//! Bytes of the stream know nothing of it. So a socket with mappings talks with one that has none as any other does, and
+//! only `riomap` finds that there is nobody.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use verbs::cm::{AcceptOptions, ConnectOptions, Event, EventChannel, EventKind, Id, PortSpace};
+use verbs::{Error, start_thread};
+
+use super::super::devices::shared;
+use super::side::{Hello, Side};
+
+/// Where the end of a socket is waited for.
+#[derive(Default)]
+pub(super) struct Meeting {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Waits,
+    Met(Arc<Side>),
+    /// Nobody came, or the socket is closed.
+    Over,
+}
+
+impl Meeting {
+    /// The end, if it is there.
+    pub(super) fn side(&self) -> Option<Arc<Side>> {
+        match &*lock(&self.state) {
+            State::Met(side) => Some(Arc::clone(side)),
+            _ => None,
+        }
+    }
+
+    /// The end, which is waited for.
+    pub(super) fn wait(&self) -> Result<Arc<Side>, Error> {
+        let waits = |state: &mut State| matches!(state, State::Waits);
+        let state = lock(&self.state);
+        let waited = self.changed.wait_timeout_while(state, PATIENCE, waits);
+        match &*waited.unwrap_or_else(PoisonError::into_inner).0 {
+            State::Met(side) => Ok(Arc::clone(side)),
+            _ => Err(Error::NoRoom("the peer has no room for mappings".into())),
+        }
+    }
+
+    /// Nobody is waited for any more. Returns the end that was met.
+    pub(super) fn end(&self) -> Option<Arc<Side>> {
+        let before = std::mem::replace(&mut *lock(&self.state), State::Over);
+        self.changed.notify_all();
+        match before {
+            State::Met(side) => Some(side),
+            _ => None,
+        }
+    }
+
+    /// They have met; false if nobody waits.
+    fn meet(&self, side: Side) -> bool {
+        let mut state = lock(&self.state);
+        let waits = matches!(*state, State::Waits);
+        if waits {
+            *state = State::Met(Arc::new(side));
+            self.changed.notify_all();
+        }
+        waits
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(*lock(&self.state), State::Over)
+    }
+}
+
+/// Looks for the end of the peer of a socket that connects, in a thread of its own as the program may not wait.
+pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
+    let meeting = Arc::new(Meeting::default());
+    let told = Arc::clone(&meeting);
+    let look = move || {
+        // The peer may be told of mappings a moment after it has begun to listen.
+        for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
+            if told.is_over() {
+                return;
+            }
+            let known = addresses(socket).filter(|_| !told.is_over());
+            match known.map(|(own, peer)| ask(own, peer, maps)) {
+                Some(Ok(Some(side))) => {
+                    told.meet(side);
+                    return;
+                }
+                Some(Err(_)) => break,
+                Some(Ok(None)) | None => pause(),
+            }
+        }
+        drop(told.end());
+    };
+    if start_thread("rsocket", look).is_err() {
+        drop(meeting.end());
+    }
+    meeting
+}
+
+/// The own and the peer's address of a socket that is connected.
+fn addresses(socket: c_int) -> Option<(SocketAddr, SocketAddr)> {
+    Some((super::address_of(socket, libc::getsockname)?, super::peer_of(socket)?))
+}
+
+/// Asks the peer; nothing if it does not want to meet.
+fn ask(own: SocketAddr, peer: SocketAddr, maps: u32) -> Result<Option<Side>, Error> {
+    let host = &shared()?.host;
+    let channel = EventChannel::new(host)?;
+    let id = Id::new(host, &channel, PortSpace::Tcp, None)?;
+    id.resolve_address(None, peer)?;
+    expect(&channel, EventKind::AddressResolved)?;
+    id.resolve_route()?;
+    expect(&channel, EventKind::RouteResolved)?;
+    let side = Side::new(&id, maps)?;
+    id.connect(&said(side.hello(own)))?;
+    let Ok(answer) = expect(&channel, EventKind::Established) else { return Ok(None) };
+    let hello = Hello::decode(&answer);
+    Ok(hello.map(|hello| {
+        side.take_hello(hello);
+        side
+    }))
+}
+
+/// Takes the next event, which must be that. Returns what the peer's program says.
+fn expect(channel: &EventChannel, kind: EventKind) -> Result<Vec<u8>, Error> {
+    let event = take(channel)?;
+    event.acknowledge();
+    if event.kind == kind && event.status == 0 {
+        return Ok(event.private_data);
+    }
+    Err(Error::Failed(format!("{:?}, not {kind:?}", event.kind)))
+}
+
+fn take(channel: &EventChannel) -> Result<Event, Error> {
+    loop {
+        match channel.get() {
+            Err(Error::System { number: libc::EINTR, .. }) => {}
+            other => return other,
+        }
+    }
+}
+
+fn said(hello: Hello) -> ConnectOptions {
+    ConnectOptions {
+        private_data: hello.encode(),
+        retries: RETRIES,
+        not_ready_retries: RETRIES,
+        ..ConnectOptions::default()
+    }
+}
+
+/// Where the ends of a socket that listens come in, until it is dropped.
+pub(super) struct Desk {
+    arrived: Arc<Arrived>,
+    /// Who serves it sees that this is dropped.
+    _open: UnixStream,
+}
+
+#[derive(Default)]
+struct Arrived {
+    state: Mutex<Here>,
+}
+
+#[derive(Default)]
+struct Here {
+    /// Ends whose socket was not accepted yet, the oldest first.
+    sides: VecDeque<(SocketAddr, Side)>,
+    /// Sockets that were accepted and whose end has not come yet.
+    waiting: Vec<(SocketAddr, std::sync::Weak<Meeting>)>,
+}
+
+impl Desk {
+    /// Listens beside a socket that listens at `at`.
+    pub(super) fn open(at: SocketAddr, maps: u32) -> Result<Self, Error> {
+        let host = &shared()?.host;
+        let channel = EventChannel::new(host)?;
+        let id = Id::new(host, &channel, PortSpace::Tcp, None)?;
+        id.bind(at)?;
+        id.listen(0)?;
+        let of_system = |error: std::io::Error| Error::System {
+            what: "serving mappings".into(),
+            number: error.raw_os_error().unwrap_or(libc::EIO),
+        };
+        let (open, ends) = UnixStream::pair().map_err(of_system)?;
+        let arrived = Arc::new(Arrived::default());
+        let served = Arc::clone(&arrived);
+        let serve = move || {
+            while is_open(&channel, &ends) {
+                // What fails is one connection; its peer is told, or finds out.
+                let _failed = served.serve(&channel, maps);
+            }
+            let _gone = id.destroy();
+        };
+        start_thread("rsocket", serve).map_err(of_system)?;
+        Ok(Self { arrived, _open: open })
+    }
+
+    /// Where the end of an accepted socket, of that peer, is waited for.
+    pub(super) fn expect(&self, peer: SocketAddr) -> Arc<Meeting> {
+        let meeting = Arc::new(Meeting::default());
+        let mut here = lock(&self.arrived.state);
+        here.waiting.retain(|(_, meeting)| meeting.strong_count() > 0);
+        match here.sides.iter().position(|(of, _)| *of == peer) {
+            Some(at) => {
+                if let Some((_, side)) = here.sides.remove(at) {
+                    meeting.meet(side);
+                }
+            }
+            None => here.waiting.push((peer, Arc::downgrade(&meeting))),
+        }
+        meeting
+    }
+}
+
+impl Arrived {
+    /// Does what one event asks for.
+    fn serve(&self, channel: &EventChannel, maps: u32) -> Result<(), Error> {
+        let event = take(channel)?;
+        event.acknowledge();
+        if event.kind != EventKind::ConnectRequest {
+            return Ok(());
+        }
+        let Some(hello) = Hello::decode(&event.private_data) else {
+            return event.id.reject(&[]);
+        };
+        let side = Side::new(&event.id, maps)?;
+        side.take_hello(hello);
+        let options = Some(said(side.hello(hello.socket)));
+        side.id().accept(&AcceptOptions { options, queue_key: None })?;
+        self.put(hello.socket, side);
+        Ok(())
+    }
+
+    fn put(&self, of: SocketAddr, side: Side) {
+        let mut here = lock(&self.state);
+        let at = here.waiting.iter().position(|(peer, _)| *peer == of);
+        let waits = at.and_then(|at| here.waiting.swap_remove(at).1.upgrade());
+        if let Some(meeting) = waits {
+            meeting.meet(side);
+            return;
+        }
+        let is_full = here.sides.len() >= ARRIVED_MAX;
+        let oldest = if is_full { here.sides.pop_front() } else { None };
+        here.sides.push_back((of, side));
+        drop(here);
+        // It takes a while.
+        drop(oldest);
+    }
+}
+
+/// Waits for an event; false if nobody listens any more.
+fn is_open(channel: &EventChannel, ends: &UnixStream) -> bool {
+    let [news, end] = [channel.descriptor().as_raw_fd(), ends.as_raw_fd()];
+    let mut wanted = [news, end].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    loop {
+        // SAFETY: the list is there for the call.
+        unsafe { libc::poll(wanted.as_mut_ptr(), 2, -1) };
+        match wanted {
+            [_, libc::pollfd { revents: 1.., .. }] => return false,
+            [libc::pollfd { revents: 1.., .. }, _] => return true,
+            _ => {}
+        }
+    }
+}
+
+fn pause() {
+    // SAFETY: there is nothing to look at, only time to pass.
+    unsafe { libc::poll(std::ptr::null_mut(), 0, PAUSE.as_millis() as c_int) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long the other end is waited for: both are about to meet, unless one of them has no mappings.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time between two questions.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Ends that came before their socket was accepted, as many as there can be sockets that wait: each has 1 MiB of address
+/// space and one queue pair.
+const ARRIVED_MAX: usize = 128;
+
+/// As often as there is.
+const RETRIES: u8 = 7;

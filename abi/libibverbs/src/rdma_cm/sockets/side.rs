@@ -1,0 +1,424 @@
+//! One end of the connection beside a socket: a queue pair by which mapped memory of the peer is written to.
+//!
+//! Each end has a table that its peer writes to: what the peer has mapped is told there (`riomap`), and looked up by who
+//! writes (`riowrite`). All that one end writes, to tables and to mapped memory, is placed in order.
+
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use verbs::cm::Id;
+use verbs::{
+    AccessFlags, Arm, CompletionChannel, CompletionQueue, CompletionStatus, Context, Error,
+    MemoryRegion, ProtectionDomain, QueuePair, QueuePairInit, QueuePairLimits, QueuePairType,
+    ScatterGather, SendFlags, SendOpcode, SendRequest, WorkCompletion,
+};
+
+use super::pages::Pages;
+
+/// One end.
+pub(super) struct Side {
+    id: Arc<Id>,
+    context: Arc<Context>,
+    domain: Arc<ProtectionDomain>,
+    channel: Arc<CompletionChannel>,
+    queue: Arc<CompletionQueue>,
+    pair: Arc<QueuePair>,
+    /// The table that the peer writes to, then the slots that sends wait in.
+    pages: Pages,
+    table: Arc<MemoryRegion>,
+    slots: Arc<MemoryRegion>,
+    maps: u32,
+    peer: OnceLock<Hello>,
+    sending: Mutex<Sending>,
+    mapped: Mutex<Vec<Mapped>>,
+}
+
+/// What is under way. The write with number `n` waits in slot `n % SLOTS`.
+#[derive(Default)]
+struct Sending {
+    posted: u64,
+    placed: u64,
+    is_broken: bool,
+}
+
+/// Memory that the peer may write to, or that the program has mapped for itself.
+struct Mapped {
+    address: usize,
+    len: usize,
+    remote: Option<(u32, Arc<MemoryRegion>)>,
+}
+
+/// What the ends say to each other when they meet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Hello {
+    /// Address and port of the socket that has connected.
+    pub(super) socket: SocketAddr,
+    /// Where the table is.
+    table: u64,
+    key: u32,
+    /// Entries of the table.
+    maps: u32,
+}
+
+impl Hello {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let ip = match self.socket.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(ip.octets());
+        bytes.extend(self.socket.port().to_be_bytes());
+        bytes.extend(self.table.to_be_bytes());
+        bytes.extend(self.key.to_be_bytes());
+        bytes.extend(self.maps.to_be_bytes());
+        bytes
+    }
+
+    /// What a peer says; nothing if it is something else. Zeros may stand behind it.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.strip_prefix(&MAGIC)?;
+        let (ip, bytes) = bytes.split_first_chunk::<16>()?;
+        let (port, bytes) = bytes.split_first_chunk::<2>()?;
+        let (table, bytes) = bytes.split_first_chunk::<8>()?;
+        let (key, bytes) = bytes.split_first_chunk::<4>()?;
+        let (maps, _) = bytes.split_first_chunk::<4>()?;
+        let maps = u32::from_be_bytes(*maps);
+        let ip = IpAddr::V6(Ipv6Addr::from(*ip)).to_canonical();
+        (maps <= MAPS_MAX).then_some(Self {
+            socket: SocketAddr::new(ip, u16::from_be_bytes(*port)),
+            table: u64::from_be_bytes(*table),
+            key: u32::from_be_bytes(*key),
+            maps,
+        })
+    }
+}
+
+impl Side {
+    /// An end for an id that has a device; the id has its queue pair then.
+    pub(super) fn new(id: &Arc<Id>, maps: u32) -> Result<Self, Error> {
+        let Some(device) = id.device() else {
+            return Err(Error::Invalid("the id has no device".into()));
+        };
+        let table_bytes = maps.max(1) as usize * ENTRY_BYTES;
+        let pages = Pages::new(table_bytes + SLOTS as usize * SLOT_BYTES)?;
+        let context = device.open()?;
+        let domain = context.allocate_domain()?;
+        let channel = context.create_channel()?;
+        let queue = context.create_completion_queue(SLOTS, Some(&channel))?;
+        let limits = QueuePairLimits {
+            sends: SLOTS,
+            receives: 1,
+            send_pieces: 1,
+            receive_pieces: 1,
+            inline: 0,
+        };
+        let pair = domain.create_queue_pair(&QueuePairInit {
+            service: QueuePairType::Reliable,
+            send_queue: Arc::clone(&queue),
+            receive_queue: Arc::clone(&queue),
+            shared_queue: None,
+            limits,
+            signals_all: true,
+        })?;
+        let register = |at: usize, len: usize, access: AccessFlags| {
+            let address = pages.address(at);
+            domain.register(address, len as u64, address as u64, access)
+        };
+        let table = register(0, table_bytes, WRITABLE)?;
+        let slots = register(table_bytes, SLOTS as usize * SLOT_BYTES, AccessFlags::default())?;
+        id.take_queue_pair(&pair)?;
+        Ok(Self {
+            id: Arc::clone(id),
+            context,
+            domain,
+            channel,
+            queue,
+            pair,
+            pages,
+            table,
+            slots,
+            maps,
+            peer: OnceLock::new(),
+            sending: Mutex::default(),
+            mapped: Mutex::default(),
+        })
+    }
+
+    /// What the peer is told, of the socket that has connected.
+    pub(super) fn hello(&self, socket: SocketAddr) -> Hello {
+        let table = self.table.remote_address();
+        Hello { socket, table, key: self.table.key(), maps: self.maps }
+    }
+
+    /// What the peer says.
+    pub(super) fn take_hello(&self, hello: Hello) {
+        // It says it once.
+        let _again = self.peer.set(hello);
+    }
+
+    pub(super) fn id(&self) -> &Arc<Id> {
+        &self.id
+    }
+
+    /// Lets the peer write to memory, which it names by `offset`.
+    pub(super) fn map(&self, address: usize, len: usize, offset: u64) -> Result<(), Error> {
+        let peer = self.peer()?;
+        let mut mapped = lock(&self.mapped);
+        let is_free = |index: &u32| {
+            !mapped.iter().any(|mapped| mapped.remote.as_ref().is_some_and(|(at, _)| at == index))
+        };
+        let Some(index) = (0..peer.maps).find(is_free) else {
+            return Err(Error::NoRoom(format!("the peer has room for {} mappings", peer.maps)));
+        };
+        let region = self.domain.register(address, len as u64, address as u64, WRITABLE)?;
+        let entry = [offset, region.remote_address(), len as u64, region.key().into()];
+        if let Err(error) = self.tell(index, entry) {
+            let _gone = region.deregister();
+            return Err(error);
+        }
+        mapped.push(Mapped { address, len, remote: Some((index, region)) });
+        Ok(())
+    }
+
+    /// Notes memory that only the program itself is to use.
+    pub(super) fn map_for_itself(&self, address: usize, len: usize) {
+        lock(&self.mapped).push(Mapped { address, len, remote: None });
+    }
+
+    /// Lets the peer write there no more.
+    pub(super) fn unmap(&self, address: usize, len: usize) -> Result<(), Error> {
+        let mut mapped = lock(&self.mapped);
+        let is_meant = |mapped: &Mapped| mapped.address == address && mapped.len == len;
+        let Some(at) = mapped.iter().position(is_meant) else {
+            return Err(Error::Invalid("nothing of that address and length is mapped".into()));
+        };
+        let Mapped { remote: Some((index, region)), .. } = mapped.swap_remove(at) else {
+            return Ok(());
+        };
+        // A peer that is gone need not be told.
+        let _told = self.tell(index, [0; 4]);
+        region.deregister()
+    }
+
+    /// Writes to memory of the peer, as much as there is a mapping and, if it shall not wait, room for. Returns how much.
+    ///
+    /// # Safety
+    /// `from` is memory of `count` bytes that may be read.
+    pub(super) unsafe fn write(
+        &self,
+        from: *const u8,
+        count: usize,
+        offset: u64,
+        may_wait: bool,
+    ) -> Result<usize, Error> {
+        let mut sending = lock(&self.sending);
+        let mut done = 0;
+        while done < count {
+            let at = offset.wrapping_add(done as u64);
+            let Some((to, room, key)) = self.find(at) else { break };
+            let len = (count - done).min(SLOT_BYTES).min(room);
+            // SAFETY: as the caller says.
+            let posted = unsafe { self.post(&mut sending, from.add(done), len, to, key, may_wait) };
+            match posted {
+                Ok(()) => done += len,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// All that was written is placed; an error if it is not and this shall not wait.
+    pub(super) fn settle(&self, may_wait: bool) -> Result<(), Error> {
+        let mut sending = lock(&self.sending);
+        self.wait(&mut sending, may_wait, |sending| sending.placed == sending.posted)
+    }
+
+    fn peer(&self) -> Result<&Hello, Error> {
+        self.peer.get().ok_or_else(|| Error::Invalid("the peer has said nothing".into()))
+    }
+
+    /// Where the peer wants what is for an offset, how much of it, and the key.
+    fn find(&self, offset: u64) -> Option<(u64, usize, u32)> {
+        (0..self.maps as usize).find_map(|index| {
+            let number = |of: usize| self.pages.number(index * ENTRY_BYTES + of * 8);
+            let [first, address, len, key] = [0, 1, 2, 3].map(number);
+            let inside = offset.checked_sub(first).filter(|inside| *inside < len)?;
+            let room = usize::try_from(len - inside).unwrap_or(usize::MAX);
+            Some((address.wrapping_add(inside), room, key as u32))
+        })
+    }
+
+    /// Writes an entry of the peer's table.
+    fn tell(&self, index: u32, entry: [u64; 4]) -> Result<(), Error> {
+        let peer = self.peer()?;
+        let to = peer.table.wrapping_add(u64::from(index) * ENTRY_BYTES as u64);
+        let mut sending = lock(&self.sending);
+        // SAFETY: the entry is there for the call.
+        unsafe { self.post(&mut sending, entry.as_ptr().cast(), ENTRY_BYTES, to, peer.key, true) }
+    }
+
+    /// Posts a write of what fits a slot.
+    ///
+    /// # Safety
+    /// `from` is memory of `len` bytes that may be read.
+    unsafe fn post(
+        &self,
+        sending: &mut Sending,
+        from: *const u8,
+        len: usize,
+        to: u64,
+        key: u32,
+        may_wait: bool,
+    ) -> Result<(), Error> {
+        let is_free = |sending: &Sending| sending.posted - sending.placed < u64::from(SLOTS);
+        self.wait(sending, may_wait, is_free)?;
+        let slot = (sending.posted % u64::from(SLOTS)) as usize;
+        let at = self.maps.max(1) as usize * ENTRY_BYTES + slot * SLOT_BYTES;
+        // SAFETY: as the caller says; nothing that is under way is in a slot that is free.
+        unsafe { self.pages.fill(at, from, len) };
+        let address = self.pages.address(at) as u64;
+        let piece = ScatterGather { address, length: len as u32, key: self.slots.key() };
+        let request = SendRequest {
+            id: sending.posted,
+            opcode: SendOpcode::Write { address: to, key, immediate: None },
+            flags: SendFlags::default(),
+            pieces: &[piece],
+            inline: None,
+            to: None,
+        };
+        self.pair.post_send(&[request]).map_err(|(_, error)| error)?;
+        sending.posted += 1;
+        Ok(())
+    }
+
+    fn wait(
+        &self,
+        sending: &mut Sending,
+        may_wait: bool,
+        is_so: impl Fn(&Sending) -> bool,
+    ) -> Result<(), Error> {
+        if is_so(sending) && !sending.is_broken {
+            return Ok(());
+        }
+        loop {
+            self.reap(sending)?;
+            if sending.is_broken {
+                let what = "what was written to mapped memory was not placed".into();
+                return Err(Error::System { what, number: libc::ECONNRESET });
+            }
+            if is_so(sending) {
+                return Ok(());
+            }
+            if !may_wait {
+                return Err(Error::Again);
+            }
+            self.queue.arm(Arm::Next)?;
+            let before = sending.placed;
+            self.reap(sending)?;
+            if sending.placed != before || sending.is_broken {
+                continue;
+            }
+            match self.channel.get() {
+                Ok(queue) => queue.acknowledge_events(1),
+                Err(Error::System { number: libc::EINTR, .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn reap(&self, sending: &mut Sending) -> Result<(), Error> {
+        let mut told = [WorkCompletion::NOTHING; 16];
+        loop {
+            let count = self.queue.poll(&mut told)?;
+            for completion in &told[..count] {
+                sending.placed += 1;
+                sending.is_broken |= completion.status != CompletionStatus::Success;
+            }
+            if count < told.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        let _over = self.id.disconnect();
+        self.id.release_queue_pair();
+        let mapped = std::mem::take(&mut *lock(&self.mapped));
+        let mut regions = mapped.iter().filter_map(|mapped| mapped.remote.as_ref());
+        let ended = [
+            self.pair.destroy(),
+            regions.try_for_each(|(_, region)| region.deregister()),
+            self.table.deregister(),
+            self.slots.deregister(),
+            self.queue.destroy(),
+            self.channel.destroy(),
+            self.domain.deallocate(),
+            self.context.close(),
+            self.id.destroy(),
+        ];
+        // In a child that was forked none of them is ours.
+        drop(ended);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Mappings that a peer may tell of: a table of 32 KiB. Others have at most 255.
+pub(super) const MAPS_MAX: u32 = 1024;
+
+/// What the peer may do with what is mapped.
+const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE);
+
+/// An entry of a table: offset, address, length and key of a mapping. All are zero if there is none.
+const ENTRY_BYTES: usize = 32;
+
+/// Writes that are under way: 64 × 16 KiB = 1 MiB, which is used from the first byte on, page by page.
+const SLOTS: u32 = 64;
+
+/// Bytes of one of them.
+const SLOT_BYTES: usize = 16 << 10;
+
+/// What the first bytes are, so that nobody takes other programs' words for these.
+const MAGIC: [u8; 4] = *b"rio1";
+
+/// Whether a call on a socket is not to wait.
+pub(super) fn is_non_blocking(socket: c_int, flags: c_int) -> bool {
+    // SAFETY: a call that takes any number.
+    flags & libc::MSG_DONTWAIT != 0
+        || unsafe { libc::fcntl(socket, libc::F_GETFL) } & libc::O_NONBLOCK != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_what_is_heard() {
+        for socket in ["10.0.0.1:7", "[fd00::1]:65535"] {
+            let socket = socket.parse().expect("an address");
+            let hello = Hello { socket, table: u64::MAX - 1, key: 77, maps: MAPS_MAX };
+            let mut said = hello.encode();
+            said.resize(56, 0);
+            assert_eq!(Hello::decode(&said), Some(hello));
+        }
+    }
+
+    #[test]
+    fn what_others_say_is_nothing() {
+        let socket = "10.0.0.1:7".parse().expect("an address");
+        let hello = Hello { socket, table: 1, key: 2, maps: MAPS_MAX + 1 };
+        assert_eq!(Hello::decode(&hello.encode()), None);
+        assert_eq!(Hello::decode(&[0; 56]), None);
+        let said = Hello { maps: 1, ..hello }.encode();
+        for len in 0..said.len() {
+            assert_eq!(Hello::decode(&said[..len]), None);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+/*
+ * Mapped memory of rsockets: both ends are threads of this program. Usage: socket_mappings ADDRESS
+ * What is written to mapped memory is there when what was sent later is received; what cannot be written is told.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <rdma/rsocket.h>
+
+#define ROUNDS 300
+#define BYTES 200000
+
+static struct sockaddr_in address;
+static int listener;
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+#define check(is_so) do { if (!(is_so)) fail(#is_so); } while (0)
+
+static int fresh(int maps)
+{
+	int at = rsocket(AF_INET, SOCK_STREAM, 0);
+	check(at >= 0);
+	if (maps)
+		check(!rsetsockopt(at, SOL_RDMA, RDMA_IOMAPSIZE, &maps, sizeof maps));
+	return at;
+}
+
+/* Receives a number and compares it. */
+static void expect(int at, uint32_t number)
+{
+	uint32_t came = ~number;
+	check(rrecv(at, &came, sizeof came, MSG_WAITALL) == sizeof came);
+	check(came == number);
+}
+
+static void say(int at, uint32_t number)
+{
+	check(rsend(at, &number, sizeof number, 0) == sizeof number);
+}
+
+/* Maps memory and compares what it holds whenever the peer says a number. */
+static void *serve(void *unused)
+{
+	int at = raccept(listener, NULL, NULL);
+	unsigned char *memory = calloc(1, BYTES);
+
+	check(at >= 0 && memory);
+	check(riomap(at, memory, BYTES, PROT_WRITE, 0, 4096) == 4096);
+	say(at, 1);
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		expect(at, round);
+		for (int i = 0; i < BYTES; i++)
+			if (memory[i] != (unsigned char)(round + i / 1000)) {
+				fprintf(stderr, "round %u: byte %d is not there\n", round, i);
+				exit(1);
+			}
+		say(at, round);
+	}
+	check(!riounmap(at, memory, BYTES));
+	check(riounmap(at, memory, BYTES) == -1 && errno == EINVAL);
+	say(at, 2);
+	/* Closing is the last that is seen. */
+	check(rrecv(at, memory, 1, 0) == 0);
+	rclose(at);
+	return unused;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned char *bytes = malloc(BYTES);
+	int at, maps = 0, one = 1;
+	socklen_t len = sizeof maps;
+	pthread_t server;
+
+	if (argc != 2)
+		return 2;
+	address.sin_family = AF_INET;
+	check(inet_pton(AF_INET, argv[1], &address.sin_addr) == 1);
+	listener = fresh(4);
+	check(!rbind(listener, (struct sockaddr *)&address, sizeof address));
+	len = sizeof address;
+	check(!rgetsockname(listener, (struct sockaddr *)&address, &len));
+	check(!rlisten(listener, 4));
+	len = sizeof maps;
+	check(!rgetsockopt(listener, SOL_RDMA, RDMA_IOMAPSIZE, &maps, &len) && maps == 4);
+	check(!pthread_create(&server, NULL, serve, NULL));
+
+	at = fresh(2);
+	check(!rconnect(at, (struct sockaddr *)&address, sizeof address));
+	/* It is too late. */
+	check(rsetsockopt(at, SOL_RDMA, RDMA_IOMAPSIZE, &one, sizeof one) == -1 && errno == EINVAL);
+	expect(at, 1);
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < BYTES; i++)
+			bytes[i] = (unsigned char)(round + i / 1000);
+		check(riowrite(at, bytes, BYTES / 2, 4096, 0) == BYTES / 2);
+		/* What has been written belongs to the program again. */
+		memset(bytes, 0, BYTES / 2);
+		check(riowrite(at, bytes + BYTES / 2, BYTES, 4096 + BYTES / 2, 0) == BYTES / 2);
+		say(at, round);
+		expect(at, round);
+	}
+	check(riowrite(at, bytes, 1, 4095, 0) == 0);
+	expect(at, 2);
+	/* It is mapped no more. */
+	check(riowrite(at, bytes, 1, 4096, 0) == 0);
+	check(riomap(at, bytes, BYTES, PROT_READ, 0, 0) == -1 && errno == EINVAL);
+	check(riomap(at, bytes, BYTES, PROT_NONE, 0, -1) == (off_t)(uintptr_t)bytes);
+	check(!rclose(at));
+	check(!pthread_join(server, NULL));
+
+	/* A peer that has room for no mappings is a peer for streams. */
+	at = fresh(0);
+	check(!rconnect(at, (struct sockaddr *)&address, sizeof address));
+	maps = raccept(listener, NULL, NULL);
+	say(at, 7);
+	expect(maps, 7);
+	check(riomap(at, bytes, BYTES, PROT_WRITE, 0, 0) == -1 && errno == EINVAL);
+	check(riomap(maps, bytes, BYTES, PROT_WRITE, 0, 0) == -1 && errno == ENOMEM);
+	say(maps, 8);
+	expect(at, 8);
+	check(!rclose(at) && !rclose(maps) && !rclose(listener));
+	puts("done");
+	return 0;
+}

@@ -1,0 +1,142 @@
+//! Programs of the connection manager over links that lose, repeat and reorder frames, of which none of them learns; and
+//! what programs are told of wrong calls, and of peers that refuse or die.
+
+use std::thread;
+
+use programs::{Ends, Finished, Meeting, Network, Program, Side, are_installed, build_client};
+
+/// What links do to frames.
+const FAULTS: [(&str, &str); 1] = [("ETHERNOT_FAULTS", "loss=0.01,dup=0.01,reorder=0.05")];
+
+/// Programs, with arguments by which each checks or counts what has come. Datagrams that are lost are not sent again:
+/// of the one that sends them only the connections are made.
+const MEETINGS: [Meeting<'_>; 7] = [
+    Meeting {
+        programs: ["rping"; 2],
+        server: "-s -a ADDRESS -p PORT -C 100",
+        client: "-c -a ADDRESS -p PORT -v -C 100",
+        ends: Ends::ByItself,
+    },
+    Meeting {
+        programs: ["ucmatose"; 2],
+        server: "-p PORT -c 10 -C 10 -S 1000",
+        client: "-p PORT -c 10 -C 10 -S 1000 -s ADDRESS",
+        ends: Ends::ByItself,
+    },
+    Meeting {
+        programs: ["udaddy"; 2],
+        server: "-c 4 -C 0",
+        client: "-c 4 -C 0 -s ADDRESS",
+        ends: Ends::ByItself,
+    },
+    Meeting {
+        programs: ["rdma_server", "rdma_client"],
+        server: "-p PORT",
+        client: "-s ADDRESS -p PORT",
+        ends: Ends::ByItself,
+    },
+    Meeting {
+        programs: ["ib_write_bw"; 2],
+        server: "-F -R -p PORT -n 300",
+        client: "-F -R -p PORT -n 300 ADDRESS",
+        ends: Ends::ByItself,
+    },
+    Meeting {
+        programs: ["ib_send_bw"; 2],
+        server: "-F -R -p PORT -n 300",
+        client: "-F -R -p PORT -n 300 ADDRESS",
+        ends: Ends::ByItself,
+    },
+    Meeting {
+        programs: ["cmtime"; 2],
+        server: "-p PORT -c 50",
+        client: "-p PORT -c 50 -s ADDRESS",
+        ends: Ends::Never,
+    },
+];
+
+/// Runs each so often. Returns how often that was in all.
+fn run_each(first_port: u16, times: u16) -> u32 {
+    if !are_installed(&MEETINGS.map(|meeting| meeting.programs[0])) {
+        return 0;
+    }
+    let Some(network) = Network::namespaces() else { return 0 };
+    let mut runs = 0;
+    for time in 0..times {
+        for (meeting, number) in MEETINGS.iter().zip(0..) {
+            let port = match meeting.programs[0] {
+                // It is always at this port.
+                "udaddy" => 7174,
+                _ => first_port + time * MEETINGS.len() as u16 + number,
+            };
+            meeting.run(&network, port, &FAULTS);
+            runs += 1;
+        }
+    }
+    runs
+}
+
+#[test]
+fn programs_pass_over_links_with_faults() {
+    run_each(23_200, 1);
+}
+
+#[test]
+#[ignore = "the same twenty times: takes minutes; run by `./x acceptance frameworks`"]
+fn programs_pass_twenty_times() {
+    let runs = run_each(23_300, 20);
+    if runs > 0 {
+        println!("figure: runs of rdma_cm programs over links with faults: {runs}");
+    }
+}
+
+/// Runs these cases of the client, all at once, as each of them waits for most of its time.
+fn run_cases(program: &str, names: &[&str]) {
+    let run = |name: &&str| Program::new(program, name).run(&Network::Loopback, Side::Server);
+    let ended: Vec<Finished> = thread::scope(|scope| {
+        let started: Vec<_> = names.iter().map(|name| scope.spawn(move || run(name))).collect();
+        started.into_iter().map(|case| case.join().expect("it does not panic")).collect()
+    });
+    let wrong: Vec<String> =
+        ended.iter().filter(|ended| !ended.is_success()).map(ToString::to_string).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The case that takes a minute.
+const SLOW: &str = "nobody_answers";
+
+#[test]
+fn programs_are_told_of_wrong_calls_and_of_peers_that_refuse_or_die() {
+    let Some(client) = build_client("bad_manager") else { return };
+    let client = client.display().to_string();
+    let names = Program::new(&client, "list").run(&Network::Loopback, Side::Server);
+    let names: Vec<&str> = names.expect_success().lines().filter(|name| *name != SLOW).collect();
+    assert!(names.len() > 10, "{names:?}");
+    run_cases(&client, &names);
+}
+
+#[test]
+#[ignore = "takes a minute; run by `./x acceptance frameworks`"]
+fn who_asks_where_nobody_answers_is_told_after_a_minute() {
+    let Some(client) = build_client("bad_manager") else { return };
+    run_cases(&client.display().to_string(), &[SLOW]);
+}
+
+#[test]
+fn who_asks_at_an_address_that_nobody_has_is_told() {
+    let Some(client) = build_client("connections") else { return };
+    let Some(network) = Network::namespaces() else { return };
+    let at = match network.server_address() {
+        std::net::IpAddr::V4(at) => std::net::Ipv4Addr::from(u32::from(at) ^ 0x10),
+        std::net::IpAddr::V6(_) => return,
+    };
+    let words = format!("idle {at} 7471");
+    let asked = Program::new(&client.display().to_string(), &words).run(&network, Side::Client);
+    assert!(!asked.is_success() && !asked.is_late, "{asked}");
+    assert!(asked.output.contains("RDMA_CM_EVENT_UNREACHABLE (status -110)"), "{asked}");
+    // Without a route the address is not resolved.
+    let asked = Program::new(&client.display().to_string(), "idle 192.0.2.99 7471");
+    let asked = asked.run(&network, Side::Client);
+    assert!(!asked.is_success() && !asked.is_late, "{asked}");
+    assert!(asked.output.contains("RDMA_CM_EVENT_ADDR_ERROR (status -101)"), "{asked}");
+}

@@ -1,0 +1,70 @@
+//! fio's engine `rdma`: memory that is written and read, and messages whose bytes are verified.
+
+use programs::{Network, Program, Running, Side, are_installed, expect_both};
+
+/// A job. Jobs that are processes of their own would outlive a test that fails.
+fn job(network: &Network, port: u16, rest: &str) -> Program {
+    let words = format!(
+        "--thread --verify_state_save=0 --name=job --ioengine=rdma --hostname={} --port={port} --bs=16k --size=4m {rest}",
+        network.server_address()
+    );
+    println!("fio {rest}");
+    Program::new("fio", &words)
+}
+
+/// Starts one that receives.
+fn receiver(network: &Network, port: u16, rest: &str) -> Running {
+    let job = job(network, port, &format!("--rw=read --verb=recv --iodepth=32 {rest}"));
+    let mut running = job.start(network, Side::Server);
+    running.wait_for_door(port);
+    running
+}
+
+/// One that sends.
+fn sender(network: &Network, port: u16, rest: &str) -> Program {
+    job(network, port, &format!("--rw=write --iodepth=8 {rest}"))
+}
+
+fn networks() -> impl Iterator<Item = Network> {
+    std::iter::once(Network::Loopback).chain(Network::namespaces())
+}
+
+#[test]
+fn memory_is_written_and_read() {
+    if !are_installed(&["fio"]) {
+        return;
+    }
+    for network in networks() {
+        for verb in ["write", "read"] {
+            let server = receiver(&network, 24_100, "");
+            let client = sender(&network, 24_100, &format!("--verb={verb}"));
+            let client = client.run(&network, Side::Client);
+            let ended = [server.finish(), client];
+            expect_both(&ended);
+            // All of it: 4 MiB in blocks of 16 KiB.
+            assert!(ended[1].output.contains("issued rwts: total=0,256,0,0"), "{}", ended[1]);
+        }
+    }
+}
+
+#[test]
+fn messages_are_verified() {
+    if !are_installed(&["fio"]) {
+        return;
+    }
+    for network in networks() {
+        let server = receiver(&network, 24_110, "--verify=crc32c");
+        let client = sender(&network, 24_110, "--verb=send --verify=crc32c --do_verify=0");
+        let client = client.run(&network, Side::Client);
+        let ended = [server.finish(), client];
+        expect_both(&ended);
+        assert!(ended[0].output.contains("issued rwts: total=256,0,0,0"), "{}", ended[0]);
+        // It does look: bytes that are not as they should be are found.
+        let server = receiver(&network, 24_111, "--verify=crc32c");
+        let client = sender(&network, 24_111, "--verb=send").start(&network, Side::Client);
+        let receiver = server.finish();
+        assert!(receiver.output.contains("verify: bad"), "{receiver}");
+        // Who sends waits for ever for what has failed.
+        drop(client);
+    }
+}

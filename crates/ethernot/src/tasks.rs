@@ -1,0 +1,73 @@
+//! Tasks that wait: futures that any executor can run.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use runtime::{Enlisted, Forked, Interest, Patience};
+use semantics::CompletionQueue;
+
+use crate::endpoint::EndpointInner;
+use crate::news::{Subscriber, Topic};
+
+/// Waits until a look finds something, of which news of a topic tell.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub(crate) struct UntilNews<'a, L> {
+    endpoint: &'a EndpointInner,
+    topic: Topic,
+    look: L,
+    patience: Patience,
+    subscriber: Option<Subscriber>,
+}
+
+impl<'a, L> UntilNews<'a, L> {
+    pub(crate) fn new(endpoint: &'a EndpointInner, topic: Topic, look: L) -> Self {
+        Self { endpoint, topic, look, patience: Patience::default(), subscriber: None }
+    }
+}
+
+impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilNews<'_, L> {
+    type Output = Result<R, Forked>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { endpoint, topic, look, patience, subscriber } = self.get_mut();
+        endpoint.runtime.poll_wait(context, patience, look, |waker| {
+            *subscriber = Some(endpoint.news.subscribe(*topic, waker));
+        })
+    }
+}
+
+/// Waits until a look finds something, of which a completion in a queue tells, or news.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub(crate) struct UntilCompletion<'a, L> {
+    endpoint: &'a EndpointInner,
+    queue: &'a Arc<CompletionQueue>,
+    look: L,
+    patience: Patience,
+    enlisted: Option<Enlisted>,
+}
+
+impl<'a, L> UntilCompletion<'a, L> {
+    pub(crate) fn new(
+        endpoint: &'a EndpointInner,
+        queue: &'a Arc<CompletionQueue>,
+        look: L,
+    ) -> Self {
+        Self { endpoint, queue, look, patience: Patience::default(), enlisted: None }
+    }
+}
+
+impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilCompletion<'_, L> {
+    type Output = Result<R, Forked>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { endpoint, queue, look, patience, enlisted } = self.get_mut();
+        let runtime = &endpoint.runtime;
+        runtime.poll_wait(context, patience, look, |waker| {
+            *enlisted = Some(runtime.enlist_task(waker, Interest::Completion(queue)));
+        })
+    }
+}

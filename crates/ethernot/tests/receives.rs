@@ -1,0 +1,174 @@
+//! Receives with handles, by which threads share a connection.
+
+#[expect(dead_code, reason = "other tests use what this one does not")]
+mod pair;
+
+use std::thread;
+
+use ethernot::{Connection, OperationError, OperationFailure, OperationOptions, PostError};
+use pair::{LIMIT, Pair, Side};
+
+const MESSAGES: u64 = 100_000;
+const THREADS: u64 = 4;
+const ANSWER_BYTES: u32 = 64;
+
+/// Answers `count` messages, each with its own bytes, in the order in which they came.
+fn echo(side: &Side, count: u64) {
+    let receive = |number: u64| {
+        let offset = number % 64 * u64::from(ANSWER_BYTES);
+        side.connection.receive(&side.region, offset, ANSWER_BYTES).expect("it is posted")
+    };
+    let mut receives: std::collections::VecDeque<_> = (0..count.min(32)).map(receive).collect();
+    let mut posted = receives.len() as u64;
+    let mut bytes = [0; ANSWER_BYTES as usize];
+    for _ in 0..count {
+        let message = receives.pop_front().expect("one for each").wait(Some(LIMIT)).expect("asked");
+        let length = message.copy_to(&mut bytes).expect("registered");
+        if posted < count {
+            receives.push_back(receive(posted));
+            posted += 1;
+        }
+        // All operations of a connection may be under way.
+        loop {
+            match side.connection.send_bytes(&bytes[..length], OperationOptions::NONE) {
+                Ok(sent) => break drop(sent),
+                Err(PostError::Submit(_) | PostError::NoHandleLeft) => {
+                    side.endpoint.drive().expect("not forked");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_that_share_a_connection_get_their_own_answers() {
+    let pair = Pair::new();
+    let ask = |thread: u64| {
+        let (client, offset) = (&pair.client, thread * u64::from(ANSWER_BYTES));
+        for number in 0..MESSAGES / THREADS {
+            let question = (thread << 32 | number).to_le_bytes();
+            let call = client.connection.call(
+                &question,
+                &client.region,
+                offset,
+                ANSWER_BYTES,
+                OperationOptions::NONE,
+            );
+            let answer = call.expect("it is posted").wait(Some(LIMIT)).expect("an answer");
+            assert_eq!(answer.to_vec().expect("registered"), question, "another thread's answer");
+        }
+    };
+    let ask = &ask;
+    thread::scope(|scope| {
+        scope.spawn(|| echo(&pair.server, MESSAGES));
+        for thread in 0..THREADS {
+            scope.spawn(move || ask(thread));
+        }
+    });
+}
+
+#[test]
+fn a_message_tells_its_length_its_immediate_and_its_bytes() {
+    let pair = Pair::new();
+    let (client, server) = (&pair.client, &pair.server);
+    let empty = server.connection.receive(&server.region, 0, 0).expect("it is posted");
+    let full = server.connection.receive(&server.region, 100, 10).expect("it is posted");
+    let immediate = OperationOptions { immediate: Some(9), ..OperationOptions::NONE };
+    for (bytes, options) in [(&b""[..], immediate), (b"0123456789", OperationOptions::NONE)] {
+        drop(client.connection.send_bytes(bytes, options).expect("it is posted"));
+    }
+    let empty = empty.wait(Some(LIMIT)).expect("it comes");
+    assert_eq!((empty.len(), empty.immediate()), (0, Some(9)));
+    let full = full.wait(Some(LIMIT)).expect("it comes");
+    assert_eq!((full.len(), full.immediate(), full.offset()), (10, None, 100));
+    let mut start = [0; 4];
+    assert_eq!(full.copy_to(&mut start), Ok(4));
+    assert_eq!((&start, &full.to_vec().unwrap()[..]), (b"0123", &b"0123456789"[..]));
+    assert_eq!(server.connection.poll().expect("not forked"), None, "a handle and a completion");
+}
+
+#[test]
+fn receives_with_handles_take_no_place_in_the_queue() {
+    let pair = Pair::new();
+    let server = &pair.server;
+    let capacity = server.connection.queue().capacity();
+    let plain = |context| server.connection.post_receive(&server.region, 0, 8, context);
+    let posted = (0..capacity as u64).take_while(|&context| plain(context).is_ok()).count();
+    let followed = server.connection.receive(&server.region, 0, 8);
+    assert!(followed.is_ok(), "after {posted} of {capacity}: {followed:?}");
+}
+
+#[test]
+fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
+    let pair = Pair::new();
+    let (client, server) = (&pair.client, &pair.server);
+    let say = |bytes: &[u8]| {
+        let sent = client.connection.send_bytes(bytes, OperationOptions::NONE);
+        sent.expect("it is posted").wait(Some(LIMIT)).expect("there is a receive");
+    };
+    let receive = |offset| server.connection.receive(&server.region, offset, 8).unwrap();
+    // One after its message has come, one before it has.
+    let (had, waits) = (receive(0), receive(8));
+    say(b"first");
+    drop((had, waits));
+    let first = receive(16);
+    let second = receive(24);
+    say(b"second");
+    assert_eq!(first.wait(Some(LIMIT)).unwrap().to_vec().unwrap(), b"first");
+    assert_eq!(second.wait(Some(LIMIT)).unwrap().to_vec().unwrap(), b"second");
+    // One whose message was seen is over.
+    drop((first, second));
+    let third = receive(0);
+    assert!(!third.is_done());
+    say(b"third");
+    assert_eq!(third.wait(Some(LIMIT)).unwrap().to_vec().unwrap(), b"third");
+}
+
+#[test]
+fn receives_end_with_the_connection() {
+    let pair = Pair::new();
+    let server = &pair.server;
+    let receive = server.connection.receive(&server.region, 0, 8).expect("it is posted");
+    let call = pair.client.connection.call(
+        b"nobody answers",
+        &pair.client.region,
+        0,
+        8,
+        OperationOptions::NONE,
+    );
+    let call = call.expect("it is posted");
+    server.connection.close(b"").expect("not forked");
+    let flushed = |ended: Result<ethernot::Received, OperationFailure>| match ended {
+        Err(OperationFailure::Failed(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(flushed(receive.wait(Some(LIMIT))), OperationError::Flushed);
+    let error = flushed(call.wait(Some(LIMIT)));
+    assert!(matches!(error, OperationError::Flushed | OperationError::ClosedByPeer), "{error}");
+    let late = server.connection.receive(&server.region, 0, 8);
+    assert!(matches!(late, Err(PostError::Closed(_))), "{late:?}");
+}
+
+#[test]
+fn slots_of_receives_are_given_back() {
+    let pair = Pair::build(
+        pair::loopback().handles_max(4),
+        pair::loopback(),
+        pair::EVERYTHING.into_iter().fold(ethernot::Rights::NONE, ethernot::Rights::union),
+    );
+    let client: &Connection = &pair.client.connection;
+    let region = &pair.client.region;
+    for _ in 0..100 {
+        // Refused: a region of no such length.
+        let refused = client.receive(region, pair::BYTES, 1);
+        assert!(matches!(refused, Err(PostError::Submit(_))), "{refused:?}");
+        let refused = client.call(b"", region, pair::BYTES, 1, OperationOptions::NONE);
+        assert!(matches!(refused, Err(PostError::Submit(_))), "{refused:?}");
+    }
+    let held: Vec<_> = (0..4).map(|_| client.receive(region, 0, 8).expect("a slot")).collect();
+    assert!(matches!(client.receive(region, 0, 8), Err(PostError::NoHandleLeft)));
+    drop(held);
+    let held: Vec<_> = (0..4).map(|_| client.receive(region, 0, 8).expect("taken over")).collect();
+    assert_eq!(held.len(), 4);
+}

@@ -1,0 +1,158 @@
+//! Whether a descriptor is to be made readable when the application has been told of something.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The mark that somebody waits on a descriptor, and how often the application was told of something.
+///
+/// Nobody who waits otherwise pays for it more than one load in a turn that did something.
+#[derive(Debug)]
+pub(crate) struct Arming {
+    /// Written inside the engine.
+    told: AtomicU64,
+    /// `told` as it was when somebody last tried to arm.
+    seen: AtomicU64,
+    is_armed: AtomicBool,
+}
+
+impl Arming {
+    pub(crate) fn new() -> Self {
+        Self { told: AtomicU64::new(0), seen: AtomicU64::new(0), is_armed: AtomicBool::new(false) }
+    }
+
+    /// The application was told so often by now. Inside the engine only.
+    #[inline]
+    pub(crate) fn publish(&self, told: u64) {
+        self.told.store(told, Ordering::Relaxed);
+    }
+
+    /// How often the application was told of something.
+    pub(crate) fn told(&self) -> u64 {
+        self.told.load(Ordering::Acquire)
+    }
+
+    /// Arms, unless the application was told of something since the last attempt. `pass` goes through the engine:
+    /// whoever leaves it afterwards sees the mark, and what those before have told is seen here.
+    pub(crate) fn arm(&self, pass: impl FnOnce()) -> bool {
+        let told = self.told();
+        if self.seen.swap(told, Ordering::AcqRel) != told {
+            return false;
+        }
+        self.is_armed.store(true, Ordering::SeqCst);
+        if !cfg!(loom_mutation) {
+            pass();
+        }
+        if self.told() == told {
+            return true;
+        }
+        // Whoever told of it may have seen the mark; then it has fired.
+        !self.is_armed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether the descriptor is to be made readable now: once. To be asked by whoever has left the engine.
+    #[inline]
+    pub(crate) fn fires(&self) -> bool {
+        self.is_armed.load(Ordering::Relaxed)
+            && self.has_news()
+            && self.is_armed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Disarms; whether it was armed.
+    pub(crate) fn disarm(&self) -> bool {
+        self.is_armed.swap(false, Ordering::AcqRel)
+    }
+
+    #[cold]
+    fn has_news(&self) -> bool {
+        self.told() != self.seen.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_fires_once_for_what_is_told_after_it_was_armed() {
+        let arming = Arming::new();
+        assert!(!arming.fires(), "nobody has armed");
+        assert!(arming.arm(|| ()));
+        assert!(!arming.fires(), "nothing was told");
+        arming.publish(1);
+        assert!(arming.fires());
+        assert!(!arming.fires());
+    }
+
+    #[test]
+    fn what_was_told_before_must_be_looked_at_before_it_is_armed() {
+        let arming = Arming::new();
+        arming.publish(1);
+        assert!(!arming.arm(|| ()));
+        assert!(arming.arm(|| ()));
+        arming.publish(2);
+        assert!(arming.fires());
+        assert!(!arming.arm(|| ()));
+    }
+
+    #[test]
+    fn what_is_told_while_it_is_armed_disarms_or_fires() {
+        let arming = Arming::new();
+        assert!(!arming.arm(|| arming.publish(1)), "seen by who arms");
+        assert!(!arming.fires());
+        let arming = Arming::new();
+        let told = || {
+            arming.publish(1);
+            assert!(arming.fires());
+        };
+        assert!(arming.arm(told), "seen by who tells: the descriptor is readable");
+    }
+}
+
+/// Who arms against who tells, in every interleaving. To run it:
+///
+/// ```sh
+/// ./x loom
+/// ```
+///
+/// With `--cfg loom_mutation` in RUSTFLAGS who arms does not pass through the engine, and the test must fail.
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    use super::*;
+    use crate::cell::ProgressCell;
+
+    /// As [`crate::Runtime::arm`] and the turns of a thread do it.
+    #[test]
+    fn whoever_armed_and_was_not_told_finds_the_descriptor_readable() {
+        loom::model(|| {
+            let shared = Arc::new((ProgressCell::new(0_u64), Arming::new(), AtomicUsize::new(0)));
+            let other = Arc::clone(&shared);
+            let teller = thread::spawn(move || {
+                let (cell, arming, fired) = &*other;
+                for _ in 0..2 {
+                    cell.drive(1, |told| {
+                        *told += 1;
+                        arming.publish(*told);
+                        false
+                    });
+                    fired.fetch_add(usize::from(arming.fires()), Ordering::Relaxed);
+                }
+            });
+            let (cell, arming, fired) = &*shared;
+            let mut armed = false;
+            for _ in 0..2 {
+                armed = armed || arming.arm(|| cell.pass());
+            }
+            let seen = arming.seen.load(Ordering::Relaxed);
+            teller.join().expect("no panic");
+            let (told, fired) =
+                (arming.told.load(Ordering::Relaxed), fired.load(Ordering::Relaxed));
+            assert!(!armed || told == seen || fired == 1, "it sleeps: seen {seen} of {told}");
+        });
+    }
+}

@@ -1,0 +1,119 @@
+//! Waiting without a thread: by a descriptor, and of tasks that wakers wake.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use delivery::Instant;
+
+use crate::fork::Forked;
+use crate::park::Interest;
+use crate::runtime::{Runtime, Shared, YIELDS};
+
+/// For how long a task that waits still polls, as a thread does before it blocks ([`Polling`](crate::Polling)): it has
+/// itself woken at once meanwhile, so that others have their turn in between.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Patience {
+    polls_until: Option<Instant>,
+    /// How often it let other threads have the processor since.
+    yields: u8,
+}
+
+/// A task on the list of those that wait; dropped, it is taken off.
+#[derive(Debug)]
+pub struct Enlisted {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Enlisted {
+    fn drop(&mut self) {
+        self.shared.host.waiters.delist_task(self.number);
+    }
+}
+
+impl Runtime {
+    /// Looks whether `ready` returns something, makes progress and looks again. If there is nothing, the task is woken
+    /// when it should look again: at once for as long as its `patience` lasts, and then by whoever finds what it
+    /// waits for, which `enlist` sees to: it is told the waker, and what comes afterwards must wake it.
+    ///
+    /// Where no thread serves the endpoint while the application does not, a task polls for as long as it waits.
+    #[inline]
+    pub fn poll_wait<R>(
+        &self,
+        context: &Context<'_>,
+        patience: &mut Patience,
+        mut ready: impl FnMut() -> Option<R>,
+        enlist: impl FnOnce(&Waker),
+    ) -> Poll<Result<R, Forked>> {
+        let shared = &*self.shared;
+        shared.home.check()?;
+        if let Some(result) = ready() {
+            return Poll::Ready(Ok(result));
+        }
+        self.drive()?;
+        if let Some(result) = ready() {
+            return Poll::Ready(Ok(result));
+        }
+        shared.demand_sound();
+        let now = shared.host.clock.now();
+        let spin_ns = shared.polling.spin_ns();
+        let until = *patience.polls_until.get_or_insert_with(|| now.after_ns(spin_ns));
+        let is_patient = now < until;
+        let yields = !is_patient && spin_ns > 0 && patience.yields < YIELDS;
+        if yields {
+            patience.yields += 1;
+            thread::yield_now();
+        }
+        if is_patient || yields || !shared.has_thread {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        enlist(context.waker());
+        // What was done before it could be seen that this task waits, is seen below.
+        shared.cell.pass();
+        if let Some(result) = ready() {
+            return Poll::Ready(Ok(result));
+        }
+        self.leave_links()?;
+        Poll::Pending
+    }
+
+    /// Has a task woken when something has come that is of interest; it must look once more afterwards.
+    pub fn enlist_task(&self, waker: &Waker, interest: Interest<'_>) -> Enlisted {
+        let host = &self.shared.host;
+        let number = host.waiters.enlist_task(waker, interest, host.arming.told());
+        Enlisted { shared: Arc::clone(&self.shared), number }
+    }
+
+    /// The descriptor that is readable after what [`Runtime::arm`] waits for. It belongs to one that waits at a time.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.shared.host.descriptor.as_fd()
+    }
+
+    /// Has the descriptor become readable when the application is told of something from now on: a completion, an
+    /// operation or a receive with a slot that is finished, news of a connection. False if it was told of something since the last
+    /// call, which is to be looked at first, or if no thread serves the endpoint while the application sleeps.
+    pub fn arm(&self) -> Result<bool, Forked> {
+        let shared = &*self.shared;
+        shared.home.check()?;
+        shared.demand_sound();
+        if !shared.has_thread {
+            return Ok(false);
+        }
+        self.drain()?;
+        let is_armed = shared.host.arming.arm(|| shared.cell.pass());
+        if is_armed {
+            self.leave_links()?;
+        }
+        Ok(is_armed)
+    }
+
+    /// Makes the descriptor readable no more.
+    pub fn drain(&self) -> Result<(), Forked> {
+        self.shared.home.check()?;
+        self.shared.host.descriptor.lower();
+        Ok(())
+    }
+}

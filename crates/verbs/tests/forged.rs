@@ -1,0 +1,157 @@
+//! Peers of the connection manager that say what they must not: nobody fails by it but who has asked them.
+
+mod ends;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use delivery::Instant;
+use ends::{Program, loopback};
+use engine::{Engine, Event, Terms};
+use link::UdpConfig;
+use links::Opener;
+use mem::{MemoryAccess, ProtectionDomain};
+use runtime::{Hooks, Runtime, RuntimeConfig};
+use verbs::cm::{
+    ConnectOptions, End, EventChannel, EventKind, Host, Id, PortSpace, Reply, Request,
+};
+use verbs::{Gid, QueuePairState, QueuePairType};
+use work::{CompletionQueue, Queues};
+
+/// Accepts every request with what is made of it.
+struct Forger {
+    forge: fn(Request) -> Vec<u8>,
+    queues: Queues,
+    seen: Mutex<Vec<Request>>,
+}
+
+struct Peer {
+    at: SocketAddr,
+    forger: Arc<Forger>,
+    _runtime: Runtime,
+}
+
+struct Shared(Arc<Forger>);
+
+impl Hooks for Shared {
+    fn on_event(&self, engine: &mut Engine, _: &MemoryAccess<'_>, now: Instant, event: Event) {
+        if let Event::Requested { connection, private_data, .. } = event {
+            let request = Request::decode(&private_data).expect("it is one");
+            self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            let reply = (self.0.forge)(request);
+            let (domain, queues) = (ProtectionDomain::NONE, self.0.queues.clone());
+            let terms = Terms { queue_pair: true, ..Terms::default() };
+            let accepted = engine.accept_under(now, connection, domain, queues, &terms, &reply);
+            accepted.expect("who has asked is there");
+        }
+    }
+}
+
+impl Peer {
+    fn new(forge: fn(Request) -> Vec<u8>) -> Self {
+        let queues = Queues::from(Arc::new(CompletionQueue::new(1)));
+        let forger = Arc::new(Forger { forge, queues, seen: Mutex::default() });
+        let opener = Opener { udp: UdpConfig::default(), port: 0 };
+        let link = opener.open_named("udp:127.0.0.1").expect("loopback is there");
+        let config = RuntimeConfig::from_entropy().expect("there is entropy");
+        let hooks = Box::new(Shared(Arc::clone(&forger)));
+        let runtime = Runtime::start(config, vec![link], hooks).expect("it starts");
+        runtime.control(|engine, _, _| engine.listen(0x5244_434d)).expect("not forked");
+        let addresses = runtime.link_addresses().expect("not forked");
+        let at = addresses[0].1.to_socket().expect("a UDP link");
+        Self { at, forger, _runtime: runtime }
+    }
+}
+
+/// A reply that fits a request, but for what a test changes in it.
+fn fitting(request: &Request) -> Reply {
+    let end = End {
+        number: 0x123,
+        psn: 7,
+        gid: Gid::of([127, 0, 0, 1].into()),
+        takes_over: true,
+        ..request.end
+    };
+    Reply { end, private_data: Vec::new() }
+}
+
+/// What who has asked a peer is told, and the status; the id has a queue pair, or not.
+fn told(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
+    let program = Program::new(&loopback());
+    let host = Host::new(vec![Arc::clone(program.context.device())]);
+    let channel = EventChannel::new(&host).expect("a channel");
+    let next = || {
+        let event = channel.get().expect("there will be an event");
+        event.acknowledge();
+        (event.kind, event.status)
+    };
+    let id = Id::new(&host, &channel, PortSpace::Tcp, None).expect("an id");
+    id.resolve_address(None, peer.at).expect("it is looked for");
+    assert_eq!(next().0, EventKind::AddressResolved);
+    id.resolve_route().expect("it is looked for");
+    assert_eq!(next().0, EventKind::RouteResolved);
+    let end = program.end(0);
+    if has_queue_pair {
+        id.take_queue_pair(&end.queue_pair).expect("it is in RESET");
+    }
+    let external = (false, end.queue_pair.number());
+    let options = ConnectOptions { external, retries: 7, ..ConnectOptions::default() };
+    id.connect(&options).expect("it asks");
+    let told = next();
+    let state = end.queue_pair.state();
+    match told.0 {
+        EventKind::Established => assert_eq!(state, QueuePairState::ReadyToSend),
+        EventKind::Rejected => assert_eq!(state, QueuePairState::Error),
+        _ => assert_eq!(state, QueuePairState::Reset),
+    }
+    if told.0 == EventKind::ConnectResponse {
+        id.establish().expect("the peer has said yes");
+    }
+    if told.0 != EventKind::Rejected {
+        id.disconnect().expect("there is a connection");
+        assert_eq!(next().0, EventKind::Disconnected);
+    }
+    id.release_queue_pair();
+    end.queue_pair.destroy().expect("nothing uses it");
+    id.destroy().expect("once");
+    told
+}
+
+//= protocol.md: cm.5
+#[test]
+fn a_reply_that_fits_connects_the_queue_pair_by_the_connection_it_came_on() {
+    let peer = Peer::new(|request| fitting(&request).encode());
+    assert_eq!(told(&peer, true), (EventKind::Established, 0));
+    let seen = peer.forger.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(seen.len() == 1 && seen[0].end.takes_over);
+}
+
+//= protocol.md: cm.5
+#[test]
+fn a_reply_takes_nothing_over_that_was_not_offered() {
+    let peer = Peer::new(|request| {
+        assert!(!request.end.takes_over);
+        fitting(&request).encode()
+    });
+    assert_eq!(told(&peer, false), (EventKind::ConnectResponse, 0));
+}
+
+//= protocol.md: cm.1, cm.5
+#[test]
+fn a_reply_that_means_nothing_or_is_of_another_type_is_none() {
+    let garbage: fn(Request) -> Vec<u8> = |_| vec![1; 50];
+    let request: fn(Request) -> Vec<u8> = |request| request.encode();
+    let other: fn(Request) -> Vec<u8> = |request| {
+        let mut reply = fitting(&request);
+        reply.end.service = QueuePairType::Datagram;
+        reply.encode()
+    };
+    let timer: fn(Request) -> Vec<u8> = |request| {
+        let mut reply = fitting(&request);
+        reply.end.not_ready_timer = 32;
+        reply.encode()
+    };
+    for forge in [garbage, request, other, timer] {
+        assert_eq!(told(&Peer::new(forge), true), (EventKind::Rejected, 5));
+    }
+}

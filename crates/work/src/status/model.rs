@@ -1,0 +1,100 @@
+//! A task that waits against the thread that finishes what it waits for, in every interleaving:
+//!
+//! ```sh
+//! ./x loom
+//! ```
+//!
+//! With `--cfg loom_mutation` in RUSTFLAGS it does not look again after it said that it waits, and the model must
+//! fail.
+
+use std::task::Wake;
+
+use loom::sync::Arc;
+use loom::thread as modelled;
+
+use super::*;
+
+/// Counts how often it is woken.
+#[derive(Debug, Default)]
+struct Count(std::sync::atomic::AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Count {
+    fn times(&self) -> usize {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn who_is_told_to_wait_is_woken() {
+    loom::model(|| {
+        let slot = Arc::new(Slot::new());
+        let finishing = Arc::clone(&slot);
+        let thread = modelled::spawn(move || {
+            if let (_, Some(waker)) = finishing.end(FINISHED) {
+                waker.wake();
+            }
+        });
+        let count = std::sync::Arc::new(Count::default());
+        let waits = slot.watch(&Waker::from(std::sync::Arc::clone(&count)));
+        thread.join().expect("no panic");
+        assert!(!waits || count.times() == 1, "a wake-up is lost");
+    });
+}
+
+#[test]
+fn a_task_that_changes_is_woken_as_it_is_last() {
+    loom::model(|| {
+        let slot = Arc::new(Slot::new());
+        let finishing = Arc::clone(&slot);
+        let thread = modelled::spawn(move || {
+            if let (_, Some(waker)) = finishing.end(FINISHED) {
+                waker.wake();
+            }
+        });
+        let counts = [(); 2].map(|()| std::sync::Arc::new(Count::default()));
+        let mut waits = true;
+        for count in &counts {
+            waits = waits && slot.watch(&Waker::from(std::sync::Arc::clone(count)));
+        }
+        thread.join().expect("no panic");
+        assert!(!waits || counts[1].times() == 1, "the task that waits now is not woken");
+    });
+}
+
+/// The thread that finishes is held up, while the handle is given up, the slot is taken anew and another task waits.
+#[test]
+fn a_task_of_the_next_life_is_not_lost() {
+    loom::model(|| {
+        let slot = Arc::new(Slot::new());
+        let old = std::sync::Arc::new(Count::default());
+        let _waits = slot.watch(&Waker::from(std::sync::Arc::clone(&old)));
+        let finishing = Arc::clone(&slot);
+        let thread = modelled::spawn(move || {
+            let (_, waker) = finishing.end(FINISHED);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        slot.forget_waker();
+        let (before, _) = slot.end(RELEASED);
+        if before & FINISHED != 0 {
+            // This thread frees it, and takes it.
+            slot.state.store(0, Ordering::Release);
+            let new = std::sync::Arc::new(Count::default());
+            let waits = slot.watch(&Waker::from(std::sync::Arc::clone(&new)));
+            if let (_, Some(waker)) = slot.end(FINISHED) {
+                waker.wake();
+            }
+            thread.join().expect("no panic");
+            assert!(!waits || new.times() == 1, "a wake-up is lost");
+        } else {
+            thread.join().expect("no panic");
+        }
+    });
+}
