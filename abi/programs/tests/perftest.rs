@@ -69,6 +69,7 @@ fn send_bw_of_datagrams() {
         "-c UD -s 64 -n 500 -b",
         "-c UD -s 64 -n 500 -e",
         "-c UD -s 64 -n 500 -q 16",
+        "-c UD -s 64 -n 500 -q 16 -b -e",
         "-c UD -s 64 -n 500 --use-srq",
     ];
     runs(22_060, "ib_send_bw", &kinds);
