@@ -62,7 +62,8 @@ impl CompletionChannel {
     /// that are left.
     fn tell_of_left(&self) {
         for queue in self.context.provider().registry().completion_queues() {
-            let is_here = queue.channel().is_some_and(|channel| std::ptr::eq(&**channel, self));
+            let is_here =
+                queue.channel().is_some_and(|channel| std::ptr::eq(Arc::as_ptr(channel), self));
             if is_here && queue.is_left() {
                 queue.fire();
             }
