@@ -69,9 +69,20 @@ fn send_bw_of_datagrams() {
         "-c UD -s 64 -n 500 -b",
         "-c UD -s 64 -n 500 -e",
         "-c UD -s 64 -n 500 -q 16",
+        "-c UD -s 64 -n 500 -q 16 -b -e",
         "-c UD -s 64 -n 500 --use-srq",
+        "-c UD -s 64 -n 500 -q 16 --use-srq",
     ];
     runs(22_060, "ib_send_bw", &kinds);
+}
+
+#[test]
+#[ignore = "twenty runs: cargo test -p programs --test perftest twenty -- --ignored"]
+fn datagrams_of_many_queue_pairs_pass_twenty_times() {
+    for _ in 0..20 {
+        let kinds = ["-c UD -s 64 -n 500 -q 16 --use-srq", "-c UD -s 64 -n 500 -q 16 -b -e"];
+        runs(22_065, "ib_send_bw", &kinds);
+    }
 }
 
 #[test]

@@ -172,7 +172,9 @@ counters! {
         datagrams_unknown,
         /// Datagrams dropped: with another queue key than the queue pair's.
         datagrams_wrong_key,
-        /// Datagrams dropped: no receive was posted, or its completion queue is overrun.
+        /// Datagrams that found no receive, and have waited for one.
+        datagrams_kept,
+        /// Datagrams dropped: no receive was posted in time, or its completion queue is overrun.
         datagrams_without_receive,
         /// Datagrams dropped: longer than the receive.
         datagrams_too_long,

@@ -1,6 +1,6 @@
 //! Datagrams: the surface of the endpoint, and their frames coming in.
 
-use delivery::{LinkId, RxFrame};
+use delivery::{Instant, LinkId, RxFrame};
 use mem::MemoryAccess;
 use semantics::{Piece, PieceList, Receive};
 use wire_edge::{PeerAddr, datagram_payload_max, decode_datagram};
@@ -27,7 +27,7 @@ impl Engine {
     /// [`DatagramError::Closed`], as all calls with a port that was closed.
     pub fn close_datagram_port(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
         let (datagrams, around) = self.lend_datagrams();
-        datagrams.close(around.pools, port)
+        datagrams.close(around.pools, around.counters, port)
     }
 
     /// Datagrams to the port must carry this queue key from now on.
@@ -124,7 +124,8 @@ impl Engine {
         list: PieceList<'_>,
         context: u64,
     ) -> Result<(), DatagramError> {
-        self.lend_datagrams().0.post_receive(memory, port, list, context)
+        let (datagrams, mut around) = self.lend_datagrams();
+        datagrams.post_receive(memory, &mut around, port, list, context)
     }
 
     /// Posts a receive of so many bytes whose memory is not there: it fails when a datagram takes it, and not now.
@@ -140,12 +141,19 @@ impl Engine {
         self.lend_datagrams().0.post_failed_receive(port, length, context)
     }
 
+    /// It is `now`, for the calls here: what waits for a receive does so for a while only.
+    #[inline]
+    pub fn note_time(&mut self, now: Instant) {
+        self.begin_turn(now);
+    }
+
     /// Takes the receives of a port back: nobody is told of them, not even that they are flushed.
     ///
     /// # Errors
     /// [`DatagramError::Closed`].
     pub fn forget_datagram_receives(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
-        self.lend_datagrams().0.forget_receives(port)
+        let (datagrams, around) = self.lend_datagrams();
+        datagrams.forget_receives(around.counters, port)
     }
 
     /// Datagrams of a port that wait for their links.

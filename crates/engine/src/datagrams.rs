@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use delivery::{EndpointCounters, LINKS_MAX, LinkId};
+use delivery::{EndpointCounters, Instant, LINKS_MAX, LinkId};
 use mem::{AccessError, MemoryAccess, Payload, PayloadSlice, Rights};
 use semantics::{
     Completion, CompletionKind, CompletionQueue, OperationError, Piece, PieceList, Pools,
@@ -14,6 +14,7 @@ use wire_edge::{
 };
 
 use crate::datagram_port::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
+use crate::kept::{Kept, Said, Store};
 use crate::links::{Links, is_full_alone};
 use crate::new_frame::{Emit, Emitted};
 use crate::scratch::{BATCH_BYTES_MAX, Scratch};
@@ -35,6 +36,7 @@ pub(crate) struct Datagrams {
     spare: Vec<Vec<u8>>,
     /// Ports opened so far.
     lives: u32,
+    store: Store,
 }
 
 #[derive(Debug)]
@@ -46,6 +48,9 @@ struct Port {
     receives: Receives,
     /// Datagrams of it that wait for their links.
     waiting: u32,
+    /// Datagrams for it that wait for a receive, the oldest first.
+    kept: VecDeque<Kept>,
+    kept_bytes: usize,
 }
 
 /// The receives of a port.
@@ -100,6 +105,7 @@ pub(crate) struct Around<'a> {
     pub(crate) counters: &'a mut EndpointCounters,
     pub(crate) links: &'a mut Links,
     pub(crate) scratch: &'a mut Scratch,
+    pub(crate) now: Instant,
 }
 
 /// Where a datagram has come from, and where it was sent to.
@@ -146,7 +152,9 @@ impl Datagrams {
             Some(queue) => Receives::Shared(queue),
             None => Receives::Own(OwnReceives::new(receives_max)),
         };
-        self.ports.insert(number, Port { name, key, send, receive, receives, waiting: 0 });
+        let (kept, kept_bytes) = (VecDeque::new(), 0);
+        let port = Port { name, key, send, receive, receives, waiting: 0, kept, kept_bytes };
+        self.ports.insert(number, port);
         Ok(name)
     }
 
@@ -154,10 +162,12 @@ impl Datagrams {
     pub(crate) fn close(
         &mut self,
         pools: &mut Pools,
+        counters: &mut EndpointCounters,
         port: DatagramPort,
     ) -> Result<(), DatagramError> {
         self.port(port)?;
-        let Some(open) = self.ports.remove(&port.number) else { return Ok(()) };
+        let Some(mut open) = self.ports.remove(&port.number) else { return Ok(()) };
+        open.drop_kept(counters, &mut self.store, |_| true);
         let flushed = Err(OperationError::Flushed);
         let posted = match open.receives {
             Receives::Own(own) => own.posted,
@@ -257,6 +267,7 @@ impl Datagrams {
     pub(crate) fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
+        around: &mut Around<'_>,
         port: DatagramPort,
         list: PieceList<'_>,
         context: u64,
@@ -267,6 +278,12 @@ impl Datagrams {
             memory.resolve_local(piece.region, piece.offset, length, Rights::LOCAL_WRITE)?;
         }
         own.add(list.cut(0, list.length()), list.length(), context);
+        let Self { ports, store, .. } = self;
+        if store.is_used()
+            && let Some(port) = ports.get_mut(&port.number)
+        {
+            port.deliver_kept(memory, around, store);
+        }
         Ok(())
     }
 
@@ -283,8 +300,17 @@ impl Datagrams {
     }
 
     /// Takes the receives of a port back: none of them completes.
-    pub(crate) fn forget_receives(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
-        if let Receives::Own(own) = &mut self.port(port)?.receives {
+    pub(crate) fn forget_receives(
+        &mut self,
+        counters: &mut EndpointCounters,
+        port: DatagramPort,
+    ) -> Result<(), DatagramError> {
+        self.port(port)?;
+        let Self { ports, store, .. } = self;
+        let Some(port) = ports.get_mut(&port.number) else { return Ok(()) };
+        // They were for receives that will not be.
+        port.drop_kept(counters, store, |_| true);
+        if let Receives::Own(own) = &mut port.receives {
             own.posted.clear();
             own.pieces.clear();
         }
@@ -343,7 +369,7 @@ impl Datagrams {
         around: &mut Around<'_>,
         emit: Emit<'_>,
     ) -> bool {
-        let Around { pools, counters, links, scratch } = around;
+        let Around { pools, counters, links, scratch, .. } = around;
         for index in 0..LINKS_MAX {
             let link = LinkId(index as u8);
             while let Some(to) = self.front(index).map(|waiting| waiting.to) {
@@ -436,9 +462,30 @@ impl Datagrams {
         route: Route,
         (datagram, payload): (&Datagram, Payload<'_>),
     ) {
-        match self.ports.get_mut(&datagram.destination) {
-            Some(port) => port.receive(memory, around, route, datagram, payload),
-            None => around.counters.datagrams_unknown += 1,
+        let Self { ports, store, .. } = self;
+        let Some(port) = ports.get_mut(&datagram.destination) else {
+            around.counters.datagrams_unknown += 1;
+            return;
+        };
+        port.receive(memory, around, store, route, (datagram, payload));
+    }
+
+    /// Receives were posted to a queue that ports share, for which datagrams wait.
+    pub(crate) fn on_receives_posted(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        around: &mut Around<'_>,
+        receives: &SharedReceives,
+    ) {
+        let Self { ports, store, .. } = self;
+        if !store.is_used() {
+            return;
+        }
+        for port in ports.values_mut().filter(|port| !port.kept.is_empty()) {
+            if matches!(&port.receives, Receives::Shared(queue) if std::ptr::eq(Arc::as_ptr(queue), receives))
+            {
+                port.deliver_kept(memory, around, store);
+            }
         }
     }
 
@@ -459,35 +506,72 @@ impl Datagrams {
         };
         for member in members {
             if let Some(port) = self.ports.get_mut(member) {
-                port.receive(memory, around, route, datagram, payload);
+                port.receive(memory, around, &mut self.store, route, (datagram, payload));
             }
         }
     }
 }
 
 impl Port {
-    //= protocol.md: datagram.3, datagram.4
+    //= protocol.md: datagram.3, datagram.4, datagram.9
     fn receive(
         &mut self,
         memory: &MemoryAccess<'_>,
         around: &mut Around<'_>,
+        store: &mut Store,
         route: Route,
-        datagram: &Datagram,
-        payload: Payload<'_>,
+        (datagram, payload): (&Datagram, Payload<'_>),
     ) {
-        let Around { pools, counters, .. } = around;
         if datagram.key != self.key {
-            counters.datagrams_wrong_key += 1;
+            around.counters.datagrams_wrong_key += 1;
             return;
         }
-        if self.receive.is_overrun() {
-            counters.datagrams_without_receive += 1;
-            return;
+        if !self.kept.is_empty() {
+            self.deliver_kept(memory, around, store);
         }
         // No link carries a frame of more than 65 507 bytes.
         let header = route_header(route.from, route.to, payload.len() as u16);
-        let bytes = header.len() + payload.len();
         let parts = [header.as_slice().into(), payload];
+        let said = Said {
+            source: datagram.source,
+            immediate: datagram.immediate,
+            solicited: datagram.solicited,
+        };
+        // None overtakes one that came before it.
+        if self.kept.is_empty() && self.deliver(memory, around, said, parts) {
+            return;
+        }
+        let is_overrun = self.receive.is_overrun();
+        let room = (!is_overrun).then_some(self.kept_bytes);
+        let Some(kept) = room.and_then(|used| store.keep(used, around.now, said, parts)) else {
+            around.counters.datagrams_without_receive += 1;
+            return;
+        };
+        around.counters.datagrams_kept += 1;
+        self.kept_bytes += kept.cost();
+        let is_first = self.kept.is_empty();
+        self.kept.push_back(kept);
+        if let Receives::Shared(queue) = &self.receives
+            && is_first
+            && queue.begin_wanting()
+        {
+            self.deliver_kept(memory, around, store);
+        }
+    }
+
+    /// Puts a datagram into the oldest receive; false if there is none. It is over if it does not fit that.
+    fn deliver(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        around: &mut Around<'_>,
+        said: Said,
+        parts: [Payload<'_>; 2],
+    ) -> bool {
+        let Around { pools, counters, .. } = around;
+        if self.receive.is_overrun() {
+            return false;
+        }
+        let bytes = parts[0].len() + parts[1].len();
         let placed = match &mut self.receives {
             Receives::Own(own) => own.fill(memory, bytes, parts),
             Receives::Shared(queue) => pools.fill_shared(queue, bytes, |context, pieces| {
@@ -496,24 +580,66 @@ impl Port {
         };
         let (context, result) = match placed {
             Ok((context, placed)) => (context, placed.map_err(|_| OperationError::LocalAccess)),
-            Err(Unfit::NoReceive) => {
-                counters.datagrams_without_receive += 1;
-                return;
-            }
+            Err(Unfit::NoReceive) => return false,
             Err(Unfit::TooShort) => {
                 counters.datagrams_too_long += 1;
-                return;
+                return true;
             }
         };
         counters.datagrams_received += 1;
         let completion = Completion {
             bytes: if result.is_ok() { bytes as u32 } else { 0 },
-            immediate: datagram.immediate,
-            solicited: datagram.solicited,
-            value: datagram.source.get().into(),
+            immediate: said.immediate,
+            solicited: said.solicited,
+            value: said.source.get().into(),
             ..self.name.received(context, result)
         };
         pools.push(&self.receive, &completion);
+        true
+    }
+
+    /// Puts datagrams that wait into receives, as long as there are some.
+    #[cold]
+    fn deliver_kept(
+        &mut self,
+        memory: &MemoryAccess<'_>,
+        around: &mut Around<'_>,
+        store: &mut Store,
+    ) {
+        let now = around.now;
+        self.drop_kept(around.counters, store, |kept| kept.is_old(now));
+        while let Some(kept) = self.kept.pop_front() {
+            let parts = [kept.bytes.as_slice().into(), Payload::EMPTY];
+            if !self.deliver(memory, around, kept.said, parts) {
+                self.kept.push_front(kept);
+                return;
+            }
+            self.let_go(store, kept);
+        }
+    }
+
+    /// Drops datagrams that wait, from the oldest on, while they are to be dropped.
+    fn drop_kept(
+        &mut self,
+        counters: &mut EndpointCounters,
+        store: &mut Store,
+        is_dropped: impl Fn(&Kept) -> bool,
+    ) {
+        while let Some(kept) = self.kept.pop_front_if(|kept| is_dropped(kept)) {
+            counters.datagrams_without_receive += 1;
+            self.let_go(store, kept);
+        }
+    }
+
+    /// One that waited was taken from the front.
+    fn let_go(&mut self, store: &mut Store, kept: Kept) {
+        self.kept_bytes -= kept.cost();
+        store.remove(kept);
+        if let Receives::Shared(queue) = &self.receives
+            && self.kept.is_empty()
+        {
+            queue.end_wanting();
+        }
     }
 }
 

@@ -476,7 +476,7 @@ impl Engine {
     }
 
     //= protocol.md: shared.3
-    /// Receives were posted that connections [wait](SharedReceives::post) for: they go on.
+    /// Receives were posted that connections or datagrams [wait](SharedReceives::post) for: they go on.
     pub fn on_receives_posted(
         &mut self,
         now: Instant,
@@ -487,6 +487,11 @@ impl Engine {
             self.with_handle(ConnectionHandle::of(owner), |parts, connection| {
                 parts.on_receive_there(now, memory, connection);
             });
+        }
+        if self.datagrams.is_some() {
+            self.begin_turn(now);
+            let (datagrams, mut around) = self.lend_datagrams();
+            datagrams.on_receives_posted(memory, &mut around, receives);
         }
     }
 
@@ -590,6 +595,7 @@ impl Engine {
             counters: &mut self.counters,
             links: &mut self.links,
             scratch: &mut self.scratch,
+            now: self.turn_at,
         };
         (self.datagrams.get_or_insert_default(), around)
     }

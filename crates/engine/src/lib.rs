@@ -34,6 +34,7 @@ mod hello;
 mod join;
 mod joining;
 mod keep_alive;
+mod kept;
 mod life;
 mod link_set;
 mod links;

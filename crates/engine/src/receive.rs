@@ -38,6 +38,7 @@ impl Engine {
             return self.handle_handshake(now, memory, link, &frame);
         }
         if let Ok((Kind::Datagram, ..)) = peeked {
+            self.note_time(now);
             return self.handle_datagram(memory, link, &frame);
         }
         let (connections, mut parts) = self.lend();

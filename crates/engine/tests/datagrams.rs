@@ -173,12 +173,124 @@ fn a_datagram_is_gathered_from_pieces_and_scattered_into_others() {
     assert_eq!((done.context, done.bytes), (2, ROUTE));
 }
 
+/// Bytes that a receive holds behind the route header.
+fn bodies(pair: &Pair, receives: u64, len: u32) -> Vec<Vec<u8>> {
+    (0..receives).map(|at| read(pair, 1, at * 200 + u64::from(ROUTE), len)).collect()
+}
+
+//= protocol.md: datagram.4, datagram.9
+#[test]
+fn datagrams_that_find_no_receive_wait_for_one_in_their_order() {
+    let mut pair = Pair::new(1);
+    let [_, to] = ports(&mut pair);
+    for body in [b"0", b"1", b"2"] {
+        deliver(&mut pair, GOOD(), body);
+    }
+    assert_eq!(pair.done(1), []);
+    for context in 0..2 {
+        receive(&mut pair, to, context * 200, 100, context);
+    }
+    // One that comes now overtakes none.
+    deliver(&mut pair, GOOD(), b"3");
+    for context in 2..5 {
+        receive(&mut pair, to, context * 200, 100, context);
+    }
+    deliver(&mut pair, GOOD(), b"4");
+    assert_eq!(contexts(&pair.done(1)), [0, 1, 2, 3, 4]);
+    assert_eq!(bodies(&pair, 5, 1).concat(), b"01234");
+    let counters = *pair.hosts[1].engine.counters();
+    let expected = (3 + 1, 5, 0);
+    let told = (counters.datagrams_kept, counters.datagrams_received);
+    assert_eq!((told.0, told.1, counters.datagrams_without_receive), expected);
+}
+
+//= protocol.md: datagram.9
+#[test]
+fn a_datagram_waits_for_a_second_and_no_longer() {
+    let mut pair = Pair::new(1);
+    let [_, to] = ports(&mut pair);
+    deliver(&mut pair, GOOD(), b"old");
+    pair.run_for(500_000_000);
+    deliver(&mut pair, GOOD(), b"new");
+    pair.run_for(600_000_000);
+    let now = pair.now;
+    pair.hosts[1].engine.note_time(now);
+    receive(&mut pair, to, 0, 100, 0);
+    assert_eq!(contexts(&pair.done(1)), [0]);
+    assert_eq!(bodies(&pair, 1, 3).concat(), b"new");
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_without_receive, 1);
+}
+
+//= protocol.md: datagram.9
+#[test]
+fn what_waits_for_receives_is_bounded_for_a_port_and_for_all() {
+    let mut pair = Pair::new(1);
+    for own in 0..20 {
+        open(&mut pair, 1, 0x100 + own);
+    }
+    for _ in 0..100 {
+        for own in 0..20 {
+            deliver(&mut pair, Datagram { destination: number(0x100 + own), ..GOOD() }, &[0; 4096]);
+        }
+    }
+    let counters = *pair.hosts[1].engine.counters();
+    assert_eq!(counters.datagrams_kept + counters.datagrams_without_receive, 2000);
+    let most = (4 << 20) / (4096 + u64::from(ROUTE));
+    let least = 16 * ((256 << 10) / (4096 + 200));
+    assert!((least..=most).contains(&counters.datagrams_kept), "{counters:?}");
+}
+
+//= protocol.md: datagram.9
+#[test]
+fn what_waited_is_gone_with_the_port_and_with_its_receives() {
+    let mut pair = Pair::new(1);
+    let [_, to] = ports(&mut pair);
+    deliver(&mut pair, GOOD(), b"for nobody");
+    pair.hosts[1].engine.forget_datagram_receives(to).expect("open");
+    receive(&mut pair, to, 0, 100, 1);
+    assert_eq!(pair.done(1), []);
+    deliver(&mut pair, GOOD(), b"this");
+    assert_eq!(contexts(&pair.done(1)), [1]);
+    deliver(&mut pair, GOOD(), b"for its former life");
+    pair.hosts[1].engine.close_datagram_port(to).expect("open");
+    let to = open(&mut pair, 1, 0xa1);
+    receive(&mut pair, to, 0, 100, 2);
+    assert_eq!(pair.done(1), []);
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_without_receive, 2);
+}
+
+//= protocol.md: datagram.9
+#[test]
+fn whoever_posts_a_shared_receive_is_told_that_a_datagram_waits() {
+    let mut pair = Pair::new(1);
+    let shared = Arc::new(SharedReceives::new(8));
+    let ports = [0xa1, 0xb1].map(|own| open_sharing(&mut pair, own, &shared));
+    deliver(&mut pair, GOOD(), b"0");
+    deliver(&mut pair, Datagram { destination: number(0xb1), ..GOOD() }, b"1");
+    let region = pair.hosts[1].region.id;
+    for context in 0..2 {
+        let receive = Receive { region, offset: 200 * context, length: 100, context };
+        assert_eq!(shared.post(receive), Ok(true), "datagrams wait for it");
+    }
+    let Host { engine, memory, .. } = &mut pair.hosts[1];
+    engine.on_receives_posted(pair.now, &memory.access(), &shared);
+    let mut bodies = bodies(&pair, 2, 1).concat();
+    bodies.sort_unstable();
+    assert_eq!(bodies, b"01");
+    assert_eq!(contexts(&pair.done(1)), [0, 1]);
+    share(&pair, &shared, 0, 100, 2);
+    // What waits for a port that is closed wants nothing any more.
+    deliver(&mut pair, GOOD(), b"takes it");
+    deliver(&mut pair, GOOD(), b"waits");
+    pair.hosts[1].engine.close_datagram_port(ports[0]).expect("open");
+    share(&pair, &shared, 0, 100, 3);
+}
+
 //= protocol.md: datagram.3, datagram.4, datagram.5
 #[test]
 fn what_cannot_be_received_is_dropped_counted_and_not_answered() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
-    deliver(&mut pair, GOOD(), b"no receive");
     receive(&mut pair, to, 0, ROUTE + 8, 7);
     deliver(&mut pair, Datagram { destination: number(0xa2), ..GOOD() }, b"nobody");
     deliver(&mut pair, Datagram { destination: number(0xff_ffff), ..GOOD() }, b"no group");
@@ -187,7 +299,7 @@ fn what_cannot_be_received_is_dropped_counted_and_not_answered() {
     let mut short = Flight { to: 1, link: 0, from: address(0, 0), bytes: vec![10; 15] };
     pair.deliver(&mut short);
     let counters = *pair.hosts[1].engine.counters();
-    assert_eq!(counters.datagrams_without_receive, 1);
+    assert_eq!(counters.datagrams_without_receive, 0);
     assert_eq!(counters.datagrams_unknown, 2);
     assert_eq!(counters.datagrams_wrong_key, 1);
     assert_eq!(counters.datagrams_too_long, 1);
@@ -534,7 +646,7 @@ fn ports_share_receives_in_the_order_in_which_they_were_posted() {
     assert_eq!(read(&pair, 1, 6010, 8), b"of three");
     assert_eq!(read(&pair, 1, 2000 + u64::from(ROUTE), 8), b"of three");
     deliver(&mut pair, GOOD(), b"none is left");
-    assert_eq!(pair.hosts[1].engine.counters().datagrams_without_receive, 1);
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_kept, 1);
     assert_eq!(pair.done(1), []);
 }
 
@@ -619,7 +731,7 @@ fn a_datagram_takes_no_receive_that_a_connection_waits_for() {
     let receive = Receive { region, offset: 0, length: 100, context: 1 };
     assert_eq!(shared.post(receive), Ok(true), "the connection waits for it");
     deliver(&mut pair, GOOD(), b"x");
-    assert_eq!(pair.hosts[1].engine.counters().datagrams_without_receive, 1);
+    assert_eq!(pair.hosts[1].engine.counters().datagrams_kept, 1);
     let Host { engine, memory, .. } = &mut pair.hosts[1];
     engine.on_receives_posted(pair.now, &memory.access(), &shared);
     pair.run_for(100_000_000);

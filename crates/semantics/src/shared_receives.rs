@@ -39,6 +39,8 @@ pub struct SharedReceives {
     spare: ArrayQueue<Box<StoredPieces>>,
     /// How many connections wait.
     waiting: AtomicUsize,
+    /// How many others want to hear of receives that are posted.
+    wanting: AtomicUsize,
     /// How many receives have come back.
     returned: AtomicUsize,
     /// An event is wanted when fewer receives than this are left; 0 if none is.
@@ -80,6 +82,7 @@ impl SharedReceives {
             posted: ArrayQueue::new(capacity),
             spare: ArrayQueue::new(capacity),
             waiting: AtomicUsize::new(0),
+            wanting: AtomicUsize::new(0),
             returned: AtomicUsize::new(0),
             limit: AtomicU32::new(0),
             rare: Mutex::default(),
@@ -88,7 +91,8 @@ impl SharedReceives {
 
     /// Posts a buffer for a message. Whether there is such memory is found out when a message comes.
     ///
-    /// True if connections wait for it: see to it that [`SharedReceives::next_ready`] is called inside the engine.
+    /// True if somebody waits for it: see to it that [`SharedReceives::next_ready`] is called inside the engine, and that
+    /// those who [want](SharedReceives::begin_wanting) one look.
     ///
     /// # Errors
     /// [`PostError::ReceiveQueueFull`].
@@ -103,6 +107,21 @@ impl SharedReceives {
     pub fn post_list(&self, list: PieceList<'_>, context: u64) -> Result<bool, PostError> {
         let receive = Receive { region: RegionId::NONE, offset: 0, length: list.length(), context };
         self.push(Entry { receive, pieces: Some(self.keep(list)) })
+    }
+
+    /// Something that belongs to no connection lacks a receive: whoever posts one is told so, as if a connection waited.
+    /// True if there is one by now. Only the thread inside the engine may call it.
+    #[must_use]
+    pub fn begin_wanting(&self) -> bool {
+        self.wanting.fetch_add(1, SeqCst);
+        // As in `wait`.
+        fence(SeqCst);
+        self.left() > 0
+    }
+
+    /// It lacks none any more, or is gone.
+    pub fn end_wanting(&self) {
+        self.wanting.fetch_sub(1, SeqCst);
     }
 
     /// Receives that nobody has taken.
@@ -265,7 +284,7 @@ impl SharedReceives {
         }
         // See `wait`.
         fence(SeqCst);
-        Ok(self.waiting.load(SeqCst) > 0)
+        Ok(self.waiting.load(SeqCst) > 0 || self.wanting.load(SeqCst) > 0)
     }
 
     #[inline]

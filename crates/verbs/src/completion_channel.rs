@@ -51,7 +51,23 @@ impl CompletionChannel {
     pub fn get(&self) -> Result<Arc<CompletionQueue>, Error> {
         let provider = self.context.provider();
         provider.check()?;
-        self.events.get(on_taken, |ready| provider.wait(ready))
+        self.events.get(on_taken, |ready| {
+            self.tell_of_left();
+            provider.wait(ready);
+        })
+    }
+
+    /// Somebody is about to sleep here. Completions that were there when their queue was armed bring no event, and nobody
+    /// looks at them while he sleeps; programs that poll a few for each event count on adapters that tell of those
+    /// that are left.
+    fn tell_of_left(&self) {
+        for queue in self.context.provider().registry().completion_queues() {
+            let is_here =
+                queue.channel().is_some_and(|channel| std::ptr::eq(Arc::as_ptr(channel), self));
+            if is_here && queue.is_left() {
+                queue.fire();
+            }
+        }
     }
 
     /// As [`CompletionChannel::get`], but never waits.

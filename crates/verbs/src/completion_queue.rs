@@ -329,6 +329,11 @@ impl CompletionQueue {
         }
     }
 
+    /// Whether it was armed for whatever comes next while there is something that nobody has polled.
+    pub(crate) fn is_left(&self) -> bool {
+        self.armed.load(Ordering::SeqCst) == Arm::Next as u8 && !self.work.is_empty()
+    }
+
     /// Acknowledges events of this queue that were taken from the channel.
     pub fn acknowledge_events(&self, events: u32) {
         self.completion_events.acknowledge(events);

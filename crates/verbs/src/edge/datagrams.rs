@@ -269,9 +269,10 @@ impl WorkSource for Source {
         &self,
         engine: &mut Engine,
         memory: &MemoryAccess<'_>,
-        _now: Instant,
+        now: Instant,
         limit: u32,
     ) -> Posted {
+        engine.note_time(now);
         let mut posted = Posted { count: 0, rest: Rest::Nothing };
         let port = *self.port();
         if let Some(port) = port {

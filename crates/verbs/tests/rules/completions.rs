@@ -124,6 +124,20 @@ fn who_blocks_drives_the_device_until_there_is_an_event() {
 }
 
 #[test]
+fn who_blocks_while_completions_are_left_in_an_armed_queue_is_told_of_them() {
+    let watched = Watched::new();
+    watched.message(false);
+    watched.queue.arm(Arm::Solicited).expect("it is armed");
+    watched.queue.arm(Arm::Next).expect("it is armed");
+    assert!(!watched.is_readable());
+    watched.channel.get().expect("an event").acknowledge_events(1);
+    // Once for each time it was armed, as ever.
+    assert!(!watched.is_readable());
+    watched.message(false);
+    assert!(!watched.is_readable());
+}
+
+#[test]
 fn the_events_of_a_channel_can_be_waited_for_through_a_copy_of_its_descriptor() {
     let watched = Watched::new();
     let copy = watched.channel.descriptor().try_clone_to_owned().expect("a copy");
