@@ -162,7 +162,11 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
 fn receives_end_with_the_connection() {
     let pair = Pair::new();
     let server = &pair.server;
-    let receive = server.connection.receive(&server.region, 0, 8).expect("it is posted");
+    // Of its own pair: it would take the question below.
+    let other = Pair::new();
+    let (region, ending) = (&other.server.region, &other.server.connection);
+    let receive = ending.receive(region, 0, 8).expect("it is posted");
+    ending.close(b"").expect("not forked");
     let call = pair.client.connection.call(b"nobody answers", &pair.client.region, 0, 8, NONE);
     let call = call.expect("it is posted");
     server.connection.close(b"").expect("not forked");
