@@ -21,8 +21,6 @@ pub struct Meeting<'a> {
 pub enum Ends {
     /// By itself.
     ByItself,
-    /// The same, and it listens at a port of TCP.
-    ByItselfOverTcp,
     /// It serves for ever, and is ended when its client is done.
     Never,
 }
@@ -43,10 +41,7 @@ impl Meeting<'_> {
         let [server, client] = self.programs;
         println!("{server} {}; {client} {}", self.server, self.client);
         let mut running = program(server, self.server).start(network, Side::Server);
-        match self.ends {
-            Ends::ByItselfOverTcp => running.wait_for_listener(port),
-            Ends::ByItself | Ends::Never => running.wait_for_door(port),
-        }
+        running.wait_for_door(port);
         let asked = program(client, self.client).run(network, Side::Client);
         if self.ends == Ends::Never {
             asked.expect_success();

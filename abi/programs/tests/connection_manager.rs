@@ -75,13 +75,6 @@ fn rdma_client_and_server_wait_for_everything() {
 }
 
 #[test]
-fn rstream() {
-    let both = "-p PORT -S 65536 -C 100";
-    let client = format!("{both} -s ADDRESS");
-    runs(23_050, ["rstream", "rstream"], both, &client, Ends::ByItselfOverTcp);
-}
-
-#[test]
 fn perftest_connected_by_the_connection_manager() {
     for (number, program) in (0..).zip(["ib_write_bw", "ib_read_lat", "ib_send_bw"]) {
         let both = "-F -R -p PORT -n 500";
