@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
         "--test=open_mpi",
         false,
     ),
-    none_fails("same, Open MPI 5 (ofi and ucx)", "--test=open_mpi_5", false),
+    none_fails("same, Open MPI 5 (ucx; over ofi its end may fail)", "--test=open_mpi_5", false),
     none_fails("same, MPICH (ofi and ucx)", "--test=mpich", false),
     none_fails(
         "ethernot run under mpirun, mpiexec and srun, before and behind them, on two hosts",

@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
         "get_over_veth",
     ),
     printed(
-        "same, p99",
+        "same between namespaces, p99",
         Bound::AtMost(1.0, "x"),
         "get against TCP, p99, veth",
         "--test=get_against_tcp",
