@@ -12,6 +12,7 @@ use semantics::OperationStatus;
 
 use crate::connection::ConnectionInner;
 use crate::error::OperationFailure;
+use crate::tasks::poll_slot;
 
 /// Follows one operation. Dropped, the operation goes on, but nobody can ask about it any more.
 ///
@@ -91,17 +92,9 @@ impl Future for OperationHandle {
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let runtime = &this.connection.endpoint.runtime;
         let mut patience = this.patience;
-        let ended = runtime.poll_wait(
-            context,
-            &mut patience,
-            || this.ended(),
-            |waker| {
-                // It is looked at once more in any case.
-                let _waits = runtime.status().watch(this.slot, waker);
-            },
-        );
+        let runtime = &this.connection.endpoint.runtime;
+        let ended = poll_slot(runtime, context, &mut patience, this.slot, || this.ended());
         this.patience = patience;
         ended.map(|ended| ended?)
     }

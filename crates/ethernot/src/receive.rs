@@ -16,6 +16,7 @@ use semantics::{Arrival, OperationStatus, Receive, StatusTable};
 use crate::connection::{Connection, ConnectionInner, OperationOptions, question, question_from};
 use crate::error::{OperationFailure, PostError};
 use crate::region::MemoryRegion;
+use crate::tasks::poll_slot;
 
 /// Follows a receive: a buffer for one message.
 ///
@@ -215,17 +216,9 @@ impl Future for ReceiveHandle {
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let runtime = &this.connection.endpoint.runtime;
         let mut patience = this.patience;
-        let ended = runtime.poll_wait(
-            context,
-            &mut patience,
-            || this.ended(),
-            |waker| {
-                // It is looked at once more in any case.
-                let _waits = runtime.status().watch(this.place.slot, waker);
-            },
-        );
+        let runtime = &this.connection.endpoint.runtime;
+        let ended = poll_slot(runtime, context, &mut patience, this.place.slot, || this.ended());
         this.patience = patience;
         ended.map(|ended| ended?)
     }

@@ -5,11 +5,26 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use runtime::{Enlisted, Forked, Interest, Patience};
+use runtime::{Enlisted, Forked, Interest, Patience, Runtime};
 use semantics::CompletionQueue;
 
 use crate::endpoint::EndpointInner;
 use crate::news::{Subscriber, Topic};
+
+/// One look at what a slot of the status table follows: whether it has `ended`, and if not, whom its end wakes.
+#[inline]
+pub(crate) fn poll_slot<R>(
+    runtime: &Runtime,
+    context: &Context<'_>,
+    patience: &mut Patience,
+    slot: u32,
+    ended: impl FnMut() -> Option<R>,
+) -> Poll<Result<R, Forked>> {
+    runtime.poll_wait(context, patience, ended, |waker| {
+        // It is looked at once more in any case.
+        let _waits = runtime.status().watch(slot, waker);
+    })
+}
 
 /// Waits until a look finds something, of which news of a topic tell.
 #[derive(Debug)]

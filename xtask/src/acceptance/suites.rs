@@ -8,7 +8,29 @@ mod rust_api;
 mod sender;
 mod verbs;
 
+use super::printed::Tests;
 use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
+
+/// The largest figure of that name that tests print.
+const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
+    Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
+}
+
+/// Tests that a quick run has time for.
+const fn tests(package: &'static str, target: &'static str, part: &'static str) -> Tests {
+    Tests { package, target, part, part_quick: Some(part) }
+}
+
+/// Tests of which none may fail.
+const fn none_fails(
+    name: &'static str,
+    package: &'static str,
+    chosen: &'static str,
+    in_quick: bool,
+) -> Row {
+    let probe = Probe::Tests { package, chosen, in_quick };
+    Row { name, bound: Bound::AtMost(0.0, "tests that fail"), bound_quick: None, probe }
+}
 
 pub(super) const SUITES: &[Suite] = &[
     Suite { name: "edge-engine", rows: EDGE_ENGINE, against: None },

@@ -1,16 +1,12 @@
 //! The connection manager, and the frameworks above it: that they run as they are, how fast, and from what is installed.
 
+use super::{printed, tests};
 use crate::acceptance::printed::Tests;
-use crate::acceptance::{Bound, Probe, Row};
-
-/// The largest figure of that name that tests of a file print.
-const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
-    Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
-}
+use crate::acceptance::{Bound, Row};
 
 /// Tests that a quick run has time for.
 const fn short(target: &'static str, part: &'static str) -> Tests {
-    Tests { package: "programs", target, part, part_quick: Some(part) }
+    tests("programs", target, part)
 }
 
 /// Tests that take minutes.
@@ -20,8 +16,7 @@ const fn long(target: &'static str, part: &'static str) -> Tests {
 
 /// Tests of which none may fail. A quick run has time for those that are soon done.
 const fn none_fails(name: &'static str, chosen: &'static str, in_quick: bool) -> Row {
-    let probe = Probe::Tests { package: "programs", chosen, in_quick };
-    Row { name, bound: Bound::AtMost(0.0, "tests that fail"), bound_quick: None, probe }
+    super::none_fails(name, "programs", chosen, in_quick)
 }
 
 pub(super) const ROWS: &[Row] = &[

@@ -1,17 +1,9 @@
 //! Queue pairs: that they keep what verbs promise, and what that costs.
 
 use super::engine_house::{in_flight_against, one_way_against, ping_pong_against};
+use super::{printed, tests};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
-
-const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
-    Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
-}
-
-/// Tests that a quick run has time for.
-const fn tests(package: &'static str, target: &'static str, part: &'static str) -> Tests {
-    Tests { package, target, part, part_quick: Some(part) }
-}
 
 pub(super) const ROWS: &[Row] = &[
     Row {

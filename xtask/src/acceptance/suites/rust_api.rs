@@ -1,70 +1,66 @@
 //! The Rust API, and what other languages have of it.
 
-use crate::acceptance::printed::Tests;
-use crate::acceptance::{Bound, Probe, Row};
+use super::{printed, tests};
+use crate::acceptance::{Bound, Row};
 
 /// A figure that an ignored test of a file of `ethernot` prints.
-const fn printed(
+const fn measured(
     name: &'static str,
     bound: Bound,
     figure: &'static str,
     target: &'static str,
     part: &'static str,
 ) -> Row {
-    let tests = Tests { package: "ethernot", target, part, part_quick: Some(part) };
-    Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
+    printed(name, bound, figure, tests("ethernot", target, part))
 }
 
 /// What the tool counts that reads the public API.
 const fn counted(name: &'static str, figure: &'static str, part: &'static str) -> Row {
-    let tests = Tests { package: "xtask", target: "--bin=xtask", part, part_quick: Some(part) };
-    let bound = Bound::AtMost(0.0, "of them");
-    Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
+    printed(name, Bound::AtMost(0.0, "of them"), figure, tests("xtask", "--bin=xtask", part))
 }
 
 /// Tests of which none may fail.
 const fn none_fails(name: &'static str, package: &'static str, chosen: &'static str) -> Row {
-    let probe = Probe::Tests { package, chosen, in_quick: true };
-    Row { name, bound: Bound::AtMost(0.0, "tests that fail"), bound_quick: None, probe }
+    super::none_fails(name, package, chosen, true)
 }
 
 pub(super) const ROWS: &[Row] = &[
-    printed(
+    measured(
         "one-sided get against a polling TCP server, passive server, loopback, p50",
         Bound::AtMost(0.8, "x"),
         "get against TCP, p50, loopback",
         "--test=get_against_tcp",
         "get_over_loopback",
     ),
-    printed(
+    measured(
         "same, p99",
         Bound::AtMost(1.0, "x"),
         "get against TCP, p99, loopback",
         "--test=get_against_tcp",
         "get_over_loopback",
     ),
-    printed(
+    measured(
         "same over virtual Ethernet, p50",
         Bound::AtMost(0.8, "x"),
         "get against TCP, p50, veth",
         "--test=get_against_tcp",
         "get_over_veth",
     ),
-    printed(
+    measured(
         "same between namespaces, p99",
         Bound::AtMost(1.0, "x"),
         "get against TCP, p99, veth",
         "--test=get_against_tcp",
         "get_over_veth",
     ),
-    printed(
+    measured(
         "awaited operations against handles waited for, 8 B, 1 in flight",
         Bound::AtMost(1.3, "x"),
         "awaited operations against waited, 1 in flight",
         "--test=futures",
         "speeds_of_awaited_operations",
     ),
-    printed(
+    measured(
         "same, 64 in flight",
         Bound::AtMost(1.3, "x"),
         "awaited operations against waited, 64 in flight",
@@ -72,21 +68,21 @@ pub(super) const ROWS: &[Row] = &[
         "speeds_of_awaited_operations",
     ),
     none_fails("awaited operations allocate nothing", "ethernot", "--test=no_allocation"),
-    printed(
+    measured(
         "4 threads on one connection, operations and messages: answers that reached their thread, none another",
         Bound::AtLeast(1e6, "answers"),
         "answers of 4 threads that reached their thread",
         "--test=receives",
         "speeds_of_threads_that_share_a_connection",
     ),
-    printed(
+    measured(
         "same, throughput against one thread",
         Bound::AtLeast(2.0, "x"),
         "throughput of 4 threads against 1",
         "--test=receives",
         "speeds_of_threads_that_share_a_connection",
     ),
-    printed(
+    measured(
         "1 MiB reads over two links without a rate against one",
         Bound::AtLeast(0.97, "x"),
         "reads of 1 MiB over two links against one",
@@ -117,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
     none_fails("a client in C against a server in Rust", "ethernot-c", "--test=programs"),
     none_fails("bad input of programs in C", "ethernot-c", "--test=misuse"),
     none_fails("the header of C is current, C11 and C++17 take it", "ethernot-c", "--test=header"),
-    printed(
+    measured(
         "get of Python's asyncio against Rust's, p50 (after `./x python`, which tests its client)",
         Bound::AtMost(3.0, "x"),
         "Python's asyncio get against Rust's, p50",

@@ -1,21 +1,12 @@
 //! Unmodified RDMA programs over the libraries: that they run, and how fast.
 
+use super::{printed, tests};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
 
-const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
-    Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
-}
-
-/// Tests that a quick run has time for.
-const fn tests(package: &'static str, target: &'static str, part: &'static str) -> Tests {
-    Tests { package, target, part, part_quick: Some(part) }
-}
-
-/// Tests of which none may fail.
+/// Tests of programs of which none may fail.
 const fn none_fails(name: &'static str, chosen: &'static str, in_quick: bool) -> Row {
-    let probe = Probe::Tests { package: "programs", chosen, in_quick };
-    Row { name, bound: Bound::AtMost(0.0, "tests that fail"), bound_quick: None, probe }
+    super::none_fails(name, "programs", chosen, in_quick)
 }
 
 pub(super) const ROWS: &[Row] = &[
