@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
 
 #define ROUNDS 300
@@ -78,6 +79,32 @@ static void *serve(void *unused)
 	return unused;
 }
 
+/* Asks at the listener as what stands beside a socket at this address does; whether it is let in. */
+static int is_let_in(const char *from)
+{
+	struct ibv_qp_init_attr pair = { .cap = { 1, 1, 1, 1, 0 }, .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
+	unsigned char said[38] = "rio1";
+	struct rdma_conn_param asked = {
+		.private_data = said, .private_data_len = sizeof said,
+		.retry_count = 7, .rnr_retry_count = 7,
+	};
+	struct rdma_cm_id *id;
+	int outcome;
+
+	/* An address of IPv4 within one of IPv6, a port, and a table of nothing. */
+	said[14] = said[15] = 0xff;
+	check(inet_pton(AF_INET, from, said + 16) == 1);
+	said[20] = 0x12;
+	check(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP));
+	check(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 2000));
+	check(!rdma_resolve_route(id, 2000));
+	check(!rdma_create_qp(id, NULL, &pair));
+	outcome = rdma_connect(id, &asked);
+	check(!outcome || errno == ECONNREFUSED);
+	rdma_destroy_ep(id);
+	return !outcome;
+}
+
 int main(int argc, char **argv)
 {
 	unsigned char *bytes = malloc(BYTES);
@@ -132,7 +159,12 @@ int main(int argc, char **argv)
 	check(riomap(maps, bytes, BYTES, PROT_WRITE, 0, 0) == -1 && errno == ENOMEM);
 	say(maps, 8);
 	expect(at, 8);
-	check(!rclose(at) && !rclose(maps) && !rclose(listener));
+	check(!rclose(at) && !rclose(maps));
+
+	/* Nobody speaks for the sockets of another host: what is mapped for them would be theirs to write to. */
+	check(is_let_in(argv[1]));
+	check(!is_let_in("203.0.113.9"));
+	check(!rclose(listener));
 	puts("done");
 	return 0;
 }

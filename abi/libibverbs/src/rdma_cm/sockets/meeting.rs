@@ -231,7 +231,10 @@ impl Arrived {
         if event.kind != EventKind::ConnectRequest {
             return Ok(());
         }
-        let Some(hello) = Hello::decode(&event.private_data) else {
+        // Whoever asks speaks for a socket of its own host: another's would give away what is mapped for that.
+        let asks = event.id.remote().map(|remote| remote.ip().to_canonical());
+        let hello = Hello::decode(&event.private_data);
+        let Some(hello) = hello.filter(|hello| Some(hello.socket.ip()) == asks) else {
             return event.id.reject(&[]);
         };
         let side = Side::new(&event.id, maps)?;
