@@ -33,8 +33,7 @@ const C_PKG_CONFIG: &str = "abi/c/ethernot.pc.in";
 const RDMA_TOOL: &str = "abi/paths/rdma";
 
 /// What programs are given, in the folder of the libraries.
-pub(crate) const SHARED: [&str; 4] =
-    ["libibverbs.so.1", "librdmacm.so.1", PATHS, sockets::LIBRARY];
+pub(crate) const SHARED: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", PATHS, sockets::LIBRARY];
 
 /// Where the stand-in for the tool is there.
 pub(crate) const TOOL: &str = "bin/rdma";

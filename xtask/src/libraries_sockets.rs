@@ -94,9 +94,11 @@ fn entries(names: &[Name]) -> String {
 
 /// The version script: names are without a version, so that they stand before those with any.
 fn script(names: &[Name]) -> String {
-    let put: String =
-        names.iter().filter(|name| name.is_put).map(|name| format!("    {};\n", name.name)).collect();
-    format!("{{\n  global:\n{put}  local: *;\n}};\n")
+    let mut text = String::from("{\n  global:\n");
+    for name in names.iter().filter(|name| name.is_put) {
+        let _ = writeln!(text, "    {};", name.name);
+    }
+    text + "  local: *;\n};\n"
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ interpose! {
 #[unsafe(export_name = "ethernot_sockets_close")]
 unsafe extern "C" fn close_of_program(fd: c_int) -> c_int {
     if is_known(fd)
-        && let Some(answer) = refused(fd)
+        // SAFETY: it takes no pointers.
+        && let Some(answer) = unsafe { refused(fd) }
     {
         return answer;
     }
@@ -39,18 +40,29 @@ unsafe extern "C" fn closefrom_of_ours(first: c_int) {
 }
 
 /// The answer to a call on a descriptor that the program does not have: `EBADF`.
-pub(crate) fn refused<T: From<i8>>(fd: c_int) -> Option<T> {
+///
+/// # Safety
+/// As of the call that it answers.
+pub(crate) unsafe fn refused<T: From<i8>>(fd: c_int) -> Option<T> {
     (table::kind(fd) == Kind::Private).then(|| fail(libc::EBADF, T::from(-1)))
 }
 
 /// A copy with a number that the program has chosen. One that is private is in use, as the kernel may say too.
-fn copied(fd: c_int, to: c_int) -> Option<c_int> {
-    refused(fd).or_else(|| (table::kind(to) == Kind::Private).then(|| fail(libc::EBUSY, -1)))
+///
+/// # Safety
+/// As of `dup2`.
+unsafe fn copied(fd: c_int, to: c_int) -> Option<c_int> {
+    // SAFETY: it takes no pointers.
+    let refused = unsafe { refused(fd) };
+    refused.or_else(|| (table::kind(to) == Kind::Private).then(|| fail(libc::EBUSY, -1)))
 }
 
 /// Closes a range as the program asked for, without private descriptors in it.
+///
+/// # Safety
+/// As of `close_range`.
 #[expect(clippy::unnecessary_wraps, reason = "it always has the answer")]
-fn range(first: c_uint, last: c_uint, flags: c_int) -> Option<c_int> {
+unsafe fn range(first: c_uint, last: c_uint, flags: c_int) -> Option<c_int> {
     if first > last {
         return Some(fail(libc::EINVAL, -1));
     }
@@ -61,7 +73,7 @@ fn range(first: c_uint, last: c_uint, flags: c_int) -> Option<c_int> {
 fn of_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut from = first;
     let known = (first..=last).take_while(|&number| (number as usize) < table::NUMBERS);
-    for number in known.filter(|&number| table::kind(number as c_int) == Kind::Private) {
+    for number in known.filter(|&number| table::kind(number.cast_signed()) == Kind::Private) {
         if from < number && of_kernel(from, number - 1, flags) != 0 {
             return -1;
         }

@@ -1,4 +1,4 @@
-//! Calls of this library that make and close descriptors: what it makes is [private](Kind::Private).
+//! Calls of this library that make and close descriptors: what it makes is [private](table::Kind::Private).
 
 use std::sync::atomic::{AtomicI32, Ordering};
 

@@ -2,7 +2,7 @@
 //! connections of unmodified programs to the edge.
 //!
 //! What moves and how is the crate `sockets`. Here are the functions of the C library that programs call, and the
-//! [table](table) of descriptors. A call on a descriptor that is none of ours goes to the C library after one load.
+//! `table` of descriptors. A call on a descriptor that is none of ours goes to the C library after one load.
 //!
 //! This library itself reads, writes, opens and closes; its calls are not those of the program. So the linker is told
 //! (`cargo xtask libraries`, by the list in `names.txt`) that a name means one function for the program and another

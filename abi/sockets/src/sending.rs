@@ -33,5 +33,5 @@ interpose! {
         else -1, if is_known(to), by refused(to);
     splice(from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, size: size_t,
         flags: c_uint) -> ssize_t,
-        else -1, if is_known(from) || is_known(to), by refused(from).or_else(|| refused(to));
+        else -1, if is_known(from) || is_known(to), by refused(if is_known(from) { from } else { to });
 }
