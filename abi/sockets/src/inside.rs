@@ -63,6 +63,12 @@ unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -
     if is_copied { kept(answer) } else { answer }
 }
 
+#[unsafe(export_name = "ethernot_inside_fcntl64")]
+unsafe extern "C" fn fcntl64_of_ours(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: arguments are as `fcntl` demands.
+    unsafe { fcntl_of_ours(fd, command, argument) }
+}
+
 #[unsafe(export_name = "ethernot_inside_close")]
 unsafe extern "C" fn close_of_ours(fd: c_int) -> c_int {
     if table::kind(fd) == Kind::Private {
