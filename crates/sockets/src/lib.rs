@@ -17,6 +17,12 @@
     reason = "the parts of the crate are written at the same time, against these signatures"
 )]
 
+mod arena;
+mod bell;
+mod desk;
+mod endpoint;
+mod keeper;
+mod table;
 mod connection;
 mod counters;
 mod flags;

@@ -1,0 +1,172 @@
+//! The thread that does what nobody else may wait for: starts the endpoint, opens its links, takes memory away.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
+
+use link::{Link, ShmLink, UdpConfig, UdpLink};
+use runtime::{Runtime, RuntimeConfig};
+use thiserror::Error;
+
+use crate::bell::{DescriptorKey, as_source};
+use crate::connection::Connection;
+use crate::desk::SERVICE;
+use crate::endpoint::{Arrival, Endpoint, Site};
+use crate::group::Grave;
+use crate::hooks::DeskHooks;
+use crate::offer::Offer;
+use crate::process::Door;
+use crate::reasons::Reason;
+
+/// What it is asked to do.
+pub(crate) enum Job {
+    /// A connection of the side that connected, whose door the runtime does not watch yet.
+    Join { connection: Arc<Connection>, door: Door },
+    /// A connection of the side that accepted, at whose address there is no link yet.
+    Offer { connection: Arc<Connection> },
+    /// The memory of a group that is no more.
+    Bury(Vec<Grave>),
+    /// It is over.
+    Stop,
+}
+
+/// Its life.
+pub(crate) fn keep(
+    endpoint: &Arc<Endpoint>,
+    config: RuntimeConfig,
+    runtime: &OnceLock<Arc<Runtime>>,
+    jobs: &Receiver<Job>,
+) {
+    let started = match start(endpoint, config) {
+        Ok(started) => started,
+        Err(_told_in_the_log) => {
+            endpoint.failed();
+            return refuse_all(jobs);
+        }
+    };
+    endpoint.started(&started);
+    let runtime = runtime.get_or_init(|| started);
+    for job in jobs {
+        match job {
+            Job::Join { connection, door } => join(endpoint, runtime, connection, door),
+            Job::Offer { connection } => offer(endpoint, runtime, &connection),
+            Job::Bury(graves) => {
+                graves.into_iter().for_each(|grave| grave.fill_in(runtime.memory()));
+            }
+            Job::Stop => return,
+        }
+    }
+}
+
+fn start(endpoint: &Arc<Endpoint>, config: RuntimeConfig) -> Result<Arc<Runtime>, Failed> {
+    let hooks = Box::new(DeskHooks(Arc::clone(endpoint)));
+    let mut links: Vec<Box<dyn Link>> = Vec::new();
+    // A host that has none does with what else there is.
+    if let Ok(shared) = ShmLink::open() {
+        links.push(Box::new(shared));
+    }
+    let runtime = Runtime::start(config, links, hooks)?;
+    runtime.control(|engine, _, _| engine.listen(SERVICE))?;
+    // It is asked from now on whenever something has happened.
+    runtime.ring(&as_source(endpoint))?;
+    Ok(Arc::new(runtime))
+}
+
+fn refuse_all(jobs: &Receiver<Job>) {
+    for job in jobs {
+        match job {
+            Job::Join { connection, .. } | Job::Offer { connection } => {
+                connection.leave(Reason::NoEndpoint);
+            }
+            Job::Bury(_) => {}
+            Job::Stop => return,
+        }
+    }
+}
+
+fn join(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: Arc<Connection>, door: Door) {
+    if site_at(endpoint, runtime, connection.local()).is_err() {
+        return connection.leave(Reason::NoEndpoint);
+    }
+    if let Door::Open(id, door) = door {
+        open(endpoint, runtime, id, connection, door);
+    }
+}
+
+/// Has the door watched, and leaves it at the desk.
+pub(crate) fn open(
+    endpoint: &Arc<Endpoint>,
+    runtime: &Runtime,
+    id: u64,
+    connection: Arc<Connection>,
+    door: UdpSocket,
+) {
+    let key = DescriptorKey::Door(id).bits();
+    if runtime.watch_descriptor(door.as_fd(), key, runtime::Readiness::READABLE).is_err() {
+        return connection.leave(Reason::Descriptors);
+    }
+    endpoint.leave(Arrival::Joiner { id, connection, door: door.into() });
+    // The desk enters when it is to be told of the time.
+    let _forked = runtime.drive();
+}
+
+fn offer(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: &Arc<Connection>) {
+    match site_at(endpoint, runtime, connection.local()) {
+        Ok(site) => make_offer(endpoint, runtime, &site, connection),
+        Err(_told_in_the_log) => connection.leave(Reason::NoEndpoint),
+    }
+}
+
+/// Makes an offer, for the first time.
+pub(crate) fn make_offer(
+    endpoint: &Arc<Endpoint>,
+    runtime: &Runtime,
+    site: &Site,
+    connection: &Arc<Connection>,
+) {
+    let offer = Offer {
+        token: endpoint.random_token(),
+        incarnation: endpoint.incarnation,
+        port: site.port,
+        accepting: connection.local(),
+        connecting: connection.peer(),
+    };
+    endpoint.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
+    Endpoint::send_offer(site, &offer);
+    let _forked = runtime.drive();
+}
+
+/// The link at an address of this host, which is opened if there is none.
+fn site_at(endpoint: &Endpoint, runtime: &Runtime, local: SocketAddr) -> Result<Site, Failed> {
+    if let Some(site) = endpoint.site(local.ip()) {
+        return Ok(site);
+    }
+    let mut any_port = local;
+    any_port.set_port(0);
+    let link = UdpLink::bind(any_port, &UdpConfig::default())?;
+    let port = link.caps().local.to_socket().ok_or(Failed::NoAddress(local.ip()))?.port();
+    let link = runtime.attach_link(Box::new(link))?;
+    let offers = UdpSocket::bind(any_port).map_err(Failed::Offers)?;
+    offers.set_nonblocking(true).map_err(Failed::Offers)?;
+    let site = Site { link, port, offers: Arc::new(offers) };
+    endpoint.add_site(local.ip(), site.clone());
+    Ok(site)
+}
+
+/// Why there is no endpoint, or none at an address.
+#[derive(Debug, Error)]
+enum Failed {
+    #[error(transparent)]
+    Start(#[from] runtime::StartError),
+    #[error(transparent)]
+    Forked(#[from] runtime::Forked),
+    #[error(transparent)]
+    Bind(#[from] link::UdpError),
+    #[error(transparent)]
+    Attach(#[from] runtime::AttachError),
+    #[error("the link at {0} has no UDP port")]
+    NoAddress(IpAddr),
+    #[error("no socket to send offers from: {0}")]
+    Offers(#[source] std::io::Error),
+}
