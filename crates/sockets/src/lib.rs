@@ -18,11 +18,12 @@
 )]
 
 mod connection;
-mod counters;
+pub mod counters;
 mod flags;
 mod group;
 mod hooks;
-mod log;
+pub mod log;
+mod networks;
 mod offer;
 mod place;
 mod process;
@@ -30,7 +31,7 @@ mod readiness;
 mod reasons;
 mod relay;
 mod ring;
-mod rules;
+pub mod rules;
 mod settings;
 mod stream;
 mod upgrade;
@@ -43,5 +44,8 @@ pub use place::Place;
 pub use process::{Sockets, StartError};
 pub use readiness::Readiness;
 pub use reasons::Reason;
-pub use settings::{Choice, Role, Settings, SettingsError};
+pub use rules::Role;
+#[doc(hidden)]
+pub use rules::fuzz_rules;
+pub use settings::{Choice, Settings, SettingsError, variables};
 pub use waiting::Waited;
