@@ -17,7 +17,11 @@ impl Stream {
     /// # Errors
     /// What TCP says of a connection that was reset, or shut down.
     #[inline]
-    pub(crate) fn write(self: &Arc<Self>, from: &[IoSlice<'_>], done: usize) -> Result<usize, Errno> {
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        from: &[IoSlice<'_>],
+        done: usize,
+    ) -> Result<usize, Errno> {
         let _writers = lock(&self.writers);
         if self.state.has_any(&[Bit::WriteShut, Bit::ResetDue, Bit::PeerReset, Bit::Lost]) {
             return Err(self.take_error().unwrap_or(Errno::EPIPE));
@@ -54,7 +58,12 @@ impl Stream {
     /// # Errors
     /// `EAGAIN` if nothing is there, and what TCP says of a connection that was reset. 0 is the end.
     #[inline]
-    pub(crate) fn read(&self, into: &mut [IoSliceMut<'_>], done: usize, peek: bool) -> Result<usize, Errno> {
+    pub(crate) fn read(
+        &self,
+        into: &mut [IoSliceMut<'_>],
+        done: usize,
+        peek: bool,
+    ) -> Result<usize, Errno> {
         let _readers = lock(&self.readers);
         let (mut skipped, mut taken) = (done, 0);
         for piece in into {
@@ -87,7 +96,11 @@ impl Stream {
     /// Bytes of the TCP part, and of the ring when that is over. One thread at a time.
     #[inline]
     pub(crate) fn take(&self, out: &mut [u8], taking: Taking) -> usize {
-        if self.tcp.is_over() { self.receiving.read(out, taking) } else { self.take_prefix(out, taking) }
+        if self.tcp.is_over() {
+            self.receiving.read(out, taking)
+        } else {
+            self.take_prefix(out, taking)
+        }
     }
 
     #[cold]

@@ -2,16 +2,16 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, send};
 use nix::unistd::dup3;
 use runtime::{Mark, Readiness as DescriptorReadiness};
 
+use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::place::Place;
 use crate::readiness::{Readiness, pair};
@@ -19,7 +19,7 @@ use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::stream::{Bit, Stream, StreamDescriptor, StreamParts};
 use crate::undecided::{Reading, Writing};
-use crate::waiting::{Blocking, Endpoint, Waited, Waiting, lock};
+use crate::waiting::{Blocking, Waited, Waiting, Waits, lock};
 use crate::wire::Seal;
 
 /// Which way the bytes of a connection take.
@@ -61,7 +61,7 @@ pub struct Connection {
     local: SocketAddr,
     peer: SocketAddr,
     place: Arc<dyn Place>,
-    pub(crate) endpoint: Arc<dyn Endpoint>,
+    pub(crate) endpoint: Arc<dyn Waits>,
     /// One of `UNDECIDED`, `MOVED` and `LEFT`.
     route: AtomicU8,
     left: OnceLock<Reason>,
@@ -92,7 +92,7 @@ impl Connection {
         local: SocketAddr,
         peer: SocketAddr,
         place: Arc<dyn Place>,
-        endpoint: Arc<dyn Endpoint>,
+        endpoint: Arc<dyn Waits>,
     ) -> Arc<Self> {
         Arc::new(Self {
             token,
@@ -171,7 +171,8 @@ impl Connection {
     pub(crate) fn seal(&self, seal: Seal, peer_ring: u32) -> Sealing {
         let Some(stream) = self.stream.get() else { return Sealing::Refused(Reason::Misbehaved) };
         // Inside the engine nobody waits for a thread of the program.
-        let Ok(mut writing) = self.writing.try_lock() else {
+        let locks = (self.reading.try_lock(), self.writing.try_lock());
+        let (Ok(reading), Ok(mut writing)) = locks else {
             stream.bell.mark();
             return Sealing::Busy;
         };
@@ -203,7 +204,7 @@ impl Connection {
         stream.end.install(high);
         self.route.store(MOVED, Ordering::SeqCst);
         let is_there = self.place.put(self.token, program);
-        drop(writing);
+        drop((reading, writing));
         stream.open(peer_ring);
         if let Some(end) = stream.end.socket() {
             let wanted = DescriptorReadiness::default();
@@ -250,7 +251,9 @@ impl Connection {
         let mut done = 0;
         loop {
             let result = match self.moved() {
-                Some(stream) if stream.relay.is_on() => return self.receive_relayed(fd, into, flags),
+                Some(stream) if stream.relay.is_on() => {
+                    return Self::receive_relayed(fd, into, flags);
+                }
                 Some(stream) => self.receive_moved(stream, fd, into, done, flags.peek),
                 None => self.receive_undecided(fd, into, done, flags.peek),
             };
@@ -331,7 +334,9 @@ impl Connection {
         let mut done = 0;
         loop {
             let result = match self.moved() {
-                Some(stream) if stream.relay.is_on() => return self.send_relayed(fd, from, done, flags),
+                Some(stream) if stream.relay.is_on() => {
+                    return Self::send_relayed(fd, from, done, flags);
+                }
                 Some(stream) => self.send_moved(stream, from, done, flags.more),
                 None => self.send_undecided(fd, from, done, flags),
             };
@@ -435,20 +440,14 @@ impl Connection {
     /// # Errors
     /// As of `shutdown`.
     pub fn shutdown(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
-        use nix::sys::socket::Shutdown as How;
         let Some(stream) = self.moved().filter(|stream| !stream.relay.is_on()) else {
-            // No seal can be written behind the end of TCP.
-            let _writing = lock(&self.writing);
-            if self.moved().is_none_or(|stream| stream.relay.is_on()) {
-                let how = match how {
-                    Shutdown::Read => How::Read,
-                    Shutdown::Write => How::Write,
-                    Shutdown::Both => How::Both,
-                };
-                return nix::sys::socket::shutdown(fd.as_raw_fd(), how);
+            // No seal can be written behind the end of TCP, nor while this is under way.
+            let writing = lock(&self.writing);
+            if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
+                drop(writing);
+                return self.shutdown(fd, how);
             }
-            drop(_writing);
-            return self.shutdown(fd, how);
+            return shutdown_by_kernel(fd, how);
         };
         if stream.state.is_broken() {
             return Err(Errno::ENOTCONN);
@@ -494,6 +493,10 @@ impl Connection {
             stream.bell.ring();
             self.endpoint.raise(&self.mark);
         }
+    }
+
+    pub(crate) fn is_left(&self) -> bool {
+        self.route.load(Ordering::Acquire) == LEFT
     }
 
     /// What it is ready for.
@@ -589,9 +592,8 @@ impl Connection {
         let linger = stream.linger().filter(|linger| linger.l_onoff != 0 && linger.l_linger > 0);
         if let Some(linger) = linger.filter(|_| is_ending) {
             let limit = Duration::from_secs(linger.l_linger as u64);
-            let mut ready =
-                || stream.state.is_broken() || stream.state.has(Bit::EndAcknowledged);
-            drop(self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready));
+            let mut ready = || stream.state.is_broken() || stream.state.has(Bit::EndAcknowledged);
+            let _over = self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready);
         }
     }
 }
@@ -604,6 +606,16 @@ impl std::fmt::Debug for Connection {
             .field("route", &self.route())
             .finish_non_exhaustive()
     }
+}
+
+fn shutdown_by_kernel(fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
+    use nix::sys::socket::Shutdown as How;
+    let how = match how {
+        Shutdown::Read => How::Read,
+        Shutdown::Write => How::Write,
+        Shutdown::Both => How::Both,
+    };
+    nix::sys::socket::shutdown(fd.as_raw_fd(), how)
 }
 
 const UNDECIDED: u8 = 0;

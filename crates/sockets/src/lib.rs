@@ -17,10 +17,13 @@
     reason = "the parts of the crate are written at the same time, against these signatures"
 )]
 
+mod calls;
 mod connection;
 mod counters;
+mod files;
 mod flags;
 mod group;
+mod held;
 mod hooks;
 mod log;
 mod offer;
@@ -28,11 +31,16 @@ mod place;
 mod process;
 mod readiness;
 mod reasons;
+mod receiving;
 mod relay;
 mod ring;
 mod rules;
+mod seal;
+mod sending;
 mod settings;
 mod stream;
+mod tcp_part;
+mod undecided;
 mod upgrade;
 mod waiting;
 mod wire;

@@ -179,7 +179,7 @@ impl End {
         let inside = lock(&self.inside);
         if !inside.is_silent {
             // It may be closed already.
-            drop(shutdown(socket.as_raw_fd(), Shutdown::Write));
+            let _closed = shutdown(socket.as_raw_fd(), Shutdown::Write);
         }
     }
 
@@ -190,7 +190,7 @@ impl End {
         inside.is_silent = true;
         if !inside.is_hung_up {
             inside.is_hung_up = true;
-            drop(shutdown(socket.as_raw_fd(), Shutdown::Both));
+            let _closed = shutdown(socket.as_raw_fd(), Shutdown::Both);
         }
     }
 
@@ -206,7 +206,7 @@ impl End {
         inside.take_filling(socket.as_fd());
         inside.is_silent = true;
         // Others write to it now, as quickly as to any socket.
-        drop(setsockopt(&program, sockopt::SndBuf, &RELAY_BYTES));
+        let _as_it_was = setsockopt(&program, sockopt::SndBuf, &RELAY_BYTES);
         true
     }
 
@@ -295,7 +295,7 @@ mod tests {
         }
 
         fn polled(&self) -> PollFlags {
-            let wanted = PollFlags::POLLIN | PollFlags::POLLOUT | PollFlags::POLLRDHUP;
+            let wanted = PollFlags::POLLIN | PollFlags::POLLOUT;
             let mut entries = [PollFd::new(self.program.as_fd(), wanted)];
             poll(&mut entries, PollTimeout::ZERO).expect("a poll");
             entries[0].revents().expect("known flags")

@@ -149,3 +149,167 @@ impl ReceiveHalf {
 }
 
 const NO_END: u64 = u64::MAX;
+
+#[cfg(test)]
+mod tests {
+    use mem::Buffer;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ring::RingSize;
+    use crate::sending::{Piece, SendHalf};
+
+    const RING: u32 = 4096;
+
+    fn ring(memory: &std::sync::Arc<Buffer>) -> Ring {
+        Ring::new(std::sync::Arc::clone(memory), 0, RingSize::new(RING).expect("a size"))
+    }
+
+    #[test]
+    fn a_peer_writes_only_what_follows_and_has_room() {
+        let half = ReceiveHalf::new(ring(&Buffer::new(u64::from(RING))));
+        assert_eq!(half.on_arrived(1, 10), Err(Implausible));
+        assert_eq!(half.on_arrived(0, RING + 1), Err(Implausible));
+        assert_eq!(half.on_arrived(0, RING), Ok(()));
+        assert_eq!(half.on_arrived(0, 1), Err(Implausible), "nothing was consumed");
+        assert_eq!(half.read(&mut [0; 1500], Taking::Take), 1500);
+        assert_eq!(half.on_arrived(0, 1), Err(Implausible), "the peer was not told");
+        assert_eq!(half.next_credit(), Some(1500));
+        half.take_back();
+        assert_eq!(half.next_credit(), Some(1500));
+        assert_eq!(half.on_arrived(0, 1501), Err(Implausible));
+        assert_eq!(half.on_arrived(0, 1500), Ok(()));
+        assert_eq!(half.on_end(RING.into()), Err(Implausible));
+        assert_eq!(half.on_end(u64::from(RING) + 1500), Ok(()));
+        assert_eq!(half.on_arrived(1500, 1), Err(Implausible), "behind the end");
+    }
+
+    /// What happens next between a sender and a receiver.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write(usize),
+        Push,
+        /// Post what there is; the engine refuses this many pieces first.
+        Post(u8),
+        /// The oldest piece arrives.
+        Arrive,
+        /// The oldest piece that has arrived is acknowledged.
+        Acknowledge,
+        Read(usize),
+        Peek(usize),
+        Credit,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (1_usize..3000).prop_map(Step::Write),
+            Just(Step::Push),
+            (0_u8..3).prop_map(Step::Post),
+            Just(Step::Arrive),
+            Just(Step::Arrive),
+            Just(Step::Acknowledge),
+            Just(Step::Acknowledge),
+            (1_usize..3000).prop_map(Step::Read),
+            (1_usize..3000).prop_map(Step::Peek),
+            Just(Step::Credit),
+        ];
+        proptest::collection::vec(step, 1..200)
+    }
+
+    /// A sender, a receiver, what is between them, and a model of all: the bytes that were written and not read.
+    struct World {
+        sender: SendHalf,
+        receiver: ReceiveHalf,
+        memory: [std::sync::Arc<Buffer>; 2],
+        under_way: Vec<Piece>,
+        arrived: Vec<u32>,
+        model: Vec<u8>,
+        written: u64,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let memory = [(); 2].map(|()| Buffer::new(u64::from(RING)));
+            let sender = SendHalf::new(ring(&memory[0]));
+            sender.open(RingSize::new(RING).expect("a size"));
+            let receiver = ReceiveHalf::new(ring(&memory[1]));
+            let (under_way, arrived, model) = (Vec::new(), Vec::new(), Vec::new());
+            Self { sender, receiver, memory, under_way, arrived, model, written: 0 }
+        }
+
+        fn run(&mut self, step: &Step) {
+            match *step {
+                Step::Write(length) => {
+                    let bytes: Vec<u8> =
+                        (self.written..).take(length).map(|at| (at * 7 % 251) as u8).collect();
+                    let taken = self.sender.write(&bytes);
+                    self.model.extend_from_slice(&bytes[..taken]);
+                    self.written += taken as u64;
+                }
+                Step::Push => drop(self.sender.push()),
+                Step::Post(refused) => {
+                    for _ in 0..refused {
+                        if let Some(Piece { length, .. }) = self.sender.next() {
+                            self.sender.take_back(length);
+                        }
+                    }
+                    self.under_way.extend(std::iter::from_fn(|| self.sender.next()));
+                }
+                Step::Arrive if !self.under_way.is_empty() => {
+                    let Piece { at, length, to } = self.under_way.remove(0);
+                    let mut bytes = vec![0; length as usize];
+                    self.memory[0].read(at.into(), &mut bytes);
+                    self.memory[1].write(to.into(), &bytes);
+                    self.receiver.on_arrived(to, length).expect("it follows and has room");
+                    self.arrived.push(length);
+                }
+                Step::Acknowledge if !self.arrived.is_empty() => {
+                    self.sender.on_acknowledged(self.arrived.remove(0));
+                }
+                Step::Read(length) => {
+                    let mut out = vec![0; length];
+                    let count = self.receiver.read(&mut out, Taking::Take);
+                    let expected: Vec<u8> = self.model.drain(..count).collect();
+                    assert_eq!(out[..count], expected);
+                }
+                Step::Peek(length) => {
+                    let mut out = vec![0; length];
+                    let count = self.receiver.read(&mut out, Taking::Peek(5));
+                    let passed = 5.min(self.receiver.available() as usize);
+                    assert_eq!(out[..count], self.model[passed..passed + count]);
+                }
+                Step::Credit => {
+                    if let Some(consumed) = self.receiver.next_credit() {
+                        assert_eq!(self.sender.on_credit(consumed), Ok(true));
+                    }
+                }
+                Step::Arrive | Step::Acknowledge => {}
+            }
+        }
+
+        /// Everything that is under way comes to rest.
+        fn settle(&mut self) {
+            for _ in 0..64 {
+                for step in [Step::Push, Step::Post(0), Step::Arrive, Step::Acknowledge] {
+                    self.run(&step);
+                }
+                self.run(&Step::Read(5000));
+                self.run(&Step::Credit);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_once_and_in_order(steps in steps()) {
+            let mut world = World::new();
+            for step in &steps {
+                world.run(step);
+            }
+            world.settle();
+            prop_assert!(world.model.is_empty(), "{} bytes are lost", world.model.len());
+            prop_assert_eq!(world.receiver.on_end(world.written), Ok(()));
+            prop_assert!(world.receiver.is_at_end());
+        }
+    }
+}

@@ -133,7 +133,7 @@ impl Carried {
         }
         if !self.is_output_over && stream.is_at_end() {
             self.is_output_over = true;
-            drop(shutdown(end.as_raw_fd(), Shutdown::Write));
+            let _closed = shutdown(end.as_raw_fd(), Shutdown::Write);
         }
     }
 
@@ -153,4 +153,4 @@ impl Carried {
 }
 
 /// Bytes carried at a time.
-const CARRIED_BYTES: usize = 64 * 1024;
+const CARRIED_BYTES: usize = 16 * 1024;

@@ -217,3 +217,77 @@ const FULL_BYTES: u64 = 8192;
 /// The most that is posted as one operation: others have their turn after it, and the room for its bytes is free
 /// when it is acknowledged whole.
 const PIECE_BYTES_MAX: u64 = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use mem::Buffer;
+
+    use super::*;
+
+    fn half() -> SendHalf {
+        let size = RingSize::new(4 * 8192).expect("a size");
+        let half = SendHalf::new(Ring::new(Buffer::new(4 * 8192), 0, size));
+        half.open(size);
+        half
+    }
+
+    fn lengths(half: &SendHalf) -> Vec<u32> {
+        std::iter::from_fn(|| half.next().map(|piece| piece.length)).collect()
+    }
+
+    #[test]
+    fn small_writes_wait_while_earlier_ones_are_not_acknowledged() {
+        let half = half();
+        half.write(&[1; 10]);
+        assert!(half.is_due());
+        assert_eq!(lengths(&half), [10]);
+        half.write(&[2; 20]);
+        half.write(&[3; 30]);
+        assert!(!half.is_due() && lengths(&half).is_empty());
+        half.on_acknowledged(10);
+        assert_eq!(lengths(&half), [50]);
+    }
+
+    #[test]
+    fn without_delay_each_write_goes() {
+        let half = half();
+        half.set_no_delay(true);
+        half.write(&[1; 10]);
+        assert_eq!(lengths(&half), [10]);
+        half.write(&[1; 10]);
+        assert_eq!(lengths(&half), [10]);
+    }
+
+    #[test]
+    fn what_is_corked_goes_when_it_is_pushed_or_fills_frames() {
+        let half = half();
+        half.set_no_delay(true);
+        half.set_corked(true);
+        half.write(&[1; 10]);
+        assert!(lengths(&half).is_empty());
+        assert!(half.push());
+        assert_eq!(lengths(&half), [10]);
+        half.write(&[1; FULL_BYTES as usize]);
+        assert_eq!(lengths(&half), [FULL_BYTES as u32]);
+        half.write(&[1; 10]);
+        assert!(lengths(&half).is_empty());
+        half.set_corked(false);
+        assert_eq!(lengths(&half), [10]);
+        assert!(!half.push(), "nothing is left");
+    }
+
+    #[test]
+    fn no_more_is_posted_than_the_peer_has_room_for() {
+        let half = half();
+        assert_eq!(half.write(&vec![1; 40_000]), 32_768);
+        assert_eq!(lengths(&half), [32_768]);
+        half.on_acknowledged(32_768);
+        assert_eq!(half.write(&[1; 100]), 100);
+        assert!(lengths(&half).is_empty());
+        assert_eq!(half.on_credit(60), Ok(true));
+        assert_eq!(lengths(&half), [60]);
+        assert_eq!(half.on_credit(60), Ok(false));
+        assert_eq!(half.on_credit(59), Err(Implausible));
+        assert_eq!(half.on_credit(32_829), Err(Implausible));
+    }
+}

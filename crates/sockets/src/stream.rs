@@ -186,9 +186,7 @@ impl Stream {
             assert!(size.is_some(), "no ring has {bytes} bytes");
             size.map(|size| Ring::new(memory, offset, size))
         });
-        let (Some(send), Some(receive)) = (send, receive) else {
-            unreachable!("asserted above")
-        };
+        let (Some(send), Some(receive)) = (send, receive) else { unreachable!("asserted above") };
         Arc::new(Self {
             bell,
             mark,
@@ -458,7 +456,7 @@ impl Stream {
         self.stop_tcp();
         if self.tcp.is_sealed() {
             // Closing it is to say the same to whoever looks at it.
-            drop(setsockopt(&self.tcp.socket(), sockopt::Linger, &NO_LINGER));
+            let _closed = setsockopt(&self.tcp.socket(), sockopt::Linger, &NO_LINGER);
         }
     }
 

@@ -25,8 +25,8 @@ pub enum Waited {
     TimedOut,
 }
 
-/// The endpoint of the process, as calls of the program see it: what they wait with.
-pub(crate) trait Endpoint: Send + Sync {
+/// What calls of the program wait with: the endpoint of the process.
+pub(crate) trait Waits: Send + Sync {
     /// Makes progress, unless another thread is at it.
     fn drive(&self);
 
