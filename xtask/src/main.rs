@@ -7,6 +7,7 @@ mod deny;
 mod fuzz;
 mod install;
 mod libraries;
+mod libraries_sockets;
 mod loom;
 mod miri;
 mod package;
