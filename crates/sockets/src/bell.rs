@@ -4,10 +4,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use nix::errno::Errno;
-use runtime::{Interest, Readiness, WorkSource};
+use runtime::{Readiness, WorkSource};
 
 use crate::endpoint::Endpoint;
 use crate::stream::StreamDescriptor;
@@ -63,32 +61,6 @@ impl Bell {
             runtime.unwatch_descriptor(fd);
         }
     }
-
-    /// A thread of the program waits until `ready` returns something, for at most `limit`; meanwhile it drives the
-    /// engine. `EIO` if the endpoint is gone.
-    pub(crate) fn wait<R>(
-        &self,
-        limit: Option<Duration>,
-        ready: impl FnMut() -> Option<R>,
-    ) -> Result<Option<R>, Errno> {
-        let runtime = self.endpoint.runtime().ok_or(Errno::EIO)?;
-        runtime.wait(Interest::News, limit, ready).map_err(|_forked| Errno::EIO)
-    }
-
-    /// Threads that wait look again; also inside the engine.
-    pub(crate) fn wake(&self) {
-        if let Some(runtime) = self.endpoint.runtime() {
-            runtime.wake_waiting();
-        }
-    }
-
-    /// Makes progress, unless another thread is at it.
-    pub(crate) fn drive(&self) {
-        if let Some(runtime) = self.endpoint.runtime() {
-            // In a forked child nothing makes progress.
-            let _forked = runtime.drive();
-        }
-    }
 }
 
 impl std::fmt::Debug for Bell {
@@ -122,8 +94,7 @@ impl DescriptorKey {
         if bits & OF_STREAM == 0 {
             return Self::Door(bits);
         }
-        let which =
-            if bits & 1 == 0 { StreamDescriptor::Tcp } else { StreamDescriptor::End };
+        let which = if bits & 1 == 0 { StreamDescriptor::Tcp } else { StreamDescriptor::End };
         Self::Stream(StreamNumber((bits >> 1) as u32), which)
     }
 }

@@ -23,9 +23,7 @@ use crate::offer::{Offer, Offering};
 use crate::reasons::Reason;
 use crate::table::StreamTable;
 use crate::upgrade::Joining;
-use crate::wire::{
-    Incarnation, OfferToken, StreamNumber, decode_greeting, encode_greeting,
-};
+use crate::wire::{Incarnation, OfferToken, StreamNumber, decode_greeting, encode_greeting};
 
 /// See above.
 pub(crate) struct Desk {
@@ -189,8 +187,7 @@ impl Desk {
             queues: Arc::clone(&self.queue).into(),
             terms: Terms::default(),
         };
-        let handle =
-            turn.engine.connect(turn.now, request).map_err(|_refused| Reason::NoGroup)?;
+        let handle = turn.engine.connect(turn.now, request).map_err(|_refused| Reason::NoGroup)?;
         let Ok(group) = Group::new(turn.memory.table(), handle, domain, peer) else {
             let _gone = turn.engine.close(turn.now, handle, &[]);
             return Err(Reason::Memory);
@@ -210,12 +207,7 @@ impl Desk {
     }
 
     //= sockets-protocol.md: group.4
-    fn on_group_lost(
-        &mut self,
-        turn: &mut Turn<'_, '_>,
-        handle: ConnectionHandle,
-        reason: Closed,
-    ) {
+    fn on_group_lost(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle, reason: Closed) {
         let _told_in_the_log = reason;
         // What completed before its end comes first.
         self.take_completions(turn);

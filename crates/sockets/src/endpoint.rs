@@ -10,15 +10,19 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use delivery::{Instant, LinkId};
 use engine::Engine;
 use mem::MemoryAccess;
+use nix::errno::Errno;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use runtime::{Bell as SourceBell, Posted, Runtime, WorkSource};
+use runtime::{Bell as SourceBell, Interest, Mark, Others, Posted, Runtime, WaitError, WorkSource};
+use std::time::Duration;
 
 use crate::bell::as_source;
 use crate::connection::Connection;
 use crate::desk::{Desk, Turn};
+use crate::held::Held;
 use crate::keeper::Job;
 use crate::offer::Offer;
+use crate::waiting::{Waited, Waits};
 use crate::wire::{Incarnation, OfferToken, Seal, StreamNumber};
 
 /// An endpoint and its surroundings.
@@ -44,6 +48,8 @@ pub(crate) struct Endpoint {
     /// By address of this host: the links of the endpoint.
     sites: Mutex<HashMap<IpAddr, Site>>,
     jobs: Mutex<Sender<Job>>,
+    /// Streams that hold bytes back.
+    held: Held,
 }
 
 /// Where the endpoint is reached at an address of this host.
@@ -82,6 +88,7 @@ impl Endpoint {
             due: AtomicU64::new(u64::MAX),
             sites: Mutex::default(),
             jobs: Mutex::new(jobs),
+            held: Held::default(),
         })
     }
 
@@ -195,6 +202,75 @@ impl Endpoint {
         Instant(self.due.load(Ordering::Acquire))
     }
 }
+
+impl Endpoint {
+    /// Waits for the engine and for descriptors of the program, whichever comes first.
+    pub(crate) fn wait(
+        &self,
+        interest: Interest<'_>,
+        others: &mut [libc::pollfd],
+        limit: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Waited, Errno> {
+        let Some(runtime) = self.runtime() else { return Ok(self.wait_for_start(limit, ready)) };
+        match runtime.wait_beside(interest, &mut Others::new(others), limit, ready) {
+            Ok(runtime::Waited::Ready) => Ok(Waited::Ready),
+            Ok(runtime::Waited::Descriptors(_)) => Ok(Waited::Others),
+            Ok(runtime::Waited::TimedOut) => Ok(Waited::TimedOut),
+            Err(WaitError::Interrupted) => Err(Errno::EINTR),
+            Err(WaitError::System(error)) => {
+                Err(error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+            }
+            Err(_forked) => Err(Errno::EIO),
+        }
+    }
+
+    /// The endpoint starts, which takes a few milliseconds at most. Whoever waits meanwhile looks at its descriptors
+    /// again and again.
+    #[cold]
+    fn wait_for_start(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Waited {
+        if ready() {
+            return Waited::Ready;
+        }
+        let limit = limit.map_or(MOMENT, |limit| limit.min(MOMENT));
+        std::thread::park_timeout(limit);
+        if limit == MOMENT { Waited::Others } else { Waited::TimedOut }
+    }
+}
+
+impl Waits for Endpoint {
+    fn drive(&self) {
+        if let Some(runtime) = self.runtime() {
+            // In a forked child nothing makes progress.
+            let _forked = runtime.drive();
+        }
+    }
+
+    fn wait_beside(
+        &self,
+        mark: &Arc<Mark>,
+        others: &mut [libc::pollfd],
+        limit: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Waited, Errno> {
+        self.held.push_all();
+        self.wait(Interest::Mark(mark), others, limit, ready)
+    }
+
+    fn raise(&self, mark: &Mark) {
+        match self.runtime() {
+            Some(runtime) => runtime.raise(mark),
+            None => mark.raise(),
+        }
+    }
+
+    fn held(&self) -> &Held {
+        &self.held
+    }
+}
+
+/// How long a thread waits for the endpoint to start until it looks again.
+const MOMENT: Duration = Duration::from_millis(1);
 
 impl WorkSource for Endpoint {
     fn bell(&self) -> &SourceBell {

@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 
 use engine::{ConnectionHandle, Engine};
 use mem::{MemoryAccess, MemoryTable, ProtectionDomain, RegionId, RegisterError};
-use semantics::{
-    INLINE_BYTES_MAX, Operation, OperationFlags, PostError, Receive, Request, Source,
-};
+use semantics::{INLINE_BYTES_MAX, Operation, OperationFlags, PostError, Receive, Request, Source};
 
 use crate::arena::{Arena, LETTERS, Letterbox};
 use crate::wire::{Incarnation, Message, RingPlace, StreamNumber};
@@ -51,12 +49,7 @@ impl Group {
     }
 
     /// Posts a buffer again whose message was read.
-    pub(crate) fn post_letter(
-        &self,
-        engine: &mut Engine,
-        memory: &MemoryAccess<'_>,
-        letter: u32,
-    ) {
+    pub(crate) fn post_letter(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, letter: u32) {
         let (region, offset, length) = self.letters.place(letter);
         let context = Context::Letter(letter).bits();
         let receive = Receive { region, offset, length, context };

@@ -16,7 +16,7 @@ use crate::endpoint::{Arrival, Endpoint, Site};
 use crate::group::Grave;
 use crate::hooks::DeskHooks;
 use crate::offer::Offer;
-use crate::process::Door;
+use crate::process::{Door, canonical};
 use crate::reasons::Reason;
 
 /// What it is asked to do.
@@ -89,24 +89,22 @@ fn join(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: Arc<Connection>
     if site_at(endpoint, runtime, connection.local()).is_err() {
         return connection.leave(Reason::NoEndpoint);
     }
-    if let Door::Open(id, door) = door {
-        open(endpoint, runtime, id, connection, door);
-    }
+    open(endpoint, runtime, connection, door);
 }
 
 /// Has the door watched, and leaves it at the desk.
 pub(crate) fn open(
     endpoint: &Arc<Endpoint>,
     runtime: &Runtime,
-    id: u64,
     connection: Arc<Connection>,
-    door: UdpSocket,
+    door: Door,
 ) {
+    let Door { id, socket } = door;
     let key = DescriptorKey::Door(id).bits();
-    if runtime.watch_descriptor(door.as_fd(), key, runtime::Readiness::READABLE).is_err() {
+    if runtime.watch_descriptor(socket.as_fd(), key, runtime::Readiness::READABLE).is_err() {
         return connection.leave(Reason::Descriptors);
     }
-    endpoint.leave(Arrival::Joiner { id, connection, door: door.into() });
+    endpoint.leave(Arrival::Joiner { id, connection, door: socket.into() });
     // The desk enters when it is to be told of the time.
     let _forked = runtime.drive();
 }
@@ -130,7 +128,7 @@ pub(crate) fn make_offer(
         incarnation: endpoint.incarnation,
         port: site.port,
         accepting: connection.local(),
-        connecting: connection.peer(),
+        connecting: canonical(connection.peer()),
     };
     endpoint.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
     Endpoint::send_offer(site, &offer);
@@ -142,7 +140,7 @@ fn site_at(endpoint: &Endpoint, runtime: &Runtime, local: SocketAddr) -> Result<
     if let Some(site) = endpoint.site(local.ip()) {
         return Ok(site);
     }
-    let mut any_port = local;
+    let mut any_port = canonical(local);
     any_port.set_port(0);
     let link = UdpLink::bind(any_port, &UdpConfig::default())?;
     let port = link.caps().local.to_socket().ok_or(Failed::NoAddress(local.ip()))?.port();

@@ -111,7 +111,8 @@ impl Offering {
             return OfferStep::Wait(due);
         }
         // Who comes late, as the processor was elsewhere, sends once for all that was due.
-        while OFFERS_AFTER_NS.get(self.sent).is_some_and(|after| self.begun.after_ns(*after) <= now) {
+        while OFFERS_AFTER_NS.get(self.sent).is_some_and(|after| self.begun.after_ns(*after) <= now)
+        {
             self.sent += 1;
         }
         OfferStep::Send

@@ -21,7 +21,7 @@ use crate::keeper::{self, Job};
 use crate::place::Place;
 use crate::reasons::Reason;
 use crate::settings::{Choice, Role, Settings};
-use crate::waiting::Waited;
+use crate::waiting::{Waited, Waits};
 
 /// Why a process has no part in it.
 #[derive(Debug, Error)]
@@ -48,9 +48,10 @@ pub struct Sockets {
 }
 
 /// The door of a connection.
-pub(crate) enum Door {
-    /// With its number.
-    Open(u64, UdpSocket),
+pub(crate) struct Door {
+    /// No other of the process has the same.
+    pub(crate) id: u64,
+    pub(crate) socket: UdpSocket,
 }
 
 impl Sockets {
@@ -61,8 +62,7 @@ impl Sockets {
         let (jobs, to_do) = channel();
         let endpoint = Endpoint::new(usual.seed, jobs);
         // Its engine draws from numbers of its own.
-        let config =
-            RuntimeConfig::from_entropy().map(of_sockets).map_err(StartError::Random)?;
+        let config = RuntimeConfig::from_entropy().map(of_sockets).map_err(StartError::Random)?;
         let runtime = Arc::new(OnceLock::new());
         let (kept, held) = (Arc::clone(&endpoint), Arc::clone(&runtime));
         start_thread("ethernot-keeper", move || keeper::keep(&kept, config, &held, &to_do))
@@ -117,15 +117,16 @@ impl Sockets {
     fn open_door(&self, connection: &Arc<Connection>) -> Result<(), Reason> {
         self.check(connection)?;
         let local = canonical(connection.local());
-        let door = UdpSocket::bind(local).map_err(|_taken| Reason::Descriptors)?;
-        door.set_nonblocking(true).map_err(|_none| Reason::Descriptors)?;
+        let socket = UdpSocket::bind(local).map_err(|_taken| Reason::Descriptors)?;
+        socket.set_nonblocking(true).map_err(|_none| Reason::Descriptors)?;
         let id = self.doors.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::clone(connection);
+        let door = Door { id, socket };
         match self.runtime.get() {
             Some(runtime) if self.endpoint.site(local.ip()).is_some() => {
-                keeper::open(&self.endpoint, runtime, id, connection, door);
+                keeper::open(&self.endpoint, runtime, connection, door);
             }
-            _ => self.endpoint.ask(Job::Join { connection, door: Door::Open(id, door) }),
+            _ => self.endpoint.ask(Job::Join { connection, door }),
         }
         Ok(())
     }
@@ -144,8 +145,20 @@ impl Sockets {
 
     /// Makes progress, unless another thread is at it.
     pub fn drive(&self) {
-        crate::waiting::Endpoint::push_held(&*self.endpoint);
-        crate::waiting::Endpoint::drive(&*self.endpoint);
+        self.endpoint.held().push_all();
+        Waits::drive(&*self.endpoint);
+    }
+
+    /// Waits until `ready` says so, one of `others` is ready, or `limit` has passed (`None`: never). What streams hold
+    /// back for more to come goes out before.
+    pub fn wait_beside(
+        &self,
+        others: &mut [libc::pollfd],
+        limit: Option<Duration>,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<Waited, Errno> {
+        self.endpoint.held().push_all();
+        self.endpoint.wait(Interest::News, others, limit, &mut ready)
     }
 
     /// Whether this is the process that started it.
@@ -170,9 +183,12 @@ impl Sockets {
         connections.iter().for_each(|connection| connection.released());
         self.drive();
         let is_out = || {
-            let is_out = self.endpoint.desk().connections().iter().all(|connection| {
-                connection.queued().unsent == 0
-            });
+            let is_out = self
+                .endpoint
+                .desk()
+                .connections()
+                .iter()
+                .all(|connection| connection.queued().unsent == 0);
             is_out.then_some(())
         };
         // What is not out by then is lost, as with a process that is killed.
@@ -187,7 +203,7 @@ impl Drop for Sockets {
 }
 
 /// IPv4 is spoken to mapped addresses.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match (address, address.ip().to_canonical()) {
         (SocketAddr::V6(_), ip) if ip.is_ipv4() => SocketAddr::new(ip, address.port()),
         _ => address,

@@ -359,8 +359,7 @@ pub(crate) mod tests {
             (to.clone(), stream_end()).prop_map(|(to, end)| Message::Joined { to, end }),
             (to.clone(), prop::sample::select(Refusal::ALL.to_vec()))
                 .prop_map(|(to, refusal)| Message::Refused { to, refusal }),
-            (to.clone(), any::<u64>())
-                .prop_map(|(to, consumed)| Message::Credit { to, consumed }),
+            (to.clone(), any::<u64>()).prop_map(|(to, consumed)| Message::Credit { to, consumed }),
             (to.clone(), any::<u64>()).prop_map(|(to, bytes)| Message::End { to, bytes }),
             to.prop_map(|to| Message::Reset { to }),
         ]
@@ -380,9 +379,12 @@ pub(crate) mod tests {
             seal: Seal([7; 16]),
             ring: RingPlace { key: RemoteKey(3), address, bytes },
         };
-        let decoded = |end| Message::decode(&encoded(&Message::Joined { to: StreamNumber(2), end }));
+        let decoded =
+            |end| Message::decode(&encoded(&Message::Joined { to: StreamNumber(2), end }));
         assert!(decoded(end(4096, u64::MAX - 4096)).is_ok());
-        for (bytes, address) in [(0, 0), (2048, 0), (4097, 0), (1 << 31, 0), (4096, u64::MAX - 4095)] {
+        for (bytes, address) in
+            [(0, 0), (2048, 0), (4097, 0), (1 << 31, 0), (4096, u64::MAX - 4095)]
+        {
             assert_eq!(decoded(end(bytes, address)), Err(Malformed::Ring { bytes, address }));
         }
     }

@@ -1,11 +1,11 @@
 //! Connections on their way into a group: doors, offers, joins and their answers.
 
 use std::cmp::Reverse;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use engine::ConnectionHandle;
-use nix::sys::socket::{MsgFlags, SockaddrStorage, recvfrom};
+use nix::sys::socket::{SockaddrStorage, recvfrom};
 
 use super::{Desk, Offered, Timer, Turn};
 use crate::bell::Bell;
@@ -25,8 +25,7 @@ impl Desk {
         loop {
             let Some(joiner) = self.joiners.get_mut(&id) else { return };
             let Some(door) = &joiner.door else { return };
-            let Ok((length, Some(from))) =
-                recvfrom::<SockaddrStorage>(door.as_raw_fd(), &mut room)
+            let Ok((length, Some(from))) = recvfrom::<SockaddrStorage>(door.as_raw_fd(), &mut room)
             else {
                 return;
             };
@@ -94,7 +93,8 @@ impl Desk {
         let rings = group.arena.take(turn.memory.table()).map_err(|_full| Reason::Memory)?;
         let (send, receive) = group.arena.parts(&rings);
         let (seal, bell) = (endpoint.random_seal(), Bell::new(&endpoint, number));
-        let parts = StreamParts { send, receive, expected: seal, bell: bell.clone() };
+        let ringing = Box::new(bell.clone());
+        let parts = StreamParts { send, receive, expected: seal, bell: ringing };
         let stream = connection.begin(parts).inspect_err(|_| group.arena.give_back(&rings))?;
         let (connection, timer) = (Arc::clone(connection), delivery::Instant::NEVER);
         let is_queued = false;
