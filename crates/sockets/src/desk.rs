@@ -5,6 +5,7 @@ mod streams;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
@@ -19,6 +20,7 @@ use crate::bell::DescriptorKey;
 use crate::connection::Connection;
 use crate::endpoint::{Arrival, Endpoint, Site};
 use crate::group::{Grave, Group};
+use crate::log::{LogLevel, note};
 use crate::offer::{Offer, Offering};
 use crate::reasons::Reason;
 use crate::table::StreamTable;
@@ -42,6 +44,8 @@ pub(crate) struct Desk {
     /// Numbers of streams on their way to `turns`.
     marked: Vec<StreamNumber>,
     graves: Vec<Grave>,
+    /// Something has come that threads may wait for.
+    has_changed: bool,
 }
 
 /// Who wants to be told of the time.
@@ -90,6 +94,7 @@ impl Desk {
             turns: VecDeque::new(),
             marked: Vec::new(),
             graves: Vec::new(),
+            has_changed: false,
         }
     }
 
@@ -208,7 +213,11 @@ impl Desk {
 
     //= sockets-protocol.md: group.4
     fn on_group_lost(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle, reason: Closed) {
-        let _told_in_the_log = reason;
+        let Some(peer) = self.groups.get(&handle).map(|group| group.peer) else { return };
+        note(
+            LogLevel::Debug,
+            format_args!("the link group with {:032x} has ended: {reason}", peer.0),
+        );
         // What completed before its end comes first.
         self.take_completions(turn);
         let Some(group) = self.groups.remove(&handle) else { return };
@@ -224,7 +233,11 @@ impl Desk {
     }
 
     /// A peer has broken a rule: its group ends.
-    fn condemn(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+    fn condemn(turn: &mut Turn<'_, '_>, handle: ConnectionHandle, why: &dyn Display) {
+        note(
+            LogLevel::Warn,
+            format_args!("a peer has broken a rule, its connections are reset: {why}"),
+        );
         // The event that follows does the rest.
         let _gone = turn.engine.close(turn.now, handle, &[]);
     }
@@ -238,6 +251,7 @@ impl Desk {
         match key {
             DescriptorKey::Door(id) => self.on_door(turn, id),
             DescriptorKey::Stream(number, which) => {
+                self.has_changed = true;
                 let Some(entry) = self.streams.get(number) else { return };
                 entry.stream.on_descriptor(which, ready);
                 self.enqueue(number);
@@ -251,12 +265,18 @@ impl Desk {
                 break;
             }
             self.timers.pop();
+            self.has_changed = true;
             match timer {
                 Timer::Joiner(id) => self.on_joiner_due(turn, id),
                 Timer::Offer(token) => self.on_offer_due(turn, OfferToken(token)),
                 Timer::Stream(number) => self.on_stream_due(turn, StreamNumber(number)),
             }
         }
+    }
+
+    /// Whether something has come since this was asked.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     /// What is to be taken out of the table of regions outside of the engine.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use delivery::{Instant, LinkId};
 use engine::Engine;
+use link::FaultShares;
 use mem::MemoryAccess;
 use nix::errno::Errno;
 use rand_chacha::ChaCha8Rng;
@@ -50,6 +51,10 @@ pub(crate) struct Endpoint {
     jobs: Mutex<Sender<Job>>,
     /// Streams that hold bytes back.
     held: Held,
+    /// Raised when anything has come.
+    any: Arc<Mark>,
+    /// What its links do wrong.
+    faults: FaultShares,
 }
 
 /// Where the endpoint is reached at an address of this host.
@@ -71,7 +76,7 @@ pub(crate) enum Arrival {
 }
 
 impl Endpoint {
-    pub(crate) fn new(seed: [u8; 32], jobs: Sender<Job>) -> Arc<Self> {
+    pub(crate) fn new(seed: [u8; 32], faults: FaultShares, jobs: Sender<Job>) -> Arc<Self> {
         let mut random = ChaCha8Rng::from_seed(seed);
         let incarnation = Incarnation(random_128(&mut random).max(1));
         Arc::new_cyclic(|own| Self {
@@ -89,6 +94,8 @@ impl Endpoint {
             sites: Mutex::default(),
             jobs: Mutex::new(jobs),
             held: Held::default(),
+            any: Arc::default(),
+            faults,
         })
     }
 
@@ -163,6 +170,15 @@ impl Endpoint {
         let _refused = site.offers.send_to(&offer.encode(), offer.connecting);
     }
 
+    /// Raised when anything has come for a connection of the process, or was decided.
+    pub(crate) const fn any(&self) -> &Arc<Mark> {
+        &self.any
+    }
+
+    pub(crate) const fn faults(&self) -> FaultShares {
+        self.faults
+    }
+
     /// Asks the keeper.
     pub(crate) fn ask(&self, job: Job) {
         // When it has stopped, all is over.
@@ -182,6 +198,9 @@ impl Endpoint {
         desk.take_arrivals(&mut turn);
         let result = work(&mut desk, &mut turn);
         self.due.store(desk.due().0, Ordering::Release);
+        if desk.take_changed() {
+            self.any.raise();
+        }
         let graves = desk.take_graves();
         if !graves.is_empty() {
             self.ask(Job::Bury(graves));
@@ -212,7 +231,7 @@ impl Endpoint {
         limit: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<Waited, Errno> {
-        let Some(runtime) = self.runtime() else { return Ok(self.wait_for_start(limit, ready)) };
+        let Some(runtime) = self.runtime() else { return Ok(Self::wait_for_start(limit, ready)) };
         match runtime.wait_beside(interest, &mut Others::new(others), limit, ready) {
             Ok(runtime::Waited::Ready) => Ok(Waited::Ready),
             Ok(runtime::Waited::Descriptors(_)) => Ok(Waited::Others),
@@ -228,7 +247,7 @@ impl Endpoint {
     /// The endpoint starts, which takes a few milliseconds at most. Whoever waits meanwhile looks at its descriptors
     /// again and again.
     #[cold]
-    fn wait_for_start(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Waited {
+    fn wait_for_start(limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Waited {
         if ready() {
             return Waited::Ready;
         }

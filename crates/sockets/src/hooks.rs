@@ -8,6 +8,7 @@ use mem::MemoryAccess;
 use runtime::{Hooks, Readiness};
 
 use crate::bell::DescriptorKey;
+use crate::desk::Desk;
 use crate::endpoint::Endpoint;
 
 /// Passes it on to the desk.
@@ -35,6 +36,6 @@ impl Hooks for DeskHooks {
     }
 
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
-        self.0.at_desk(engine, memory, now, |desk, turn| desk.on_due(turn));
+        self.0.at_desk(engine, memory, now, Desk::on_due);
     }
 }

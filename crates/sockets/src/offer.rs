@@ -145,7 +145,7 @@ pub(crate) const DOOR_OPEN_NS: u64 = 200_000_000;
 const OFFER_HOLDS_NS: u64 = 1_000_000_000;
 
 /// Any bytes as an offer: no panic, and what is accepted survives encoding.
-pub(crate) fn fuzz(bytes: &[u8]) {
+pub fn fuzz_offer(bytes: &[u8]) {
     if let Ok(offer) = Offer::decode(bytes) {
         assert_eq!(Offer::decode(&offer.encode()), Ok(offer));
     }
@@ -245,7 +245,7 @@ mod tests {
 
         #[test]
         fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            fuzz(&bytes);
+            fuzz_offer(&bytes);
         }
 
         #[test]

@@ -10,7 +10,7 @@ use engine::EngineConfig;
 use link::start_thread;
 use mem::TableLimits;
 use nix::errno::Errno;
-use runtime::{Interest, Runtime, RuntimeConfig};
+use runtime::{Interest, Polling, Runtime, RuntimeConfig};
 use semantics::PoolLimits;
 use thiserror::Error;
 
@@ -60,12 +60,14 @@ impl Sockets {
         let forks = runtime::forks();
         let usual = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let (jobs, to_do) = channel();
-        let endpoint = Endpoint::new(usual.seed, jobs);
+        let endpoint = Endpoint::new(usual.seed, settings.faults(), jobs);
         // Its engine draws from numbers of its own.
-        let config = RuntimeConfig::from_entropy().map(of_sockets).map_err(StartError::Random)?;
+        let config = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
+        let config = of_sockets(config, settings.polling());
         let runtime = Arc::new(OnceLock::new());
+        let own = Arc::clone(&settings);
         let (kept, held) = (Arc::clone(&endpoint), Arc::clone(&runtime));
-        start_thread("ethernot-keeper", move || keeper::keep(&kept, config, &held, &to_do))
+        start_thread("ethernot-keeper", move || keeper::keep(&kept, &own, config, &held, &to_do))
             .map_err(StartError::Thread)?;
         Ok(Self { place, settings, endpoint, runtime, doors: AtomicU64::new(0), forks })
     }
@@ -117,7 +119,7 @@ impl Sockets {
     fn open_door(&self, connection: &Arc<Connection>) -> Result<(), Reason> {
         self.check(connection)?;
         let local = canonical(connection.local());
-        let socket = UdpSocket::bind(local).map_err(|_taken| Reason::Descriptors)?;
+        let socket = UdpSocket::bind(local).map_err(|_taken| Reason::NoDoor)?;
         socket.set_nonblocking(true).map_err(|_none| Reason::Descriptors)?;
         let id = self.doors.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::clone(connection);
@@ -158,7 +160,7 @@ impl Sockets {
         mut ready: impl FnMut() -> bool,
     ) -> Result<Waited, Errno> {
         self.endpoint.held().push_all();
-        self.endpoint.wait(Interest::News, others, limit, &mut ready)
+        self.endpoint.wait(Interest::Mark(self.endpoint.any()), others, limit, &mut ready)
     }
 
     /// Whether this is the process that started it.
@@ -180,7 +182,9 @@ impl Sockets {
             return;
         }
         let connections = self.endpoint.desk().connections();
-        connections.iter().for_each(|connection| connection.released());
+        for connection in &connections {
+            connection.released();
+        }
         self.drive();
         let is_out = || {
             let is_out = self
@@ -211,29 +215,26 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// A runtime as sockets want it.
-fn of_sockets(usual: RuntimeConfig) -> RuntimeConfig {
-    RuntimeConfig {
-        engine: EngineConfig {
-            connections_max: GROUPS_MAX,
-            receives_max: LETTERS,
-            silence_budget_ns: SILENCE_NS,
-            keep_alive_ns: KEEP_ALIVE_NS,
-            read_depth: 0,
-            pools: PoolLimits {
-                operations: 4096,
-                incoming: 1024,
-                responses: 1,
-                reads: 1,
-                retransmissions: 16_384,
-                order_blocks: 512,
-            },
-            ..EngineConfig::default()
+fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
+    config.engine = EngineConfig {
+        connections_max: GROUPS_MAX,
+        receives_max: LETTERS,
+        silence_budget_ns: SILENCE_NS,
+        keep_alive_ns: KEEP_ALIVE_NS,
+        read_depth: 0,
+        pools: PoolLimits {
+            operations: 4096,
+            incoming: 1024,
+            responses: 1,
+            reads: 1,
+            retransmissions: 16_384,
+            order_blocks: 512,
         },
-        handles_max: 1,
-        submissions_max: 1,
-        regions: TableLimits { regions_max: REGIONS_MAX, domains_max: GROUPS_MAX },
-        ..usual
-    }
+        ..EngineConfig::default()
+    };
+    (config.polling, config.handles_max, config.submissions_max) = (polling, 1, 1);
+    config.regions = TableLimits { regions_max: REGIONS_MAX, domains_max: GROUPS_MAX };
+    config
 }
 
 /// Link groups at a time: processes that this one has connections to or from.

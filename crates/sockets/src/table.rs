@@ -60,7 +60,7 @@ struct Place {
 }
 
 impl StreamTable {
-    /// A number for the next stream; `None` if there are [`STREAMS_MAX`].
+    /// A number for the next stream; `None` if there are 2^16, as many as numbers have places.
     pub(crate) fn next_number(&mut self) -> Option<StreamNumber> {
         if self.free.is_empty() {
             let index = u16::try_from(self.places.len()).ok()?;
@@ -116,6 +116,3 @@ impl StreamTable {
         self.places.iter().enumerate().filter_map(number).collect()
     }
 }
-
-/// Streams at a time: numbers of places are 16 bits.
-pub(crate) const STREAMS_MAX: usize = 1 << 16;

@@ -121,11 +121,6 @@ impl Joining {
         is_pending.then_some(Reason::NoGroup)
     }
 
-    /// The program has closed it, or does what only TCP has: nothing more is to be done.
-    pub(crate) const fn give_up(&mut self) {
-        self.stage = Stage::Over;
-    }
-
     //= sockets-protocol.md: join.5
     /// Time has passed: whether it is given up.
     pub(crate) fn on_time(&mut self, now: Instant) -> Option<Reason> {
@@ -145,16 +140,6 @@ impl Joining {
     /// When [`Joining::on_time`] is wanted.
     pub(crate) fn due(&self) -> Instant {
         if self.stage == Stage::Over { Instant::NEVER } else { self.until }
-    }
-
-    /// Whether the door is of use still.
-    pub(crate) fn is_door_open(&self) -> bool {
-        self.stage == Stage::Undecided
-    }
-
-    /// Whether the peer was asked, and may have moved its direction.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.stage == Stage::Asked
     }
 }
 

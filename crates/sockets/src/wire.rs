@@ -323,7 +323,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 45;
 const GREETING_BYTES: usize = 21;
 
 /// Any bytes as a message and as a greeting: no panic, and what is accepted survives encoding.
-pub(crate) fn fuzz(bytes: &[u8]) {
+pub fn fuzz_message(bytes: &[u8]) {
     if let Ok(message) = Message::decode(bytes) {
         let mut again = Vec::new();
         message.encode(&mut again);
@@ -425,7 +425,7 @@ pub(crate) mod tests {
 
         #[test]
         fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            fuzz(&bytes);
+            fuzz_message(&bytes);
         }
     }
 }

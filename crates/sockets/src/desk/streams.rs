@@ -172,11 +172,12 @@ impl Desk {
     /// Tells streams what has happened to what they posted, and what has come.
     pub(super) fn take_completions(&mut self, turn: &mut Turn<'_, '_>) {
         while let Some(completion) = self.queue.poll() {
+            self.has_changed = true;
             let handle = ConnectionHandle::of(completion.owner);
             match completion.kind {
                 CompletionKind::Notification => {
-                    if self.on_arrived(handle, &completion).is_err() {
-                        self.condemn(turn, handle);
+                    if let Err(error) = self.on_arrived(handle, &completion) {
+                        Self::condemn(turn, handle, &error);
                     }
                 }
                 CompletionKind::Receive => self.on_letter(turn, handle, &completion),
@@ -247,9 +248,13 @@ impl Desk {
         let (bytes, length) = group.read_letter(letter, completion.bytes);
         group.post_letter(turn.engine, turn.memory, letter);
         let message = Message::decode(bytes.get(..length).unwrap_or_default());
-        let is_right = message.is_ok_and(|message| self.on_message(turn, handle, message).is_ok());
-        if !is_right {
-            self.condemn(turn, handle);
+        match message {
+            Ok(message) => {
+                if let Err(error) = self.on_message(turn, handle, message) {
+                    Self::condemn(turn, handle, &error);
+                }
+            }
+            Err(error) => Self::condemn(turn, handle, &error),
         }
     }
 
