@@ -1,9 +1,7 @@
 //! What the commands have in common that measure unmodified programs.
 
-
 use bench::unmodified::way::Way;
 use clap::Args;
-
 
 /// What is compared, and how often.
 #[derive(Debug, Args)]
