@@ -57,8 +57,7 @@ unsafe fn controlled(
 ) -> Option<c_int> {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            // SAFETY: takes no pointers.
-            unsafe { anywhere(fd, next) }
+            anywhere(fd, next)
         }
         _ if table::kind(fd) == Kind::Private => Some(fail(libc::EBADF, -1)),
         // Signals are sent for what the kernel knows.
@@ -88,7 +87,7 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
         libc::FIONREAD => received(&connection, fd)?,
         libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().unsent,
         // No data is out of band.
-        libc::SIOCATMARK => 1,
+        SIOCATMARK => 1,
         _ => return None,
     };
     let into = std::ptr::with_exposed_provenance_mut::<c_int>(argument);
@@ -121,4 +120,5 @@ const F_SETOWN_EX: c_int = 15;
 const F_SETSIG: c_int = 10;
 const FIOSETOWN: c_ulong = 0x8901;
 const SIOCSPGRP: c_ulong = 0x8902;
+const SIOCATMARK: c_ulong = 0x8905;
 const SIOCOUTQNSD: c_ulong = 0x894b;

@@ -9,23 +9,37 @@ use crate::{house, ledger, passing};
 
 interpose! {
     dup(fd: c_int) -> c_int,
-        else -1, if is_known(fd), by anywhere(fd, || call_next!(dup(fd: c_int) -> c_int, else -1));
+        else -1, if is_known(fd), by copied(fd);
     dup2(fd: c_int, to: c_int) -> c_int,
-        else -1, if is_known(fd) || is_known(to),
-        by to_number(fd, to, || call_next!(dup2(fd: c_int, to: c_int) -> c_int, else -1));
+        else -1, if is_known(fd) || is_known(to), by copied_to(fd, to);
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int,
-        else -1, if is_known(fd) || is_known(to), by to_number(
-            fd,
-            to,
-            || call_next!(dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, else -1)
-        );
+        else -1, if is_known(fd) || is_known(to), by copied_with(fd, to, flags);
+}
+
+/// # Safety
+/// As of `dup`.
+unsafe fn copied(fd: c_int) -> Option<c_int> {
+    anywhere(fd, || call_next!(dup(fd: c_int) -> c_int, else -1))
+}
+
+/// # Safety
+/// As of `dup2`.
+unsafe fn copied_to(fd: c_int, to: c_int) -> Option<c_int> {
+    to_number(fd, to, || call_next!(dup2(fd: c_int, to: c_int) -> c_int, else -1))
+}
+
+/// # Safety
+/// As of `dup3`.
+unsafe fn copied_with(fd: c_int, to: c_int, flags: c_int) -> Option<c_int> {
+    to_number(
+        fd,
+        to,
+        || call_next!(dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, else -1),
+    )
 }
 
 /// Has the kernel make a copy with a number of its choice.
-///
-/// # Safety
-/// As of `dup`.
-pub(crate) unsafe fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
+pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => Some(fail(libc::EBADF, -1)),
         Kind::Plain => None,
@@ -45,10 +59,7 @@ pub(crate) unsafe fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option
 
 /// Has the kernel make a copy with a number that the program has chosen. A private one is in use, as the kernel may
 /// say too.
-///
-/// # Safety
-/// As of `dup2`.
-unsafe fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
+fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
     }

@@ -108,7 +108,8 @@ unsafe fn waited_masked(
         return unsafe { waited(epoll, events, room, limit) };
     }
     Some(masked(limit, |slice| {
-        let limit = slice.map_or(-1, |slice| c_int::try_from(slice.as_millis()).unwrap_or(c_int::MAX));
+        let limit =
+            slice.map_or(-1, |slice| c_int::try_from(slice.as_millis()).unwrap_or(c_int::MAX));
         call_next!(
             epoll_pwait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int,
                 mask: *const sigset_t) -> c_int,

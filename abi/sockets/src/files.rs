@@ -37,9 +37,8 @@ unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option
         Some(Ok(at)) => Some(at),
         Some(Err(_)) => return Some(fail(libc::EINVAL, -1)),
     };
-    let result = restarted(|| {
-        connection.send_file(borrowed(to), borrowed(from), offset.as_mut(), size)
-    });
+    let result =
+        restarted(|| connection.send_file(borrowed(to), borrowed(from), offset.as_mut(), size));
     if let (Some(place), Some(offset)) = (place, offset) {
         *place = off64_t::try_from(offset).unwrap_or(off64_t::MAX);
     }

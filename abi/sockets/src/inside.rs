@@ -33,6 +33,7 @@ making! {
     open64(path: *const c_char, flags: c_int, mode: mode_t);
     openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
     openat64(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
+    accept(fd: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t);
     accept4(fd: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t, flags: c_int);
 }
 

@@ -12,19 +12,20 @@ use crate::table::{self, Kind, is_known};
 use crate::{addresses, closing, house, ledger};
 
 interpose! {
-    accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int,
-        else -1, if true, by accepted(call_next!(
-            accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, else -1
-        ));
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int,
-        else -1, if is_known(fd) || addresses::is_internet(address, length), by connected(
-            fd,
-            address,
-            length,
-            || call_next!(
-                connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, else -1
-            )
-        );
+        else -1, if is_known(fd) || addresses::is_internet(address, length),
+        by connected(fd, address, length);
+}
+
+#[unsafe(export_name = "ethernot_sockets_accept")]
+unsafe extern "C" fn accept_of_program(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    accepted(call_next!(
+        accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, else -1
+    ))
 }
 
 #[unsafe(export_name = "ethernot_sockets_accept4")]
@@ -34,21 +35,15 @@ unsafe extern "C" fn accept4_of_program(
     length: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    let made = call_next!(
+    accepted(call_next!(
         accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int,
         else -1
-    );
-    // SAFETY: takes no pointers.
-    unsafe { accepted(made) }.unwrap_or(made)
+    ))
 }
 
 /// Looks at a connection that the kernel has just accepted: it may move, once the program uses it.
-///
-/// # Safety
-/// As of `accept`.
-#[expect(clippy::unnecessary_wraps, reason = "it always has the answer")]
-unsafe fn accepted(fd: c_int) -> Option<c_int> {
-    if fd >= 0 {
+fn accepted(fd: c_int) -> c_int {
+    if fd >= 0 && house::is_home() {
         if is_known(fd) && table::kind(fd) != Kind::Private {
             // It was closed by a call that nobody stands before.
             closing::released(closing::forgotten(fd));
@@ -57,7 +52,7 @@ unsafe fn accepted(fd: c_int) -> Option<c_int> {
             begin(fd, &socket);
         }
     }
-    Some(fd)
+    fd
 }
 
 /// Connects, and opens the door for an offer.
@@ -68,12 +63,13 @@ unsafe fn connected(
     fd: c_int,
     address: *const sockaddr,
     length: socklen_t,
-    connect: impl FnOnce() -> c_int,
 ) -> Option<c_int> {
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
     }
-    let result = connect();
+    let result = call_next!(
+        connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, else -1
+    );
     // SAFETY: the address is that of this thread's `errno`.
     let errno = unsafe { *libc::__errno_location() };
     if (result == 0 || errno == libc::EINPROGRESS) && house::is_home() {

@@ -53,7 +53,9 @@ unsafe fn asked(
             let error = connection.take_error().map_or(0, |error| error as c_int);
             // SAFETY: the kernel has written there, as far as `length` says.
             unsafe {
-                if *length as usize >= size_of::<c_int>() && value.cast::<c_int>().read_unaligned() == 0 {
+                if *length as usize >= size_of::<c_int>()
+                    && value.cast::<c_int>().read_unaligned() == 0
+                {
                     value.cast::<c_int>().write_unaligned(error);
                 }
             }

@@ -101,7 +101,8 @@ mod tests {
             };
             // SAFETY: the list has so many entries, and each a byte.
             assert_eq!(unsafe { with_mut(list.as_ptr(), count, fill) }, Some(count));
-            let sum = |pieces: &[IoSlice<'_>]| pieces.iter().map(|piece| usize::from(piece[0])).sum();
+            let sum =
+                |pieces: &[IoSlice<'_>]| pieces.iter().map(|piece| usize::from(piece[0])).sum();
             // SAFETY: as above.
             assert_eq!(unsafe { with(list.as_ptr(), count, sum) }, Some(count * 7));
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use libc::c_int;
 
 use crate::ledger::{self, Ledger};
-use crate::next::{call_next, interpose};
+use crate::next::interpose;
 use crate::socket::Owner;
 use crate::{house, table};
 

@@ -55,12 +55,7 @@ unsafe fn one(fd: c_int, into: *mut c_void, size: size_t, flags: c_int) -> Optio
 
 /// # Safety
 /// As of `readv`.
-unsafe fn several(
-    fd: c_int,
-    into: *const iovec,
-    count: usize,
-    flags: c_int,
-) -> Option<ssize_t> {
+unsafe fn several(fd: c_int, into: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
     receive(fd, flags, |connection, flags| {
         let fill = |pieces: &mut [IoSliceMut<'_>]| received(connection, fd, pieces, flags);
         // SAFETY: the caller's.

@@ -49,12 +49,7 @@ unsafe fn one(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> Opt
 
 /// # Safety
 /// As of `writev`.
-unsafe fn several(
-    fd: c_int,
-    from: *const iovec,
-    count: usize,
-    flags: c_int,
-) -> Option<ssize_t> {
+unsafe fn several(fd: c_int, from: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
     send(fd, flags, |connection, flags| {
         let take = |pieces: &[IoSlice<'_>]| sent(connection, fd, pieces, flags);
         // SAFETY: the caller's.

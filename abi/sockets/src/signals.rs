@@ -22,7 +22,8 @@ pub(crate) fn raise_broken_pipe() {
 
 /// Whether all handlers of the program were installed with `SA_RESTART`.
 fn all_restart() -> bool {
-    (1..=libc::SIGRTMAX()).all(|signal| handler(signal).is_none_or(|flags| flags & libc::SA_RESTART != 0))
+    (1..=libc::SIGRTMAX())
+        .all(|signal| handler(signal).is_none_or(|flags| flags & libc::SA_RESTART != 0))
 }
 
 /// With which flags the program handles a signal, if it does.

@@ -60,13 +60,7 @@ impl Socket {
         Self::of(self.token, self.role, self.local, self.peer, owner)
     }
 
-    fn of(
-        token: u64,
-        role: Role,
-        local: SocketAddr,
-        peer: SocketAddr,
-        owner: Owner,
-    ) -> Arc<Self> {
+    fn of(token: u64, role: Role, local: SocketAddr, peer: SocketAddr, owner: Owner) -> Arc<Self> {
         Arc::new(Self { token, role, local, peer, owner, connection: OnceLock::new() })
     }
 
@@ -82,9 +76,7 @@ impl Socket {
     #[cold]
     fn first_used(&self, fd: c_int) -> Option<&Arc<Connection>> {
         match self.owner {
-            Owner::Own => {
-                self.connection.get_or_init(|| house::connection(self, fd)).as_ref()
-            }
+            Owner::Own => self.connection.get_or_init(|| house::connection(self, fd)).as_ref(),
             Owner::Inherited => {
                 inherited::fetch(self, fd);
                 None
@@ -108,7 +100,11 @@ impl Socket {
 #[inline]
 pub(crate) fn answering(fd: c_int) -> Answering {
     let Some(socket) = table::socket(fd) else {
-        return if table::kind(fd) == Kind::Private { Answering::Nobody } else { Answering::Kernel };
+        return if table::kind(fd) == Kind::Private {
+            Answering::Nobody
+        } else {
+            Answering::Kernel
+        };
     };
     let Some(connection) = socket.used(fd) else { return Answering::Kernel };
     match connection.route() {

@@ -94,7 +94,8 @@ pub(crate) fn close_private() {
 pub(crate) const NUMBERS: usize = 1 << 20;
 
 static KINDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
-static SOCKETS: [ArcSwapOption<Socket>; NUMBERS] = [const { ArcSwapOption::const_empty() }; NUMBERS];
+static SOCKETS: [ArcSwapOption<Socket>; NUMBERS] =
+    [const { ArcSwapOption::const_empty() }; NUMBERS];
 
 #[cfg(test)]
 mod tests {
