@@ -26,7 +26,7 @@ unsafe extern "C" fn close_of_program(fd: c_int) -> c_int {
     }
     let last = forgotten(fd);
     let result = call_next!(close(fd: c_int) -> c_int, else -1);
-    released(last);
+    released(last.as_ref());
     result
 }
 
@@ -56,8 +56,8 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
 }
 
 /// Tells a connection that the program has closed its last number.
-pub(crate) fn released(last: Option<Arc<Socket>>) {
-    if let Some(connection) = last.as_ref().and_then(|socket| socket.begun()) {
+pub(crate) fn released(last: Option<&Arc<Socket>>) {
+    if let Some(connection) = last.and_then(|socket| socket.begun()) {
         connection.released();
     }
 }
@@ -74,7 +74,7 @@ unsafe fn stream_closed(stream: *mut FILE) -> Option<c_int> {
     }
     let last = forgotten(fd);
     let result = call_next!(fclose(stream: *mut FILE) -> c_int, else libc::EOF);
-    released(last);
+    released(last.as_ref());
     Some(result)
 }
 
@@ -108,7 +108,9 @@ fn of_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         }
     }
     let result = if from <= last { of_kernel(from, last, flags) } else { 0 };
-    gone.into_iter().for_each(|last| released(Some(last)));
+    for last in &gone {
+        released(Some(last));
+    }
     result
 }
 

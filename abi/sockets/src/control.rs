@@ -56,9 +56,7 @@ unsafe fn controlled(
     next: impl FnOnce() -> c_int,
 ) -> Option<c_int> {
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            anywhere(fd, next)
-        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => anywhere(fd, next),
         _ if table::kind(fd) == Kind::Private => Some(fail(libc::EBADF, -1)),
         // Signals are sent for what the kernel knows.
         libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {

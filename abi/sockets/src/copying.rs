@@ -31,11 +31,7 @@ unsafe fn copied_to(fd: c_int, to: c_int) -> Option<c_int> {
 /// # Safety
 /// As of `dup3`.
 unsafe fn copied_with(fd: c_int, to: c_int, flags: c_int) -> Option<c_int> {
-    to_number(
-        fd,
-        to,
-        || call_next!(dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, else -1),
-    )
+    to_number(fd, to, || call_next!(dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, else -1))
 }
 
 /// Has the kernel make a copy with a number of its choice.
@@ -91,7 +87,7 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
         }
         copy
     };
-    released(last);
+    released(last.as_ref());
     Some(copy)
 }
 

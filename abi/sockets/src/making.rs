@@ -46,7 +46,7 @@ fn accepted(fd: c_int) -> c_int {
     if fd >= 0 && house::is_home() {
         if is_known(fd) && table::kind(fd) != Kind::Private {
             // It was closed by a call that nobody stands before.
-            closing::released(closing::forgotten(fd));
+            closing::released(closing::forgotten(fd).as_ref());
         }
         if let Some(socket) = seen(fd) {
             begin(fd, &socket);
@@ -59,11 +59,8 @@ fn accepted(fd: c_int) -> c_int {
 ///
 /// # Safety
 /// As of `connect`.
-unsafe fn connected(
-    fd: c_int,
-    address: *const sockaddr,
-    length: socklen_t,
-) -> Option<c_int> {
+#[expect(clippy::unnecessary_wraps, reason = "it always has the answer")]
+unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> Option<c_int> {
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
     }
@@ -93,7 +90,8 @@ fn consider(fd: c_int, peer: SocketAddr) {
     }
     if known.is_some() {
         // It came to nothing, and this is another one.
-        closing::released(ledger::lock().remove(fd));
+        let known = ledger::lock().remove(fd);
+        closing::released(known.as_ref());
     }
     let socket = Socket::new(Role::Connecting, local, peer);
     if begin(fd, &socket) {

@@ -42,12 +42,13 @@ pub(crate) unsafe fn give_away(message: *const msghdr) {
         if is_passing {
             // SAFETY: takes no pointers.
             let empty = unsafe { libc::CMSG_LEN(0) } as usize;
-            let count = (header.cmsg_len as usize).saturating_sub(empty) / size_of::<c_int>();
+            let count = header.cmsg_len.saturating_sub(empty) / size_of::<c_int>();
             // SAFETY: the control message is that long.
-            let first = unsafe { libc::CMSG_DATA(control) }.cast::<c_int>();
+            let first = unsafe { libc::CMSG_DATA(control) };
             for at in 0..count {
                 // SAFETY: as above; the place need not be aligned.
-                let fd = unsafe { first.add(at).read_unaligned() };
+                let fd =
+                    unsafe { first.add(at * size_of::<c_int>()).cast::<c_int>().read_unaligned() };
                 if is_known(fd) {
                     leave_to_kernel(fd);
                 }

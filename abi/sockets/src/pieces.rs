@@ -96,7 +96,9 @@ mod tests {
             let entry = |byte: &mut u8| iovec { iov_base: (&raw mut *byte).cast(), iov_len: 1 };
             let list: Vec<_> = bytes.iter_mut().map(entry).collect();
             let fill = |pieces: &mut [IoSliceMut<'_>]| {
-                pieces.iter_mut().for_each(|piece| piece[0] = 7);
+                for piece in pieces.iter_mut() {
+                    piece[0] = 7;
+                }
                 pieces.len()
             };
             // SAFETY: the list has so many entries, and each a byte.

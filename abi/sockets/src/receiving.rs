@@ -88,7 +88,7 @@ unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<s
     // SAFETY: the caller's.
     let (list, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
     // SAFETY: the caller's.
-    let answer = unsafe { several(fd, list, count as usize, flags) };
+    let answer = unsafe { several(fd, list, count, flags) };
     if answer.is_some_and(|count| count >= 0) {
         // SAFETY: the caller's.
         unsafe {

@@ -68,7 +68,7 @@ unsafe fn one_message(fd: c_int, message: *const msghdr, flags: c_int) -> Option
     // SAFETY: the caller's.
     let (list, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
     // SAFETY: the caller's.
-    unsafe { several(fd, list, count as usize, flags) }
+    unsafe { several(fd, list, count, flags) }
 }
 
 /// # Safety
