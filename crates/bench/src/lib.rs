@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod apache;
 pub mod cleanup;
 pub mod client;
 pub mod clock;
@@ -24,8 +25,11 @@ pub mod reality;
 pub mod results;
 pub mod run;
 pub mod server;
+pub mod star;
 pub mod statistics;
 pub mod switched;
 pub mod transport;
 pub mod transports;
+pub mod unmodified;
 pub mod yardsticks;
+pub mod zipf;
