@@ -22,6 +22,7 @@ mod sockets;
 mod sockets_conformance;
 mod sockets_documents;
 mod sockets_http;
+mod sockets_services;
 mod wheels;
 
 pub use clean_root::CleanRoot;
@@ -37,6 +38,7 @@ pub use sockets::{Counters, Loaded, Stage};
 pub use sockets_conformance::Subject;
 pub use sockets_documents::{Document, Documents};
 pub use sockets_http::{HttpClient, HttpServer};
+pub use sockets_services::{Service, python_client, python_store};
 pub use wheels::mpi_wheel;
 
 /// Whether all of these programs are installed; if not, says which to install.
