@@ -128,13 +128,20 @@ fn hand_over(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, Xt
 }
 
 /// Builds the `ethernot` program in the release profile and returns its path.
+/// Builds it to be used and measured.
 fn build_program(workspace: &Workspace) -> Result<PathBuf, XtaskError> {
+    build_program_in(workspace, "release")
+}
+
+/// Builds it in a profile of the workspace.
+fn build_program_in(workspace: &Workspace, profile: &str) -> Result<PathBuf, XtaskError> {
     let package = workspace
         .package_of_program("ethernot")
         .ok_or_else(|| XtaskError::NotBuilt { program: "ethernot".into() })?;
     let name = package.name.as_str();
-    checked(cargo().args(["build", "--release", "--package", name, "--bin", "ethernot"]))?;
-    Ok(workspace.release_program("ethernot"))
+    let arguments = ["build", "--profile", profile, "--package", name, "--bin", "ethernot"];
+    checked(cargo().args(arguments))?;
+    Ok(workspace.program_in(profile, "ethernot"))
 }
 
 fn regenerate_dissector(workspace: &Workspace) -> Result<ExitCode, XtaskError> {

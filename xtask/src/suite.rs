@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, build_program, deny, libraries, loom, python};
+use crate::{XtaskError, build_program_in, deny, libraries, loom, python};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
@@ -139,7 +139,7 @@ fn run_torture(workspace: &Workspace) -> Result<Count, XtaskError> {
         println!("skipped: no package of this workspace builds `ethernot` yet");
         return Ok(Count::ONE_SKIPPED);
     }
-    let program = match build_program(workspace) {
+    let program = match build_program_in(workspace, "torture") {
         Ok(program) => program,
         Err(XtaskError::Failed { .. }) => return Ok(Count::ONE_FAILED),
         Err(other) => return Err(other),

@@ -69,9 +69,9 @@ impl Workspace {
         })
     }
 
-    /// Path of a program of the workspace when built in the release profile.
-    pub(crate) fn release_program(&self, name: &str) -> PathBuf {
-        self.target_dir.join("release").join(name)
+    /// Path of a program of the workspace when built in a profile with a folder of its name.
+    pub(crate) fn program_in(&self, profile: &str, name: &str) -> PathBuf {
+        self.target_dir.join(profile).join(name)
     }
 
     /// The package that builds the program `name`.

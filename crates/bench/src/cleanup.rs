@@ -1,13 +1,15 @@
-//! What must not outlive this process: namespaces and child processes.
+//! What must not outlive this process: namespaces, child processes and folders.
 //!
 //! Values that own such things remove them when they are dropped, on errors and panics too. For
 //! signals, which run no destructors, everything is also registered here, and
 //! [`on_signals`] removes it all before the process ends.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::namespaces;
@@ -19,6 +21,7 @@ pub(crate) struct Registry {
     /// Names of network namespaces.
     pub(crate) namespaces: Vec<String>,
     children: Vec<u32>,
+    folders: Vec<PathBuf>,
 }
 
 /// Removes everything registered and ends the process with status 130 when SIGINT, SIGTERM or
@@ -28,12 +31,16 @@ pub fn on_signals() -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(|| {
         let mut registry = lock();
         for child in registry.children.drain(..) {
-            // Fails only for a child that has ended by itself.
-            let _ = kill(Pid::from_raw(child.cast_signed()), Signal::SIGKILL);
+            // With what it has started: each child leads a group of its own. Fails only for those that
+            // have ended by themselves.
+            let _ = killpg(Pid::from_raw(child.cast_signed()), Signal::SIGKILL);
         }
         for name in registry.namespaces.drain(..) {
             // Nobody is left to tell; the next run tries again.
             let _ = namespaces::remove_namespace(&name);
+        }
+        for folder in registry.folders.drain(..) {
+            let _ = fs::remove_dir_all(folder);
         }
         // The lock stays held: nobody makes anything new while the process ends.
         process::exit(STATUS_INTERRUPTED);
@@ -50,13 +57,25 @@ pub(crate) fn forget_child(pid: u32) {
     lock().children.retain(|&child| child != pid);
 }
 
+/// Adds a folder.
+pub(crate) fn register_folder(path: &Path) {
+    lock().folders.push(path.to_path_buf());
+}
+
+/// Removes a folder with all that is in it.
+pub(crate) fn remove_folder(path: &Path) {
+    // What cannot be removed is left to whoever tidies the system's temporary files.
+    let _ = fs::remove_dir_all(path);
+    lock().folders.retain(|folder| folder != path);
+}
+
 /// The registry. A panic elsewhere does not make it unusable.
 pub(crate) fn lock() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { namespaces: Vec::new(), children: Vec::new() });
+    Mutex::new(Registry { namespaces: Vec::new(), children: Vec::new(), folders: Vec::new() });
 
 /// 128 + SIGINT, as shells have it.
 pub const STATUS_INTERRUPTED: i32 = 130;

@@ -7,10 +7,12 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt;
 use std::process::{self, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nix::unistd::geteuid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
 
 use crate::cleanup;
 use crate::lever::Lever;
@@ -51,6 +53,12 @@ pub enum NamespaceError {
     Links {
         /// The number.
         links: u32,
+    },
+    /// Not a number of hosts round a switch that we can make.
+    #[error("{hosts} hosts: between 1 and {} are possible", crate::star::HOSTS_MAX)]
+    Hosts {
+        /// The number.
+        hosts: u32,
     },
     /// Not an MTU that IPv4 on a veth pair can have.
     #[error("MTU {mtu}: between {MTU_MIN} and {MTU_MAX} bytes are possible")]
@@ -119,10 +127,7 @@ impl NamespacePair {
         if !(MTU_MIN..=MTU_MAX).contains(&mtu) {
             return Err(NamespaceError::Mtu { mtu });
         }
-        let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
-        let own = process::id();
-        let start = start_time(own).unwrap_or_default();
-        let name = |side: &str| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}");
+        let name = name_of();
         // From here on, dropping `pair` removes whatever exists.
         let mut pair = Self {
             client: name("client"),
@@ -262,12 +267,41 @@ pub fn remove_leftovers() -> Vec<String> {
     names.filter(is_leftover).filter(|name| remove_namespace(name).is_ok()).collect()
 }
 
-/// Removes one namespace, if it exists.
+/// Names for the namespaces of one network, by what each is.
+pub(crate) fn name_of() -> impl Fn(&str) -> String {
+    let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
+    let own = process::id();
+    let start = start_time(own).unwrap_or_default();
+    move |side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}")
+}
+
+/// Removes one namespace, if it exists, with the processes that are in it: servers whose master was
+/// killed stay otherwise, and the namespace with them.
 pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
     if fs::exists(format!("{NAMESPACE_DIRECTORY}/{name}")).unwrap_or(true) {
+        end_inhabitants(name);
         ip(&["netns", "delete", name])?;
     }
     Ok(())
+}
+
+/// Ends the processes in a namespace of ours.
+fn end_inhabitants(name: &str) {
+    let identity = |path: String| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let Some(namespace) = identity(format!("{NAMESPACE_DIRECTORY}/{name}")) else { return };
+    // What `ip` has left behind half-made, a file without a namespace, has the folder's device.
+    if identity("/proc/self/ns/net".to_string())
+        .is_none_or(|own| own.0 != namespace.0 || own == namespace)
+    {
+        return;
+    }
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+        if identity(format!("/proc/{pid}/ns/net")) == Some(namespace) {
+            // Fails only for one that has ended by itself.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
 }
 
 /// Joins interface `.1` of namespace `.0` with another. Both have one queue, of which a link over
@@ -291,7 +325,7 @@ fn build_switch(switch: &str, mtu: u32, shape: &LinkShape) -> Result<(), Namespa
     Ok(())
 }
 
-fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
+pub(crate) fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
     call("ip", arguments)
 }
 
@@ -326,8 +360,10 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let _ordinal: u32 = parts.next()?.parse().ok()?;
     let side = parts.next()?;
-    let is_side = matches!(side, "client" | "server")
-        || side.strip_prefix("switch").is_some_and(|link| link.parse::<u32>().is_ok());
+    let is_numbered =
+        |kind| side.strip_prefix(kind).is_some_and(|n: &str| n.parse::<u32>().is_ok());
+    let is_side =
+        matches!(side, "client" | "server") || is_numbered("switch") || is_numbered("host");
     (is_side && parts.next().is_none()).then_some((pid, start))
 }
 
@@ -362,6 +398,7 @@ mod tests {
     fn only_names_of_ours_have_a_maker() {
         assert_eq!(maker("ethernot-bench-12-345-0-client"), Some((12, 345)));
         assert_eq!(maker("ethernot-bench-12-345-0-switch2"), Some((12, 345)));
+        assert_eq!(maker("ethernot-bench-12-345-0-host16"), Some((12, 345)));
         for foreign in [
             "blue",
             "ethernot-bench-",

@@ -22,6 +22,7 @@ const ROOMS: &[Room] = &[
     Room { name: "verbs", lean: Lean::Below, is_unsafe: true },
     // Structures and calls of C.
     Room { name: "libibverbs-abi", lean: Lean::On(&["work", "verbs"]), is_unsafe: true },
+    Room { name: "sockets", lean: Lean::Below, is_unsafe: false },
     // Stands before the C library in programs of others, and leans on nothing.
     Room { name: "paths-abi", lean: Lean::On(&[]), is_unsafe: true },
     Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },

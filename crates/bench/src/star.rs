@@ -1,0 +1,119 @@
+//! Hosts round one switch: a network namespace for each, and one with a bridge.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::cleanup;
+use crate::namespaces::{NamespaceError, ip, name_of, remove_namespace};
+
+/// Hosts that reach each other through one switch. Dropping it removes them.
+#[derive(Debug)]
+pub struct Star {
+    switch: String,
+    hosts: Vec<String>,
+}
+
+impl Star {
+    /// Makes `hosts` hosts (at most [`HOSTS_MAX`]) with one interface each, `link1`, of `mtu` bytes.
+    pub fn create(hosts: u32, mtu: u32) -> Result<Self, NamespaceError> {
+        if !(1..=HOSTS_MAX).contains(&hosts) {
+            return Err(NamespaceError::Hosts { hosts });
+        }
+        let names = name_of();
+        // From here on, dropping `star` removes whatever exists.
+        let star = Self {
+            switch: names("switch1"),
+            hosts: (1..=hosts).map(|host| names(&format!("host{host}"))).collect(),
+        };
+        let mut registry = cleanup::lock();
+        registry.namespaces.extend(star.names().cloned());
+        let built = star.build(mtu);
+        // Dropping `star` locks the registry again.
+        drop(registry);
+        built.map(|()| star)
+    }
+
+    /// Names of the namespaces of the hosts.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// The address of host `index`, from 0.
+    pub fn address(index: usize) -> IpAddr {
+        // As many as `HOSTS_MAX`.
+        IpAddr::V4(Ipv4Addr::new(10, 78, 0, index as u8 + 1))
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        [&self.switch].into_iter().chain(&self.hosts)
+    }
+
+    fn build(&self, mtu: u32) -> Result<(), NamespaceError> {
+        let (switch, mtu) = (self.switch.as_str(), mtu.to_string());
+        for namespace in self.names() {
+            ip(&["netns", "add", namespace])?;
+            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
+        }
+        ip(&["-n", switch, "link", "add", BRIDGE, "mtu", &mtu, "type", "bridge"])?;
+        ip(&["-n", switch, "link", "set", BRIDGE, "up"])?;
+        for (index, host) in self.hosts.iter().enumerate() {
+            let port = format!("port{}", index + 1);
+            ip(&[
+                "link", "add", "name", INTERFACE, "mtu", &mtu, "netns", host, "type", "veth",
+                "peer", "name", &port, "mtu", &mtu, "netns", switch,
+            ])?;
+            ip(&["-n", switch, "link", "set", &port, "master", BRIDGE, "up"])?;
+            let address = format!("{}/24", Self::address(index));
+            ip(&["-n", host, "address", "add", &address, "dev", INTERFACE])?;
+            ip(&["-n", host, "link", "set", INTERFACE, "up"])?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Star {
+    fn drop(&mut self) {
+        let mut registry = cleanup::lock();
+        for name in self.names() {
+            // What cannot be removed now is tried again by the next run.
+            let _ = remove_namespace(name);
+            registry.namespaces.retain(|registered| registered != name);
+        }
+    }
+}
+
+/// Most hosts: their addresses differ in one byte, and one machine has to do the work of all.
+pub const HOSTS_MAX: u32 = 64;
+
+const BRIDGE: &str = "bridge";
+const INTERFACE: &str = "link1";
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::namespaces::are_possible;
+    use crate::process::NAMESPACE_DIRECTORY;
+
+    #[test]
+    fn hosts_exist_while_the_star_does() {
+        assert!(matches!(Star::create(0, 1500), Err(NamespaceError::Hosts { hosts: 0 })));
+        if !are_possible() {
+            eprintln!("skipped: making network namespaces needs root");
+            return;
+        }
+        let star = match Star::create(3, 1500) {
+            Ok(star) => star,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let paths: Vec<_> =
+            star.names().map(|name| format!("{NAMESPACE_DIRECTORY}/{name}")).collect();
+        assert_eq!(paths.len(), 4);
+        assert!(paths.iter().all(|path| fs::exists(path).unwrap()));
+        drop(star);
+        assert!(!paths.iter().any(|path| fs::exists(path).unwrap()));
+    }
+}

@@ -1,0 +1,90 @@
+//! A folder for the files of one run, which goes with it.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cleanup;
+
+/// A folder of our own below the system's for temporary files. Dropping it removes it, and so does
+/// Ctrl-C.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Makes it. All users may read what is in it, as servers change theirs.
+    pub fn create(purpose: &str) -> io::Result<Self> {
+        let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ethernot-{purpose}-{}-{ordinal}", process::id());
+        let path = std::env::temp_dir().join(name);
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("make the folder {}: {error}", path.display()))
+        };
+        // It fails if there is one already, whoever made it.
+        DirBuilder::new().mode(0o755).create(&path).map_err(named)?;
+        cleanup::register_folder(&path);
+        let made = Self { path };
+        made.allow(&made.path, 0o755)?;
+        Ok(made)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes a folder inside that every user may write to, or finds it.
+    pub fn open_to_all(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.path.join(name);
+        fs::create_dir_all(&path)?;
+        self.allow(&path, 0o1777)?;
+        Ok(path)
+    }
+
+    /// Writes a file that all may read.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> io::Result<PathBuf> {
+        let path = self.path.join(name);
+        if let Some(above) = path.parent() {
+            fs::create_dir_all(above)?;
+        }
+        fs::write(&path, bytes)?;
+        self.allow(&path, 0o644)?;
+        Ok(path)
+    }
+
+    /// Whatever the mask of this process is.
+    fn allow(&self, path: &Path, mode: u32) -> io::Result<()> {
+        debug_assert!(path.starts_with(&self.path));
+        fs::set_permissions(path, Permissions::from_mode(mode))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        cleanup::remove_folder(&self.path);
+    }
+}
+
+static NEXT_ORDINAL: AtomicU32 = AtomicU32::new(0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_goes_with_all_that_is_in_it() {
+        let folder = Folder::create("test").unwrap();
+        let file = folder.write("below/file", "x").unwrap();
+        let open = folder.open_to_all("counters").unwrap();
+        assert_eq!(fs::metadata(&open).unwrap().permissions().mode() & 0o7777, 0o1777);
+        assert!(file.is_file());
+        let path = folder.path().to_path_buf();
+        drop(folder);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,349 @@
+//! A program of somebody else that runs in a host's namespace.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::time::TimeVal;
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+use crate::cleanup;
+use crate::clock::{self, Stopwatch};
+use crate::process::{ChildSpec, Role, SUBCOMMAND};
+
+/// Why a program was of no use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// It is not there.
+    #[error("{program} is not installed; to have it: sudo apt-get install -y {package}")]
+    Missing {
+        /// The program.
+        program: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// It could not be started or watched.
+    #[error("run {program}: {source}")]
+    Io {
+        /// The program.
+        program: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// It ended before it listened.
+    #[error("{program} does not listen on port {port} after {} s; it said: {said}", LISTENS_WITHIN.as_secs())]
+    NotListening {
+        /// The program.
+        program: String,
+        /// Where it should listen.
+        port: u16,
+        /// Its last words.
+        said: String,
+    },
+    /// It did not end in time.
+    #[error("{program} was not done after {limit_seconds} s; it said: {said}")]
+    TooSlow {
+        /// The program.
+        program: String,
+        /// What it had.
+        limit_seconds: u64,
+        /// Its last words.
+        said: String,
+    },
+    /// It ended with an error.
+    #[error("{program} ended with {status}; it said: {said}")]
+    Ended {
+        /// The program.
+        program: String,
+        /// Its exit status or signal.
+        status: String,
+        /// Its last words.
+        said: String,
+    },
+    /// What it printed has no result.
+    #[error("{program} printed no result; its last line was {line:?}")]
+    NoResult {
+        /// The program.
+        program: String,
+        /// What it said last.
+        line: String,
+    },
+}
+
+/// Where a program runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// This program, which becomes the other one.
+    pub own_program: &'a Path,
+    /// The namespace of the host.
+    pub namespace: &'a str,
+    /// The CPU that it is restricted to.
+    pub cpu: Option<usize>,
+    /// For what it prints.
+    pub folder: &'a Path,
+}
+
+/// A running program and all processes that it starts. Dropping it ends them.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    child: Child,
+    output: PathBuf,
+    errors: PathBuf,
+}
+
+/// What a program that has ended leaves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// What it printed to standard output.
+    pub printed: String,
+    /// CPU seconds, user and system, of it and its children.
+    pub cpu_seconds: f64,
+}
+
+impl Running {
+    /// Starts the program that `words` name; `name` is for messages, and for the files of what it prints.
+    pub fn start(place: &Place<'_>, name: &str, words: Vec<String>) -> Result<Self, ProgramError> {
+        let failed = |source| ProgramError::Io { program: name.to_string(), source };
+        let spec = ChildSpec {
+            role: Role::Tool(words),
+            namespace: Some(place.namespace.to_string()),
+            cpu: place.cpu,
+            parent: std::process::id(),
+            links: Vec::new(),
+        };
+        let spec = serde_json::to_string(&spec).map_err(io::Error::from).map_err(failed)?;
+        let output = place.folder.join(format!("{name}.out"));
+        let errors = place.folder.join(format!("{name}.err"));
+        let child = Command::new(place.own_program)
+            .arg(SUBCOMMAND)
+            .arg(spec)
+            .stdin(Stdio::null())
+            .stdout(File::create(&output).map_err(failed)?)
+            .stderr(File::create(&errors).map_err(failed)?)
+            // Whatever it starts is ended with it; and Ctrl-C goes to us alone.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        cleanup::register_child(child.id());
+        Ok(Self { name: name.to_string(), child, output, errors })
+    }
+
+    /// Waits until somebody listens on `port` in the program's namespace.
+    pub fn await_listening(&mut self, port: u16) -> Result<(), ProgramError> {
+        let started = Stopwatch::start();
+        while !started.has_passed(LISTENS_WITHIN) {
+            if listens(self.child.id(), port) {
+                return Ok(());
+            }
+            if self.has_ended() {
+                break;
+            }
+            pause();
+        }
+        Err(ProgramError::NotListening {
+            program: self.name.clone(),
+            port,
+            said: self.last_words(),
+        })
+    }
+
+    /// Waits for the end of the program, at most `limit`.
+    pub fn finish(mut self, limit: Duration) -> Result<Finished, ProgramError> {
+        let failed = |name: &str, source| ProgramError::Io { program: name.to_string(), source };
+        let before = seconds_of_children();
+        let started = Stopwatch::start();
+        let status = loop {
+            match self.child.try_wait().map_err(|error| failed(&self.name, error))? {
+                Some(status) => break status,
+                None if started.has_passed(limit) => {
+                    return Err(ProgramError::TooSlow {
+                        program: self.name.clone(),
+                        limit_seconds: limit.as_secs(),
+                        said: self.last_words(),
+                    });
+                }
+                None => pause(),
+            }
+        };
+        let cpu_seconds = seconds_of_children() - before;
+        if !status.success() {
+            return Err(ProgramError::Ended {
+                program: self.name.clone(),
+                status: status.to_string(),
+                said: self.last_words(),
+            });
+        }
+        let printed = self.printed().map_err(|error| failed(&self.name, error))?;
+        Ok(Finished { printed, cpu_seconds })
+    }
+
+    /// CPU seconds, user and system, of the program's processes so far, with those that they have
+    /// waited for.
+    pub fn cpu_seconds(&self) -> f64 {
+        let ticks: u64 = numbers("/proc").filter_map(|pid| group_ticks(pid, self.child.id())).sum();
+        ticks as f64 / ticks_per_second()
+    }
+
+    /// Asks the program to end, and ends it if it does not within a second: so it can say what it has
+    /// counted.
+    pub fn end(mut self) {
+        // Fails only for one that has ended by itself, here and below.
+        let _ = killpg(self.group(), Signal::SIGTERM);
+        let started = Stopwatch::start();
+        while !self.has_ended() && !started.has_passed(ENDS_WITHIN) {
+            pause();
+        }
+    }
+
+    /// All it has printed to standard output.
+    fn printed(&self) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        File::open(&self.output)?.take(PRINTED_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The last lines of its errors, or of what it printed.
+    fn last_words(&self) -> String {
+        [&self.errors, &self.output]
+            .into_iter()
+            .filter_map(|path| fs::read(path).ok())
+            .map(|bytes| last_lines(&String::from_utf8_lossy(&bytes)))
+            .find(|text| !text.is_empty())
+            .unwrap_or_else(|| "nothing".to_string())
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
+    fn group(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The group outlives its leader as long as one of its processes does.
+        let _ = killpg(self.group(), Signal::SIGKILL);
+        let _ = self.child.wait();
+        cleanup::forget_child(self.child.id());
+    }
+}
+
+/// The file of an installed program: in `PATH`, or where servers are.
+pub fn find(program: &'static str, package: &'static str) -> Result<String, ProgramError> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&folders)
+        .chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
+    let mut files = folders.map(|folder| folder.join(program));
+    let found = files.find(|file| file.is_file());
+    found.map(|file| file.display().to_string()).ok_or(ProgramError::Missing { program, package })
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(WORDS_LINES)..].join("; ")
+}
+
+/// Whether somebody listens on TCP port `port` in the namespace of process `pid`.
+fn listens(pid: u32, port: u16) -> bool {
+    let is_listening = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, state) = (fields.next(), fields.nth(1));
+        let local_port = local.and_then(|local| local.rsplit_once(':')).map(|(_, port)| port);
+        state == Some(LISTENING) && local_port == Some(&format!("{port:04X}"))
+    };
+    ["tcp", "tcp6"].into_iter().any(|table| {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        text.lines().any(is_listening)
+    })
+}
+
+/// Names of `folder` that are numbers.
+fn numbers(folder: &str) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Ticks of process `pid` and of children it has waited for, if it is in process group `group`.
+fn group_ticks(pid: u32, group: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    ticks_of(&stat, group)
+}
+
+/// From the text of `stat`: fields 5 (group) and 14 to 17 (user and system time, its own and of
+/// children).
+fn ticks_of(stat: &str, group: u32) -> Option<u64> {
+    // The second field, the name, may hold spaces and parentheses.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    if fields.get(2)?.parse::<u32>().ok()? != group {
+        return None;
+    }
+    fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
+}
+
+fn ticks_per_second() -> f64 {
+    sysconf(SysconfVar::CLK_TCK).ok().flatten().map_or(100.0, |ticks| ticks as f64)
+}
+
+/// CPU seconds of all children that were waited for.
+fn seconds_of_children() -> f64 {
+    let seconds = |value: TimeVal| value.tv_sec() as f64 + value.tv_usec() as f64 / 1e6;
+    getrusage(UsageWho::RUSAGE_CHILDREN)
+        .map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+fn pause() {
+    clock::sleep_until(clock::monotonic_ns() + PAUSE.as_nanos() as u64);
+}
+
+/// Between looks at a program: rare enough not to disturb it.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A server listens within a fraction of a second on a machine that is not overloaded.
+const LISTENS_WITHIN: Duration = Duration::from_secs(15);
+
+/// After being asked to.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+
+/// State of a socket in `/proc/net/tcp`.
+const LISTENING: &str = "0A";
+
+/// More than any result of a program.
+const PRINTED_BYTES_MAX: u64 = 16 << 20;
+
+/// Lines of last words.
+const WORDS_LINES: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_counted_of_the_group_only() {
+        let stat = "7 (a) b) S 1 5 5 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 99";
+        assert_eq!(ticks_of(stat, 5), Some(100));
+        assert_eq!(ticks_of(stat, 6), None);
+        assert_eq!(ticks_of("nonsense", 5), None);
+    }
+
+    #[test]
+    fn the_end_of_what_a_program_says_is_told() {
+        assert_eq!(last_lines("a\nb\n\nc\nd\n"), "b; c; d");
+        assert_eq!(last_lines(""), "");
+    }
+
+    #[test]
+    fn a_missing_program_is_told_with_its_package() {
+        let error = find("no-such-program-of-ours", "a-package").unwrap_err().to_string();
+        assert!(error.contains("apt-get install -y a-package"), "{error}");
+    }
+}

@@ -1,0 +1,208 @@
+//! The way that connections of unmodified programs take, and the counters that prove it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// How two programs are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Kernel TCP; nothing of ours is in the programs.
+    Tcp,
+    /// Both programs have the library, and sleep while they wait.
+    Edge,
+    /// Both have it, and poll while they wait.
+    EdgePoll,
+    /// The client alone has it: the connection stays with TCP.
+    ClientOnly,
+    /// Both have it, but no network is allowed: the connection stays with TCP.
+    LeftAlone,
+}
+
+/// Which of the two programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Accepts.
+    Server,
+    /// Connects.
+    Client,
+}
+
+impl Way {
+    /// All ways.
+    pub const ALL: [Self; 5] =
+        [Self::Tcp, Self::Edge, Self::EdgePoll, Self::ClientOnly, Self::LeftAlone];
+
+    /// The name on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Edge => "edge",
+            Self::EdgePoll => "edge-poll",
+            Self::ClientOnly => "client-only",
+            Self::LeftAlone => "left-alone",
+        }
+    }
+
+    /// Whether connections leave kernel TCP.
+    pub const fn moves(self) -> bool {
+        matches!(self, Self::Edge | Self::EdgePoll)
+    }
+
+    /// Whether the program of this side has the library.
+    pub const fn has_library(self, side: Side) -> bool {
+        match self {
+            Self::Tcp => false,
+            Self::Edge | Self::EdgePoll | Self::LeftAlone => true,
+            Self::ClientOnly => matches!(side, Side::Client),
+        }
+    }
+
+    /// The words that run `words` this way: by `ethernot run --sockets`, where `ethernot` is the file
+    /// `own_program`. Its processes leave their counters in `counters`.
+    pub fn words(
+        self,
+        side: Side,
+        own_program: &Path,
+        counters: &Path,
+        words: Vec<String>,
+    ) -> Vec<String> {
+        if !self.has_library(side) {
+            return words;
+        }
+        let mut all = vec!["env".to_string(), format!("{COUNTERS}={}", counters.display())];
+        if self == Self::LeftAlone {
+            all.push(format!("{NETWORKS}={ELSEWHERE}"));
+        }
+        all.push(own_program.display().to_string());
+        all.extend(["run", "--sockets"].map(str::to_string));
+        if self == Self::EdgePoll {
+            all.push("--poll".to_string());
+        }
+        all.push("--".to_string());
+        all.extend(words);
+        all
+    }
+}
+
+/// What the library counted in the processes of a program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathTaken {
+    /// Processes that had the library.
+    pub processes: u64,
+    /// Connections that moved to the edge.
+    pub moved: u64,
+    /// Connections that were left to TCP, by reason.
+    pub left: BTreeMap<String, u64>,
+    /// Bytes sent over the edge.
+    pub edge_bytes_sent: u64,
+    /// Bytes received over the edge.
+    pub edge_bytes_received: u64,
+    /// Connections that were reset.
+    pub resets: u64,
+}
+
+impl PathTaken {
+    /// What processes have left in `folder`. A file that is just being written is not counted.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        let mut all = Self::default();
+        for entry in fs::read_dir(folder)? {
+            let Ok(text) = fs::read_to_string(entry?.path()) else { continue };
+            if let Ok(one) = serde_json::from_str::<OfProcess>(&text) {
+                all.add(&Self {
+                    processes: 1,
+                    moved: one.moved,
+                    left: one.left,
+                    edge_bytes_sent: one.edge_bytes_sent,
+                    edge_bytes_received: one.edge_bytes_received,
+                    resets: one.resets,
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Takes in what others have counted.
+    pub fn add(&mut self, other: &Self) {
+        self.processes += other.processes;
+        self.moved += other.moved;
+        for (reason, count) in &other.left {
+            *self.left.entry(reason.clone()).or_default() += count;
+        }
+        self.edge_bytes_sent += other.edge_bytes_sent;
+        self.edge_bytes_received += other.edge_bytes_received;
+        self.resets += other.resets;
+    }
+
+    /// Connections that were left to TCP, for whatever reason.
+    pub fn left_count(&self) -> u64 {
+        self.left.values().sum()
+    }
+}
+
+/// The file of one process.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct OfProcess {
+    moved: u64,
+    left: BTreeMap<String, u64>,
+    edge_bytes_sent: u64,
+    edge_bytes_received: u64,
+    resets: u64,
+}
+
+/// Names the folder in which processes leave their counters.
+const COUNTERS: &str = "ETHERNOT_SOCKETS_COUNTERS";
+
+/// Names the networks whose connections may move.
+const NETWORKS: &str = "ETHERNOT_SOCKETS_NETWORKS";
+
+/// A network for documentation: no host of ours is in it.
+const ELSEWHERE: &str = "192.0.2.0/24";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_sides_that_shall_have_the_library_are_run_with_it() {
+        let words = |way: Way, side| {
+            way.words(side, Path::new("/e"), Path::new("/c"), vec!["nginx".to_string()]).join(" ")
+        };
+        assert_eq!(words(Way::Tcp, Side::Server), "nginx");
+        assert_eq!(words(Way::ClientOnly, Side::Server), "nginx");
+        let edge = "env ETHERNOT_SOCKETS_COUNTERS=/c /e run --sockets -- nginx";
+        assert_eq!(words(Way::ClientOnly, Side::Client), edge);
+        assert_eq!(words(Way::Edge, Side::Server), edge);
+        assert!(words(Way::EdgePoll, Side::Client).ends_with("--sockets --poll -- nginx"));
+        assert!(words(Way::LeftAlone, Side::Client).contains("192.0.2.0/24"));
+    }
+
+    #[test]
+    fn counters_of_all_processes_are_added_up() {
+        let one = PathTaken {
+            processes: 1,
+            moved: 3,
+            left: [("no offer".to_string(), 2)].into(),
+            edge_bytes_sent: 10,
+            edge_bytes_received: 20,
+            resets: 0,
+        };
+        let mut all = one.clone();
+        all.add(&one);
+        assert_eq!((all.processes, all.moved, all.left_count()), (2, 6, 4));
+        assert_eq!((all.edge_bytes_sent, all.edge_bytes_received), (20, 40));
+    }
+
+    #[test]
+    fn a_file_of_a_later_library_may_say_more() {
+        let text = r#"{"program":"nginx","pid":7,"moved":1,"left":{"port":1},"more":true}"#;
+        let one: OfProcess = serde_json::from_str(text).unwrap();
+        assert_eq!((one.moved, one.left["port"], one.resets), (1, 1, 0));
+    }
+}

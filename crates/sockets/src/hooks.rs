@@ -1,0 +1,1 @@
+//! What the runtime tells a process of its groups.

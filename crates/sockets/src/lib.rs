@@ -1,0 +1,47 @@
+//! TCP connections of programs, moved to the edge transport where both ends have it, and left alone where not.
+//!
+//! The kernel connects and accepts as ever. The side that connected opens a *door*, a UDP socket at its own address and
+//! port, for a moment; the side that accepted sends an *offer* there. Both then have an edge connection between their
+//! processes, the *link group*, which all streams between them share (the term is that of SMC-R, RFC 7609), and each
+//! writes a *seal* into the TCP connection, behind which its bytes come by the group. A connection is *undecided* at
+//! first, and in the end *moved* or *left* to TCP. What goes over the wire is in `docs/sockets-protocol.md`.
+//!
+//! * [`Sockets`]: what a process has of it: an endpoint, its groups, doors and offers.
+//! * [`Connection`]: what the calls of a program on one descriptor do.
+//! * [`Place`]: what stands between the two and the program's descriptors, the C ABI.
+#![forbid(unsafe_code)]
+#![expect(
+    dead_code,
+    clippy::unnecessary_wraps,
+    clippy::unused_self,
+    reason = "the parts of the crate are written at the same time, against these signatures"
+)]
+
+mod connection;
+mod counters;
+mod flags;
+mod group;
+mod hooks;
+mod log;
+mod offer;
+mod place;
+mod process;
+mod readiness;
+mod reasons;
+mod relay;
+mod ring;
+mod rules;
+mod settings;
+mod stream;
+mod upgrade;
+mod waiting;
+mod wire;
+
+pub use connection::{Connection, Queued, Route};
+pub use flags::{ReceiveFlags, SendFlags};
+pub use place::Place;
+pub use process::{Sockets, StartError};
+pub use readiness::Readiness;
+pub use reasons::Reason;
+pub use settings::{Choice, Role, Settings, SettingsError};
+pub use waiting::Waited;

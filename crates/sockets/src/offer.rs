@@ -1,0 +1,1 @@
+//! Offers: how the side that accepted tells the other of its endpoint.

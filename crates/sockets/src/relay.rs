@@ -1,0 +1,1 @@
+//! Bytes carried between a descriptor and its stream for those who call the kernel.

@@ -1,0 +1,1 @@
+//! Rings of bytes.

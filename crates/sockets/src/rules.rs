@@ -1,0 +1,1 @@
+//! Rules that choose between TCP and the edge.

@@ -1,0 +1,1 @@
+//! How a connection moves: what either side does when.
