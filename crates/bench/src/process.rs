@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cleanup;
 use crate::client::{Client, SampleRequest};
+use crate::clock::{self, Stopwatch};
 use crate::control::{ControlError, read_line, write_line};
 use crate::cpu;
 use crate::machine::Machine;
-use crate::clock::{self, Stopwatch};
 use crate::results::Sample;
 use crate::server;
 use crate::sockets;
@@ -35,7 +35,7 @@ use crate::yardsticks;
 pub const SUBCOMMAND: &str = "bench-process";
 
 /// What a child process is to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChildSpec {
     /// Server or client.
     pub role: Role,
@@ -51,7 +51,7 @@ pub struct ChildSpec {
 }
 
 /// The two kinds of child processes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Serves on this address; tells the port by [`Line::Listening`].

@@ -8,18 +8,16 @@
 
 pub(crate) mod ask;
 pub mod cases;
-mod counters;
 mod event_loop;
 pub mod figures;
 mod hosts;
 mod native;
 pub mod paper;
+mod proof;
 mod sample;
 pub(crate) mod serve;
 mod wire;
 pub mod work;
-
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,21 +29,10 @@ use crate::run::{Observer, RunError};
 use crate::statistics;
 
 pub use self::cases::{Case, Contender, Test, Wishes};
-pub use self::counters::Unproven;
 pub use self::figures::{Figure, Ratio, Row};
 use self::hosts::Hosts;
+pub use self::proof::Unproven;
 use self::sample::{Bench, Failed};
-
-/// How the library is put before a program.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Preload {
-    /// The library.
-    pub library: PathBuf,
-    /// Variables and values, `LD_PRELOAD` among them.
-    pub environment: Vec<(String, String)>,
-    /// Those that have the library poll where it would sleep.
-    pub polling: Vec<(String, String)>,
-}
 
 /// What a run has found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,8 +51,8 @@ pub struct Report {
     pub settings: Settings,
     /// Whether this was a short run, with fewer sizes, clients and samples than the papers have.
     pub is_quick: bool,
-    /// The library, if there was one.
-    pub library: Option<PathBuf>,
+    /// Why there was no library to measure, if so.
+    pub no_library: Option<String>,
     /// One entry for each MTU, test, message size, number of clients and contender.
     pub rows: Vec<Row>,
     /// Samples that do not count, as they did not go where they should, or not at all.
@@ -128,7 +115,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
             pinned_to,
         },
         is_quick: wishes.is_quick,
-        library: wishes.preload.as_ref().map(|preload| preload.library.clone()),
+        no_library: wishes.no_library.clone(),
         rows: Vec::new(),
         refused: Vec::new(),
     };

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bars;
 mod chart;
 mod curve;
 mod failover;
@@ -12,6 +13,8 @@ mod page;
 mod reality;
 mod rows;
 pub mod simulation;
+mod sockets;
+mod sockets_page;
 mod table;
 
 pub use chart::ChartError;
@@ -19,4 +22,6 @@ pub use failover::{failover_page, failover_table};
 pub use multiedge::{multiedge_page, multiedge_table};
 pub use page::page;
 pub use reality::{reality_page, reality_table};
+pub use sockets::sockets_table;
+pub use sockets_page::sockets_page;
 pub use table::table;

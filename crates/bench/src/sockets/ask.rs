@@ -33,7 +33,7 @@ pub(crate) fn run(task: &Task) -> Result<(), String> {
             });
         }
         drop((warm, done));
-        measure(starts, &is_warm, &outcomes)
+        measure(&starts, &is_warm, &outcomes)
     })?;
     tell(&Line::Done(streams))?;
     // The end of the input, or the parent's.
@@ -43,7 +43,7 @@ pub(crate) fn run(task: &Task) -> Result<(), String> {
 
 /// Lets all threads begin at once when all are warm and the parent says so.
 fn measure(
-    starts: Vec<Sender<()>>,
+    starts: &[Sender<()>],
     is_warm: &Receiver<()>,
     outcomes: &Receiver<Result<StreamOutcome, String>>,
 ) -> Result<Outcome, String> {
@@ -60,7 +60,7 @@ fn measure(
     }
     let cpu_seconds = || cpu::process_seconds().map_err(|error| format!("read CPU time: {error}"));
     let before = cpu_seconds()?;
-    for start in &starts {
+    for start in starts {
         start.send(()).map_err(|_| failure())?;
     }
     let streams = outcomes.iter().take(starts.len()).collect::<Result<Vec<_>, _>>()?;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Preload;
 use super::figures::Sample;
 
 /// A test of the papers.
@@ -157,8 +156,9 @@ pub struct Wishes {
     pub sample_seconds: f64,
     /// Whether client and server have a CPU each in tests with one client.
     pub pinning: bool,
-    /// How the library is put before programs; nothing if there is no library.
-    pub preload: Option<Preload>,
+    /// Why `ethernot run --sockets` runs nothing here, if so: then only what needs no library is
+    /// measured.
+    pub no_library: Option<String>,
     /// Whether this is a short run.
     pub is_quick: bool,
 }
@@ -200,7 +200,7 @@ impl Case {
 pub fn all(wishes: &Wishes) -> Vec<Case> {
     let is_wanted = |contender: &&Contender| {
         wishes.contenders.contains(contender)
-            && (wishes.preload.is_some() || !contender.is_preloaded())
+            && (wishes.no_library.is_none() || !contender.is_preloaded())
     };
     let mut cases = Vec::new();
     for &test in &wishes.tests {
@@ -229,7 +229,7 @@ pub const STREAM_BYTES: u64 = 64 << 10;
 mod tests {
     use super::*;
 
-    fn wishes(preload: Option<Preload>) -> Wishes {
+    fn wishes(no_library: Option<String>) -> Wishes {
         Wishes {
             program: PathBuf::new(),
             loopback: false,
@@ -242,14 +242,14 @@ mod tests {
             repetitions: 10,
             sample_seconds: 0.1,
             pinning: true,
-            preload,
+            no_library,
             is_quick: false,
         }
     }
 
     #[test]
     fn without_the_library_nothing_is_said_to_go_over_it() {
-        let cases = all(&wishes(None));
+        let cases = all(&wishes(Some("it is not built".to_string())));
         assert!(cases.iter().flat_map(|case| &case.contenders).all(|c| !c.is_preloaded()));
         // Two sizes, one size, four tests of two numbers of clients, connections.
         assert_eq!(cases.len(), 2 + 1 + 4 * 2 + 1);
@@ -257,12 +257,7 @@ mod tests {
 
     #[test]
     fn the_baseline_comes_first_and_polling_has_one_client() {
-        let preload = Preload {
-            library: PathBuf::new(),
-            environment: Vec::new(),
-            polling: Vec::new(),
-        };
-        for case in all(&wishes(Some(preload))) {
+        for case in all(&wishes(None)) {
             assert_eq!(case.contenders.first(), Some(&Contender::Tcp));
             assert!(case.clients == 1 || !case.contenders.contains(&Contender::SocketsPoll));
         }

@@ -166,7 +166,8 @@ mod tests {
                 client.write_all(&request[5..]).unwrap();
             }
             for (number, client) in clients.iter_mut().enumerate() {
-                let message: Vec<u8> = (0..80_000).map(|i| (i % 251 + number + round) as u8).collect();
+                let message: Vec<u8> =
+                    (0..80_000).map(|i| (i % 251 + number + round) as u8).collect();
                 let mut answer = vec![0; message.len()];
                 thread::scope(|scope| {
                     let mut sender = client.try_clone().unwrap();

@@ -16,8 +16,9 @@ pub(crate) fn run(serving: Serving) -> Result<(), String> {
     let address = serving.address;
     let listener = TcpListener::bind(address)
         .map_err(|error| format!("listen on {address} for clients: {error}"))?;
-    let address =
-        listener.local_addr().map_err(|error| format!("read the address of a listener: {error}"))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| format!("read the address of a listener: {error}"))?;
     let style = serving.style;
     let accepting = move || {
         let outcome = match style {
