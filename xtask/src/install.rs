@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, build_program, checked, libraries};
+use crate::workspace::Workspace;
+use crate::{XtaskError, build_program_in, checked, libraries};
 
 const USAGE: &str = "\
 install --destdir DIR [--prefix PREFIX] [--debug]
@@ -90,13 +90,7 @@ pub(crate) struct Built {
 
 impl Built {
     pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<Self, XtaskError> {
-        let program = if is_release {
-            build_program(workspace)?
-        } else {
-            let arguments = ["build", "--quiet", "--package", "ethernot-cli", "--bin", "ethernot"];
-            checked(cargo().args(arguments))?;
-            workspace.target_dir.join("debug/ethernot")
-        };
+        let program = build_program_in(workspace, if is_release { "release" } else { "dev" })?;
         Ok(Self { program, libraries: libraries::build(workspace, is_release)? })
     }
 }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::libraries_sockets as sockets;
 use crate::workspace::{Workspace, cargo};
 use crate::{XtaskError, checked};
 
@@ -32,7 +33,7 @@ const C_PKG_CONFIG: &str = "abi/c/ethernot.pc.in";
 const RDMA_TOOL: &str = "abi/paths/rdma";
 
 /// What programs are given, in the folder of the libraries.
-pub(crate) const SHARED: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", PATHS];
+pub(crate) const SHARED: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", PATHS, sockets::LIBRARY];
 
 /// Where the stand-in for the tool is there.
 pub(crate) const TOOL: &str = "bin/rdma";
@@ -58,7 +59,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
 pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, XtaskError> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--package", PACKAGE, "--package", PATHS_PACKAGE]);
-    command.args(["--package", C_PACKAGE, "--lib"]);
+    command.args(["--package", C_PACKAGE, "--package", sockets::PACKAGE, "--lib"]);
     if is_release {
         command.arg("--release");
     }
@@ -73,6 +74,7 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
     for library in &libraries {
         link(library, &profile, &folder)?;
     }
+    sockets::link(&workspace.root, &profile, &folder, &folder.join(MADE_OF))?;
     place(&profile.join(PATHS), &folder.join(PATHS))?;
     place_for_c(workspace, &profile, &folder)?;
     let tool = folder.join(TOOL);

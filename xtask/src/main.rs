@@ -7,6 +7,7 @@ mod deny;
 mod fuzz;
 mod install;
 mod libraries;
+mod libraries_sockets;
 mod loom;
 mod miri;
 mod package;
@@ -139,8 +140,8 @@ fn build_program_in(workspace: &Workspace, profile: &str) -> Result<PathBuf, Xta
         .package_of_program("ethernot")
         .ok_or_else(|| XtaskError::NotBuilt { program: "ethernot".into() })?;
     let name = package.name.as_str();
-    let arguments = ["build", "--profile", profile, "--package", name, "--bin", "ethernot"];
-    checked(cargo().args(arguments))?;
+    let arguments = ["build", "--profile", profile, "--package", name];
+    checked(cargo().args(arguments).args(["--bin", "ethernot"]))?;
     Ok(workspace.program_in(profile, "ethernot"))
 }
 

@@ -69,9 +69,10 @@ impl Workspace {
         })
     }
 
-    /// Path of a program of the workspace when built in a profile with a folder of its name.
+    /// Path of a program of the workspace when built in a profile.
     pub(crate) fn program_in(&self, profile: &str, name: &str) -> PathBuf {
-        self.target_dir.join(profile).join(name)
+        let folder = if profile == "dev" { "debug" } else { profile };
+        self.target_dir.join(folder).join(name)
     }
 
     /// The package that builds the program `name`.

@@ -17,7 +17,7 @@ pub type Case = fn(&[u8]);
 
 /// All of them but `engine_frames`, which is made of what tests of the engine are made of, and so is
 /// beside the test.
-pub const CASES: [(&str, Case); 11] = [
+pub const CASES: [(&str, Case); 12] = [
     ("connection_manager", connection_manager),
     ("control_messages", control_messages),
     ("decode_datagram", decode_datagram),
@@ -29,6 +29,7 @@ pub const CASES: [(&str, Case); 11] = [
     ("greeting", greeting),
     ("shm_messages", shm_messages),
     ("shm_ring", shm_ring),
+    ("sockets_rules", sockets_rules),
 ];
 
 /// Any bytes as what two ids of the connection manager tell each other: no panic, and what is accepted survives
@@ -87,4 +88,9 @@ pub fn shm_messages(bytes: &[u8]) {
 /// Whatever a peer writes into shared memory, this end stays within it and does not panic.
 pub fn shm_ring(bytes: &[u8]) {
     link::fuzz_shm_ring(bytes);
+}
+
+/// Any bytes as a file of rules that say which TCP connections move: no panic, and what is accepted survives writing.
+pub fn sockets_rules(bytes: &[u8]) {
+    sockets::fuzz_rules(bytes);
 }

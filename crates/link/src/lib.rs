@@ -26,6 +26,7 @@ mod delay;
 mod ethernet;
 mod events;
 mod fault;
+mod fault_shares;
 pub mod host;
 mod interface;
 pub mod packet;
@@ -51,6 +52,7 @@ pub use capture::{Capture, CaptureClock, CaptureFile, CaptureStatistics, Capture
 pub use delay::Delay;
 pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};
+pub use fault_shares::{FaultShares, FaultSharesError};
 pub use interface::Interface;
 pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use pcapng::Direction;

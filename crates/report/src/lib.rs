@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apache;
 mod bars;
 mod chart;
 mod curve;
@@ -16,7 +17,9 @@ pub mod simulation;
 mod sockets;
 mod sockets_page;
 mod table;
+mod unmodified;
 
+pub use apache::{apache_page, apache_table};
 pub use chart::ChartError;
 pub use failover::{failover_page, failover_table};
 pub use multiedge::{multiedge_page, multiedge_table};

@@ -1,5 +1,6 @@
 //! How threads wait, and who wakes them.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use semantics::{CompletionQueue, OperationStatus, StatusTable};
 
-use crate::sleep::Sleeper;
+use crate::mark::{Call, Mark};
+use crate::sleep::{Descriptor, Sleeper};
 
 /// How threads wait: those of an application for what they asked for, and those that serve peers for more to do, the
 /// progress thread among them.
@@ -87,6 +89,8 @@ pub enum Interest<'a> {
     Status(u32),
     /// Anything that the application is told of: completions, finished operations and receives, news.
     Anything,
+    /// The mark was raised. News of connections is of no interest then: who learns of it raises the mark.
+    Mark(&'a Arc<Mark>),
 }
 
 /// An [`Interest`] that can be kept.
@@ -97,6 +101,42 @@ enum KeptInterest {
     Status(u32),
     /// More than this was told.
     MoreThan(u64),
+    /// The mark was raised more often than this.
+    Mark(Arc<Mark>, u64),
+}
+
+impl KeptInterest {
+    /// `told` is how often the application was told of something by now.
+    fn of(interest: Interest<'_>, told: u64) -> Self {
+        match interest {
+            Interest::News => Self::News,
+            Interest::Completion(queue) => Self::Completion(Arc::clone(queue)),
+            Interest::Status(slot) => Self::Status(slot),
+            Interest::Anything => Self::MoreThan(told),
+            Interest::Mark(mark) => Self::Mark(Arc::clone(mark), mark.raised()),
+        }
+    }
+
+    fn is_met(&self, news: bool, status: &StatusTable, told: u64) -> bool {
+        match self {
+            Self::News => news,
+            Self::Completion(queue) => news || !queue.is_empty(),
+            Self::Status(slot) => {
+                news || !matches!(status.status(*slot), OperationStatus::Pending { .. })
+            }
+            Self::MoreThan(seen) => news || told != *seen,
+            Self::Mark(mark, seen) => mark.raised() != *seen,
+        }
+    }
+
+    /// The thread looks for what it waits for after this: what was told so far is no reason to wake it again.
+    fn look(&mut self, told: u64) {
+        match self {
+            Self::MoreThan(seen) => *seen = told,
+            Self::Mark(mark, seen) => *seen = mark.raised(),
+            Self::News | Self::Completion(_) | Self::Status(_) => {}
+        }
+    }
 }
 
 /// Threads and tasks that are blocked, and what would make them continue.
@@ -111,6 +151,8 @@ pub(crate) struct Waiters {
     tasks: AtomicU64,
     /// A thread sleeps on the links.
     watch: AtomicBool,
+    /// Descriptors to call threads by that sleep on others; kept for the next.
+    spare: Mutex<Vec<Arc<Descriptor>>>,
 }
 
 #[derive(Debug)]
@@ -124,13 +166,19 @@ struct Waiter {
 #[derive(Debug)]
 enum Who {
     Thread(Thread),
+    /// A thread that sleeps on descriptors of its own, one of which is for calling it.
+    Beside(ThreadId, Arc<Descriptor>, Call),
     /// A task, and its number.
     Task(Waker, u64),
 }
 
 impl Who {
     fn is_thread(&self, id: ThreadId) -> bool {
-        matches!(self, Self::Thread(thread) if thread.id() == id)
+        match self {
+            Self::Thread(thread) => thread.id() == id,
+            Self::Beside(thread, ..) => *thread == id,
+            Self::Task(..) => false,
+        }
     }
 }
 
@@ -141,6 +189,7 @@ impl Waiters {
             tasks: AtomicU64::new(0),
             list: Mutex::new(Vec::with_capacity(WAITERS_EXPECTED)),
             watch: AtomicBool::new(false),
+            spare: Mutex::default(),
         }
     }
 
@@ -166,13 +215,38 @@ impl Waiters {
         drop(found);
     }
 
+    /// Adds the calling thread, which sleeps on descriptors of its own: the one that is returned must be among
+    /// them while it is not on watch, and once it is readable the call is to be [heeded](Waiters::heed).
+    pub(crate) fn enlist_beside(
+        &self,
+        interest: Interest<'_>,
+        told: u64,
+    ) -> io::Result<Arc<Descriptor>> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let descriptor = spare.map_or_else(|| Descriptor::new().map(Arc::new), Ok)?;
+        let me = thread::current().id();
+        self.add(Who::Beside(me, Arc::clone(&descriptor), Call::default()), interest, told);
+        Ok(descriptor)
+    }
+
+    /// The calling thread was called by its descriptor, and looks again for what it waits for.
+    pub(crate) fn heed(&self, descriptor: &Descriptor, told: u64) {
+        Call::heed(
+            || descriptor.lower(),
+            |done| {
+                let me = thread::current().id();
+                for waiter in self.list().iter_mut().filter(|waiter| waiter.who.is_thread(me)) {
+                    waiter.interest.look(told);
+                    if let Who::Beside(_, _, call) = &mut waiter.who {
+                        done(call);
+                    }
+                }
+            },
+        );
+    }
+
     fn add(&self, who: Who, interest: Interest<'_>, told: u64) {
-        let interest = match interest {
-            Interest::News => KeptInterest::News,
-            Interest::Completion(queue) => KeptInterest::Completion(Arc::clone(queue)),
-            Interest::Status(slot) => KeptInterest::Status(slot),
-            Interest::Anything => KeptInterest::MoreThan(told),
-        };
+        let interest = KeptInterest::of(interest, told);
         let mut list = self.list();
         list.push(Waiter { who, interest, on_watch: false });
         // With `ProgressCell::pass` after it, either whoever leaves the cell sees this thread, or this
@@ -184,8 +258,17 @@ impl Waiters {
     pub(crate) fn delist(&self) {
         let me = thread::current().id();
         let mut list = self.list();
-        list.retain(|waiter| !waiter.who.is_thread(me));
+        let found = list.iter().position(|waiter| waiter.who.is_thread(me));
+        let found = found.map(|index| list.swap_remove(index));
         self.blocked.store(list.len(), Ordering::SeqCst);
+        drop(list);
+        if let Some(Waiter { who: Who::Beside(_, descriptor, call), .. }) = found {
+            // Nobody calls any more.
+            if call.is_pending() {
+                descriptor.lower();
+            }
+            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor);
+        }
     }
 
     /// Notes whether the calling thread is about to sleep on the links.
@@ -202,25 +285,24 @@ impl Waiters {
         self.blocked.load(Ordering::Relaxed) != 0
     }
 
-    /// Wakes the threads whose interest is met; all of them, if there is `news` of a connection.
-    /// Tasks are only passed on to be woken outside of the engine, and taken off.
+    /// Wakes the threads whose interest is met; all of them but those that wait for a mark, if there is `news` of a
+    /// connection. Tasks are only passed on to be woken outside of the engine, and taken off.
     pub(crate) fn wake(&self, news: bool, status: &StatusTable, told: u64, sleeper: &Sleeper) {
         let mut list = self.list();
-        list.retain(|waiter| {
-            let is_met = match &waiter.interest {
-                KeptInterest::News => false,
-                KeptInterest::Completion(queue) => !queue.is_empty(),
-                KeptInterest::Status(slot) => {
-                    !matches!(status.status(*slot), OperationStatus::Pending { .. })
-                }
-                KeptInterest::MoreThan(seen) => told != *seen,
-            };
-            if !(news || is_met) {
+        list.retain_mut(|waiter| {
+            if !waiter.interest.is_met(news, status, told) {
                 return true;
             }
-            match &waiter.who {
-                Who::Thread(_) if waiter.on_watch => sleeper.call(),
+            if waiter.on_watch {
+                // The calling thread looks itself, after each turn that it makes.
+                if !waiter.who.is_thread(thread::current().id()) {
+                    sleeper.call();
+                }
+                return true;
+            }
+            match &mut waiter.who {
                 Who::Thread(thread) => thread.unpark(),
+                Who::Beside(_, descriptor, call) => call.call(|| descriptor.raise()),
                 Who::Task(waker, _) => {
                     status.wakeups().add(waker.clone());
                     return false;
@@ -248,15 +330,16 @@ impl Waiters {
             return false;
         }
         let me = thread::current().id();
-        let list = self.list();
-        let successor = list.iter().find_map(|waiter| match &waiter.who {
-            Who::Thread(thread) if thread.id() != me => Some(thread),
-            _ => None,
-        });
-        if let Some(thread) = successor {
-            thread.unpark();
-        }
-        successor.is_some()
+        let mut list = self.list();
+        let mut others = list.iter_mut().filter(|waiter| !waiter.who.is_thread(me));
+        others.any(|waiter| {
+            match &mut waiter.who {
+                Who::Thread(thread) => thread.unpark(),
+                Who::Beside(_, descriptor, call) => call.call(|| descriptor.raise()),
+                Who::Task(..) => return false,
+            }
+            true
+        })
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Waiter>> {

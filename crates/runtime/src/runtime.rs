@@ -33,7 +33,7 @@ use crate::lookout::Lookout;
 use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
-use crate::sleep::{Descriptor, Sleeper, entropy, processor_ns};
+use crate::sleep::{Descriptor, Others, Sleeper, Slept, entropy, processor_ns};
 use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
 
@@ -883,7 +883,7 @@ impl Shared {
         }
     }
 
-    fn leave_watch(&self) {
+    pub(crate) fn leave_watch(&self) {
         self.host.waiters.set_on_watch(false);
         let has_successor = self.host.waiters.leave_watch();
         if !has_successor && self.is_resting.swap(false, Ordering::SeqCst) {
@@ -901,9 +901,21 @@ impl Shared {
     /// Sends what is owed and sleeps until a link has something, a timer runs out, somebody calls or
     /// `deadline` has come. Only for the thread that is on watch, right after it drove.
     pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) {
+        // Whatever has ended the sleep, the caller looks again.
+        let _ended = self.sleep_on_links_beside(deadline, &mut Others::none());
+    }
+
+    /// As [`Shared::sleep_on_links`], or until one of `others` is ready; fails as `ppoll` does.
+    pub(crate) fn sleep_on_links_beside(
+        &self,
+        deadline: Option<Instant>,
+        others: &mut Others<'_>,
+    ) -> io::Result<Slept> {
         self.host.is_parting.store(true, Ordering::Relaxed);
-        if self.drive_all().0 != Drive::Drove {
-            return;
+        let (outcome, worked) = self.drive_all();
+        // A thread of the application looks whether that was what it waits for: nobody calls it then.
+        if outcome != Drive::Drove || worked && deadline.is_some() {
+            return Ok(Slept::Come);
         }
         let own = deadline.unwrap_or(Instant::NEVER);
         let due = Instant(self.host.turn_due.load(Ordering::Relaxed));
@@ -915,19 +927,22 @@ impl Shared {
         let must_turn = self.host.is_unfinished.swap(false, Ordering::SeqCst)
             || self.host.turn_due.load(Ordering::Relaxed) < until.0
             || self.is_stopping.load(Ordering::SeqCst);
+        let mut slept = Ok(Slept::Come);
         if !must_turn {
             let now = self.host.clock.now();
             let limit_ns = (until != Instant::NEVER).then(|| until.since_ns(now));
             // Sleeps of threads of the application end as imprecisely as they like.
             let is_measured = limit_ns.is_some() && deadline.is_none();
             let spent_ns = is_measured.then(processor_ns);
-            let has_come = self.host.sleeper.sleep(limit_ns);
+            slept = self.host.sleeper.sleep_beside(limit_ns, others);
             self.outside.count_wakeup();
+            let has_come = !matches!(slept, Ok(Slept::Limit));
             if let Some(spent_ns) = spent_ns.filter(|_| !has_come) {
                 self.on_wake_up(until, spent_ns);
             }
         }
         self.host.armed_until.store(0, Ordering::SeqCst);
+        slept
     }
 }
 
@@ -959,7 +974,7 @@ pub(crate) const YIELDS: u8 = 4;
 
 /// Longest a blocked thread sleeps without a look of its own: it only matters when the thread that
 /// would wake it has panicked.
-const PARK_NS_MAX: u64 = 1_000_000_000;
+pub(crate) const PARK_NS_MAX: u64 = 1_000_000_000;
 
 /// How often a thread that waits for a command looks again for itself.
 const COMMAND_LOOK: Duration = Duration::from_micros(200);

@@ -90,18 +90,50 @@ impl Sleeper {
     /// Sleeps until a link has frames (or room again), somebody calls, a signal handler has run, or
     /// `limit_ns` nanoseconds have passed (`None`: no limit). Returns whether something else than the limit ended it.
     pub(crate) fn sleep(&self, limit_ns: Option<u64>) -> bool {
-        let mut fds =
-            [libc::pollfd { fd: -1, events: 0, revents: 0 }; LINKS_MAX * FDS_PER_LINK + 2];
+        !matches!(self.sleep_beside(limit_ns, &mut Others::none()), Ok(Slept::Limit))
+    }
+
+    /// As [`Sleeper::sleep`], or until one of `others` is ready; of these it is told then what they are ready for.
+    pub(crate) fn sleep_beside(
+        &self,
+        limit_ns: Option<u64>,
+        others: &mut Others<'_>,
+    ) -> io::Result<Slept> {
+        let mut few = [NOTHING; OWN_FDS + OTHERS_INLINE];
+        let mut many = Vec::new();
+        let count = OWN_FDS + others.fds.len();
+        let fds = few.get_mut(..count).unwrap_or_else(|| {
+            many.resize(count, NOTHING);
+            &mut many
+        });
+        let (own, beside) = fds.split_at_mut(OWN_FDS);
+        let limit_ns = self.name_own(own, limit_ns);
+        beside.copy_from_slice(others.fds);
+        let ready = poll(fds, limit_ns, others.signals)?;
+        let (own, beside) = fds.split_at(OWN_FDS);
+        if own.last().is_some_and(|call| call.revents != 0) {
+            // The calls so far are answered.
+            self.call.lower();
+        }
+        let ready_beside = beside.iter().filter(|fd| fd.revents != 0).count();
+        if ready_beside != 0 {
+            others.fds.copy_from_slice(beside);
+            return Ok(Slept::Others(ready_beside));
+        }
+        Ok(if ready == 0 { Slept::Limit } else { Slept::Come })
+    }
+
+    /// Names what is our own: the call last. Returns the limit, which may have become shorter.
+    fn name_own(&self, own: &mut [libc::pollfd], limit_ns: Option<u64>) -> Option<u64> {
         let mut limit_ns = limit_ns;
         let links = *self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut count = 0;
+        let mut slots = own.iter_mut();
         for link in links.iter().flatten() {
             if link.fds.iter().all(Option::is_none) {
                 limit_ns = Some(limit_ns.unwrap_or(u64::MAX).min(UNWATCHED_LINK_NS));
             }
             for (position, &fd) in link.fds.iter().flatten().enumerate() {
-                let Some(slot) = fds.get_mut(count) else { break };
-                count += 1;
+                let Some(slot) = slots.next() else { break };
                 slot.fd = fd;
                 slot.events = libc::POLLIN;
                 if link.is_full && position == 0 {
@@ -109,29 +141,112 @@ impl Sleeper {
                 }
             }
         }
-        let [.., others, call] = &mut fds;
-        call.fd = self.call.as_fd().as_raw_fd();
-        call.events = libc::POLLIN;
-        others.fd = self.auxiliary.fd().unwrap_or(-1);
-        others.events = libc::POLLIN;
-        let limit = limit_ns.map(|ns| libc::timespec {
-            tv_sec: (ns / 1_000_000_000).cast_signed(),
-            tv_nsec: (ns % 1_000_000_000).cast_signed(),
-        });
-        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: `fds` is an array of that many entries, a negative descriptor is skipped, and the
-        // limit is null or lives until the end of the call.
-        let ready = unsafe {
-            libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, std::ptr::null())
-        };
-        let [.., call] = &fds;
-        if call.revents != 0 {
-            // The calls so far are answered.
-            self.call.lower();
+        if let [.., auxiliary, call] = own {
+            call.fd = self.call.as_fd().as_raw_fd();
+            call.events = libc::POLLIN;
+            auxiliary.fd = self.auxiliary.fd().unwrap_or(-1);
+            auxiliary.events = libc::POLLIN;
         }
-        ready != 0
+        limit_ns
     }
 }
+
+/// Why a sleep ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Slept {
+    /// The time is over.
+    Limit,
+    /// A link has frames or room, or somebody called.
+    Come,
+    /// So many of the others are ready.
+    Others(usize),
+}
+
+/// Descriptors that a thread of the application waits for beside what the engine brings: as `ppoll` has them.
+#[derive(Debug)]
+pub struct Others<'a> {
+    pub(crate) fds: &'a mut [libc::pollfd],
+    signals: Option<&'a libc::sigset_t>,
+}
+
+impl<'a> Others<'a> {
+    /// These. Of what is ready `revents` tells afterwards; negative descriptors are skipped. More than 8
+    /// need an allocation for each sleep.
+    pub fn new(fds: &'a mut [libc::pollfd]) -> Self {
+        Self { fds, signals: None }
+    }
+
+    /// None: only a signal that is handled ends the wait before what is waited for.
+    pub fn none() -> Self {
+        Self::new(&mut [])
+    }
+
+    /// While it looks at the descriptors and sleeps, the thread has these signals blocked instead of its own, as in
+    /// `ppoll`.
+    #[must_use]
+    pub fn with_signals(self, blocked: &'a libc::sigset_t) -> Self {
+        Self { signals: Some(blocked), ..self }
+    }
+
+    /// How many are ready now.
+    pub(crate) fn poll(&mut self) -> io::Result<usize> {
+        if self.fds.is_empty() && self.signals.is_none() {
+            return Ok(0);
+        }
+        poll(self.fds, Some(0), self.signals)
+    }
+
+    /// Sleeps until one is ready, the thread is called by `call`, or for `limit_ns`.
+    pub(crate) fn sleep(&mut self, call: &Descriptor, limit_ns: u64) -> io::Result<Slept> {
+        let mut few = [NOTHING; 1 + OTHERS_INLINE];
+        let mut many = Vec::new();
+        let count = 1 + self.fds.len();
+        let fds = few.get_mut(..count).unwrap_or_else(|| {
+            many.resize(count, NOTHING);
+            &mut many
+        });
+        let (own, beside) = fds.split_at_mut(1);
+        let called = libc::pollfd { fd: call.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        own.fill(called);
+        beside.copy_from_slice(self.fds);
+        let ready = poll(fds, Some(limit_ns), self.signals)?;
+        let (own, beside) = fds.split_at(1);
+        let is_called = own.iter().any(|fd| fd.revents != 0);
+        self.fds.copy_from_slice(beside);
+        Ok(match ready - usize::from(is_called) {
+            0 if is_called => Slept::Come,
+            0 => Slept::Limit,
+            count => Slept::Others(count),
+        })
+    }
+}
+
+/// `ppoll`, which says how many are ready.
+fn poll(
+    fds: &mut [libc::pollfd],
+    limit_ns: Option<u64>,
+    signals: Option<&libc::sigset_t>,
+) -> io::Result<usize> {
+    let limit = limit_ns.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let signals = signals.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `fds` is a slice of that many entries, a negative descriptor is skipped, and the limit and
+    // the set of signals are null or live until the end of the call.
+    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, signals) };
+    usize::try_from(ready).map_err(|_negative| io::Error::last_os_error())
+}
+
+/// An entry that is skipped.
+const NOTHING: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
+
+/// Descriptors that are our own: links, those that are none, and the call.
+const OWN_FDS: usize = LINKS_MAX * FDS_PER_LINK + 2;
+
+/// So many others need no allocation.
+const OTHERS_INLINE: usize = 8;
 
 /// Descriptors of one link.
 pub(crate) const FDS_PER_LINK: usize = 2;

@@ -1,1 +1,274 @@
-//! What the library counts.
+//! What the library counts: the proof of which way the bytes of a program took.
+//!
+//! One set a process, as there is one library in it: so it is a static. [`Report`] is how it is told, in the file
+//! of `ETHERNOT_SOCKETS_COUNTERS` and to `ethernot stat`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::log::{LogLevel, note};
+use crate::reasons::Reason;
+use crate::rules::Role;
+use crate::settings::{Settings, program};
+
+/// What a process has counted. Numbers only grow, but for `open`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Name of the program, as the kernel knows it.
+    pub program: String,
+    /// Number of the process.
+    pub pid: u32,
+    /// Connections that have moved to the edge.
+    pub moved: u64,
+    /// Connections that were left to TCP, by the [name](Reason::name) of the reason.
+    pub left: BTreeMap<String, u64>,
+    /// Connections that have moved and are open.
+    pub open: u64,
+    /// Bytes of programs sent over the edge, and known to be at the peer.
+    pub edge_bytes_sent: u64,
+    /// Bytes of programs received over the edge.
+    pub edge_bytes_received: u64,
+    /// Connections that had moved and were reset: the peer or the way to it went.
+    pub resets: u64,
+}
+
+/// Name of the form of a [`Report`].
+pub const FORMAT: &str = "ethernot-sockets-1";
+
+/// From now on the file is kept that these settings ask for. Only the first call counts: settings are read once.
+pub fn begin(settings: &Settings) {
+    // The second is that of another copy of the library.
+    let _ = FOLDER.set(settings.counters().map(ToOwned::to_owned));
+}
+
+/// A connection was left to TCP: counts it, and notes it.
+pub fn note_left(role: Role, local: SocketAddr, peer: SocketAddr, reason: Reason) {
+    COUNTERS.add_left(reason);
+    let (way, name) = (way(role), reason.name());
+    note(LogLevel::Info, format_args!("{local} {way} {peer} stays on TCP: {name}: {reason}"));
+    write_if_due();
+}
+
+/// A connection has moved: counts it, and notes it.
+pub fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr) {
+    COUNTERS.moved.fetch_add(1, Ordering::Relaxed);
+    let way = way(role);
+    note(LogLevel::Info, format_args!("{local} {way} {peer} has moved to the edge"));
+    write_if_due();
+}
+
+/// A connection that had moved is closed, by an end or a reset.
+pub fn note_closed() {
+    COUNTERS.closed.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A connection that had moved was reset.
+pub fn note_reset(local: SocketAddr, peer: SocketAddr, why: &str) {
+    COUNTERS.resets.fetch_add(1, Ordering::Relaxed);
+    note(LogLevel::Info, format_args!("{local} with {peer} is reset: {why}"));
+}
+
+/// Bytes of the program are at the peer.
+#[inline]
+pub fn add_sent(bytes: u64) {
+    COUNTERS.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Bytes for the program have come.
+#[inline]
+pub fn add_received(bytes: u64) {
+    COUNTERS.bytes_received.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// What was counted so far.
+pub fn report() -> Report {
+    COUNTERS.report()
+}
+
+/// In a forked child: what the parent counted is the parent's.
+pub fn restart_in_child() {
+    COUNTERS.restart();
+    // A thread of the parent may have held it, and there is none in the child that would let go.
+    if let Ok(mut written) = WRITTEN.try_lock() {
+        *written = None;
+    }
+}
+
+/// Writes the file, if one is asked for and the last was written a second ago or earlier. To be called now and then.
+#[expect(clippy::disallowed_methods, reason = "how old the file is, which people look at")]
+pub fn write_if_due() {
+    let Some(folder) = folder() else { return };
+    // Whoever holds it is writing.
+    let Ok(mut written) = WRITTEN.try_lock() else { return };
+    let now = Instant::now();
+    if written.is_some_and(|at| now.duration_since(at) < INTERVAL) {
+        return;
+    }
+    *written = Some(now);
+    write(folder);
+}
+
+/// Writes the file, if one is asked for and there is anything to tell. To be called when the process ends.
+pub fn finish() {
+    let Some(folder) = folder() else { return };
+    let _alone = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if !COUNTERS.report().is_empty() {
+        write(folder);
+    }
+}
+
+impl Report {
+    /// Connections that were left to TCP, for whatever reason.
+    pub fn left_in_all(&self) -> u64 {
+        self.left.values().sum()
+    }
+
+    /// Whether there was no connection.
+    pub fn is_empty(&self) -> bool {
+        self.moved == 0 && self.left.is_empty()
+    }
+
+    /// Puts it into the file of its process. Whoever reads sees the one before or this one, never a part.
+    fn write(&self, folder: &Path) -> io::Result<()> {
+        let fresh = folder.join(format!(".{}.fresh", self.pid));
+        fs::write(&fresh, serde_json::to_vec(self)?)?;
+        fs::rename(&fresh, folder.join(format!("{}.json", self.pid)))
+    }
+}
+
+/// The counters of a process.
+#[derive(Debug)]
+struct Counters {
+    moved: AtomicU64,
+    closed: AtomicU64,
+    left: [AtomicU64; Reason::ALL.len()],
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+    resets: AtomicU64,
+}
+
+impl Counters {
+    const fn new() -> Self {
+        Self {
+            moved: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
+            left: [const { AtomicU64::new(0) }; Reason::ALL.len()],
+            bytes_sent: AtomicU64::new(0),
+            bytes_received: AtomicU64::new(0),
+            resets: AtomicU64::new(0),
+        }
+    }
+
+    fn add_left(&self, reason: Reason) {
+        let count = self.left.get(usize::from(reason.number()));
+        count.expect("every reason has a place").fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn report(&self) -> Report {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let left = Reason::ALL.iter().zip(&self.left);
+        let left = left.map(|(reason, count)| (reason.name().to_owned(), of(count)));
+        let moved = of(&self.moved);
+        Report {
+            format: FORMAT.into(),
+            program: program(),
+            pid: process::id(),
+            moved,
+            left: left.filter(|(_, count)| *count > 0).collect(),
+            open: moved.saturating_sub(of(&self.closed)),
+            edge_bytes_sent: of(&self.bytes_sent),
+            edge_bytes_received: of(&self.bytes_received),
+            resets: of(&self.resets),
+        }
+    }
+
+    fn restart(&self) {
+        let Self { moved, closed, left, bytes_sent, bytes_received, resets } = self;
+        for counter in [moved, closed, bytes_sent, bytes_received, resets].into_iter().chain(left) {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+fn way(role: Role) -> &'static str {
+    match role {
+        Role::Connecting => "to",
+        Role::Accepting => "from",
+    }
+}
+
+fn folder() -> Option<&'static Path> {
+    FOLDER.get()?.as_deref()
+}
+
+fn write(folder: &Path) {
+    if let Err(error) = COUNTERS.report().write(folder) {
+        let folder = folder.display();
+        note(
+            LogLevel::Error,
+            format_args!(
+                "ETHERNOT_SOCKETS_COUNTERS={folder}: {error}; every user who runs programs must be able to write there"
+            ),
+        );
+    }
+}
+
+static COUNTERS: Counters = Counters::new();
+
+static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+/// When the file was written last.
+static WRITTEN: Mutex<Option<Instant>> = Mutex::new(None);
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_told_by_the_names_of_reasons() {
+        let counters = Counters::new();
+        assert!(counters.report().is_empty());
+        counters.moved.fetch_add(2, Ordering::Relaxed);
+        counters.closed.fetch_add(1, Ordering::Relaxed);
+        for reason in [Reason::Network, Reason::NoOffer, Reason::NoOffer] {
+            counters.add_left(reason);
+        }
+        let report = counters.report();
+        assert_eq!((report.moved, report.open, report.left_in_all()), (2, 1, 3));
+        assert_eq!(report.pid, process::id());
+        let left: Vec<_> =
+            report.left.iter().map(|(name, &count)| (name.as_str(), count)).collect();
+        assert_eq!(left, [("network", 1), ("no-offer", 2)]);
+        counters.restart();
+        assert!(counters.report().is_empty());
+    }
+
+    #[test]
+    fn the_file_of_a_process_is_replaced_whole() {
+        let folder = std::env::temp_dir().join(format!("ethernot-counters-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut report = Report { format: FORMAT.into(), pid: 7, moved: 1, ..Report::default() };
+        for moved in [1, 2] {
+            report.moved = moved;
+            report.write(&folder).unwrap();
+            let text = fs::read(folder.join("7.json")).unwrap();
+            assert_eq!(serde_json::from_slice::<Report>(&text).unwrap(), report);
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(report.write(&folder).is_err());
+    }
+}

@@ -17,22 +17,31 @@
     reason = "the parts of the crate are written at the same time, against these signatures"
 )]
 
+mod calls;
 mod connection;
-mod counters;
+pub mod counters;
+mod files;
 mod flags;
 mod group;
+mod held;
 mod hooks;
-mod log;
+pub mod log;
+mod networks;
 mod offer;
 mod place;
 mod process;
 mod readiness;
 mod reasons;
+mod receiving;
 mod relay;
 mod ring;
-mod rules;
+pub mod rules;
+mod seal;
+mod sending;
 mod settings;
 mod stream;
+mod tcp_part;
+mod undecided;
 mod upgrade;
 mod waiting;
 mod wire;
@@ -43,5 +52,8 @@ pub use place::Place;
 pub use process::{Sockets, StartError};
 pub use readiness::Readiness;
 pub use reasons::Reason;
-pub use settings::{Choice, Role, Settings, SettingsError};
+pub use rules::Role;
+#[doc(hidden)]
+pub use rules::fuzz_rules;
+pub use settings::{Choice, Settings, SettingsError, variables};
 pub use waiting::Waited;

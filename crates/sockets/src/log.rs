@@ -1,1 +1,167 @@
-//! What the library tells whoever looks for it.
+//! What the library tells whoever looks for it: on the standard error output of the program, or in a file.
+//!
+//! One log a process, as there is one standard error output: so it is a static, and every part of the library notes
+//! there. No descriptor is kept: a program that closes all descriptors it does not know would close it, and open one
+//! of its own at the number.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process;
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::{FileStat, SFlag, fstat};
+use thiserror::Error;
+
+use crate::settings::Settings;
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What fails.
+    Error,
+    /// What is odd, too.
+    #[default]
+    Warn,
+    /// What becomes of every connection, too.
+    Info,
+    /// The steps on the way there, too.
+    Debug,
+}
+
+/// What is no level.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("{0:?} is no level; give off, error, warn, info or debug")]
+pub struct LogLevelError(String);
+
+impl FromStr for LogLevel {
+    type Err = LogLevelError;
+
+    fn from_str(text: &str) -> Result<Self, LogLevelError> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "off" => Ok(Self::Off),
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            "debug" => Ok(Self::Debug),
+            _ => Err(LogLevelError(text.into())),
+        }
+    }
+}
+
+/// From now on it is told as these settings say. Only the first call counts: settings are read once.
+pub fn begin(settings: &Settings) {
+    // The second is that of another copy of the library.
+    let _ = LOG.set(Log::of(settings));
+}
+
+/// Something has happened.
+#[inline]
+pub fn note(level: LogLevel, what: fmt::Arguments<'_>) {
+    let log = LOG.get_or_init(Log::default);
+    if level <= log.level {
+        log.write(what);
+    }
+}
+
+/// Where it is told.
+#[derive(Debug)]
+struct Log {
+    level: LogLevel,
+    file: Option<PathBuf>,
+    /// What the standard error output was when the library was loaded: device and number of the file.
+    stderr: Option<(u64, u64)>,
+}
+
+impl Log {
+    fn of(settings: &Settings) -> Self {
+        let stderr = fstat(io::stderr()).ok().map(|found| identity(&found));
+        let file = settings.log_file().map(ToOwned::to_owned);
+        Self { level: settings.log_level(), file, stderr }
+    }
+
+    #[cold]
+    fn write(&self, what: fmt::Arguments<'_>) {
+        let process = process::id();
+        match &self.file {
+            Some(path) => {
+                let line = format!("{} {process} {what}\n", now());
+                let opened = OpenOptions::new().append(true).create(true).open(path);
+                // The disk may be full, or the folder gone, which is no reason to stop.
+                let _full = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+            }
+            None if self.is_for_people() => {
+                // Whoever has closed it does not want to hear.
+                let _closed = writeln!(io::stderr(), "ethernot-sockets[{process}]: {what}");
+            }
+            None => {}
+        }
+    }
+
+    /// Whether the descriptor 2 is an output for people still: a program that has closed it may have got anything at
+    /// this number, a connection or a database, and lines of ours do not belong there.
+    fn is_for_people(&self) -> bool {
+        let Ok(found) = fstat(io::stderr()) else { return false };
+        if self.stderr == Some(identity(&found)) {
+            return true;
+        }
+        let kind = SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits());
+        let is_appended = || {
+            let flags = fcntl(io::stderr(), FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
+            flags.is_ok_and(|flags| flags.contains(OFlag::O_APPEND))
+        };
+        kind == SFlag::S_IFCHR || (kind == SFlag::S_IFREG && is_appended())
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self::of(&Settings::default())
+    }
+}
+
+fn identity(found: &FileStat) -> (u64, u64) {
+    (found.st_dev, found.st_ino)
+}
+
+/// Seconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "people compare the times of several hosts")]
+fn now() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}.{:06}", since.as_secs(), since.subsec_micros())
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gets_lines_with_time_and_process() {
+        let path = std::env::temp_dir().join(format!("ethernot-log-{}", process::id()));
+        let log = Log { level: LogLevel::Info, file: Some(path.clone()), stderr: None };
+        log.write(format_args!("one happens"));
+        log.write(format_args!("other happens"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let lines: Vec<_> =
+            text.lines().filter_map(|line| line.split_once(' ')).map(|(_, rest)| rest).collect();
+        let process = process::id();
+        assert_eq!(lines, [format!("{process} one happens"), format!("{process} other happens")]);
+    }
+
+    #[test]
+    fn levels_are_ordered_by_how_much_is_said() {
+        assert!(LogLevel::Off < LogLevel::Error && LogLevel::Info < LogLevel::Debug);
+        assert_eq!("Debug".parse(), Ok(LogLevel::Debug));
+        let told = "loud".parse::<LogLevel>().unwrap_err().to_string();
+        assert!(told.contains("\"loud\"") && told.contains("info"), "{told}");
+    }
+}

@@ -8,10 +8,11 @@ use nix::errno::Errno;
 use thiserror::Error;
 
 use crate::connection::Connection;
+use crate::held::Held;
 use crate::place::Place;
 use crate::reasons::Reason;
 use crate::settings::{Role, Settings};
-use crate::waiting::Waited;
+use crate::waiting::{Waited, Waits};
 
 /// Why a process has no part in it.
 #[derive(Debug, Error)]
@@ -60,7 +61,9 @@ impl Sockets {
         peer: SocketAddr,
     ) -> Arc<Connection> {
         let _ = self.settings.choice(role, local, peer);
-        let connection = Connection::new(token, role, local, peer, Arc::clone(&self.place));
+        let place = Arc::clone(&self.place);
+        let connection =
+            Connection::new(token, role, local, peer, place, Arc::new(Nothing::default()));
         connection.leave(Reason::NoEndpoint);
         connection
     }
@@ -90,5 +93,33 @@ impl Sockets {
     /// The process is about to end: drives out what programs have written, for at most `limit`.
     pub fn finish(&self, limit: Duration) {
         let _ = limit;
+    }
+}
+
+/// Stands for an endpoint until there is one.
+#[derive(Default)]
+struct Nothing {
+    held: Held,
+}
+
+impl Waits for Nothing {
+    fn drive(&self) {}
+
+    fn wait_beside(
+        &self,
+        _mark: &Arc<runtime::Mark>,
+        _others: &mut [libc::pollfd],
+        _limit: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Waited, Errno> {
+        Ok(if ready() { Waited::Ready } else { Waited::TimedOut })
+    }
+
+    fn raise(&self, mark: &runtime::Mark) {
+        mark.raise();
+    }
+
+    fn held(&self) -> &Held {
+        &self.held
     }
 }

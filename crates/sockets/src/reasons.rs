@@ -1,65 +1,194 @@
-//! Why connections are left to TCP.
+//! Why a connection stays on TCP: a closed list, so that what is counted, logged and told means the same everywhere.
 
 use std::fmt;
 
-/// Why a connection is left to TCP.
+/// Why a connection was left to TCP. Each has a name of one word for machines and a sentence for people.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-#[non_exhaustive]
+#[repr(u8)]
 pub enum Reason {
-    /// The settings of this side leave its network or port alone.
-    Rule,
-    /// The peer made no offer in time: it has no library, its UDP is blocked, or it does not use the connection.
-    NoOffer,
-    /// The peer did not answer the offer in time.
-    NoAnswer,
+    /// A setting is wrong, so that nothing moves.
+    Settings = 0,
+    /// A rule says so.
+    Rule = 1,
+    /// Its port is one of those that are left alone.
+    Port = 2,
+    /// The peer is in none of the networks.
+    Network = 3,
+    /// The library could not start in this process.
+    NoEndpoint = 4,
+    /// The UDP port that an offer would come to could not be had.
+    NoDoor = 5,
+    /// The peer offered nothing.
+    NoOffer = 6,
+    /// The peer did not take up the offer.
+    NoAnswer = 7,
+    /// UDP does not get through.
+    Blocked = 8,
     /// The peer speaks another version.
-    Version,
-    /// The peer sent what it may not send.
-    Misbehaved,
-    /// The peer refused.
-    Refused,
+    Version = 9,
+    /// The peer cannot or will not.
+    Refused = 10,
+    /// The process has no descriptors left.
+    Descriptors = 11,
+    /// There is no memory for its rings, or there are as many streams as there may be.
+    Memory = 12,
+    /// Bytes were waiting to be sent, or a thread was sending, when it should have moved.
+    Busy = 13,
+    /// The program uses out-of-band data.
+    OutOfBand = 14,
+    /// The process forked before it had moved.
+    Forked = 15,
+    /// The process became another program before it had moved.
+    Exec = 16,
+    /// The descriptor was given to another process, or used by a call that the library does not stand before.
+    Passed = 17,
+    /// The program asked for something else that only TCP has.
+    OnlyTcp = 18,
+    /// It ended before it was decided.
+    Closed = 19,
+    /// The peer broke the rules of the protocol before it had moved.
+    Misbehaved = 20,
     /// No edge connection to the process of the peer came about, or it was lost before the connection had moved.
-    NoGroup,
-    /// The program had closed the descriptor.
-    Closed,
-    /// No descriptor was left for the library (`ulimit -n`).
-    Descriptors,
-    /// No memory was left for rings.
-    Memory,
-    /// More unsent bytes waited in the TCP connection than a seal can be put behind.
-    Busy,
-    /// The program asked for what only TCP has: out-of-band data, say.
-    OnlyTcp,
-    /// The endpoint of this process did not start.
-    NoEndpoint,
-    /// The process was forked in the middle of it.
-    Forked,
+    NoGroup = 21,
 }
 
 impl Reason {
-    /// Its name in logs and counters.
+    /// All there are, in the order of their numbers.
+    pub const ALL: [Self; 22] = [
+        Self::Settings,
+        Self::Rule,
+        Self::Port,
+        Self::Network,
+        Self::NoEndpoint,
+        Self::NoDoor,
+        Self::NoOffer,
+        Self::NoAnswer,
+        Self::Blocked,
+        Self::Version,
+        Self::Refused,
+        Self::Descriptors,
+        Self::Memory,
+        Self::Busy,
+        Self::OutOfBand,
+        Self::Forked,
+        Self::Exec,
+        Self::Passed,
+        Self::OnlyTcp,
+        Self::Closed,
+        Self::Misbehaved,
+        Self::NoGroup,
+    ];
+
+    /// Its number: what goes over the wire, and its place among counters. It never changes.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The reason of this number, if there is one.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Its name for machines: small letters and `-`.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Settings => "settings",
             Self::Rule => "rule",
-            Self::NoOffer => "no offer",
-            Self::NoAnswer => "no answer",
-            Self::Version => "other version",
-            Self::Misbehaved => "misbehaved",
+            Self::Port => "port",
+            Self::Network => "network",
+            Self::NoEndpoint => "no-endpoint",
+            Self::NoDoor => "no-door",
+            Self::NoOffer => "no-offer",
+            Self::NoAnswer => "no-answer",
+            Self::Blocked => "blocked",
+            Self::Version => "version",
             Self::Refused => "refused",
-            Self::NoGroup => "no edge connection",
-            Self::Closed => "closed",
-            Self::Descriptors => "no descriptors",
-            Self::Memory => "no memory",
+            Self::Descriptors => "descriptors",
+            Self::Memory => "memory",
             Self::Busy => "busy",
-            Self::OnlyTcp => "only TCP has it",
-            Self::NoEndpoint => "no endpoint",
+            Self::OutOfBand => "out-of-band",
             Self::Forked => "forked",
+            Self::Exec => "exec",
+            Self::Passed => "passed",
+            Self::OnlyTcp => "only-tcp",
+            Self::Closed => "closed",
+            Self::Misbehaved => "misbehaved",
+            Self::NoGroup => "no-edge-connection",
+        }
+    }
+
+    /// What happened, and what can be done about it, for people.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Settings => {
+                "a setting of ETHERNOT_SOCKETS_* is wrong, so that nothing moves: it was said on standard error"
+            }
+            Self::Rule => "a rule of ETHERNOT_SOCKETS_RULES leaves it to TCP",
+            Self::Port => "its port is one of ETHERNOT_SOCKETS_EXCEPT_PORTS",
+            Self::Network => {
+                "the peer's address is in none of the networks: ETHERNOT_SOCKETS_NETWORKS, or those of this host"
+            }
+            Self::NoEndpoint => "the library could not start here: the log says why",
+            Self::NoDoor => {
+                "the UDP port with the number of its TCP port could not be opened: another program may have it"
+            }
+            Self::NoOffer => {
+                "the accepting side offered nothing: it may not run under ethernot, or a firewall stops UDP"
+            }
+            Self::NoAnswer => {
+                "the connecting side did not take up the offer: it may not run under ethernot, or a firewall stops UDP"
+            }
+            Self::Blocked => "UDP does not get through to the peer: a firewall may stop it",
+            Self::Version => "the peer speaks another version: install the same on both hosts",
+            Self::Refused => "the peer refused: its own log says why",
+            Self::Descriptors => "the process has no descriptors left: raise its limit (ulimit -n)",
+            Self::Memory => "there is no memory for its rings, or there are too many streams",
+            Self::Busy => "bytes were waiting to be sent by TCP when it should have moved",
+            Self::OutOfBand => "the program uses out-of-band data, which the edge does not carry",
+            Self::Forked => "the process forked before the connection had moved",
+            Self::Exec => "the process became another program before the connection had moved",
+            Self::Passed => {
+                "the descriptor was given to another process, or to a call that the library does not stand before"
+            }
+            Self::OnlyTcp => "the program asked for what only TCP has",
+            Self::Closed => "it ended before it was decided",
+            Self::Misbehaved => "the peer broke the rules of the protocol: is it Ethernot?",
+            Self::NoGroup => {
+                "no edge connection to the peer's process came about: a firewall may stop UDP to its ports, or it ended"
+            }
         }
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.sentence())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_is_in_the_list_at_the_place_of_its_number() {
+        for (number, reason) in (0..).zip(Reason::ALL) {
+            assert_eq!(reason.number(), number);
+            assert_eq!(Reason::from_number(number), Some(reason));
+        }
+        assert_eq!(Reason::from_number(Reason::ALL.len() as u8), None);
+        assert_eq!(Reason::from_number(u8::MAX), None);
+    }
+
+    #[test]
+    fn names_and_sentences_are_told_apart() {
+        let names: HashSet<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+        let sentences: HashSet<_> = Reason::ALL.iter().map(|reason| reason.sentence()).collect();
+        assert_eq!((names.len(), sentences.len()), (Reason::ALL.len(), Reason::ALL.len()));
+        let is_plain =
+            |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        assert!(names.iter().all(|name| is_plain(name)));
     }
 }

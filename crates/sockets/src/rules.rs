@@ -1,1 +1,385 @@
-//! Rules that choose between TCP and the edge.
+//! Rules: which connections move, by what is known of them before anything is said to the peer.
+//!
+//! One rule a line: `edge` or `tcp`, then what must hold, all of it. The first rule whose conditions hold decides.
+//!
+//! ```text
+//! # comments begin with a number sign
+//! tcp  port 22,8000-8099
+//! edge 10.0.0.0/8
+//! edge connecting 2001:db8::/32 port 80 program curl
+//! tcp
+//! ```
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use thiserror::Error;
+
+/// Which end of a connection a process is.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Role {
+    /// It called `connect`.
+    Connecting,
+    /// It called `accept`.
+    Accepting,
+}
+
+/// What a rule is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Which end this process is.
+    pub role: Role,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// The other end's.
+    pub peer: SocketAddr,
+    /// Name of the program, as the kernel knows it: at most 15 bytes.
+    pub program: &'a str,
+}
+
+impl Subject<'_> {
+    /// The port of the service: where the accepting side listens.
+    pub fn port(&self) -> u16 {
+        match self.role {
+            Role::Connecting => self.peer.port(),
+            Role::Accepting => self.local.port(),
+        }
+    }
+}
+
+/// What a rule decides.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// The connection may move.
+    Edge,
+    /// It stays on TCP.
+    Tcp,
+}
+
+/// Rules in their order.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Rules {
+    rules: Vec<Rule>,
+}
+
+/// One rule.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rule {
+    verdict: Verdict,
+    /// The line it is on, from 1.
+    line: u32,
+    role: Option<Role>,
+    /// The peer's address is in it.
+    network: Option<Network>,
+    /// The port of the service is one of them; empty: any.
+    ports: Ports,
+    program: Option<String>,
+}
+
+/// What is wrong with a rule.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("line {line}: {problem}")]
+pub struct RuleError {
+    /// The line, from 1.
+    pub line: u32,
+    /// What is wrong there.
+    pub problem: RuleProblem,
+}
+
+/// What is wrong in a line.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum RuleProblem {
+    /// It does not begin with what is decided.
+    #[error("{0:?} is no verdict; a rule begins with `edge` or `tcp`")]
+    Verdict(String),
+    /// A word that is no condition.
+    #[error(
+        "{0:?} is no condition; there are `port PORTS`, `program NAME`, `connecting`, `accepting` and an address or \
+         network such as 10.0.0.0/8"
+    )]
+    Condition(String),
+    /// A condition lacks its value.
+    #[error("{0:?} lacks its value; write it behind, as in `port 80,8000-8099` or `program nginx`")]
+    Value(String),
+    /// A condition stands there twice.
+    #[error(
+        "{0:?} is the second of its kind; a rule has each condition once, so write another rule"
+    )]
+    Twice(String),
+    /// Ports mean nothing.
+    #[error(transparent)]
+    Ports(#[from] PortsError),
+    /// No program can have the name.
+    #[error(
+        "{0:?} is longer than the names of programs that the kernel keeps; give its first 15 bytes"
+    )]
+    Program(String),
+    /// There are more than anybody needs.
+    #[error("there are more than {RULES_MAX} rules; give networks instead of addresses")]
+    TooMany,
+}
+
+impl Rules {
+    /// Reads the lines of a text.
+    ///
+    /// # Errors
+    /// The first line that means nothing, and the word in it.
+    pub fn parse(text: &str) -> Result<Self, RuleError> {
+        let mut rules = Vec::new();
+        for (line, words) in (1..).zip(text.lines()) {
+            let words = words.split_once('#').map_or(words, |(before, _)| before);
+            let wrong = |problem| RuleError { line, problem };
+            if let Some(rule) = Rule::parse(line, words).map_err(wrong)? {
+                rules.push(rule);
+            }
+            if rules.len() > RULES_MAX {
+                return Err(wrong(RuleProblem::TooMany));
+            }
+        }
+        Ok(Self { rules })
+    }
+
+    /// The first rule whose conditions hold.
+    pub fn first_for(&self, subject: &Subject<'_>) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.holds_for(subject))
+    }
+
+    /// Whether one of them asks for the name of the program.
+    pub(crate) fn name_programs(&self) -> bool {
+        self.rules.iter().any(|rule| rule.program.is_some())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+}
+
+impl Rule {
+    /// What it decides.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// The line it is on, from 1.
+    pub fn line(&self) -> u32 {
+        self.line
+    }
+
+    /// Reads a line without its comment; `None` if there is nothing in it.
+    fn parse(line: u32, text: &str) -> Result<Option<Self>, RuleProblem> {
+        let mut words = text.split_whitespace();
+        let verdict = match words.next() {
+            None => return Ok(None),
+            Some("edge") => Verdict::Edge,
+            Some("tcp") => Verdict::Tcp,
+            Some(other) => return Err(RuleProblem::Verdict(other.into())),
+        };
+        let mut rule = Self {
+            verdict,
+            line,
+            role: None,
+            network: None,
+            ports: Ports::default(),
+            program: None,
+        };
+        while let Some(word) = words.next() {
+            rule.add(word, &mut words)?;
+        }
+        Ok(Some(rule))
+    }
+
+    fn add<'a>(
+        &mut self,
+        word: &str,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<(), RuleProblem> {
+        let is_second = match word {
+            "connecting" => self.role.replace(Role::Connecting).is_some(),
+            "accepting" => self.role.replace(Role::Accepting).is_some(),
+            "port" => {
+                let ports = words.next().ok_or_else(|| RuleProblem::Value(word.into()))?;
+                let before = std::mem::replace(&mut self.ports, ports.parse()?);
+                !before.is_empty()
+            }
+            "program" => {
+                let name = words.next().ok_or_else(|| RuleProblem::Value(word.into()))?;
+                if name.len() > PROGRAM_BYTES_MAX {
+                    return Err(RuleProblem::Program(name.into()));
+                }
+                self.program.replace(name.into()).is_some()
+            }
+            other => {
+                let network: Result<Network, _> = other.parse();
+                let network = network.map_err(|_| RuleProblem::Condition(other.into()))?;
+                self.network.replace(network).is_some()
+            }
+        };
+        if is_second { Err(RuleProblem::Twice(word.into())) } else { Ok(()) }
+    }
+
+    fn holds_for(&self, subject: &Subject<'_>) -> bool {
+        self.role.is_none_or(|role| role == subject.role)
+            && self.network.is_none_or(|network| network.contains(subject.peer.ip()))
+            && (self.ports.is_empty() || self.ports.contains(subject.port()))
+            && self.program.as_deref().is_none_or(|program| program == subject.program)
+    }
+}
+
+/// As it is written in a file.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.verdict {
+            Verdict::Edge => "edge",
+            Verdict::Tcp => "tcp",
+        })?;
+        match self.role {
+            Some(Role::Connecting) => f.write_str(" connecting")?,
+            Some(Role::Accepting) => f.write_str(" accepting")?,
+            None => {}
+        }
+        if let Some(network) = self.network {
+            write!(f, " {network}")?;
+        }
+        if !self.ports.is_empty() {
+            write!(f, " port {}", self.ports)?;
+        }
+        match &self.program {
+            Some(program) => write!(f, " program {program}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Addresses that have their first bits in common. IPv4 addresses that are written as IPv6 ones are IPv4 ones.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Network(IpNet);
+
+impl Network {
+    /// The addresses that have the first `bits` in common with this one; `None` if it has not so many.
+    pub fn of(address: IpAddr, bits: u8) -> Option<Self> {
+        IpNet::new(address, bits).ok().map(|network| Self(network.trunc()))
+    }
+
+    /// Whether the address is one of them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+}
+
+/// What is no network.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("{0:?} is neither an address nor a network; write it as 10.0.0.0/8 or fd00::/8")]
+pub struct NetworkError(pub String);
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    /// Reads a network, or an address, which is a network of one.
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let one = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
+        let network = text.parse().ok().or_else(one);
+        network.map(|network: IpNet| Self(network.trunc())).ok_or_else(|| NetworkError(text.into()))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A set of ports.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Ports {
+    /// First and last of each piece.
+    ranges: Vec<(u16, u16)>,
+}
+
+/// What are no ports.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum PortsError {
+    /// A part is neither a port nor a range of them.
+    #[error(
+        "{0:?} is neither a port nor a range of ports; write them as 22,8000-8099, from 1 to 65535"
+    )]
+    Part(String),
+    /// The last is before the first.
+    #[error("{0:?} ends before it begins; write the smaller port first")]
+    Order(String),
+}
+
+impl Ports {
+    /// Whether the port is one of them.
+    pub fn contains(&self, port: u16) -> bool {
+        self.ranges.iter().any(|&(first, last)| (first..=last).contains(&port))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}
+
+impl FromStr for Ports {
+    type Err = PortsError;
+
+    /// Reads `22,8000-8099`.
+    fn from_str(text: &str) -> Result<Self, PortsError> {
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let port = |text: &str| {
+                // A sign is none of its digits.
+                let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse());
+                let port = number.and_then(Result::ok).filter(|&port: &u16| port > 0);
+                port.ok_or_else(|| PortsError::Part(part.into()))
+            };
+            let (first, last) = (port(first)?, port(last)?);
+            if last < first { Err(PortsError::Order(part.into())) } else { Ok((first, last)) }
+        };
+        let ranges: Result<_, _> = text.split(',').map(|part| range(part.trim())).collect();
+        Ok(Self { ranges: ranges? })
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (first, last)) in self.ranges.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            if first == last {
+                write!(f, "{comma}{first}")?;
+            } else {
+                write!(f, "{comma}{first}-{last}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Any bytes as a file of rules: no panic, and what is accepted says the same when it is written and read again.
+#[doc(hidden)]
+pub fn fuzz_rules(bytes: &[u8]) {
+    let Ok(rules) = Rules::parse(&String::from_utf8_lossy(bytes)) else { return };
+    let written: Vec<String> = rules.rules.iter().map(ToString::to_string).collect();
+    let again = Rules::parse(&written.join("\n")).expect("it was written by us");
+    let without_lines = |rules: &Rules| -> Vec<Rule> {
+        rules.rules.iter().map(|rule| Rule { line: 0, ..rule.clone() }).collect()
+    };
+    assert_eq!(without_lines(&again), without_lines(&rules));
+}
+
+/// Rules that a connection may have to be compared with.
+pub const RULES_MAX: usize = 1024;
+
+/// `TASK_COMM_LEN` less the zero at the end.
+const PROGRAM_BYTES_MAX: usize = 15;
+
+#[cfg(test)]
+mod tests;

@@ -1,36 +1,73 @@
-//! What is set by the environment, once, when the library is loaded.
+//! What is set by the environment, once, when the library is loaded: programs may clear their environment later.
 
+use std::collections::HashSet;
+use std::env;
+use std::fmt::Display;
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use link::FaultShares;
+use links::LinkSpec;
+use runtime::Polling;
 use thiserror::Error;
 
+use crate::log::LogLevel;
+use crate::networks::Networks;
 use crate::reasons::Reason;
+pub(crate) use crate::rules::Role;
+use crate::rules::{Ports, Rule, RuleError, Rules, Subject, Verdict};
 
-/// Settings of the library in a process.
+/// Settings of the library in a process. [`Settings::default`] is that of an empty environment.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {}
+pub struct Settings {
+    networks: Networks,
+    except_ports: Ports,
+    rules: Rules,
+    polling: Polling,
+    log: LogLevel,
+    log_file: Option<PathBuf>,
+    links: Vec<LinkSpec>,
+    faults: FaultShares,
+    counters: Option<PathBuf>,
+    /// Name of the program, if a rule asks for one.
+    program: String,
+    /// Nothing moves, as what was set means nothing.
+    is_wrong: bool,
+}
 
 /// Why settings are not understood.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
     /// A variable has a value that is not one.
-    #[error("{variable}={value} is not understood; see docs/sockets.md for its values")]
+    #[error("{variable}={value}: {problem}")]
     Value {
         /// The variable.
         variable: &'static str,
         /// What it was set to.
         value: String,
+        /// What is wrong with it, and what would be right.
+        problem: String,
     },
-}
-
-/// Which end of a TCP connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Role {
-    /// It connected.
-    Connecting,
-    /// It accepted.
-    Accepting,
+    /// The file of rules cannot be read.
+    #[error("{RULES}={}: {cause}; name a file that this user may read", path.display())]
+    RulesUnread {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: io::Error,
+    },
+    /// A rule means nothing.
+    #[error("{RULES}={}: {cause}", path.display())]
+    Rules {
+        /// The file.
+        path: PathBuf,
+        /// The line, and what is wrong in it.
+        cause: RuleError,
+    },
 }
 
 /// What becomes of a connection, as far as this side has a say.
@@ -43,14 +80,275 @@ pub enum Choice {
 }
 
 impl Settings {
-    /// Reads the environment.
+    /// Reads the environment, and the file of rules that it names.
+    ///
+    /// # Errors
+    /// The variable whose value means nothing, or the line of the file. [`Settings::off`] is what to go on with.
     pub fn from_environment() -> Result<Self, SettingsError> {
-        Ok(Self::default())
+        Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// What becomes of a connection between these addresses.
+    /// The same of the variables that `value_of` finds; an empty one says nothing.
+    ///
+    /// # Errors
+    /// As [`Settings::from_environment`].
+    pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+        let value_of = |name: &str| value_of(name).filter(|value| !value.trim().is_empty());
+        let mut settings = Self::default();
+        if let Some(text) = value_of(NETWORKS) {
+            settings.networks = understood(NETWORKS, &text, Networks::parse(&text))?;
+        }
+        if let Some(text) = value_of(EXCEPT_PORTS) {
+            settings.except_ports = understood(EXCEPT_PORTS, &text, text.parse())?;
+        }
+        if let Some(path) = value_of(RULES) {
+            settings.rules = read_rules(Path::new(&path))?;
+        }
+        if let Some(text) = value_of(POLL) {
+            settings.polling = understood(POLL, &text, parse_polling(&text))?;
+        }
+        if let Some(text) = value_of(LOG) {
+            settings.log = understood(LOG, &text, text.parse())?;
+        }
+        if let Some(text) = value_of(LINKS) {
+            settings.links = understood(LINKS, &text, LinkSpec::parse_list(&text))?;
+        }
+        if let Some(text) = value_of(FAULTS) {
+            settings.faults = understood(FAULTS, &text, text.parse())?;
+        }
+        settings.log_file = value_of(LOG_FILE).map(PathBuf::from);
+        settings.counters = value_of(COUNTERS).map(PathBuf::from);
+        if settings.rules.name_programs() {
+            settings.program = program();
+        }
+        Ok(settings)
+    }
+
+    /// What to go on with when settings are wrong: everything stays on TCP.
+    pub fn off() -> Self {
+        Self { is_wrong: true, ..Self::default() }
+    }
+
+    /// What becomes of a connection between these addresses: the first rule that holds decides, then the ports that are
+    /// left alone, then the networks.
     pub fn choice(&self, role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
-        let _ = (role, local, peer);
-        Choice::Edge
+        if self.is_wrong {
+            return Choice::Tcp(Reason::Settings);
+        }
+        let subject = Subject { role, local, peer, program: &self.program };
+        match self.rules.first_for(&subject).map(Rule::verdict) {
+            Some(Verdict::Edge) => Choice::Edge,
+            Some(Verdict::Tcp) => Choice::Tcp(Reason::Rule),
+            None => self.choice_without_rule(&subject),
+        }
+    }
+
+    fn choice_without_rule(&self, subject: &Subject<'_>) -> Choice {
+        if self.except_ports.contains(subject.port()) {
+            Choice::Tcp(Reason::Port)
+        } else if self.networks.contain(subject.peer.ip()) {
+            Choice::Edge
+        } else {
+            Choice::Tcp(Reason::Network)
+        }
+    }
+
+    /// For how long threads look for what they wait for before they sleep.
+    pub fn polling(&self) -> Polling {
+        self.polling
+    }
+
+    /// How much is told.
+    pub fn log_level(&self) -> LogLevel {
+        self.log
+    }
+
+    /// Where it is told; `None` for the standard error output.
+    pub fn log_file(&self) -> Option<&Path> {
+        self.log_file.as_deref()
+    }
+
+    /// Links that carry moved connections; empty for those that are found.
+    pub fn links(&self) -> &[LinkSpec] {
+        &self.links
+    }
+
+    /// What links do wrong.
+    pub fn faults(&self) -> FaultShares {
+        self.faults
+    }
+
+    /// The folder where each process keeps a file of what it counts.
+    pub fn counters(&self) -> Option<&Path> {
+        self.counters.as_deref()
+    }
+}
+
+/// The name of a variable, its value and what is wrong with it.
+fn understood<T>(
+    variable: &'static str,
+    value: &str,
+    read: Result<T, impl Display>,
+) -> Result<T, SettingsError> {
+    read.map_err(|problem| SettingsError::Value {
+        variable,
+        value: value.into(),
+        problem: problem.to_string(),
+    })
+}
+
+fn read_rules(path: &Path) -> Result<Rules, SettingsError> {
+    let is_long = |bytes: u64| bytes > RULES_BYTES_MAX;
+    let text = fs::metadata(path).and_then(|found| {
+        if is_long(found.len()) {
+            let what = format!("more than {RULES_BYTES_MAX} bytes are no file of rules");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        }
+        fs::read_to_string(path)
+    });
+    let text = text.map_err(|cause| SettingsError::RulesUnread { path: path.into(), cause })?;
+    Rules::parse(&text).map_err(|cause| SettingsError::Rules { path: path.into(), cause })
+}
+
+fn parse_polling(text: &str) -> Result<Polling, String> {
+    match text.trim() {
+        "adaptive" => Ok(Polling::ADAPTIVE),
+        "always" => Ok(Polling::ALWAYS),
+        "never" => Ok(Polling::NEVER),
+        other => other
+            .parse()
+            .ok()
+            .filter(|&us: &u64| us <= POLL_US_MAX)
+            .map(|us| Polling::for_at_most(Duration::from_micros(us)))
+            .ok_or_else(|| {
+                format!("give adaptive, always, never, or microseconds up to {POLL_US_MAX}")
+            }),
+    }
+}
+
+/// Name of the program of this process; what it calls itself, if it does.
+pub(crate) fn program() -> String {
+    let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    name.trim_end().into()
+}
+
+/// All variables that the library reads.
+pub fn variables() -> HashSet<&'static str> {
+    [NETWORKS, EXCEPT_PORTS, RULES, POLL, LOG, LOG_FILE, LINKS, FAULTS, COUNTERS].into()
+}
+
+const NETWORKS: &str = "ETHERNOT_SOCKETS_NETWORKS";
+const EXCEPT_PORTS: &str = "ETHERNOT_SOCKETS_EXCEPT_PORTS";
+const RULES: &str = "ETHERNOT_SOCKETS_RULES";
+const POLL: &str = "ETHERNOT_SOCKETS_POLL";
+const LOG: &str = "ETHERNOT_SOCKETS_LOG";
+const LOG_FILE: &str = "ETHERNOT_SOCKETS_LOG_FILE";
+const LINKS: &str = "ETHERNOT_SOCKETS_LINKS";
+const FAULTS: &str = "ETHERNOT_SOCKETS_FAULTS";
+const COUNTERS: &str = "ETHERNOT_SOCKETS_COUNTERS";
+
+/// Who wants to look for longer never sleeps: `always`.
+const POLL_US_MAX: u64 = 1_000_000;
+
+/// As many rules as there may be, of 256 bytes.
+const RULES_BYTES_MAX: u64 = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        Settings::read(|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    fn connecting(settings: &Settings, peer: &str) -> Choice {
+        let local = "10.0.0.1:40000".parse().unwrap();
+        settings.choice(Role::Connecting, local, peer.parse().unwrap())
+    }
+
+    #[test]
+    fn every_variable_is_read_and_an_empty_one_says_nothing() {
+        let settings = read(&[
+            (NETWORKS, "10.0.0.0/8"),
+            (EXCEPT_PORTS, "22"),
+            (POLL, "always"),
+            (LOG, "debug"),
+            (LOG_FILE, "/tmp/log"),
+            (LINKS, "udp:127.0.0.1:0"),
+            (FAULTS, "loss=0.01"),
+            (COUNTERS, "/tmp/counters"),
+        ]);
+        let settings = settings.unwrap();
+        assert_eq!(settings.polling(), Polling::ALWAYS);
+        assert_eq!((settings.log_level(), settings.links().len()), (LogLevel::Debug, 1));
+        assert_eq!(settings.log_file(), Some(Path::new("/tmp/log")));
+        assert_eq!(settings.counters(), Some(Path::new("/tmp/counters")));
+        assert!(settings.faults().is_any());
+        let empty = read(&[(NETWORKS, ""), (POLL, " "), (COUNTERS, "")]).unwrap();
+        assert_eq!((empty.polling(), empty.counters()), (Polling::ADAPTIVE, None));
+    }
+
+    #[test]
+    fn ports_and_networks_decide_where_no_rule_does() {
+        let settings = read(&[(NETWORKS, "10.0.0.0/8"), (EXCEPT_PORTS, "22,8000-8099")]).unwrap();
+        assert_eq!(connecting(&settings, "10.1.1.1:80"), Choice::Edge);
+        assert_eq!(connecting(&settings, "10.1.1.1:8001"), Choice::Tcp(Reason::Port));
+        assert_eq!(connecting(&settings, "192.0.2.1:80"), Choice::Tcp(Reason::Network));
+        // The port of a service is the accepting side's own.
+        let (local, peer) = ("10.0.0.1:22".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
+        let choice = settings.choice(Role::Accepting, local, peer);
+        assert_eq!(choice, Choice::Tcp(Reason::Port));
+    }
+
+    #[test]
+    fn rules_come_before_ports_and_networks() {
+        let path = env::temp_dir().join(format!("ethernot-rules-{}", std::process::id()));
+        let variables = |path: &Path| {
+            read(&[(RULES, path.to_str().unwrap()), (NETWORKS, "none"), (EXCEPT_PORTS, "1-65535")])
+        };
+        fs::write(&path, "tcp 10.9.0.0/16\nedge 10.0.0.0/8\n").unwrap();
+        let settings = variables(&path).unwrap();
+        assert_eq!(connecting(&settings, "10.9.0.1:80"), Choice::Tcp(Reason::Rule));
+        assert_eq!(connecting(&settings, "10.8.0.1:80"), Choice::Edge);
+        assert_eq!(connecting(&settings, "192.0.2.1:80"), Choice::Tcp(Reason::Port));
+        fs::write(&path, "edge 10.0.0.0/8\n\nedge port many\n").unwrap();
+        let told = variables(&path).unwrap_err().to_string();
+        fs::remove_file(&path).unwrap();
+        let parts = ["ETHERNOT_SOCKETS_RULES=", "ethernot-rules", "line 3", "\"many\""];
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+        let told = variables(&path).unwrap_err().to_string();
+        assert!(told.contains(RULES) && told.contains("may read"), "{told}");
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_with_variable_value_and_remedy() {
+        for (variable, value, remedy) in [
+            (NETWORKS, "10.0.0.0/33", "10.0.0.0/8"),
+            (EXCEPT_PORTS, "ssh", "22,8000-8099"),
+            (POLL, "often", "adaptive, always, never"),
+            (POLL, "1000001", "microseconds"),
+            (LOG, "loud", "off, error, warn, info"),
+            (LINKS, "udp:::::", "udp"),
+            (FAULTS, "luck=0.1", "loss, dup, reorder"),
+        ] {
+            let told = read(&[(variable, value)]).unwrap_err().to_string();
+            assert!(told.starts_with(&format!("{variable}={value}: ")), "{told}");
+            assert!(told.contains(remedy), "{told}");
+        }
+    }
+
+    #[test]
+    fn with_wrong_settings_nothing_moves() {
+        let choice = connecting(&Settings::off(), "127.0.0.1:80");
+        assert_eq!(choice, Choice::Tcp(Reason::Settings));
+    }
+
+    #[test]
+    fn polling_is_a_word_or_a_time() {
+        assert_eq!(parse_polling("never"), Ok(Polling::NEVER));
+        assert_eq!(parse_polling("0"), Ok(Polling::NEVER));
+        let time = Polling::for_at_most(Duration::from_micros(50));
+        assert_eq!(parse_polling(" 50 "), Ok(time));
     }
 }

@@ -4,6 +4,7 @@ use std::env;
 use std::fmt::Display;
 use std::path::PathBuf;
 
+use link::FaultShares;
 use links::LinkSpec;
 
 use crate::error::Error;
@@ -20,22 +21,11 @@ pub struct Settings {
     /// Where frames are captured.
     pub pcap: Option<PathBuf>,
     /// What links do wrong.
-    pub faults: Faults,
+    pub faults: FaultShares,
     /// What is said on the standard error output.
     pub log: LogLevel,
     /// UDP port of the first slot; `None` for the usual one.
     pub slot_base: Option<u16>,
-}
-
-/// How often links misbehave: shares of the frames, 0.0 to 1.0.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Faults {
-    /// Frames that are lost.
-    pub loss: f64,
-    /// Frames that come twice.
-    pub duplication: f64,
-    /// Frames that others overtake.
-    pub reordering: f64,
 }
 
 /// How much is said.
@@ -61,7 +51,7 @@ impl Default for Settings {
             device: "edge0".into(),
             trace: None,
             pcap: None,
-            faults: Faults::default(),
+            faults: FaultShares::default(),
             log: LogLevel::default(),
             slot_base: None,
         }
@@ -93,7 +83,7 @@ impl Settings {
         settings.trace = value_of(TRACE).map(PathBuf::from);
         settings.pcap = value_of(PCAP).map(PathBuf::from);
         if let Some(faults) = value_of(FAULTS) {
-            settings.faults = Faults::parse(&faults)?;
+            settings.faults = faults.parse().map_err(|error| wrong(FAULTS, error))?;
         }
         if let Some(log) = value_of(LOG) {
             settings.log = LogLevel::parse(&log)?;
@@ -103,40 +93,6 @@ impl Settings {
             settings.slot_base = Some(port);
         }
         Ok(settings)
-    }
-}
-
-impl Faults {
-    /// Whether links misbehave at all.
-    pub fn is_any(&self) -> bool {
-        *self != Self::default()
-    }
-
-    /// Reads `loss=0.01,dup=0.01,reorder=0.05`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] that says what is wrong.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        let mut faults = Self::default();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (name, share) = part
-                .split_once('=')
-                .ok_or_else(|| wrong(FAULTS, format!("{part:?} has no value")))?;
-            let share: f64 = share.trim().parse().map_err(|error| wrong(FAULTS, error))?;
-            if !(0.0..=1.0).contains(&share) {
-                return Err(wrong(FAULTS, format!("{share} is no share between 0 and 1")));
-            }
-            match name.trim() {
-                "loss" => faults.loss = share,
-                "dup" => faults.duplication = share,
-                "reorder" => faults.reordering = share,
-                other => {
-                    let what = format!("{other:?} is none of loss, dup, reorder");
-                    return Err(wrong(FAULTS, what));
-                }
-            }
-        }
-        Ok(faults)
     }
 }
 
@@ -211,7 +167,7 @@ mod tests {
         ]);
         let settings = settings.expect("all of them mean something");
         assert_eq!((settings.links.len(), settings.device.as_str()), (1, "edge7"));
-        assert_eq!(settings.faults, Faults { loss: 0.01, duplication: 0.5, reordering: 1.0 });
+        assert_eq!(settings.faults, FaultShares { loss: 0.01, duplication: 0.5, reordering: 1.0 });
         assert_eq!((settings.log, settings.slot_base), (LogLevel::Debug, Some(40000)));
         assert!(settings.trace.is_some() && settings.pcap.is_some() && settings.faults.is_any());
     }

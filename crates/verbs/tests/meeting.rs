@@ -3,8 +3,9 @@
 mod ends;
 
 use ends::{End, Name, Program, loopback, with_links};
+use link::FaultShares;
 use verbs::{
-    CompletionOpcode, CompletionStatus, Faults, QueuePairAttributes, QueuePairState, QueuePairType,
+    CompletionOpcode, CompletionStatus, QueuePairAttributes, QueuePairState, QueuePairType,
     SendOpcode, Settings,
 };
 
@@ -83,7 +84,7 @@ fn the_end_that_only_receives_is_found_whichever_it_is() {
 fn ends_that_were_reset_meet_again_in_any_order() {
     let usual = loopback();
     meet_again(&usual);
-    let faults = Faults { loss: 0.1, duplication: 0.1, reordering: 0.1 };
+    let faults = FaultShares { loss: 0.1, duplication: 0.1, reordering: 0.1 };
     meet_again(&Settings { faults, ..usual });
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::thread;
 
 use ends::{End, Program, loopback, pair};
+use link::FaultShares;
 use verbs::{
-    AccessFlags, AsyncEventKind, AttributeMask, CompletionOpcode, CompletionStatus, Faults,
+    AccessFlags, AsyncEventKind, AttributeMask, CompletionOpcode, CompletionStatus,
     QueuePairAttributes, QueuePairState, QueuePairType, ReceiveRequest, ScatterGather, SendFlags,
     SendOpcode, SendRequest, Settings, WindowBinding, WindowType, WorkCompletion, next_key,
 };
@@ -404,7 +405,7 @@ fn when_a_queue_pair_is_ended_nothing_more_comes_and_its_peer_learns_of_it() {
 
 #[test]
 fn links_that_lose_repeat_and_reorder_lose_nothing_of_the_work() {
-    let faults = Faults { loss: 0.02, duplication: 0.02, reordering: 0.05 };
+    let faults = FaultShares { loss: 0.02, duplication: 0.02, reordering: 0.05 };
     let settings = Settings { faults, ..loopback() };
     let programs = [0, 1].map(|_| Program::new(&settings));
     let [here, there] = &programs;

@@ -25,6 +25,8 @@ const ROOMS: &[Room] = &[
     Room { name: "sockets", lean: Lean::Below, is_unsafe: false },
     // Stands before the C library in programs of others, and leans on nothing.
     Room { name: "paths-abi", lean: Lean::On(&[]), is_unsafe: true },
+    // Stands before the C library too.
+    Room { name: "sockets-abi", lean: Lean::On(&["sockets"]), is_unsafe: true },
     Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },
     // The same objects for programs in C.
     Room { name: "ethernot-c", lean: Lean::On(&["ethernot"]), is_unsafe: true },

@@ -176,7 +176,11 @@ impl<'a> Bench<'a> {
         let inner = ChildSpec { role, namespace: None, cpu: None, parent, links: Vec::new() };
         let inner = serde_json::to_string(&inner).map_err(io::Error::from)?;
         let counters = folder.path().join(folder_of(side));
-        fs::create_dir_all(&counters)?;
+        // Not those above it, which go when the run is interrupted.
+        match fs::create_dir(&counters) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
+            _ => {}
+        }
         let own = [program.display().to_string(), SUBCOMMAND.to_string(), inner];
         let words = way.words(side, program, &counters, own.to_vec());
         let namespace = namespace.map(str::to_string);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use delivery::{Instant, LINKS_MAX, LinkId};
 use engine::{Engine, EngineConfig};
 use link::{
-    Capture, CaptureClock, ClaimedSlot, Fault, FaultConfig, Link, ShmLink, Slots, UdpConfig,
+    Capture, CaptureClock, ClaimedSlot, Fault, FaultShares, Link, ShmLink, Slots, UdpConfig,
 };
 use links::Opener;
 use mem::{MemoryAccess, TableLimits};
@@ -32,7 +32,7 @@ use super::wire::Source;
 use crate::attributes::{Gid, QueuePairState, QueuePairType};
 use crate::error::Error;
 use crate::registry::Registry;
-use crate::settings::{Faults, LogLevel, Settings};
+use crate::settings::{LogLevel, Settings};
 
 /// A device that is driven.
 pub(crate) struct Instance {
@@ -264,7 +264,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 /// What is put around links.
 struct Wrapping<'a> {
-    faults: Faults,
+    faults: FaultShares,
     pcap: Option<&'a Path>,
     /// Links so far.
     count: usize,
@@ -280,13 +280,7 @@ impl<'a> Wrapping<'a> {
         if !self.faults.is_any() {
             return self.capture(link);
         }
-        let config = FaultConfig {
-            seed: random(),
-            receive_loss: self.faults.loss,
-            duplication: self.faults.duplication,
-            reordering: self.faults.reordering,
-            ..FaultConfig::default()
-        };
+        let config = self.faults.config(random());
         self.capture(Box::new(Fault::new(link, config).map_err(failed)?))
     }
 

@@ -1,0 +1,96 @@
+//! Functions that stand before those of the C library with the same name.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{c_int, c_void};
+
+/// A function of the C library, which is looked up once.
+pub(crate) struct Next {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    /// The one with this name, which ends with a zero.
+    pub(crate) const fn named(name: &'static str) -> Self {
+        match CStr::from_bytes_with_nul(name.as_bytes()) {
+            Ok(name) => Self { name, found: AtomicPtr::new(std::ptr::null_mut()) },
+            Err(_) => panic!("the name ends with its only zero"),
+        }
+    }
+
+    /// Its address; null if there is none.
+    #[inline]
+    pub(crate) fn address(&self) -> *mut c_void {
+        let known = self.found.load(Ordering::Relaxed);
+        if known.is_null() { self.look_up() } else { known }
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: the name ends with a zero.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Sets `errno` and returns `value`.
+#[cold]
+pub(crate) fn fail<T>(number: c_int, value: T) -> T {
+    // SAFETY: the address is that of this thread's `errno`.
+    unsafe { *libc::__errno_location() = number };
+    value
+}
+
+/// Calls the next function with this name; without one, the result is a failure with `ENOSYS`.
+macro_rules! call_next {
+    ($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty, else $failed:expr) => {{
+        static NEXT: $crate::next::Next =
+            $crate::next::Next::named(concat!(stringify!($symbol), "\0"));
+        let address = NEXT.address();
+        if address.is_null() {
+            $crate::next::fail(libc::ENOSYS, $failed)
+        } else {
+            type Function = unsafe extern "C" fn($($kind),*) -> $result;
+            // SAFETY: this is the function of the C library with that name, which has this type.
+            let function = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(address) };
+            // SAFETY: the caller keeps what the function asks for.
+            unsafe { function($($argument),*) }
+        }
+    }};
+}
+
+/// Defines functions for the loader to put before those of the C library with the same name. If the condition holds, the
+/// result is that of `by`, unless it is `None`; else that of the C library. What this library itself calls by the name goes
+/// to the C library.
+///
+/// `cargo xtask libraries` gives the functions their names: `ethernot_sockets_NAME` is what programs call,
+/// `ethernot_inside_NAME` what this library calls.
+macro_rules! interpose {
+    ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
+        else $failed:expr, if $condition:expr, by $answer:expr;)*) => {
+        $(
+            const _: () = {
+                #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
+                unsafe extern "C" fn of_program($($argument: $kind),*) -> $result {
+                    if $condition {
+                        // SAFETY: arguments are as the function of this name demands.
+                        if let Some(answer) = unsafe { $answer } {
+                            return answer;
+                        }
+                    }
+                    $crate::next::call_next!($symbol($($argument: $kind),*) -> $result, else $failed)
+                }
+
+                #[unsafe(export_name = concat!("ethernot_inside_", stringify!($symbol)))]
+                unsafe extern "C" fn of_ours($($argument: $kind),*) -> $result {
+                    $crate::next::call_next!($symbol($($argument: $kind),*) -> $result, else $failed)
+                }
+            };
+        )*
+    };
+}
+
+pub(crate) use {call_next, interpose};

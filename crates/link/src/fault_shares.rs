@@ -1,0 +1,93 @@
+//! Faults as people ask for them: shares of the frames, in a line of text.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::FaultConfig;
+
+/// How often a link misbehaves as frames arrive: shares of them, 0.0 to 1.0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FaultShares {
+    /// Frames that are lost.
+    pub loss: f64,
+    /// Frames that come twice.
+    pub duplication: f64,
+    /// Frames that others overtake.
+    pub reordering: f64,
+}
+
+/// What means no faults.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum FaultSharesError {
+    /// A part is no name with a share.
+    #[error("{0:?} has no value; write it as in loss=0.01")]
+    NoValue(String),
+    /// There is no such fault.
+    #[error("{0:?} is none of loss, dup, reorder")]
+    Name(String),
+    /// What stands behind the name is no share.
+    #[error("{0:?} is no share; give a number between 0 and 1")]
+    Share(String),
+}
+
+impl FaultShares {
+    /// Whether the link misbehaves at all.
+    pub fn is_any(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// What a [`Fault`](crate::Fault) with them is made of.
+    pub fn config(&self, seed: u64) -> FaultConfig {
+        FaultConfig {
+            seed,
+            receive_loss: self.loss,
+            duplication: self.duplication,
+            reordering: self.reordering,
+            ..FaultConfig::default()
+        }
+    }
+}
+
+impl FromStr for FaultShares {
+    type Err = FaultSharesError;
+
+    /// Reads `loss=0.01,dup=0.01,reorder=0.05`.
+    fn from_str(text: &str) -> Result<Self, FaultSharesError> {
+        let mut shares = Self::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, share) =
+                part.split_once('=').ok_or_else(|| FaultSharesError::NoValue(part.into()))?;
+            let number = share.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));
+            let number: f64 = number.ok_or_else(|| FaultSharesError::Share(share.into()))?;
+            match name.trim() {
+                "loss" => shares.loss = number,
+                "dup" => shares.duplication = number,
+                "reorder" => shares.reordering = number,
+                other => return Err(FaultSharesError::Name(other.into())),
+            }
+        }
+        Ok(shares)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_named_and_within_bounds() {
+        let shares: FaultShares = "loss=0.01, dup=0.5,reorder=1".parse().unwrap();
+        assert_eq!(shares, FaultShares { loss: 0.01, duplication: 0.5, reordering: 1.0 });
+        assert!(shares.is_any());
+        assert_eq!("".parse(), Ok(FaultShares::default()));
+        for (text, problem) in [
+            ("loss", FaultSharesError::NoValue("loss".into())),
+            ("luck=0.1", FaultSharesError::Name("luck".into())),
+            ("loss=2", FaultSharesError::Share("2".into())),
+            ("loss=nan", FaultSharesError::Share("nan".into())),
+        ] {
+            assert_eq!(text.parse::<FaultShares>(), Err(problem));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Waiting for what the engine brings and for descriptors of the application, whichever comes first.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use delivery::Instant;
+use thiserror::Error;
+
+use crate::aside::QUIET_NS;
+use crate::cell::Drive;
+use crate::fork::Forked;
+use crate::looking::Looking;
+use crate::mark::Mark;
+use crate::park::Interest;
+use crate::runtime::{PARK_NS_MAX, Runtime, Shared, YIELDS};
+use crate::sleep::{Descriptor, Others, Slept};
+
+/// What ended a [`Runtime::wait_beside`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Waited {
+    /// What the engine brings has come. The descriptors may be ready as well.
+    Ready,
+    /// So many descriptors are ready; their `revents` say for what.
+    Descriptors(usize),
+    /// The time is over.
+    TimedOut,
+}
+
+/// Why [`Runtime::wait_beside`] could not wait on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// A handler of a signal has run while the thread slept, as `EINTR` says it elsewhere.
+    #[error("a signal was handled meanwhile; wait again if it is none of those that end the wait")]
+    Interrupted,
+    /// In a forked child.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+    /// The system refuses to wait: no descriptor can be made for the thread to be called by, or there are more than
+    /// it may have.
+    #[error("cannot wait for descriptors (raise their limit with `ulimit -n`?)")]
+    System(#[source] io::Error),
+}
+
+impl From<io::Error> for WaitError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::Interrupted => Self::Interrupted,
+            _ => Self::System(error),
+        }
+    }
+}
+
+impl Runtime {
+    /// Waits until `ready` is true or one of `others` is ready, for at most `limit` (`None`: for ever; zero
+    /// looks once at each). `ready` is asked after every turn that may have brought it: what this thread does itself
+    /// and what is of `interest`.
+    ///
+    /// The thread looks on as [`Polling`](crate::Polling) says. Then it sleeps on the links and on the descriptors at
+    /// once, so that whatever comes wakes this thread first; if another thread sleeps on the links
+    /// already, on the descriptors alone, and is woken by that one.
+    ///
+    /// # Errors
+    /// [`WaitError::Interrupted`] after a signal handler has run: while the thread slept, or at any time of those signals
+    /// that are [blocked](Others::with_signals) but while it looks at the descriptors. What ran while it looked on counts as
+    /// having run before the call. And as the variants of [`WaitError`] say.
+    pub fn wait_beside(
+        &self,
+        interest: Interest<'_>,
+        others: &mut Others<'_>,
+        limit: Option<Duration>,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<Waited, WaitError> {
+        let shared = &*self.shared;
+        shared.home.check()?;
+        if ready() {
+            return Ok(Waited::Ready);
+        }
+        let started_at = shared.host.clock.now();
+        let deadline = limit.map_or(Instant::NEVER, |limit| started_at + limit);
+        let spin_ns = shared.spin_ns;
+        let spin_until = started_at.after_ns(spin_ns).min(deadline);
+        let (mut looks, mut yields) = (0_u32, 0);
+        loop {
+            self.drive()?;
+            if ready() {
+                return Ok(Waited::Ready);
+            }
+            if looks.is_multiple_of(LOOKS_PER_POLL)
+                && let count @ 1.. = others.poll()?
+            {
+                return Ok(Waited::Descriptors(count));
+            }
+            looks = looks.wrapping_add(1);
+            let now = shared.host.clock.now();
+            if now < spin_until {
+                shared.demand_sound();
+                std::hint::spin_loop();
+                continue;
+            }
+            if now >= deadline {
+                return Ok(Waited::TimedOut);
+            }
+            if spin_ns == 0 || yields == YIELDS {
+                break;
+            }
+            yields += 1;
+            thread::yield_now();
+        }
+        shared.block_beside(interest, others, deadline, ready)
+    }
+
+    /// Raises a mark from wherever the caller is, and wakes those that wait for it: also outside of the engine, and
+    /// without a lock that those take who look.
+    pub fn raise(&self, mark: &Mark) {
+        mark.raise();
+        if self.check_process().is_err() {
+            return;
+        }
+        // Who goes to sleep passes, too: one sees the other.
+        self.shared.cell.pass();
+        if self.shared.host.waiters.are_blocked() {
+            self.shared.host.wake_waiters(false);
+        }
+    }
+}
+
+impl Shared {
+    /// As [`Shared::block`], of a thread that waits for `others` as well.
+    #[cold]
+    fn block_beside(
+        &self,
+        interest: Interest<'_>,
+        others: &mut Others<'_>,
+        deadline: Instant,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<Waited, WaitError> {
+        let call = self.host.waiters.enlist_beside(interest, self.host.arming.told())?;
+        // What was done before it could be seen that this thread waits, is seen below.
+        self.cell.pass();
+        let result = self.sleep_beside(&call, others, deadline, &mut ready);
+        self.host.waiters.delist();
+        result
+    }
+
+    fn sleep_beside(
+        &self,
+        call: &Arc<Descriptor>,
+        others: &mut Others<'_>,
+        deadline: Instant,
+        ready: &mut impl FnMut() -> bool,
+    ) -> Result<Waited, WaitError> {
+        loop {
+            if ready() {
+                return Ok(Waited::Ready);
+            }
+            self.demand_sound();
+            let left_ns = deadline.since_ns(self.host.clock.now());
+            if left_ns == 0 {
+                return Ok(Waited::TimedOut);
+            }
+            if self.host.waiters.take_watch() {
+                self.host.waiters.set_on_watch(true);
+                let result = self.watch_beside(others, deadline, ready);
+                self.leave_watch();
+                return result;
+            }
+            match others.sleep(call, left_ns.min(PARK_NS_MAX))? {
+                Slept::Others(count) => return Ok(Waited::Descriptors(count)),
+                Slept::Come => self.host.waiters.heed(call, self.host.arming.told()),
+                Slept::Limit => {}
+            }
+        }
+    }
+
+    /// As [`Shared::watch_until`], of a thread that waits for `others` as well.
+    fn watch_beside(
+        &self,
+        others: &mut Others<'_>,
+        deadline: Instant,
+        ready: &mut impl FnMut() -> bool,
+    ) -> Result<Waited, WaitError> {
+        let mut looking = Looking::default();
+        let mut looks = 0_u32;
+        loop {
+            let (outcome, _) = self.look(&mut looking);
+            if ready() {
+                return Ok(Waited::Ready);
+            }
+            if self.host.clock.now() >= deadline {
+                return Ok(Waited::TimedOut);
+            }
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS_PER_POLL)
+                && let count @ 1.. = others.poll()?
+            {
+                return Ok(Waited::Descriptors(count));
+            }
+            match outcome {
+                Drive::Drove if self.looks_on(QUIET_NS) => self.pause(&mut looking),
+                Drive::Drove => {
+                    let slept = self.sleep_on_links_beside(Some(deadline), others)?;
+                    if let Slept::Others(count) = slept {
+                        return Ok(Waited::Descriptors(count));
+                    }
+                    looking = Looking::after_sleep();
+                }
+                // It may need this processor to get out.
+                Drive::HandedOver => thread::yield_now(),
+                Drive::Exhausted => {}
+            }
+        }
+    }
+}
+
+/// Looks for work of the engine from one look at the descriptors to the next: a system call each time would make
+/// all looks half as frequent.
+const LOOKS_PER_POLL: u32 = 8;

@@ -1,0 +1,129 @@
+//! `libethernot-sockets.so`: functions put before the C library's, and kept apart from what the library itself calls.
+//!
+//! A name means one function for the program and another for what is linked into the library: Rust's standard library calls
+//! `read` as the program does, and must not come back to the entry. The linker's `--wrap` does that, on an archive
+//! whose functions have other names than those they are called by; `rustc` alone, which makes one piece of everything, cannot.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+
+use crate::{XtaskError, checked};
+
+pub(crate) const PACKAGE: &str = "sockets-abi";
+pub(crate) const LIBRARY: &str = "libethernot-sockets.so";
+const ARCHIVE: &str = "libethernot_sockets.a";
+const NAMES: &str = "abi/sockets/names.txt";
+
+/// Makes the library in a folder, with what it is made of in another.
+pub(crate) fn link(
+    root: &Path,
+    profile: &Path,
+    folder: &Path,
+    made_of: &Path,
+) -> Result<(), XtaskError> {
+    let path = root.join(NAMES);
+    let text = std::fs::read_to_string(&path)
+        .map_err(|cause| XtaskError::Read { path: path.clone(), cause })?;
+    let names = parse(&text).map_err(|what| XtaskError::Names { path, what })?;
+    let write = |extension: &str, text: String| {
+        let path = made_of.join(LIBRARY).with_extension(extension);
+        std::fs::write(&path, text)
+            .map_err(|cause| XtaskError::Write { path: path.clone(), cause })
+            .map(|()| path)
+    };
+    let (entries, script) = (write("s", entries(&names))?, write("map", script(&names))?);
+    // A program that is running keeps the file it has mapped.
+    let fresh = folder.join(format!("{LIBRARY}.fresh"));
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-o"]).arg(&fresh).arg(&entries);
+    command.arg(format!("-Wl,-soname,{LIBRARY}"));
+    command.arg(format!("-Wl,--version-script={}", script.display()));
+    command.args(["-Wl,-z,nodelete", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--gc-sections"]);
+    command.args(names.iter().map(|name| format!("-Wl,--wrap={}", name.name)));
+    command.arg(profile.join(ARCHIVE)).args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]);
+    checked(&mut command)?;
+    let path = folder.join(LIBRARY);
+    std::fs::rename(&fresh, &path).map_err(|cause| XtaskError::Write { path, cause })
+}
+
+/// A line of the list.
+#[derive(Debug, PartialEq)]
+struct Name {
+    name: String,
+    /// Programs call ours by it.
+    is_put: bool,
+}
+
+/// Reads the list; what its lines mean is said at its top.
+fn parse(text: &str) -> Result<Vec<Name>, String> {
+    let mut names = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [] => {}
+            [first, ..] if first.starts_with('#') => {}
+            [how @ ("put" | "inside"), name] => {
+                names.push(Name { name: (*name).into(), is_put: *how == "put" });
+            }
+            _ => return Err(format!("line {number}: {line}")),
+        }
+    }
+    Ok(names)
+}
+
+/// Assembly: an entry for each name, which goes on to its function, and the call before all others.
+fn entries(names: &[Name]) -> String {
+    let jump = if cfg!(target_arch = "aarch64") { "b" } else { "jmp" };
+    let mut text = String::from(".text\n");
+    let mut entry = |label: &str, function: &str| {
+        let _ = writeln!(
+            text,
+            ".p2align 4\n.globl {label}\n.type {label}, %function\n{label}:\n    {jump} {function}\n.size {label}, . - {label}"
+        );
+    };
+    for Name { name, is_put } in names {
+        if *is_put {
+            entry(name, &format!("ethernot_sockets_{name}"));
+        }
+        entry(&format!("__wrap_{name}"), &format!("ethernot_inside_{name}"));
+    }
+    text + ".section .init_array, \"aw\"\n.p2align 3\n.quad ethernot_sockets_begin\n\
+            .section .note.GNU-stack, \"\", %progbits\n"
+}
+
+/// The version script: names are without a version, so that they stand before those with any.
+fn script(names: &[Name]) -> String {
+    let mut text = String::from("{\n  global:\n");
+    for name in names.iter().filter(|name| name.is_put) {
+        let _ = writeln!(text, "    {};", name.name);
+    }
+    text + "  local: *;\n};\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_and_the_library_itself_mean_different_functions_by_a_name() {
+        let names = parse("# a comment\n\nput read\ninside socket\n").unwrap();
+        let entries = entries(&names);
+        assert!(entries.contains("\nread:\n    "), "{entries}");
+        assert!(entries.contains("\n__wrap_read:\n    "), "{entries}");
+        assert!(entries.contains("\n__wrap_socket:\n    "), "{entries}");
+        assert!(!entries.contains("\nsocket:\n"), "{entries}");
+        assert_eq!(script(&names), "{\n  global:\n    read;\n  local: *;\n};\n");
+    }
+
+    #[test]
+    fn a_line_that_means_nothing_is_named() {
+        assert_eq!(parse("put a\nput\n"), Err("line 2: put".into()));
+    }
+
+    #[test]
+    fn the_list_of_this_repository_is_read() {
+        let text = std::fs::read_to_string(crate::workspace::source_root().join(NAMES)).unwrap();
+        assert!(parse(&text).unwrap().len() > 30);
+    }
+}
