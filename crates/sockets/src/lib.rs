@@ -33,6 +33,7 @@ mod relay;
 mod ring;
 pub mod rules;
 mod settings;
+pub mod statistics;
 mod stream;
 mod upgrade;
 mod waiting;
