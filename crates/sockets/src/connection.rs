@@ -2,17 +2,24 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::unistd::dup3;
+use runtime::{Mark, Readiness as DescriptorReadiness};
 
+use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::place::Place;
-use crate::readiness::Readiness;
+use crate::readiness::{Readiness, pair};
 use crate::reasons::Reason;
 use crate::settings::Role;
-use crate::stream::{Stream, StreamParts};
+use crate::stream::{Bit, Stream, StreamDescriptor, StreamParts};
+use crate::undecided::{Reading, Writing};
+use crate::waiting::{Blocking, Waited, Waiting, Waits, lock};
 use crate::wire::Seal;
 
 /// Which way the bytes of a connection take.
@@ -40,8 +47,8 @@ pub struct Queued {
 pub(crate) enum Sealing {
     /// It is written: what the program writes from now on goes by the ring.
     Done,
-    /// A thread of the program is inside a TCP write. It rings the bell when it comes out; then this is to be tried
-    /// again.
+    /// A thread of the program is inside a TCP write, or TCP has no room. The bell is rung when that is over; then this
+    /// is to be tried again.
     Busy,
     /// It cannot be written.
     Refused(Reason),
@@ -54,7 +61,28 @@ pub struct Connection {
     local: SocketAddr,
     peer: SocketAddr,
     place: Arc<dyn Place>,
-    route: Mutex<Route>,
+    pub(crate) endpoint: Arc<dyn Waits>,
+    /// One of `UNDECIDED`, `MOVED` and `LEFT`.
+    route: AtomicU8,
+    left: OnceLock<Reason>,
+    /// Raised when a thread of the program that waits should look again.
+    pub(crate) mark: Arc<Mark>,
+    /// Made when it begins to move.
+    stream: OnceLock<Arc<Stream>>,
+    /// How TCP is read while it is undecided.
+    pub(crate) reading: Mutex<Reading>,
+    /// How TCP is written to while it is undecided.
+    pub(crate) writing: Mutex<Writing>,
+    options: Mutex<Options>,
+}
+
+/// What the program has set, kept for the stream.
+#[derive(Clone, Copy, Debug, Default)]
+struct Options {
+    no_delay: bool,
+    cork: bool,
+    is_watched: bool,
+    tells_edges: bool,
 }
 
 impl Connection {
@@ -64,8 +92,23 @@ impl Connection {
         local: SocketAddr,
         peer: SocketAddr,
         place: Arc<dyn Place>,
+        endpoint: Arc<dyn Waits>,
     ) -> Arc<Self> {
-        Arc::new(Self { token, role, local, peer, place, route: Mutex::new(Route::Undecided) })
+        Arc::new(Self {
+            token,
+            role,
+            local,
+            peer,
+            place,
+            endpoint,
+            route: AtomicU8::new(UNDECIDED),
+            left: OnceLock::new(),
+            mark: Arc::new(Mark::new()),
+            stream: OnceLock::new(),
+            reading: Mutex::new(Reading::Plain),
+            writing: Mutex::default(),
+            options: Mutex::default(),
+        })
     }
 
     /// What [`Place`] knows it by.
@@ -88,47 +131,297 @@ impl Connection {
         self.peer
     }
 
-    /// It is left to TCP. Without effect when it has moved.
+    /// It is left to TCP. Without effect when it has moved. Where this side has asked the peer to join and lost the
+    /// group before an answer came, the peer's seal may still come: the connection stays undecided, and is reset then.
     pub(crate) fn leave(&self, reason: Reason) {
-        *self.route.lock().expect("no thread panics under it") = Route::Left(reason);
+        let mut reading = lock(&self.reading);
+        let has_asked = self.role == Role::Connecting && reason == Reason::NoGroup;
+        if has_asked && reading.begin_watching() {
+            return;
+        }
+        let _writing = lock(&self.writing);
+        let left = self.route.compare_exchange(UNDECIDED, LEFT, Ordering::SeqCst, Ordering::SeqCst);
+        if left.is_err() {
+            return;
+        }
+        self.left.get_or_init(|| reason);
+        drop(reading);
+        self.mark.raise();
         self.place.decided(self.token);
     }
 
     /// Makes its stream. From now on TCP is read by this crate only, which looks for the seal.
     pub(crate) fn begin(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
+        let expected = parts.expected;
         let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
-        Ok(Arc::new(Stream::new(parts, tcp)))
+        let mut reading = lock(&self.reading);
+        let stream = Stream::new(parts, tcp, Arc::clone(&self.mark));
+        if self.stream.set(Arc::clone(&stream)).is_err() {
+            return Err(Reason::Misbehaved);
+        }
+        *reading = Reading::Expecting(expected);
+        drop(reading);
+        let options = *lock(&self.options);
+        stream.sending.set_no_delay(options.no_delay);
+        stream.sending.set_corked(options.cork);
+        Ok(stream)
     }
 
-    /// Writes the peer's seal into the TCP connection, and [opens](Stream::open) the stream.
+    /// Writes the peer's seal into the TCP connection, and [opens](Stream::open) the stream: the connection has moved.
     pub(crate) fn seal(&self, seal: Seal, peer_ring: u32) -> Sealing {
-        let _ = (seal, peer_ring);
-        Sealing::Refused(Reason::OnlyTcp)
+        let Some(stream) = self.stream.get() else { return Sealing::Refused(Reason::Misbehaved) };
+        // Inside the engine nobody waits for a thread of the program.
+        let locks = (self.reading.try_lock(), self.writing.try_lock());
+        let (Ok(reading), Ok(mut writing)) = locks else {
+            stream.bell.mark();
+            return Sealing::Busy;
+        };
+        let Ok((program, library)) = pair(stream.socket()) else {
+            return Sealing::Refused(Reason::Descriptors);
+        };
+        // A number that programs do not come across.
+        let Some(mut high) = self.place.duplicate(self.token) else {
+            return Sealing::Refused(Reason::Closed);
+        };
+        if dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC).is_err() {
+            return Sealing::Refused(Reason::Descriptors);
+        }
+        match writing.seal(stream.socket(), seal) {
+            Ok(true) => {}
+            // The peer has moved already, and waits: nothing else is written before the seal.
+            Ok(false) if writing.has_begun() || self.role == Role::Connecting => {
+                writing.block();
+                let wanted = DescriptorReadiness { readable: false, writable: true };
+                let tcp = stream.socket();
+                return match stream.bell.watch(StreamDescriptor::Tcp, tcp, wanted) {
+                    Ok(()) => Sealing::Busy,
+                    Err(_) => Sealing::Refused(Reason::Descriptors),
+                };
+            }
+            Ok(false) => return Sealing::Refused(Reason::Busy),
+            Err(_) => return Sealing::Refused(Reason::Closed),
+        }
+        stream.end.install(high);
+        self.route.store(MOVED, Ordering::SeqCst);
+        let is_there = self.place.put(self.token, program);
+        drop((reading, writing));
+        stream.open(peer_ring);
+        if let Some(end) = stream.end.socket() {
+            let wanted = DescriptorReadiness::default();
+            if stream.bell.watch(StreamDescriptor::End, end, wanted).is_err() {
+                stream.reset();
+            }
+        }
+        // Who sets one of these sees the route, or is seen here.
+        let options = *lock(&self.options);
+        if options.tells_edges {
+            stream.end.watch_edges();
+        } else if options.is_watched {
+            stream.end.watch();
+        }
+        if is_there {
+            stream.tell_arrival();
+        } else {
+            stream.abandon();
+        }
+        Sealing::Done
+    }
+
+    /// Its stream, once it has moved.
+    #[inline]
+    pub(crate) fn moved(&self) -> Option<&Arc<Stream>> {
+        if self.route.load(Ordering::Acquire) == MOVED { self.stream.get() } else { None }
     }
 
     /// Receives bytes, as `recvmsg` would of `fd`, the program's descriptor.
+    ///
+    /// # Errors
+    /// As of `recvmsg`.
     pub fn receive(
         &self,
         fd: BorrowedFd<'_>,
         into: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
     ) -> Result<usize, Errno> {
-        let _ = (fd, into, flags);
-        Err(Errno::ENOTCONN)
+        if flags.discard && !flags.peek {
+            return self.discard(fd, into, flags);
+        }
+        let total: usize = into.iter().map(|piece| piece.len()).sum();
+        let mut blocking = Blocking::new(flags.dont_wait);
+        let mut done = 0;
+        loop {
+            let result = match self.moved() {
+                Some(stream) if stream.relay.is_on() => {
+                    return Self::receive_relayed(fd, into, flags);
+                }
+                Some(stream) => self.receive_moved(stream, fd, into, done, flags.peek),
+                None => self.receive_undecided(fd, into, done, flags.peek),
+            };
+            match result {
+                Ok(0) => return Ok(done),
+                Ok(count) => {
+                    done += count;
+                    if done >= total || !flags.wait_all || flags.peek {
+                        return Ok(done);
+                    }
+                }
+                Err(Errno::EAGAIN) if blocking.may_wait(fd) => {
+                    match self.wait(fd, Waiting::ToReceive, &mut || self.can_receive()) {
+                        Ok(()) => {}
+                        Err(_) if done > 0 => return Ok(done),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    #[inline]
+    fn receive_moved(
+        &self,
+        stream: &Arc<Stream>,
+        fd: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        done: usize,
+        peek: bool,
+    ) -> Result<usize, Errno> {
+        let mut result = stream.read(into, done, peek);
+        if result == Err(Errno::EAGAIN) {
+            // It may be about to come.
+            self.endpoint.drive();
+            result = stream.read(into, done, peek);
+        }
+        if !peek {
+            stream.end.on_read(fd, || stream.is_readable());
+            if stream.receiving.is_credit_due() {
+                stream.bell.ring();
+            }
+        }
+        result
+    }
+
+    #[inline]
+    fn can_receive(&self) -> bool {
+        self.moved().is_none_or(|stream| stream.is_readable() || stream.relay.is_on())
+    }
+
+    fn discard(
+        &self,
+        fd: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize, Errno> {
+        let total: usize = into.iter().map(|piece| piece.len()).sum();
+        let mut scratch = vec![0; total.min(SCRATCH_BYTES)];
+        let mut pieces = [IoSliceMut::new(&mut scratch)];
+        self.receive(fd, &mut pieces, ReceiveFlags { discard: false, ..flags })
     }
 
     /// Sends bytes, as `sendmsg` would.
+    ///
+    /// # Errors
+    /// As of `sendmsg`; on `EPIPE` the signal is the caller's matter.
     pub fn send(
         &self,
         fd: BorrowedFd<'_>,
         from: &[IoSlice<'_>],
         flags: SendFlags,
     ) -> Result<usize, Errno> {
-        let _ = (fd, from, flags);
-        Err(Errno::ENOTCONN)
+        let total: usize = from.iter().map(|piece| piece.len()).sum();
+        let mut blocking = Blocking::new(flags.dont_wait);
+        let mut done = 0;
+        loop {
+            let result = match self.moved() {
+                Some(stream) if stream.relay.is_on() => {
+                    return Self::send_relayed(fd, from, done, flags);
+                }
+                Some(stream) => self.send_moved(stream, from, done, flags.more),
+                None => self.send_undecided(fd, from, done, flags),
+            };
+            match result {
+                Ok(count) => {
+                    done += count;
+                    if done >= total {
+                        return Ok(done);
+                    }
+                }
+                Err(Errno::EAGAIN) => {
+                    if !blocking.may_wait(fd) {
+                        if let Some(stream) = self.moved() {
+                            stream.end.on_full(fd, || stream.has_room());
+                        }
+                        return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
+                    }
+                    match self.wait(fd, Waiting::ToSend, &mut || self.can_send()) {
+                        Ok(()) => {}
+                        Err(_) if done > 0 => return Ok(done),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// `EAGAIN` if there is no room.
+    #[inline]
+    fn send_moved(
+        &self,
+        stream: &Arc<Stream>,
+        from: &[IoSlice<'_>],
+        done: usize,
+        more: bool,
+    ) -> Result<usize, Errno> {
+        stream.sending.set_more(more);
+        let mut count = stream.write(from, done)?;
+        if count == 0 && from.iter().any(|piece| !piece.is_empty()) {
+            stream.push();
+            self.endpoint.drive();
+            count = stream.write(from, done)?;
+            if count == 0 {
+                return Err(Errno::EAGAIN);
+            }
+        }
+        stream.on_written(self.endpoint.held());
+        Ok(count)
+    }
+
+    fn can_send(&self) -> bool {
+        self.moved().is_none_or(|stream| {
+            stream.has_room()
+                || stream.relay.is_on()
+                || stream.state.is_broken()
+                || stream.state.has(Bit::WriteShut)
+        })
+    }
+
+    /// The call waits, for as long as the program allows. The caller tries again afterwards.
+    #[cold]
+    fn wait(
+        &self,
+        fd: BorrowedFd<'_>,
+        what: Waiting,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Errno> {
+        self.endpoint.held().push_all();
+        if let Some(stream) = self.moved() {
+            stream.push();
+            let limit = what.limit(stream.socket());
+            return match self.endpoint.wait_beside(&self.mark, &mut [], limit, ready)? {
+                Waited::Ready | Waited::Others => Ok(()),
+                Waited::TimedOut => Err(Errno::EAGAIN),
+            };
+        }
+        self.wait_undecided(fd, what)
     }
 
     /// Sends bytes of a file, as `sendfile` would.
+    ///
+    /// # Errors
+    /// As of `sendfile`.
     pub fn send_file(
         &self,
         fd: BorrowedFd<'_>,
@@ -136,58 +429,198 @@ impl Connection {
         offset: Option<&mut u64>,
         count: usize,
     ) -> Result<usize, Errno> {
-        let _ = (fd, file, offset, count);
-        Err(Errno::ENOTCONN)
+        if self.is_relayed() || matches!(self.route(), Route::Left(_)) {
+            return send_file_by_kernel(fd, file, offset, count);
+        }
+        self.send_file_by_copy(fd, file, offset, count)
     }
 
     /// As `shutdown`.
+    ///
+    /// # Errors
+    /// As of `shutdown`.
     pub fn shutdown(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
-        let _ = (fd, how);
-        Err(Errno::ENOTCONN)
+        let Some(stream) = self.moved().filter(|stream| !stream.relay.is_on()) else {
+            // No seal can be written behind the end of TCP, nor while this is under way.
+            let writing = lock(&self.writing);
+            if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
+                drop(writing);
+                return self.shutdown(fd, how);
+            }
+            return shutdown_by_kernel(fd, how);
+        };
+        if stream.state.is_broken() {
+            return Err(Errno::ENOTCONN);
+        }
+        if how != Shutdown::Read {
+            let writers = lock(&stream.writers);
+            stream.state.set(Bit::WriteShut);
+            stream.sending.push();
+            drop(writers);
+            stream.bell.ring();
+        }
+        if how != Shutdown::Write {
+            stream.state.set(Bit::ReadShut);
+            // As of TCP: it is at its end for this side.
+            stream.end.on_end();
+        }
+        self.endpoint.raise(&self.mark);
+        Ok(())
     }
 
     /// Which way its bytes take.
+    #[inline]
     pub fn route(&self) -> Route {
-        *self.route.lock().expect("no thread panics under it")
+        match self.route.load(Ordering::Acquire) {
+            UNDECIDED => Route::Undecided,
+            MOVED => Route::Moved,
+            _ => Route::Left(self.left.get().copied().unwrap_or(Reason::Closed)),
+        }
     }
 
     /// Whether the calls of the program go to the kernel, and bytes are carried behind.
+    #[inline]
     pub fn is_relayed(&self) -> bool {
-        false
+        self.moved().is_some_and(|stream| stream.relay.is_on())
     }
 
     /// Has bytes carried between the program's descriptor and the stream, so that the program's calls may go to the
-    /// kernel: another process is to use the descriptor, or something that this crate does not stand before.
-    pub fn relay(&self) {}
+    /// kernel: another process is to use the descriptor, or something that this crate does not stand before. `fd` is any
+    /// descriptor of it. Without effect before the connection has moved.
+    pub fn relay(&self, fd: BorrowedFd<'_>) {
+        if let Some(stream) = self.moved() {
+            stream.relay.start(stream, fd);
+            stream.bell.ring();
+            self.endpoint.raise(&self.mark);
+        }
+    }
+
+    pub(crate) fn is_left(&self) -> bool {
+        self.route.load(Ordering::Acquire) == LEFT
+    }
 
     /// What it is ready for.
     pub fn readiness(&self) -> Readiness {
-        Readiness::default()
+        self.moved().map(|stream| stream.readiness()).unwrap_or_default()
     }
 
     /// The program is about to have the kernel tell it when the descriptor is ready: from now on the kernel knows.
-    pub fn watch(&self) {}
+    pub fn watch(&self) {
+        self.watch_as(false);
+    }
+
+    /// The same where it is told of edges (`EPOLLET`): of each arrival.
+    pub fn watch_edges(&self) {
+        self.watch_as(true);
+    }
+
+    fn watch_as(&self, tells_edges: bool) {
+        {
+            let mut options = lock(&self.options);
+            options.is_watched = true;
+            options.tells_edges |= tells_edges;
+        }
+        let Some(stream) = self.moved() else { return };
+        if tells_edges {
+            stream.end.watch_edges();
+        } else if !stream.end.is_watched() {
+            stream.end.watch();
+        } else {
+            return;
+        }
+        stream.end.on_arrived(|| stream.is_readable());
+    }
 
     /// Bytes that wait.
     pub fn queued(&self) -> Queued {
-        Queued::default()
+        self.moved().map_or_else(Queued::default, |stream| Queued {
+            received: stream.received(),
+            unsent: stream.sending.unacknowledged(),
+        })
+    }
+
+    /// What `SO_ERROR` is to say once it has moved: the reason of a reset, once.
+    pub fn take_error(&self) -> Option<Errno> {
+        self.moved().and_then(|stream| stream.take_error())
     }
 
     /// `TCP_NODELAY`.
     pub fn set_no_delay(&self, on: bool) {
-        let _ = on;
+        lock(&self.options).no_delay = on;
+        if let Some(stream) = self.stream.get() {
+            stream.sending.set_no_delay(on);
+            if on && self.moved().is_some() {
+                stream.push();
+            }
+        }
     }
 
     /// `TCP_CORK`.
     pub fn set_cork(&self, on: bool) {
-        let _ = on;
+        lock(&self.options).cork = on;
+        if let Some(stream) = self.stream.get() {
+            stream.sending.set_corked(on);
+            if !on && self.moved().is_some() {
+                stream.push();
+            }
+        }
     }
 
     /// The TCP socket, once the connection has moved: it answers what the program asks of addresses and options.
     pub fn tcp(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.moved().map(|stream| stream.socket())
     }
 
-    /// The program has closed the last of its descriptors.
-    pub fn released(&self) {}
+    /// The program has closed the last of its descriptors in this process. What it has written goes on to the peer;
+    /// if `SO_LINGER` says so, this waits for that.
+    pub fn released(&self) {
+        let Some(stream) = self.moved() else {
+            self.leave(Reason::Closed);
+            if let Some(stream) = self.stream.get() {
+                stream.state.set(Bit::Released);
+                stream.bell.ring();
+            }
+            return;
+        };
+        // Other processes may have it still: then the library's end tells when they have closed it, too.
+        if !stream.end.is_abandoned() || stream.relay.has_more(stream) {
+            return;
+        }
+        stream.unwatch_end();
+        let is_ending = stream.abandon();
+        stream.bell.ring();
+        let linger = stream.linger().filter(|linger| linger.l_onoff != 0 && linger.l_linger > 0);
+        if let Some(linger) = linger.filter(|_| is_ending) {
+            let limit = Duration::from_secs(linger.l_linger as u64);
+            let mut ready = || stream.state.is_broken() || stream.state.has(Bit::EndAcknowledged);
+            let _over = self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready);
+        }
+    }
 }
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("token", &self.token)
+            .field("role", &self.role)
+            .field("route", &self.route())
+            .finish_non_exhaustive()
+    }
+}
+
+fn shutdown_by_kernel(fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
+    use nix::sys::socket::Shutdown as How;
+    let how = match how {
+        Shutdown::Read => How::Read,
+        Shutdown::Write => How::Write,
+        Shutdown::Both => How::Both,
+    };
+    nix::sys::socket::shutdown(fd.as_raw_fd(), how)
+}
+
+const UNDECIDED: u8 = 0;
+const MOVED: u8 = 1;
+const LEFT: u8 = 2;
+
+/// Bytes that are thrown away at a time.
+const SCRATCH_BYTES: usize = 64 * 1024;

@@ -1,1 +1,156 @@
 //! Bytes carried between a descriptor and its stream for those who call the kernel.
+//!
+//! Another process that has the program's descriptor, and whatever in this one this crate does not stand before, reads and
+//! writes one end of the socket pair; here they go on between the other end and the rings.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
+use runtime::Readiness;
+
+use crate::receiving::Taking;
+use crate::stream::{Bit, Stream, StreamDescriptor};
+use crate::waiting::lock;
+
+/// Whether bytes of a stream are carried, and those that are on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Relay {
+    is_on: AtomicBool,
+    carried: Mutex<Carried>,
+}
+
+#[derive(Debug, Default)]
+struct Carried {
+    /// Bytes of the stream for which the pair had no room.
+    left: Vec<u8>,
+    /// Nobody writes to the pair any more.
+    is_input_over: bool,
+    /// Nobody reads from it, or it was told the end.
+    is_output_over: bool,
+    watched: Readiness,
+}
+
+impl Relay {
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::SeqCst)
+    }
+
+    /// Begins to carry. Once the pair holds bytes of the stream, it is for good.
+    pub(crate) fn start(&self, stream: &Stream, program: BorrowedFd<'_>) {
+        // No reader or writer of this process is inside the stream meanwhile.
+        let _writers = lock(&stream.writers);
+        let _readers = lock(&stream.readers);
+        if !self.is_on() && stream.end.relay(program) {
+            self.is_on.store(true, Ordering::SeqCst);
+            self.carry(stream);
+        }
+    }
+
+    /// Something has come, or there is room, at either side.
+    #[inline]
+    pub(crate) fn on_change(&self, stream: &Stream) {
+        if self.is_on() {
+            self.carry(stream);
+        }
+    }
+
+    /// Whether bytes may still come from the pair.
+    pub(crate) fn has_more(&self, stream: &Stream) -> bool {
+        self.is_on() && !lock(&self.carried).is_input_over && !stream.state.is_broken()
+    }
+
+    #[cold]
+    fn carry(&self, stream: &Stream) {
+        let Some(end) = stream.end.socket() else { return };
+        let mut carried = lock(&self.carried);
+        carried.take_from(stream, end);
+        carried.give_to(stream, end);
+        carried.watch(stream, end);
+    }
+}
+
+impl Carried {
+    /// Bytes that were written to the pair go to the send ring.
+    fn take_from(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
+        let mut bytes = [0; CARRIED_BYTES];
+        let mut has_written = false;
+        while !self.is_input_over && !stream.state.is_broken() {
+            let room = bytes.len().min(stream.sending.room() as usize);
+            if room == 0 {
+                break;
+            }
+            match recv(end.as_raw_fd(), &mut bytes[..room], MsgFlags::MSG_DONTWAIT) {
+                Ok(count @ 1..) => {
+                    let taken = stream.sending.write(&bytes[..count]);
+                    assert_eq!(taken, count, "nobody else writes to a relayed stream");
+                    has_written = true;
+                }
+                Err(Errno::EAGAIN | Errno::EINTR) => break,
+                // All copies of the descriptor are closed, or shut down.
+                Ok(_) | Err(_) => {
+                    self.is_input_over = true;
+                    if stream.end.is_abandoned() {
+                        stream.unwatch_end();
+                        self.is_output_over = true;
+                        stream.abandon();
+                    } else {
+                        stream.state.set(Bit::WriteShut);
+                    }
+                    has_written = true;
+                }
+            }
+        }
+        if has_written {
+            stream.sending.push();
+            stream.bell.mark();
+        }
+    }
+
+    /// Bytes of the stream go to the pair.
+    fn give_to(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
+        while !self.is_output_over {
+            if self.left.is_empty() {
+                self.left.resize(CARRIED_BYTES, 0);
+                let count = stream.take(&mut self.left, Taking::Take);
+                self.left.truncate(count);
+                if count == 0 {
+                    break;
+                }
+            }
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            match send(end.as_raw_fd(), &self.left, flags) {
+                Ok(count) => drop(self.left.drain(..count)),
+                Err(Errno::EAGAIN | Errno::EINTR) => return,
+                Err(_) => self.is_output_over = true,
+            }
+        }
+        if stream.receiving.is_credit_due() {
+            stream.bell.mark();
+        }
+        if !self.is_output_over && stream.is_at_end() {
+            self.is_output_over = true;
+            let _closed = shutdown(end.as_raw_fd(), Shutdown::Write);
+        }
+    }
+
+    /// Has the end watched for what there is to wait for.
+    fn watch(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
+        let wanted = Readiness {
+            readable: !self.is_input_over && stream.sending.room() > 0,
+            writable: !self.is_output_over && !self.left.is_empty(),
+        };
+        if self.watched != wanted && !stream.state.is_broken() && !stream.state.has(Bit::Released) {
+            self.watched = wanted;
+            if stream.bell.watch(StreamDescriptor::End, end, wanted).is_err() {
+                stream.reset();
+            }
+        }
+    }
+}
+
+/// Bytes carried at a time.
+const CARRIED_BYTES: usize = 16 * 1024;

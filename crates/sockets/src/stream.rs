@@ -1,14 +1,25 @@
 //! One moved connection: what goes between its rings and the link group.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use delivery::Instant;
 use mem::Buffer;
-use runtime::Readiness as DescriptorReadiness;
+use nix::errno::Errno;
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use runtime::{Mark, Readiness as DescriptorReadiness};
 use thiserror::Error;
 
-use crate::group::Bell;
+use crate::held::IsHeld;
+use crate::readiness::{End, Readiness};
+use crate::receiving::ReceiveHalf;
+use crate::relay::Relay;
+use crate::ring::{Ring, RingSize};
+use crate::sending::{Piece, SendHalf};
+use crate::tcp_part::{Pumped, TcpPart};
+use crate::waiting::Ringing;
 use crate::wire::Seal;
 
 /// What a stream is made of, when it begins to move.
@@ -19,7 +30,8 @@ pub(crate) struct StreamParts {
     pub(crate) receive: RingPart,
     /// What the peer writes into the TCP connection when its bytes come by the ring.
     pub(crate) expected: Seal,
-    pub(crate) bell: Bell,
+    /// How it calls for its group.
+    pub(crate) bell: Box<dyn Ringing>,
 }
 
 /// A ring's place in memory.
@@ -28,7 +40,7 @@ pub(crate) struct RingPart {
     pub(crate) memory: Arc<Buffer>,
     /// Offset in `memory`, in bytes.
     pub(crate) offset: u64,
-    /// Bytes of the ring.
+    /// Bytes of the ring: a power of two from 4 KiB to 16 MiB.
     pub(crate) bytes: u32,
 }
 
@@ -70,9 +82,6 @@ pub(crate) enum Misbehaved {
     /// An end elsewhere than after the last byte, or a second one.
     #[error("an end after {0} bytes, which is not where the data ends")]
     End(u64),
-    /// TCP bytes behind the seal.
-    #[error("bytes behind the seal in the TCP connection")]
-    BehindSeal,
 }
 
 /// A descriptor of a stream that is watched for it.
@@ -85,82 +94,472 @@ pub(crate) enum StreamDescriptor {
 }
 
 /// One moved connection, or one about to move. What is called `on_*`, and `next`, is called inside the engine.
-#[derive(Debug)]
-pub(crate) struct Stream {}
+///
+/// The program's threads and whoever is inside the engine need no common lock for bytes: see [`SendHalf`] and
+/// [`ReceiveHalf`]. What the program's threads do is in `calls.rs`.
+pub(crate) struct Stream {
+    pub(crate) bell: Box<dyn Ringing>,
+    /// Raised when a thread of the program that waits should look again.
+    pub(crate) mark: Arc<Mark>,
+    pub(crate) sending: SendHalf,
+    pub(crate) receiving: ReceiveHalf,
+    /// The program's threads take it to write, and to read.
+    pub(crate) writers: Mutex<()>,
+    pub(crate) readers: Mutex<()>,
+    pub(crate) tcp: TcpPart,
+    pub(crate) end: End,
+    pub(crate) relay: Relay,
+    pub(crate) state: State,
+    /// What the program is told once, of a connection that was reset; 0 for nothing.
+    error: AtomicI32,
+    is_held: IsHeld,
+}
+
+/// What has become of a stream: bits that are set once.
+#[derive(Debug, Default)]
+pub(crate) struct State(AtomicU32);
+
+/// Bits of [`State`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Bit {
+    /// This side's seal is in the TCP connection: bytes go by the group.
+    Open = 1,
+    /// The program writes no more.
+    WriteShut = 2,
+    /// The end was posted, and not given back.
+    EndPosted = 4,
+    /// The peer's process has it.
+    EndAcknowledged = 8,
+    /// The program reads no more.
+    ReadShut = 16,
+    /// The peer is to be told that the connection is reset.
+    ResetDue = 32,
+    ResetPosted = 64,
+    /// The peer has reset the connection, or has answered that it was.
+    PeerReset = 128,
+    /// The group is gone, or the peer.
+    Lost = 256,
+    /// No descriptor of the program is left.
+    Released = 512,
+    /// Nothing more comes by TCP, or nothing is expected.
+    TcpDone = 1024,
+}
+
+impl State {
+    #[inline]
+    pub(crate) fn has(&self, bit: Bit) -> bool {
+        self.0.load(Ordering::SeqCst) & bit as u32 != 0
+    }
+
+    /// Whether it was not set before.
+    pub(crate) fn set(&self, bit: Bit) -> bool {
+        self.0.fetch_or(bit as u32, Ordering::SeqCst) & bit as u32 == 0
+    }
+
+    fn clear(&self, bit: Bit) {
+        self.0.fetch_and(!(bit as u32), Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn has_any(&self, bits: &[Bit]) -> bool {
+        let bits = bits.iter().fold(0, |all, bit| all | *bit as u32);
+        self.0.load(Ordering::SeqCst) & bits != 0
+    }
+
+    /// Nothing goes to the peer any more, and nothing comes.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.has_any(&[Bit::ResetDue, Bit::PeerReset, Bit::Lost])
+    }
+}
 
 impl Stream {
     /// One that expects its seal from now on, on this TCP socket; it sends nothing by the group before
     /// [`Stream::open`].
-    pub(crate) fn new(parts: StreamParts, tcp: OwnedFd) -> Self {
-        let _ = (parts.send, parts.receive, parts.expected, parts.bell, tcp);
-        Self {}
+    ///
+    /// # Panics
+    /// If a ring is not one.
+    pub(crate) fn new(parts: StreamParts, tcp: OwnedFd, mark: Arc<Mark>) -> Arc<Self> {
+        let StreamParts { send, receive, expected, bell } = parts;
+        let [send, receive] = [send, receive].map(|RingPart { memory, offset, bytes }| {
+            let size = RingSize::new(bytes);
+            assert!(size.is_some(), "no ring has {bytes} bytes");
+            size.map(|size| Ring::new(memory, offset, size))
+        });
+        let (Some(send), Some(receive)) = (send, receive) else { unreachable!("asserted above") };
+        Arc::new(Self {
+            bell,
+            mark,
+            sending: SendHalf::new(send),
+            receiving: ReceiveHalf::new(receive),
+            writers: Mutex::new(()),
+            readers: Mutex::new(()),
+            tcp: TcpPart::new(tcp, expected),
+            end: End::default(),
+            relay: Relay::default(),
+            state: State::default(),
+            error: AtomicI32::new(0),
+            is_held: IsHeld::default(),
+        })
     }
 
     /// The peer's ring has so many bytes, and this side's seal is in the TCP connection: bytes go by the group.
     pub(crate) fn open(&self, peer_ring: u32) {
-        let _ = peer_ring;
+        let Some(size) = RingSize::new(peer_ring) else {
+            self.fail();
+            return;
+        };
+        self.sending.open(size);
+        self.state.set(Bit::Open);
+        let tcp = self.tcp.socket();
+        if self.bell.watch(StreamDescriptor::Tcp, tcp, DescriptorReadiness::READABLE).is_err() {
+            self.fail();
+            return;
+        }
+        self.pump();
+        self.tell_arrival();
+        self.bell.mark();
     }
 
     /// What to post next, if anything. What was given is under way until it is acknowledged or was not posted.
-    pub(crate) fn next(&self, now: Instant) -> Option<Out> {
-        let _ = now;
-        None
+    #[inline]
+    pub(crate) fn next(&self, _now: Instant) -> Option<Out> {
+        let state = &self.state;
+        if state.is_broken() {
+            return self.next_reset();
+        }
+        if let Some(consumed) = self.receiving.next_credit() {
+            return Some(Out::Credit(consumed));
+        }
+        if let Some(Piece { at, length, to }) = self.sending.next() {
+            return Some(Out::Data { at, length, to });
+        }
+        let is_ending = state.has(Bit::WriteShut) && state.has(Bit::Open);
+        // Nothing is added to what was written once writing is shut.
+        (is_ending && self.sending.is_posted() && state.set(Bit::EndPosted))
+            .then(|| Out::End(self.sending.written()))
+    }
+
+    fn next_reset(&self) -> Option<Out> {
+        let is_due = self.state.has(Bit::ResetDue) && !self.state.has(Bit::Lost);
+        (is_due && self.state.set(Bit::ResetPosted)).then_some(Out::Reset)
     }
 
     /// The engine had no room for what [`Stream::next`] gave: it comes again.
     pub(crate) fn not_posted(&self, out: Out) {
-        let _ = out;
+        match out {
+            Out::Data { length, .. } => self.sending.take_back(length),
+            Out::Credit(_) => self.receiving.take_back(),
+            Out::End(_) => self.state.clear(Bit::EndPosted),
+            Out::Reset => self.state.clear(Bit::ResetPosted),
+        }
     }
 
     /// The oldest data under way, so many bytes, is placed at the peer.
+    #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
-        let _ = length;
+        self.sending.on_acknowledged(length);
+        self.mark.raise();
+        if self.has_room() {
+            self.end.on_room();
+        }
+        if !self.sending.is_posted() {
+            // What was held back until now may go.
+            self.bell.mark();
+        }
+        self.relay.on_change(self);
     }
 
     /// The peer's process has the end.
-    pub(crate) fn on_end_acknowledged(&self) {}
+    pub(crate) fn on_end_acknowledged(&self) {
+        self.state.set(Bit::EndAcknowledged);
+        self.mark.raise();
+        self.finish_tcp();
+    }
 
     /// The peer has written to the ring here.
+    #[inline]
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Misbehaved> {
-        let _ = (at, length);
+        let arrived = self.receiving.on_arrived(at, length);
+        arrived.map_err(|_| Misbehaved::Data { at, length })?;
+        if self.state.has(Bit::Released) {
+            // Nobody will read it: the peer is to know, as of a TCP connection.
+            self.reset();
+            return Ok(());
+        }
+        self.tell_arrival();
         Ok(())
     }
 
     /// The peer has consumed so much in all.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<(), Misbehaved> {
-        let _ = consumed;
+        if self.sending.on_credit(consumed).map_err(|_| Misbehaved::Credit(consumed))? {
+            self.bell.mark();
+        }
         Ok(())
     }
 
     /// The peer sends no more than this in all.
     pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Misbehaved> {
-        let _ = bytes;
+        self.receiving.on_end(bytes).map_err(|_| Misbehaved::End(bytes))?;
+        self.mark.raise();
+        if self.tcp.is_sealed() {
+            self.end.on_end();
+        }
+        self.relay.on_change(self);
+        self.finish_tcp();
         Ok(())
     }
 
     /// The peer has reset the connection.
-    pub(crate) fn on_reset(&self) {}
+    pub(crate) fn on_reset(&self) {
+        self.state.set(Bit::PeerReset);
+        self.state.set(Bit::ResetDue);
+        self.break_off();
+        self.bell.mark();
+    }
 
     /// The group is lost, or the peer misbehaved: nothing comes or goes any more.
-    pub(crate) fn on_lost(&self) {}
+    pub(crate) fn on_lost(&self) {
+        self.state.set(Bit::Lost);
+        self.break_off();
+    }
 
-    /// A descriptor that is [watched](Bell::watch) for the stream is ready.
+    /// A descriptor that is watched for the stream is ready.
     pub(crate) fn on_descriptor(&self, which: StreamDescriptor, ready: DescriptorReadiness) {
-        let _ = (which, ready);
+        match which {
+            StreamDescriptor::Tcp => {
+                if ready.writable && !self.state.has(Bit::Open) {
+                    // The seal may be tried again.
+                    self.bell.unwatch(self.tcp.socket());
+                    self.bell.mark();
+                }
+                if ready.readable && self.state.has(Bit::Open) {
+                    self.pump();
+                    self.tell_arrival();
+                }
+            }
+            StreamDescriptor::End if self.end.is_abandoned() && !self.relay.has_more(self) => {
+                self.unwatch_end();
+                self.abandon();
+            }
+            StreamDescriptor::End => self.relay.on_change(self),
+        }
     }
 
     /// When [`Stream::on_due`] is wanted; asked after each call inside the engine.
+    #[expect(clippy::unused_self, reason = "streams hold nothing back by time")]
     pub(crate) fn due(&self) -> Instant {
         Instant::NEVER
     }
 
     /// The time of [`Stream::due`] has come.
-    pub(crate) fn on_due(&self, now: Instant) {
-        let _ = now;
+    pub(crate) fn on_due(&self, _now: Instant) {
+        self.bell.mark();
     }
 
     /// Both ends were exchanged, or it was reset, and nothing is under way: the group takes its rings back.
     pub(crate) fn is_over(&self) -> bool {
-        false
+        let state = &self.state;
+        if !state.has(Bit::Released) {
+            return false;
+        }
+        if state.has(Bit::Lost) || !state.has(Bit::Open) {
+            return true;
+        }
+        let is_quiet = self.sending.is_all_acknowledged();
+        let is_reset = state.has(Bit::ResetPosted) && state.has(Bit::PeerReset);
+        let is_ended = state.has(Bit::EndAcknowledged) && self.receiving.has_end();
+        is_quiet && (is_reset || is_ended)
+    }
+
+    pub(crate) const fn is_held(&self) -> &IsHeld {
+        &self.is_held
+    }
+
+    /// What it is ready for.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let is_broken = self.state.is_broken();
+        let peer_ended = self.receiving.has_end() || is_broken;
+        Readiness {
+            readable: self.is_readable(),
+            writable: self.has_room() || is_broken || self.state.has(Bit::WriteShut),
+            peer_ended,
+            hung_up: is_broken || (peer_ended && self.state.has(Bit::WriteShut)),
+            error: self.error.load(Ordering::SeqCst) != 0,
+        }
+    }
+
+    /// Whether a read returns at once.
+    #[inline]
+    pub(crate) fn is_readable(&self) -> bool {
+        if !self.tcp.is_over() {
+            return self.tcp.available() > 0
+                || self.state.is_broken()
+                || self.state.has(Bit::ReadShut);
+        }
+        self.receiving.available() > 0
+            || self.receiving.is_at_end()
+            || self.state.is_broken()
+            || self.state.has(Bit::ReadShut)
+    }
+
+    /// Whether there is as much room as makes a write worth while.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.sending.room() >= self.sending.capacity() / 4
+    }
+
+    /// Takes what the program is told once.
+    pub(crate) fn take_error(&self) -> Option<Errno> {
+        match self.error.swap(0, Ordering::SeqCst) {
+            0 => None,
+            error => Some(Errno::from_raw(error)),
+        }
+    }
+
+    /// Sends what is held back. Outside of the engine.
+    pub(crate) fn push(&self) {
+        if self.sending.push() {
+            self.bell.ring();
+        }
+    }
+
+    /// The connection is reset by this side: the peer is told.
+    pub(crate) fn reset(&self) {
+        if self.state.set(Bit::ResetDue) {
+            self.break_off();
+            self.bell.mark();
+        }
+    }
+
+    /// The peer is not what it says, or has died.
+    fn fail(&self) {
+        self.state.set(Bit::ResetDue);
+        self.state.set(Bit::PeerReset);
+        self.break_off();
+        self.bell.mark();
+    }
+
+    /// Nothing comes or goes from now on: the program is told.
+    fn break_off(&self) {
+        let has_end = self.receiving.has_end();
+        if !(has_end && self.state.has(Bit::EndAcknowledged)) {
+            // As TCP: one that has had the peer's end is told that nobody reads.
+            let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
+            self.error.store(error as i32, Ordering::SeqCst);
+        }
+        self.mark.raise();
+        self.relay.on_change(self);
+        self.unwatch_end();
+        self.end.hang_up();
+        self.stop_tcp();
+        if self.tcp.is_sealed() {
+            // Closing it is to say the same to whoever looks at it.
+            let _closed = setsockopt(&self.tcp.socket(), sockopt::Linger, &NO_LINGER);
+        }
+    }
+
+    pub(crate) fn unwatch_end(&self) {
+        if let Some(end) = self.end.socket() {
+            self.bell.unwatch(end);
+        }
+    }
+
+    fn stop_tcp(&self) {
+        if self.state.has(Bit::Open) && self.state.set(Bit::TcpDone) {
+            self.bell.unwatch(self.tcp.socket());
+        }
+    }
+
+    /// Both ends were exchanged: what TCP says is of no interest any more.
+    fn finish_tcp(&self) {
+        if self.state.has(Bit::EndAcknowledged) && self.receiving.has_end() && self.tcp.is_sealed()
+        {
+            self.stop_tcp();
+        }
+    }
+
+    /// Something has come, or may have: whoever waits for it is told.
+    #[inline]
+    pub(crate) fn tell_arrival(&self) {
+        self.mark.raise();
+        if self.end.is_watched() {
+            self.end.on_arrived(|| self.is_readable());
+        }
+        self.relay.on_change(self);
+    }
+
+    /// Reads what TCP has brought. Also outside of the engine.
+    pub(crate) fn pump(&self) {
+        if self.state.has(Bit::TcpDone) {
+            return;
+        }
+        let was_sealed = self.tcp.is_sealed();
+        match self.tcp.pump() {
+            Pumped::All => {}
+            // Watched again when the program has read.
+            Pumped::Full => self.bell.unwatch(self.tcp.socket()),
+            // The peer may close when it has this side's end, and has sent its own.
+            Pumped::Closed if self.tcp.is_sealed() && self.receiving.has_end() => self.stop_tcp(),
+            Pumped::Closed | Pumped::BehindSeal => self.fail(),
+        }
+        if !was_sealed && self.tcp.is_sealed() {
+            if self.receiving.has_end() {
+                self.end.on_end();
+            }
+            self.finish_tcp();
+        }
+    }
+
+    /// The program has read of the prefix: TCP is looked at again.
+    pub(crate) fn on_prefix_read(&self) {
+        if !self.tcp.is_sealed() && !self.state.has(Bit::TcpDone) {
+            let tcp = self.tcp.socket();
+            drop(self.bell.watch(StreamDescriptor::Tcp, tcp, DescriptorReadiness::READABLE));
+            self.pump();
+        }
+    }
+
+    /// No descriptor of the program is left, in any process. True if the peer is sent the end, false if it is reset.
+    pub(crate) fn abandon(&self) -> bool {
+        if !self.state.set(Bit::Released) || self.state.is_broken() {
+            self.bell.mark();
+            return false;
+        }
+        let linger = self.linger();
+        let is_unread = self.tcp.available() > 0 || self.receiving.available() > 0;
+        if is_unread || linger.is_some_and(|linger| linger.l_onoff != 0 && linger.l_linger == 0) {
+            self.reset();
+            return false;
+        }
+        self.state.set(Bit::WriteShut);
+        self.sending.push();
+        self.bell.mark();
+        true
+    }
+
+    /// What `SO_LINGER` says.
+    pub(crate) fn linger(&self) -> Option<libc::linger> {
+        getsockopt(&self.tcp.socket(), sockopt::Linger).ok()
+    }
+
+    /// The TCP socket.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.tcp.socket()
     }
 }
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sending, receiving, state, .. } = self;
+        f.debug_struct("Stream")
+            .field("sending", sending)
+            .field("receiving", receiving)
+            .field("state", state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Closing sends a reset.
+const NO_LINGER: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };

@@ -1,0 +1,197 @@
+//! The part of a stream that comes by TCP: its bytes up to the seal.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+
+use crate::seal::{Scan, scan};
+use crate::waiting::lock;
+use crate::wire::Seal;
+
+/// The TCP socket of a stream, and what was read of it that the program has not. After the seal nothing may come
+/// but the end of the connection.
+#[derive(Debug)]
+pub(crate) struct TcpPart {
+    socket: OwnedFd,
+    expected: Seal,
+    /// The seal was read, and all before it.
+    is_over: AtomicBool,
+    prefix: Mutex<Prefix>,
+}
+
+#[derive(Debug, Default)]
+struct Prefix {
+    shown: VecDeque<u8>,
+    /// May be the beginning of the seal: fewer bytes than it has.
+    held: Vec<u8>,
+    is_sealed: bool,
+}
+
+/// What reading the TCP socket has brought.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Pumped {
+    /// Nothing, or no more than that.
+    All,
+    /// As much as is kept: the program is to read first.
+    Full,
+    /// The peer has closed, or its process or host is gone.
+    Closed,
+    /// Bytes behind the seal.
+    BehindSeal,
+}
+
+impl TcpPart {
+    pub(crate) fn new(socket: OwnedFd, expected: Seal) -> Self {
+        Self { socket, expected, is_over: AtomicBool::new(false), prefix: Mutex::default() }
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The seal was read, and all before it: what follows is in the ring.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// The seal was read: the peer is who it says.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.is_over() || lock(&self.prefix).is_sealed
+    }
+
+    /// Bytes that the program can read before those of the ring.
+    #[inline]
+    pub(crate) fn available(&self) -> u64 {
+        if self.is_over() { 0 } else { lock(&self.prefix).shown.len() as u64 }
+    }
+
+    /// Reads what TCP has.
+    pub(crate) fn pump(&self) -> Pumped {
+        let mut prefix = lock(&self.prefix);
+        let mut bytes = [0; READ_BYTES];
+        loop {
+            if prefix.shown.len() >= PREFIX_BYTES {
+                return Pumped::Full;
+            }
+            let read = recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT);
+            match read {
+                Ok(0) => return Pumped::Closed,
+                Ok(_) if prefix.is_sealed => return Pumped::BehindSeal,
+                Ok(count) => {
+                    if !prefix.take(&bytes[..count], &self.expected) {
+                        return Pumped::BehindSeal;
+                    }
+                    if prefix.is_sealed && prefix.shown.is_empty() {
+                        self.is_over.store(true, Ordering::Release);
+                    }
+                }
+                Err(Errno::EAGAIN) => return Pumped::All,
+                Err(Errno::EINTR) => {}
+                Err(_) => return Pumped::Closed,
+            }
+        }
+    }
+
+    /// Reads bytes before the seal, as far as they fit. `passed` of those that are peeked at are passed over.
+    pub(crate) fn read(&self, out: &mut [u8], peek: Option<u64>) -> usize {
+        let mut prefix = lock(&self.prefix);
+        let passed = peek.map_or(0, |passed| passed.min(prefix.shown.len() as u64) as usize);
+        let length = out.len().min(prefix.shown.len() - passed);
+        for (to, from) in out.iter_mut().zip(prefix.shown.iter().skip(passed)) {
+            *to = *from;
+        }
+        if peek.is_none() {
+            prefix.shown.drain(..length);
+            if prefix.is_sealed && prefix.shown.is_empty() {
+                self.is_over.store(true, Ordering::Release);
+            }
+        }
+        length
+    }
+}
+
+impl Prefix {
+    /// Takes bytes from TCP; false if there are some behind the seal.
+    fn take(&mut self, bytes: &[u8], expected: &Seal) -> bool {
+        self.held.extend_from_slice(bytes);
+        let Scan { shown, is_sealed } = scan(&self.held, expected);
+        self.shown.extend(self.held.drain(..shown));
+        if is_sealed {
+            self.is_sealed = true;
+            self.held.drain(..Seal::BYTES);
+        }
+        !is_sealed || self.held.is_empty()
+    }
+}
+
+/// Bytes before the seal that are kept for a program that does not read: as many as a ring holds. TCP keeps the rest.
+const PREFIX_BYTES: usize = 256 * 1024;
+
+/// Bytes read at a time.
+const READ_BYTES: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn part() -> (UnixStream, TcpPart) {
+        let (peer, socket) = UnixStream::pair().expect("a pair");
+        (peer, TcpPart::new(socket.into(), Seal(*b"0123456789abcdef")))
+    }
+
+    #[test]
+    fn bytes_before_the_seal_are_shown_and_the_seal_is_not() {
+        let (mut peer, part) = part();
+        peer.write_all(b"hello012").expect("room");
+        assert_eq!(part.pump(), Pumped::All);
+        assert_eq!(part.available(), 5);
+        let mut out = [0; 16];
+        assert_eq!(part.read(&mut out, Some(1)), 4);
+        assert_eq!(&out[..4], b"ello");
+        peer.write_all(b"3456789abcdef").expect("room");
+        assert_eq!(part.pump(), Pumped::All);
+        assert!(part.is_sealed() && !part.is_over());
+        assert_eq!(part.read(&mut out[..2], None), 2);
+        assert_eq!(part.read(&mut out, None), 3);
+        assert_eq!(&out[..3], b"llo");
+        assert!(part.is_over());
+        drop(peer);
+        assert_eq!(part.pump(), Pumped::Closed);
+    }
+
+    #[test]
+    fn nothing_may_follow_the_seal() {
+        let (mut peer, part) = part();
+        peer.write_all(b"x0123456789abcdefy").expect("room");
+        assert_eq!(part.pump(), Pumped::BehindSeal);
+        let (mut peer, part) = self::part();
+        peer.write_all(b"0123456789abcdef").expect("room");
+        assert_eq!(part.pump(), Pumped::All);
+        assert!(part.is_over());
+        peer.write_all(b"y").expect("room");
+        assert_eq!(part.pump(), Pumped::BehindSeal);
+    }
+
+    #[test]
+    fn no_more_is_kept_than_a_ring_holds() {
+        let (mut peer, part) = part();
+        peer.set_nonblocking(true).expect("a socket");
+        let mut sent = 0;
+        while sent < 4 * PREFIX_BYTES {
+            sent += peer.write(&[7; 8192]).unwrap_or(0);
+            if part.pump() == Pumped::Full {
+                break;
+            }
+        }
+        let kept = part.available() as usize;
+        assert!((PREFIX_BYTES..PREFIX_BYTES + READ_BYTES).contains(&kept), "{kept}");
+    }
+}

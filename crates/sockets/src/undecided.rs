@@ -1,0 +1,251 @@
+//! Calls of the program while it is undecided which way a connection takes: they are made of TCP, and never block in
+//! it, as the connection may move meanwhile.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv, recvmsg, send, sendmsg};
+
+use crate::connection::Connection;
+use crate::flags::{ReceiveFlags, SendFlags};
+use crate::seal::{Scan, Watch, scan};
+use crate::waiting::{Waited, Waiting, lock};
+use crate::wire::Seal;
+
+/// How TCP is read.
+#[derive(Debug)]
+pub(crate) enum Reading {
+    /// As ever.
+    Plain,
+    /// The seal may come. Bytes that may be its beginning stay with the kernel, so that nothing is kept here of a
+    /// connection that does not move after all.
+    Expecting(Seal),
+    /// The seal must not come any more, but may: then the peer has moved, and this side cannot.
+    Watching(Watch),
+}
+
+/// How TCP is written to.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    /// Bytes of the seal that are written.
+    sealed: usize,
+    /// Nothing but the seal is written any more.
+    is_blocked: bool,
+}
+
+impl Reading {
+    /// The seal is not expected any more, but may come. False if it was never expected.
+    pub(crate) fn begin_watching(&mut self) -> bool {
+        if let Self::Expecting(seal) = *self {
+            *self = Self::Watching(Watch::new(seal));
+        }
+        !matches!(self, Self::Plain)
+    }
+}
+
+impl Writing {
+    pub(crate) fn block(&mut self) {
+        self.is_blocked = true;
+    }
+
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.sealed > 0
+    }
+
+    /// Writes the seal; false if there is no room for all of it.
+    pub(crate) fn seal(&mut self, tcp: BorrowedFd<'_>, seal: Seal) -> Result<bool, Errno> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        while self.sealed < Seal::BYTES {
+            match send(tcp.as_raw_fd(), &seal.0[self.sealed..], flags) {
+                Ok(count) => self.sealed += count,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Connection {
+    /// `EAGAIN`, if there is nothing or the connection has moved.
+    pub(crate) fn receive_undecided(
+        &self,
+        fd: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        done: usize,
+        peek: bool,
+    ) -> Result<usize, Errno> {
+        let mut reading = lock(&self.reading);
+        if self.moved().is_some() {
+            // The caller tries again, as it does after a wait.
+            return Err(Errno::EAGAIN);
+        }
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let flags = if peek { flags | MsgFlags::MSG_PEEK } else { flags };
+        let mut rest = behind(into, done);
+        match &mut *reading {
+            Reading::Plain => {
+                let message = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?;
+                Ok(message.bytes)
+            }
+            Reading::Watching(watch) => {
+                let count = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?.bytes;
+                let mut left = if peek { 0 } else { count };
+                for piece in &rest {
+                    let length = left.min(piece.len());
+                    if watch.completes(&piece[..length]) {
+                        return Err(Errno::ECONNRESET);
+                    }
+                    left -= length;
+                }
+                Ok(count)
+            }
+            Reading::Expecting(seal) => receive_before(fd, &mut rest, *seal, peek),
+        }
+    }
+
+    pub(crate) fn send_undecided(
+        &self,
+        fd: BorrowedFd<'_>,
+        from: &[IoSlice<'_>],
+        done: usize,
+        flags: SendFlags,
+    ) -> Result<usize, Errno> {
+        let writing = lock(&self.writing);
+        if writing.is_blocked || self.moved().is_some() {
+            return Err(Errno::EAGAIN);
+        }
+        let mut how = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        if flags.more {
+            how |= MsgFlags::from_bits_retain(libc::MSG_MORE);
+        }
+        let rest = rest_of(from, done);
+        sendmsg::<()>(fd.as_raw_fd(), &rest, &[], how, None)
+    }
+
+    /// Waits for TCP, or for the connection to move.
+    pub(crate) fn wait_undecided(&self, fd: BorrowedFd<'_>, what: Waiting) -> Result<(), Errno> {
+        let limit = what.limit(fd);
+        let mut ready = || self.moved().is_some() || self.is_left();
+        let is_held = match what {
+            Waiting::ToReceive => self.is_tail_held(fd),
+            Waiting::ToSend => lock(&self.writing).is_blocked,
+        };
+        if is_held {
+            // The kernel would say again and again that there is something: the rest of the seal is on its way.
+            let limit = Some(HELD_LOOK);
+            return self.endpoint.wait_beside(&self.mark, &mut [], limit, &mut ready).map(drop);
+        }
+        let mut others = [what.entry(fd)];
+        match self.endpoint.wait_beside(&self.mark, &mut others, limit, &mut ready)? {
+            Waited::Ready | Waited::Others => Ok(()),
+            Waited::TimedOut => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Whether all that TCP has is what may be the beginning of the seal.
+    fn is_tail_held(&self, fd: BorrowedFd<'_>) -> bool {
+        let reading = lock(&self.reading);
+        let Reading::Expecting(seal) = &*reading else { return false };
+        let mut bytes = [0; Seal::BYTES];
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        let count = recv(fd.as_raw_fd(), &mut bytes, flags).unwrap_or(0);
+        count > 0 && scan(&bytes[..count], seal).shown == 0
+    }
+}
+
+/// Receives what comes before the seal: looks, and takes no more than that.
+fn receive_before(
+    fd: BorrowedFd<'_>,
+    into: &mut [IoSliceMut<'_>],
+    seal: Seal,
+    peek: bool,
+) -> Result<usize, Errno> {
+    let wanted: usize = into.iter().map(|piece| piece.len()).sum();
+    let mut bytes = vec![0; (wanted + Seal::BYTES).min(LOOKED_AT_BYTES)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+    let count = recv(fd.as_raw_fd(), &mut bytes, flags)?;
+    if count == 0 {
+        return Ok(0);
+    }
+    let Scan { shown, .. } = scan(&bytes[..count], &seal);
+    let shown = shown.min(wanted);
+    if shown == 0 {
+        return if wanted == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
+    }
+    let mut from = &bytes[..shown];
+    for piece in into {
+        let (now, later) = from.split_at(from.len().min(piece.len()));
+        piece[..now.len()].copy_from_slice(now);
+        from = later;
+    }
+    if !peek {
+        // They are there, and nobody else reads.
+        recv(fd.as_raw_fd(), &mut bytes[..shown], MsgFlags::MSG_DONTWAIT)?;
+    }
+    Ok(shown)
+}
+
+/// The pieces behind the first `done` bytes.
+pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoSliceMut<'a>> {
+    let mut skipped = done;
+    let rest = into.iter_mut().filter_map(|piece| {
+        let passed = skipped.min(piece.len());
+        skipped -= passed;
+        let rest = &mut piece[passed..];
+        (!rest.is_empty()).then(|| IoSliceMut::new(rest))
+    });
+    rest.collect()
+}
+
+/// The same of pieces that are sent.
+pub(crate) fn rest_of<'a>(from: &'a [IoSlice<'_>], done: usize) -> Vec<IoSlice<'a>> {
+    let mut skipped = done;
+    let rest = from.iter().filter_map(|piece| {
+        let passed = skipped.min(piece.len());
+        skipped -= passed;
+        let rest = &piece[passed..];
+        (!rest.is_empty()).then(|| IoSlice::new(rest))
+    });
+    rest.collect()
+}
+
+/// Calls that the kernel makes for a relayed connection.
+impl Connection {
+    pub(crate) fn receive_relayed(
+        fd: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize, Errno> {
+        let mut how = MsgFlags::empty();
+        how.set(MsgFlags::MSG_PEEK, flags.peek);
+        how.set(MsgFlags::MSG_WAITALL, flags.wait_all);
+        how.set(MsgFlags::MSG_DONTWAIT, flags.dont_wait);
+        Ok(recvmsg::<()>(fd.as_raw_fd(), into, None, how)?.bytes)
+    }
+
+    pub(crate) fn send_relayed(
+        fd: BorrowedFd<'_>,
+        from: &[IoSlice<'_>],
+        done: usize,
+        flags: SendFlags,
+    ) -> Result<usize, Errno> {
+        let mut how = MsgFlags::MSG_NOSIGNAL;
+        how.set(MsgFlags::MSG_DONTWAIT, flags.dont_wait);
+        let sent = sendmsg::<()>(fd.as_raw_fd(), &rest_of(from, done), &[], how, None);
+        match sent {
+            Ok(count) => Ok(done + count),
+            Err(_) if done > 0 => Ok(done),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How long a thread waits for the rest of what may be the seal before it looks again.
+const HELD_LOOK: Duration = Duration::from_millis(1);
+
+/// Bytes that are looked at before they are taken.
+const LOOKED_AT_BYTES: usize = 64 * 1024;
