@@ -45,7 +45,7 @@ const fn polling(name: &'static str, value: f64) -> Value {
 
 /// All values. Latencies are of one byte, one way; throughputs the largest. Connecting with SDP took
 /// milliseconds; no number is told.
-pub const VALUES: [Value; 12] = [
+pub const VALUES: [Value; 13] = [
     Value {
         test: Test::Latency,
         name: "TOE, back to back",
@@ -53,6 +53,7 @@ pub const VALUES: [Value; 12] = [
         value: 8.9,
         host_stack: Some(10.37),
     },
+    event(Test::Latency, "host's own stack", 10.37),
     event(Test::Latency, "GM/Myrinet", 11.33),
     event(Test::Latency, "TOE/10GigE", 14.3),
     event(Test::Latency, "MX/Myrinet", 14.47),
