@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod apache;
 pub mod cleanup;
 pub mod client;
 pub mod clock;
@@ -31,3 +32,4 @@ pub mod transport;
 pub mod transports;
 pub mod unmodified;
 pub mod yardsticks;
+pub mod zipf;

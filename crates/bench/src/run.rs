@@ -23,8 +23,8 @@ pub trait Observer {
     /// Something that the user should know, such as a path other than the best one.
     fn on_note(&mut self, note: &str);
 
-    /// The plan is made and the first sample is about to be taken.
-    fn on_start(&mut self, plan: &Plan);
+    /// The first of about this many samples is about to be taken.
+    fn on_start(&mut self, samples: u64);
 
     /// The sample described by `what` is about to be taken.
     fn on_sample(&mut self, what: &str);
@@ -72,7 +72,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, Ru
         bench.path.mtu,
         &bench.processes.server_transports,
     )?;
-    observer.on_start(&plan);
+    observer.on_start(plan.samples());
     let mut results = Vec::new();
     if options.interleaved {
         let mut samples = plan.cases.iter().map(no_samples).collect::<Vec<_>>();

@@ -12,7 +12,7 @@ use crate::failover_command;
 use crate::link_names::{Links, parse_count_or_links, try_links};
 use crate::output::{check_writable, terminal_columns, write_results, write_text};
 use crate::progress::Progress;
-use crate::{Failure, multiedge_command, own_program, yardsticks_command};
+use crate::{Failure, apache_command, multiedge_command, own_program, yardsticks_command};
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
 ///
@@ -90,6 +90,7 @@ enum Study {
     Multiedge(multiedge_command::Arguments),
     Failover(failover_command::Arguments),
     Yardsticks(yardsticks_command::Arguments),
+    Apache(apache_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -97,6 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(Study::Multiedge(arguments)) => multiedge_command::run(arguments),
         Some(Study::Failover(arguments)) => failover_command::run(arguments),
         Some(Study::Yardsticks(arguments)) => yardsticks_command::run(arguments),
+        Some(Study::Apache(arguments)) => apache_command::run(arguments),
         None => run_transports(arguments),
     }
 }

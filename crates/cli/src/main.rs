@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the command tells how long things take")]
 #![forbid(unsafe_code)]
 
+mod apache_command;
 mod bench_command;
 mod calibrate_command;
 mod churn_command;
@@ -35,6 +36,7 @@ mod surroundings;
 mod sweep_command;
 mod threads;
 mod torture_command;
+mod unmodified_arguments;
 mod yardsticks_command;
 
 use std::env;

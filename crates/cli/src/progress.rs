@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bench::plan::Plan;
 use bench::run::Observer;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -29,8 +28,8 @@ impl Observer for Progress {
         eprintln!("ethernot: {note}");
     }
 
-    fn on_start(&mut self, plan: &Plan) {
-        self.bar = ProgressBar::new(plan.samples());
+    fn on_start(&mut self, samples: u64) {
+        self.bar = ProgressBar::new(samples);
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             self.bar.set_style(style.progress_chars("━━╌"));
         }

@@ -42,6 +42,16 @@ pub(crate) fn draw(
     value_axis: &str,
     series: &[Series],
 ) -> Result<Option<String>, ChartError> {
+    draw_over(title, "message size (bytes)", value_axis, series)
+}
+
+/// The same over something else than sizes, such as numbers of clients.
+pub(crate) fn draw_over(
+    title: &str,
+    axis: &str,
+    value_axis: &str,
+    series: &[Series],
+) -> Result<Option<String>, ChartError> {
     let drawable = |point: &&Point| point.median > 0.0 && point.message_bytes > 0;
     let points: Vec<&Point> = series.iter().flat_map(|s| &s.points).filter(drawable).collect();
     if points.is_empty() {
@@ -57,7 +67,7 @@ pub(crate) fn draw(
     };
     let mut svg = String::new();
     let mut notes = Vec::new();
-    draw_on(&mut svg, value_axis, series, axes, &mut notes)
+    draw_on(&mut svg, [axis, value_axis], series, axes, &mut notes)
         .map_err(|reason| ChartError::new(title, reason))?;
     Ok(Some(with_notes(&with_classes(&svg, title, SIZE_PIXELS), &notes)))
 }
@@ -71,7 +81,7 @@ struct Axes {
 
 fn draw_on(
     svg: &mut String,
-    value_axis: &str,
+    [axis, value_axis]: [&str; 2],
     series: &[Series],
     axes: Axes,
     notes: &mut Vec<String>,
@@ -98,7 +108,7 @@ fn draw_on(
         .label_style(text())
         .x_label_formatter(&|bytes| short_size(*bytes as u64))
         .y_label_formatter(&|value| tick_label(*value))
-        .x_desc("message size (bytes)")
+        .x_desc(axis)
         .y_desc(value_axis)
         .axis_desc_style(text())
         .draw()

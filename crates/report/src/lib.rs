@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apache;
 mod chart;
 mod curve;
 mod failover;
@@ -13,7 +14,9 @@ mod reality;
 mod rows;
 pub mod simulation;
 mod table;
+mod unmodified;
 
+pub use apache::{apache_page, apache_table};
 pub use chart::ChartError;
 pub use failover::{failover_page, failover_table};
 pub use multiedge::{multiedge_page, multiedge_table};

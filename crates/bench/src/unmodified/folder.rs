@@ -38,10 +38,11 @@ impl Folder {
         &self.path
     }
 
-    /// Makes a folder inside that every user may write to, or finds it.
-    pub fn open_to_all(&self, name: &str) -> io::Result<PathBuf> {
-        let path = self.path.join(name);
-        fs::create_dir_all(&path)?;
+    /// Makes a new folder inside for the counters of one run of a program. Every user may write to it.
+    pub fn counters(&self) -> io::Result<PathBuf> {
+        let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
+        let path = self.path.join(format!("counters{ordinal}"));
+        fs::create_dir(&path)?;
         self.allow(&path, 0o1777)?;
         Ok(path)
     }
@@ -80,7 +81,7 @@ mod tests {
     fn the_folder_goes_with_all_that_is_in_it() {
         let folder = Folder::create("test").unwrap();
         let file = folder.write("below/file", "x").unwrap();
-        let open = folder.open_to_all("counters").unwrap();
+        let open = folder.counters().unwrap();
         assert_eq!(fs::metadata(&open).unwrap().permissions().mode() & 0o7777, 0o1777);
         assert!(file.is_file());
         let path = folder.path().to_path_buf();

@@ -1,0 +1,253 @@
+//! Apache and a load generator, over kernel TCP and over the edge in turn: single files, and traces by
+//! Zipf's law.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::cpu;
+use crate::machine::Machine;
+use crate::namespaces::{NamespaceError, NamespacePair};
+use crate::run::Observer;
+use crate::unmodified::apache_server::{Apache, Mpm};
+use crate::unmodified::fetch;
+use crate::unmodified::figures::Case;
+use crate::unmodified::folder::Folder;
+use crate::unmodified::running::{Place, ProgramError, Running};
+use crate::unmodified::way::{PathTaken, Way};
+use crate::unmodified::wrk::{self, Load};
+use crate::zipf::{self, Zipf};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// This program.
+    pub own_program: PathBuf,
+    /// What is compared with kernel TCP.
+    pub other: Way,
+    /// How Apache divides its work.
+    pub mpm: Mpm,
+    /// Bytes of single files.
+    pub sizes: Vec<u64>,
+    /// Exponents of traces.
+    pub alphas: Vec<f64>,
+    /// Decides the order of requests in a trace.
+    pub seed: u64,
+    /// Connections at the same time.
+    pub connections: u32,
+    /// Whether each request has a connection of its own.
+    pub closes: bool,
+    /// Samples of each case over each way.
+    pub repetitions: u32,
+    /// Seconds of a sample.
+    pub seconds: u32,
+    /// MTU of the link, in bytes.
+    pub mtu: u32,
+    /// Whether client and server get one CPU each.
+    pub pinning: bool,
+}
+
+/// The document that a run comes to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// The host.
+    pub machine: Machine,
+    /// What was compared with kernel TCP.
+    pub other: Way,
+    /// How Apache divided its work.
+    pub mpm: Mpm,
+    /// Connections at the same time.
+    pub connections: u32,
+    /// Whether each request had a connection of its own.
+    pub closes: bool,
+    /// Samples of each case over each way.
+    pub repetitions: u32,
+    /// Seconds of a sample.
+    pub sample_seconds: u32,
+    /// MTU of the link, in bytes.
+    pub mtu: u32,
+    /// CPUs of client and server, if each was restricted to one.
+    pub pinned_to: Option<[usize; 2]>,
+    /// Files that were fetched and compared over each way.
+    pub files_verified: usize,
+    /// What the library counted in the server.
+    pub server_path: PathTaken,
+    /// One entry for each file size and each trace; for traces with the mean transfer in bytes.
+    pub cases: Vec<ApacheCase>,
+}
+
+/// A size or a trace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ApacheCase {
+    /// Mean bytes of a response's body.
+    pub mean_bytes: f64,
+    /// What was measured.
+    #[serde(flatten)]
+    pub case: Case,
+}
+
+/// Why there are no results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApacheError {
+    /// The namespaces.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// A program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// Files for the server could not be made.
+    #[error("make files for the server: {0}")]
+    Files(#[from] io::Error),
+    /// Bytes were not what they should be.
+    #[error("over {} these files did not come as they are: {}", way.name(), files.join(", "))]
+    Wrong {
+        /// The way.
+        way: Way,
+        /// Their names.
+        files: Vec<String>,
+    },
+}
+
+/// Measures what `wishes` ask for.
+pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, ApacheError> {
+    let unix_seconds = clock::unix_seconds();
+    let pair = NamespacePair::create(1, wishes.mtu)?;
+    let folder = Folder::create("apache")?;
+    let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
+    let place = |namespace, cpu: usize| Place {
+        own_program: &wishes.own_program,
+        namespace,
+        cpu: pinned_to.map(|cpus| cpus[cpu]),
+        folder: folder.path(),
+    };
+    let client = place(pair.client(), 0);
+    let singles = fetch::make_files(&folder, DOCUMENTS, "single", wishes.sizes.iter().copied())?;
+    let traced = if wishes.alphas.is_empty() {
+        Vec::new()
+    } else {
+        fetch::make_files(&folder, DOCUMENTS, "rank", zipf::sizes())?
+    };
+    let files: Vec<String> = singles.iter().chain(&traced).cloned().collect();
+
+    let serve = |way: Way, port: u16| -> Result<Server, ApacheError> {
+        let address = SocketAddr::new(pair.links()[0].server, port);
+        let apache = Apache {
+            place: place(pair.server(), 1),
+            mpm: wishes.mpm,
+            address,
+            connections: wishes.connections,
+            documents: DOCUMENTS,
+        };
+        let (running, counters) = apache.start(way, &folder)?;
+        let fetched = fetch::verify(&client, way, address, &folder, DOCUMENTS, &files)?;
+        if !fetched.wrong.is_empty() {
+            return Err(ApacheError::Wrong { way, files: fetched.wrong });
+        }
+        Ok(Server { address, running, counters })
+    };
+    observer.on_note("starting Apache and comparing every file");
+    let servers = [serve(Way::Tcp, PORTS[0])?, serve(wishes.other, PORTS[1])?];
+
+    let cases = wishes.sizes.len() + wishes.alphas.len();
+    observer.on_start(cases as u64 * u64::from(wishes.repetitions) * 2);
+    let mut found = Vec::new();
+    let mut measure = |case: Case, mean_bytes, paths: Vec<&str>| -> Result<(), ApacheError> {
+        let script = wrk::write_script(&folder, &case.name, paths)?;
+        let load = Load {
+            place: client,
+            server: servers[0].address,
+            script: &script,
+            connections: wishes.connections,
+            closes: wishes.closes,
+            seconds: wishes.seconds,
+        };
+        let case = case.measure(wishes.repetitions, observer, |way| {
+            let server = &servers[usize::from(way != Way::Tcp)];
+            Load { server: server.address, ..load }.run(way, &server.running, &folder)
+        });
+        found.push(ApacheCase { mean_bytes, case });
+        Ok(())
+    };
+    for (name, &bytes) in singles.iter().zip(&wishes.sizes) {
+        let case = Case::new(FILE_GROUP, format!("file-{bytes}"), bytes as f64, wishes.other);
+        measure(case, bytes as f64, vec![&format!("/{name}")])?;
+    }
+    for &alpha in &wishes.alphas {
+        let zipf = Zipf::new(alpha);
+        let paths: Vec<String> = traced.iter().map(|name| format!("/{name}")).collect();
+        let trace = zipf.trace(wishes.seed);
+        let trace = trace.into_iter().map(|file| paths[file].as_str()).collect();
+        let case = Case::new(ZIPF_GROUP, format!("zipf-{alpha}"), alpha, wishes.other);
+        measure(case, zipf.mean_bytes(), trace)?;
+    }
+    let [_, other] = servers;
+    other.running.end();
+    Ok(Report {
+        format: FORMAT.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        unix_seconds,
+        machine: Machine::this(),
+        other: wishes.other,
+        mpm: wishes.mpm,
+        connections: wishes.connections,
+        closes: wishes.closes,
+        repetitions: wishes.repetitions,
+        sample_seconds: wishes.seconds,
+        mtu: wishes.mtu,
+        pinned_to,
+        files_verified: files.len(),
+        server_path: PathTaken::read(&other.counters)?,
+        cases: found,
+    })
+}
+
+/// A server that runs.
+struct Server {
+    address: SocketAddr,
+    running: Running,
+    counters: PathBuf,
+}
+
+/// Name and version of the document's shape.
+pub const FORMAT: &str = "ethernot-apache/1";
+
+/// The group of single files.
+pub const FILE_GROUP: &str = "single file";
+
+/// The group of traces.
+pub const ZIPF_GROUP: &str = "Zipf trace";
+
+/// 1 KiB to 2 MiB.
+pub const SIZES: [u64; 12] = [
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+    2 << 20,
+];
+
+/// Fewer of them.
+pub const SIZES_QUICK: [u64; 4] = [1 << 10, 16 << 10, 256 << 10, 2 << 20];
+
+/// The folder that is served.
+const DOCUMENTS: &str = "documents";
+
+/// Of kernel TCP, and of the other way.
+const PORTS: [u16; 2] = [8080, 8081];

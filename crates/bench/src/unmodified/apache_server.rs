@@ -1,0 +1,141 @@
+//! Apache with a configuration of ours: no file of the system's is read or changed but its modules.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use nix::unistd::{Group, User};
+use serde::{Deserialize, Serialize};
+
+use super::folder::Folder;
+use super::running::{Place, ProgramError, Running, find};
+use super::way::{Side, Way};
+
+/// How Apache divides its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mpm {
+    /// A process for each connection.
+    Prefork,
+    /// A thread for each connection.
+    Worker,
+    /// A thread for each request; connections that wait are watched by one.
+    Event,
+}
+
+impl Mpm {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Prefork, Self::Worker, Self::Event];
+
+    /// The name, as Apache has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prefork => "prefork",
+            Self::Worker => "worker",
+            Self::Event => "event",
+        }
+    }
+
+    /// So many workers from the start, and room for twice as many.
+    fn lines(self, workers: u32) -> String {
+        let most = workers * 2;
+        match self {
+            Self::Prefork => format!(
+                "StartServers {workers}\nMinSpareServers 1\nMaxSpareServers {most}\n\
+                 ServerLimit {most}\nMaxRequestWorkers {most}\n"
+            ),
+            Self::Worker | Self::Event => format!(
+                "StartServers 2\nServerLimit 2\nThreadLimit {workers}\nThreadsPerChild {workers}\n\
+                 MinSpareThreads 1\nMaxSpareThreads {most}\nMaxRequestWorkers {most}\n"
+            ),
+        }
+    }
+}
+
+/// An Apache.
+#[derive(Debug, Clone, Copy)]
+pub struct Apache<'a> {
+    /// Where it runs.
+    pub place: Place<'a>,
+    /// How it divides its work.
+    pub mpm: Mpm,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Connections that it serves at the same time.
+    pub connections: u32,
+    /// What it serves: a folder in `folder`.
+    pub documents: &'a str,
+}
+
+impl Apache<'_> {
+    /// Starts it, and waits until it listens.
+    pub fn start(&self, way: Way, folder: &Folder) -> Result<(Running, PathBuf), ProgramError> {
+        let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
+        let file = find(NAME, NAME).or_else(|error| find("httpd", "httpd").map_err(|_| error))?;
+        let name = format!("apache-{}-{}", way.name(), self.address.port());
+        let configuration = self.configuration(folder, &name).map_err(failed)?;
+        let configuration = folder.write(&format!("{name}.conf"), configuration).map_err(failed)?;
+        let counters = folder.counters().map_err(failed)?;
+        let words = [file, "-f".into(), configuration.display().to_string(), "-DFOREGROUND".into()];
+        let words = way.words(Side::Server, self.place.own_program, &counters, words.into());
+        let mut server = Running::start(&self.place, &name, words)?;
+        server.await_listening(self.address.port())?;
+        Ok((server, counters))
+    }
+
+    fn configuration(&self, folder: &Folder, name: &str) -> io::Result<String> {
+        let modules = MODULE_FOLDERS.into_iter().find(|folder| PathBuf::from(folder).is_dir());
+        let modules = modules.ok_or_else(|| {
+            io::Error::other(format!(
+                "the modules of Apache are not in {}",
+                MODULE_FOLDERS.join(", ")
+            ))
+        })?;
+        let (mpm, root) = (self.mpm.name(), folder.path().display());
+        let mut text = format!(
+            "ServerRoot \"{root}\"\nServerName ethernot.invalid\nDefaultRuntimeDir \"{root}\"\n\
+             PidFile \"{root}/{name}.pid\"\nErrorLog \"{root}/{name}.log\"\nLogLevel warn\n\
+             Listen {}\nDocumentRoot \"{root}/{}\"\n",
+            self.address, self.documents
+        );
+        // Some systems have a module inside the program, some in a file.
+        for module in [&format!("mpm_{mpm}"), "unixd", "authz_core"] {
+            // Writing to a string does not fail, here and below.
+            let _ = writeln!(
+                text,
+                "<IfModule !{module}_module>\nLoadModule {module}_module {modules}/mod_{module}.so\n</IfModule>"
+            );
+        }
+        // Started by root, it serves as somebody who may do nothing.
+        let is_user = |name: &&str| User::from_name(name).is_ok_and(|user| user.is_some());
+        let is_group = |name: &&str| Group::from_name(name).is_ok_and(|group| group.is_some());
+        if let Some(user) = USERS.iter().find(|name| is_user(name)) {
+            let _ = writeln!(text, "User {user}");
+        }
+        if let Some(group) = GROUPS.iter().find(|name| is_group(name)) {
+            let _ = writeln!(text, "Group {group}");
+        }
+        text += &self.mpm.lines(self.connections.max(WORKERS_MIN));
+        text += CONSTANT;
+        Ok(text)
+    }
+}
+
+/// Connections are kept, files are sent by the kernel, and headers are short.
+const CONSTANT: &str = "KeepAlive On\nMaxKeepAliveRequests 0\nKeepAliveTimeout 60\nTimeout 60\n\
+    EnableSendfile On\nServerTokens Prod\nFileETag None\nHostnameLookups Off\nMaxConnectionsPerChild 0\n";
+
+const NAME: &str = "apache2";
+
+const MODULE_FOLDERS: [&str; 4] = [
+    "/usr/lib/apache2/modules",
+    "/usr/lib64/httpd/modules",
+    "/usr/lib/httpd/modules",
+    "/usr/libexec/apache2",
+];
+
+const USERS: [&str; 4] = ["www-data", "apache", "http", "nobody"];
+const GROUPS: [&str; 5] = ["www-data", "apache", "http", "nogroup", "nobody"];
+
+const WORKERS_MIN: u32 = 8;

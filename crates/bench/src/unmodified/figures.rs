@@ -1,0 +1,265 @@
+//! What was measured of a program over kernel TCP and another way, and how it compares.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::running::ProgramError;
+use super::way::{PathTaken, Way};
+use crate::run::Observer;
+use crate::statistics::Summary;
+
+/// What is measured of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// Requests, operations or gathers answered in a second.
+    PerSecond,
+    /// Bytes received in a second.
+    BytesPerSecond,
+    /// Median time of a request, or half a round trip where a program tells that, in microseconds.
+    LatencyP50Us,
+    /// Its 99th percentile.
+    LatencyP99Us,
+    /// Median time of `connect()` in microseconds.
+    ConnectUs,
+    /// Median time of what follows a connection's set-up until its end, in microseconds.
+    AnswerUs,
+    /// CPU time of the server for each request, in microseconds.
+    ServerCpuUs,
+    /// CPU time of the client for each request, in microseconds.
+    ClientCpuUs,
+}
+
+impl Quantity {
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PerSecond => "rate",
+            Self::BytesPerSecond => "throughput",
+            Self::LatencyP50Us => "latency",
+            Self::LatencyP99Us => "99 % latency",
+            Self::ConnectUs => "connect",
+            Self::AnswerUs => "answer",
+            Self::ServerCpuUs => "server CPU",
+            Self::ClientCpuUs => "client CPU",
+        }
+    }
+
+    /// The unit of its values.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::PerSecond => "1/s",
+            Self::BytesPerSecond => "B/s",
+            _ => "µs",
+        }
+    }
+
+    /// Whether more of it is better.
+    pub const fn is_better_high(self) -> bool {
+        matches!(self, Self::PerSecond | Self::BytesPerSecond)
+    }
+}
+
+/// One run of a program over one way.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// What was measured.
+    pub values: BTreeMap<Quantity, f64>,
+    /// Requests that failed.
+    pub errors: u64,
+    /// What the client's library counted.
+    pub client_path: PathTaken,
+}
+
+/// One quantity over both ways.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// What.
+    pub quantity: Quantity,
+    /// Its unit.
+    pub unit: String,
+    /// Over kernel TCP.
+    pub tcp: Summary,
+    /// Over the other way.
+    pub other: Summary,
+    /// The other way divided by TCP, repetition by repetition.
+    pub ratio: Summary,
+}
+
+/// One thing that was measured over both ways in turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// Its name, unlike all others of the document.
+    pub name: String,
+    /// What it belongs to.
+    pub group: String,
+    /// Its place on the axis of its group: bytes, an exponent, hosts.
+    pub at: f64,
+    /// The way that was compared with kernel TCP.
+    pub other: Way,
+    /// What came out; empty if the case could not be run.
+    pub figures: Vec<Figure>,
+    /// Requests that failed, over TCP and the other way.
+    pub errors: [u64; 2],
+    /// What the library counted in the clients over the other way.
+    pub client_path: PathTaken,
+    /// Whether the counters of every single sample show the way that was meant.
+    pub is_proven: bool,
+    /// Why the case could not be run.
+    pub cannot_run: Option<String>,
+    /// Every repetition: TCP and the other way.
+    pub samples: Vec<[Sample; 2]>,
+}
+
+impl Case {
+    /// A case without figures yet.
+    pub fn new(group: &str, name: String, at: f64, other: Way) -> Self {
+        Self {
+            name,
+            group: group.to_string(),
+            at,
+            other,
+            figures: Vec::new(),
+            errors: [0; 2],
+            client_path: PathTaken::default(),
+            is_proven: false,
+            cannot_run: None,
+            samples: Vec::new(),
+        }
+    }
+
+    /// Takes `repetitions` samples over both ways in turn; who is first changes each time. What cannot
+    /// be run is noted in the case, so that the others are measured all the same.
+    #[must_use]
+    pub fn measure(
+        mut self,
+        repetitions: u32,
+        observer: &mut dyn Observer,
+        mut sample: impl FnMut(Way) -> Result<Sample, ProgramError>,
+    ) -> Self {
+        let mut in_turn = || {
+            let mut samples = Vec::new();
+            for repetition in 0..repetitions {
+                let mut take = |way: Way| {
+                    observer.on_sample(&format!("{}, {}", self.name, way.name()));
+                    sample(way).map_err(|error| format!("over {}: {error}", way.name()))
+                };
+                samples.push(if repetition.is_multiple_of(2) {
+                    let tcp = take(Way::Tcp)?;
+                    [tcp, take(self.other)?]
+                } else {
+                    let other = take(self.other)?;
+                    [take(Way::Tcp)?, other]
+                });
+            }
+            Ok(samples)
+        };
+        match in_turn() {
+            Ok(samples) => self.take_in(samples),
+            Err(reason) => self.cannot_run = Some(reason),
+        }
+        self
+    }
+
+    /// The figure of a quantity.
+    pub fn figure(&self, quantity: Quantity) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.quantity == quantity)
+    }
+
+    fn take_in(&mut self, samples: Vec<[Sample; 2]>) {
+        let quantities = samples.iter().flat_map(|[tcp, _]| tcp.values.keys().copied());
+        let mut quantities: Vec<Quantity> = quantities.collect();
+        quantities.sort_unstable();
+        quantities.dedup();
+        self.figures = quantities.into_iter().filter_map(|one| figure(one, &samples)).collect();
+        for [tcp, other] in &samples {
+            self.errors[0] += tcp.errors;
+            self.errors[1] += other.errors;
+            self.client_path.add(&other.client_path);
+        }
+        self.is_proven =
+            samples.iter().all(|[_, other]| is_as_meant(self.other, &other.client_path));
+        self.samples = samples;
+    }
+}
+
+/// Whether the client's connections took this way, all of them.
+fn is_as_meant(way: Way, path: &PathTaken) -> bool {
+    match way {
+        Way::Tcp => path.processes == 0,
+        Way::Edge | Way::EdgePoll => path.moved > 0 && path.left_count() == 0,
+        Way::ClientOnly | Way::LeftAlone => path.moved == 0 && path.left_count() > 0,
+    }
+}
+
+fn figure(quantity: Quantity, samples: &[[Sample; 2]]) -> Option<Figure> {
+    let value = |sample: &Sample| sample.values.get(&quantity).copied();
+    let of = |side: usize| Summary::trimmed(samples.iter().filter_map(|pair| value(&pair[side])));
+    let ratios = samples.iter().filter_map(|[tcp, other]| Some(value(other)? / value(tcp)?));
+    Some(Figure {
+        quantity,
+        unit: quantity.unit().to_string(),
+        tcp: of(0)?,
+        other: of(1)?,
+        ratio: Summary::trimmed(ratios)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl Observer for Silent {
+        fn on_note(&mut self, _: &str) {}
+        fn on_start(&mut self, _: u64) {}
+        fn on_sample(&mut self, _: &str) {}
+    }
+
+    fn sample(rate: f64, moved: u64) -> Sample {
+        let client_path = PathTaken { processes: 1, moved, ..PathTaken::default() };
+        Sample { values: [(Quantity::PerSecond, rate)].into(), errors: 1, client_path }
+    }
+
+    #[test]
+    fn ratios_are_of_neighbours_and_who_is_first_changes() {
+        let [tcp, edge] = [Way::Tcp, Way::Edge];
+        let mut order = Vec::new();
+        let case = case();
+        let case = case.measure(3, &mut Silent, |way| {
+            order.push(way);
+            // The machine gets slower and slower.
+            let pair = 0.5_f64.powf(((order.len() - 1) / 2) as f64);
+            Ok(sample(if way == tcp { pair } else { 3.0 * pair }, 1))
+        });
+        assert_eq!(order, [tcp, edge, edge, tcp, tcp, edge]);
+        let ratio = case.figure(Quantity::PerSecond).unwrap().ratio;
+        assert!((ratio.min - 3.0).abs() < 1e-9 && (ratio.max - 3.0).abs() < 1e-9, "{ratio:?}");
+        assert_eq!((case.errors, case.is_proven, case.client_path.moved), ([3, 3], true, 3));
+    }
+
+    #[test]
+    fn one_sample_over_another_way_proves_nothing() {
+        let case = case();
+        let mut moved = [1, 0].into_iter();
+        let case = case.measure(2, &mut Silent, |way| {
+            Ok(sample(1.0, if way == Way::Edge { moved.next().unwrap() } else { 0 }))
+        });
+        assert!(!case.is_proven);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_told_and_nothing_else() {
+        let case = case();
+        let case = case
+            .measure(2, &mut Silent, |_| Err(ProgramError::Missing { program: "x", package: "y" }));
+        assert!(case.figures.is_empty());
+        assert!(case.cannot_run.unwrap().starts_with("over tcp: x is not installed"));
+    }
+
+    fn case() -> Case {
+        Case::new("group", "name".to_string(), 1.0, Way::Edge)
+    }
+}

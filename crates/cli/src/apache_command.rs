@@ -1,0 +1,135 @@
+//! `ethernot bench apache`: an unmodified web server over kernel TCP and over the edge.
+
+use bench::apache::{self, SIZES, SIZES_QUICK, Wishes};
+use bench::unmodified::apache_server::Mpm;
+use bench::zipf::ALPHAS;
+use clap::Args;
+
+use crate::bench_command::parse_size;
+use crate::progress::Progress;
+use crate::shaped_command::{self, OutputArguments};
+use crate::unmodified_arguments::ComparisonArguments;
+use crate::{Failure, own_program};
+
+/// Measure Apache, unmodified, over kernel TCP and over the edge in turn.
+///
+/// Starts two Apaches with a configuration of their own in one network namespace, one as it is and one
+/// by `ethernot run --sockets`, and wrk in another: on single files of 1 KiB to 2 MiB, and on traces that
+/// ask for a hundred files of growing size by Zipf's law, as the papers do. Every file is fetched and
+/// compared first. Shows requests a second, 99 % latency and CPU time, and their ratios. Needs root, and
+/// the packages apache2, wrk and curl.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot bench apache --quick\n  \
+    ethernot bench apache --mpm prefork --sizes 16K,256K --no-zipf\n  \
+    ethernot bench apache --json apache.json --html apache.html\n  \
+    ethernot bench apache --against-tcp tcp           (what chance does to the ratios)")]
+pub(crate) struct Arguments {
+    /// Four sizes, three exponents, three samples each: less than a minute
+    #[arg(long)]
+    quick: bool,
+    /// How Apache divides its work: prefork, worker or event
+    #[arg(long, value_name = "MPM", default_value = "event", value_parser = parse_mpm)]
+    mpm: Mpm,
+    /// Sizes of single files in bytes, such as 1K,64K,2M [default: 1K to 2M by powers of two]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_file_size)]
+    sizes: Vec<u64>,
+    /// Exponents of Zipf traces [default: 0.1,0.25,0.5,0.75,0.9,1.2]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_alpha)]
+    zipf: Vec<f64>,
+    /// Leave the Zipf traces out
+    #[arg(long, conflicts_with = "zipf")]
+    no_zipf: bool,
+    /// Leave the single files out
+    #[arg(long, conflicts_with = "sizes")]
+    no_files: bool,
+    /// Decides the order of the requests in a trace
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Connections at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    connections: u32,
+    /// A connection for each request, instead of connections that are kept
+    #[arg(long)]
+    close: bool,
+    #[command(flatten)]
+    comparison: ComparisonArguments,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    shaped_command::begin("bench apache")?;
+    arguments.output.check()?;
+    let wishes = wishes(arguments)?;
+    let mut progress = Progress::new();
+    let outcome = apache::run(&wishes, &mut progress);
+    progress.finish();
+    let found = outcome?;
+    arguments.output.write(
+        || serde_json::to_string_pretty(&found),
+        || Ok(report::apache_page(&found)?),
+        |columns| report::apache_table(&found, columns),
+        130,
+    )
+}
+
+fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
+    let is_quick = arguments.quick;
+    let sizes = match (arguments.no_files, arguments.sizes.is_empty(), is_quick) {
+        (true, _, _) => Vec::new(),
+        (_, false, _) => arguments.sizes.clone(),
+        (_, _, true) => SIZES_QUICK.to_vec(),
+        (_, _, false) => SIZES.to_vec(),
+    };
+    let alphas = match (arguments.no_zipf, arguments.zipf.is_empty(), is_quick) {
+        (true, _, _) => Vec::new(),
+        (_, false, _) => arguments.zipf.clone(),
+        (_, _, true) => ALPHAS_QUICK.to_vec(),
+        (_, _, false) => ALPHAS.to_vec(),
+    };
+    if sizes.is_empty() && alphas.is_empty() {
+        return Err("nothing is left to measure: take --no-zipf or --no-files away".into());
+    }
+    let comparison = &arguments.comparison;
+    Ok(Wishes {
+        own_program: own_program()?,
+        other: comparison.other,
+        mpm: arguments.mpm,
+        sizes,
+        alphas,
+        seed: arguments.seed,
+        connections: arguments.connections,
+        closes: arguments.close,
+        repetitions: comparison.repetitions(is_quick),
+        seconds: comparison.seconds,
+        mtu: comparison.mtu,
+        pinning: !comparison.no_pinning,
+    })
+}
+
+fn parse_mpm(text: &str) -> Result<Mpm, String> {
+    let known = || Mpm::ALL.map(Mpm::name).join(", ");
+    let found = Mpm::ALL.into_iter().find(|mpm| mpm.name() == text);
+    found.ok_or_else(|| format!("Apache divides its work by: {}", known()))
+}
+
+fn parse_file_size(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes <= FILE_BYTES_MAX { Ok(bytes) } else { Err("a file has at most 64M".to_string()) }
+}
+
+fn parse_alpha(text: &str) -> Result<f64, String> {
+    let alpha: Option<f64> = text.parse().ok();
+    let alpha = alpha.filter(|alpha| (0.0..=ALPHA_MAX).contains(alpha));
+    alpha.ok_or_else(|| format!("an exponent is a number from 0 to {ALPHA_MAX}"))
+}
+
+/// Of the papers', the least, the middle and the most.
+const ALPHAS_QUICK: [f64; 3] = [0.1, 0.75, 1.2];
+
+/// Beyond it, nearly all requests are for one file.
+const ALPHA_MAX: f64 = 5.0;
+
+/// Both servers have a copy of their own in memory.
+const FILE_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,40 @@
+//! What the commands have in common that measure unmodified programs.
+
+use bench::unmodified::way::Way;
+use clap::Args;
+
+/// What is compared, and how often.
+#[derive(Debug, Args)]
+pub(crate) struct ComparisonArguments {
+    /// What is compared with kernel TCP: edge (both sides have the library), edge-poll (and poll while
+    /// they wait), client-only, left-alone (both have it and no network is allowed), or tcp itself,
+    /// which shows what chance does to ratios
+    #[arg(long = "against-tcp", value_name = "WAY", default_value = "edge", value_parser = parse_way)]
+    pub(crate) other: Way,
+    /// Samples of each case over each way; the highest and the lowest are left out [default: 10, with
+    /// --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repetitions: Option<u32>,
+    /// Seconds of a sample
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub(crate) seconds: u32,
+    /// MTU of the links, in bytes
+    #[arg(long, value_name = "N", default_value_t = 1500)]
+    pub(crate) mtu: u32,
+    /// Do not restrict clients and servers to one CPU each
+    #[arg(long)]
+    pub(crate) no_pinning: bool,
+}
+
+impl ComparisonArguments {
+    /// Samples of each case.
+    pub(crate) fn repetitions(&self, is_quick: bool) -> u32 {
+        self.repetitions.unwrap_or(if is_quick { 3 } else { 10 })
+    }
+}
+
+fn parse_way(text: &str) -> Result<Way, String> {
+    let known = || Way::ALL.map(Way::name).join(", ");
+    let found = Way::ALL.into_iter().find(|way| way.name() == text);
+    found.ok_or_else(|| format!("the ways are: {}", known()))
+}
