@@ -16,6 +16,7 @@ use crate::connection::{Connection, Sealing};
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::held::Held;
 use crate::place::Place;
+use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::stream::{Out, RingPart, Stream, StreamDescriptor, StreamParts};
 use crate::waiting::{Ringing, Waited, Waits, lock};
@@ -176,6 +177,8 @@ impl World {
         let mut roles = [Role::Connecting, Role::Accepting].into_iter();
         let ends = [connecting, accepted].map(|tcp| {
             tcp.set_nonblocking(true).expect("a socket");
+            // Nothing here waits for the kernel's clock.
+            tcp.set_nodelay(true).expect("a socket");
             let own = tcp.try_clone().expect("a descriptor");
             let place = Arc::new(OnePlace { tcp: own, put: Mutex::default() });
             let (local, peer) = (tcp.local_addr(), tcp.peer_addr());
@@ -197,25 +200,32 @@ impl World {
     pub(crate) fn moved() -> Self {
         let world = Self::new();
         for step in 0..MOVE_STEPS {
-            world.move_on(step);
+            assert!(world.move_on(step), "nothing is shut down");
         }
         world.network.carry();
         world
     }
 
     /// The next step of a move: begin at one end, begin and seal at the other, and seal.
-    pub(crate) fn move_on(&self, step: usize) {
+    /// False if an end has shut down and cannot move: then the other is told so, and both stay where they are.
+    pub(crate) fn move_on(&self, step: usize) -> bool {
+        let can_move = match step {
+            0 | 1 => self.begin(step),
+            _ => true,
+        };
         match step {
-            0 => self.begin(0),
-            1 => {
-                self.begin(1);
-                self.seal(1);
+            _ if !can_move => {
+                self.ends.iter().for_each(|end| end.connection.leave(Reason::Refused));
+                lock(&self.network.streams).clear();
             }
+            0 => {}
+            1 => self.seal(1),
             _ => self.seal(0),
         }
+        can_move
     }
 
-    fn begin(&self, index: usize) {
+    fn begin(&self, index: usize) -> bool {
         let TestEnd { connection, memory, .. } = &self.ends[index];
         let [send, receive] = memory.each_ref().map(|memory| RingPart {
             memory: Arc::clone(memory),
@@ -223,8 +233,9 @@ impl World {
             bytes: RING,
         });
         let parts = StreamParts { send, receive, expected: SEALS[index], bell: Box::new(NoBell) };
-        let stream = connection.begin(parts).expect("it is there");
+        let Ok(stream) = connection.begin(parts) else { return false };
         lock(&self.network.streams).push((stream, memory.clone()));
+        true
     }
 
     fn seal(&self, index: usize) {
@@ -454,17 +465,24 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
         2 => Just(Step::Carry),
         1 => any::<bool>().prop_map(Step::Slow),
     ];
-    let last = prop_oneof![Just(Step::Shut(0)), Just(Step::Shut(1))];
-    (proptest::collection::vec(step, 1..80), proptest::collection::vec(last, 0..2))
-        .prop_map(|(steps, last)| [steps, last].concat())
+    let shut = (0_usize..80, 0_usize..2);
+    (proptest::collection::vec(step, 1..80), proptest::collection::vec(shut, 0..3)).prop_map(
+        |(mut steps, shut)| {
+            for (at, index) in shut {
+                steps.insert(at.min(steps.len()), Step::Shut(index));
+            }
+            steps
+        },
+    )
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
     #[test]
     fn bytes_come_once_and_in_order_however_a_connection_moves(steps in steps()) {
         let world = World::new();
         let (mut moved, mut written, mut read) = (0, [0_usize; 2], [0_usize; 2]);
+        let mut is_shut = [false; 2];
         let byte = |index: usize, at: usize| (at * 31 / 7 + index * 101) as u8;
         let receive = |read: &mut [usize; 2], index: usize, length| {
             let bytes = world.receive(index, length);
@@ -483,8 +501,7 @@ proptest::proptest! {
                 }
                 Step::Receive(index, length) => drop(receive(&mut read, index, length)),
                 Step::Move if moved < MOVE_STEPS => {
-                    world.move_on(moved);
-                    moved += 1;
+                    moved = if world.move_on(moved) { moved + 1 } else { usize::MAX };
                 }
                 Step::Move => {}
                 Step::Carry => world.network().carry(),
@@ -493,12 +510,13 @@ proptest::proptest! {
                     let how = std::net::Shutdown::Write;
                     let shut = world.ends[index].call(|connection, fd| connection.shutdown(fd, how));
                     proptest::prop_assert_eq!(shut, Ok(()));
+                    is_shut[index] = true;
                 }
             }
         }
         world.network.is_slow.store(false, Ordering::Relaxed);
-        if moved > 0 {
-            (moved..MOVE_STEPS).for_each(|step| world.move_on(step));
+        while (1..MOVE_STEPS).contains(&moved) {
+            moved = if world.move_on(moved) { moved + 1 } else { usize::MAX };
         }
         for _ in 0..200 {
             for index in 0..2 {
@@ -507,5 +525,29 @@ proptest::proptest! {
             }
         }
         proptest::prop_assert_eq!([read[1], read[0]], written);
+        for index in 0..2 {
+            let at_end = if is_shut[1 - index] { Ok(Vec::new()) } else { Err(Errno::EAGAIN) };
+            proptest::prop_assert_eq!(world.receive(index, 1), at_end);
+        }
     }
+}
+
+#[test]
+fn an_end_that_was_put_off_while_the_connection_moved_comes() {
+    let world = World::new();
+    let shut = |connection: &Connection, fd: BorrowedFd<'_>| {
+        connection.shutdown(fd, std::net::Shutdown::Write)
+    };
+    // The seal does not wait for an acknowledgement of what was written before.
+    world.ends[0].tcp.set_nodelay(false).expect("a socket");
+    assert_eq!(world.send(0, b"a"), Ok(1));
+    assert!(world.move_on(0) && world.move_on(1));
+    assert_eq!(world.send(0, b"b"), Ok(1));
+    assert_eq!(world.ends[0].call(shut), Ok(()));
+    assert!(world.move_on(2));
+    let mut read = Vec::new();
+    while read.len() < 2 {
+        read.extend(world.receive(1, 1).unwrap_or_default());
+    }
+    assert_eq!(world.receive(1, 1), Ok(Vec::new()));
 }
