@@ -37,10 +37,13 @@ pub(crate) struct TestEnd {
     memory: [Arc<Buffer>; 2],
 }
 
+/// A stream, with the memory of its rings.
+type Known = (Arc<Stream>, [Arc<Buffer>; 2]);
+
 /// Carries what streams have to post, when it is driven.
 #[derive(Default)]
 pub(crate) struct Network {
-    streams: Mutex<Vec<(Arc<Stream>, [Arc<Buffer>; 2])>>,
+    streams: Mutex<Vec<Known>>,
     held: Held,
     /// Data that has arrived is not acknowledged.
     pub(crate) is_slow: AtomicBool,
@@ -395,7 +398,7 @@ fn another_process_reads_and_writes_the_descriptor_of_a_relayed_connection() {
     world.ends[0].connection.watch();
     assert_eq!(world.send(1, b"before"), Ok(6));
     world.network.carry();
-    world.ends[0].call(|connection, fd| connection.relay(fd));
+    world.ends[0].call(Connection::relay);
     let mut kernel = world.ends[0].kernel();
     let mut bytes = [0; 6];
     kernel.read_exact(&mut bytes).expect("bytes");
