@@ -15,6 +15,7 @@ pub mod clock;
 pub mod control;
 pub mod cpu;
 pub mod failover;
+pub mod ganglia;
 pub mod lever;
 pub mod machine;
 pub mod multiedge;

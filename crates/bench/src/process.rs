@@ -25,13 +25,14 @@ use crate::cpu;
 use crate::machine::Machine;
 use crate::results::Sample;
 use crate::server;
+use crate::unmodified::gatherer;
 use crate::yardsticks;
 
 /// Name of the hidden subcommand that the program must pass to [`run_child`].
 pub const SUBCOMMAND: &str = "bench-process";
 
 /// What a child process is to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChildSpec {
     /// Server or client.
     pub role: Role,
@@ -47,7 +48,7 @@ pub struct ChildSpec {
 }
 
 /// The two kinds of child processes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Serves on this address; tells the port by [`Line::Listening`].
@@ -61,6 +62,8 @@ pub enum Role {
     },
     /// Becomes another program.
     Tool(Vec<String>),
+    /// Gathers what hosts tell of themselves, and prints what came of it.
+    Gatherer(gatherer::Task),
 }
 
 /// A line that a child writes.
@@ -142,6 +145,7 @@ impl ChildProcess {
             Role::Server(_) => "server",
             Role::Client { .. } => "client",
             Role::Tool(_) => "tool",
+            Role::Gatherer(_) => "gatherer",
         };
         let failed = |source| ProcessError::Start { program: program.to_path_buf(), role, source };
         let argument = serde_json::to_string(spec).map_err(io::Error::from).map_err(failed)?;
@@ -205,6 +209,7 @@ pub fn run_child(spec: &str) -> bool {
             Role::Tool(words) => {
                 Err(format!("start {words:?}: {}", yardsticks::become_tool(&words)))
             }
+            Role::Gatherer(task) => gatherer::run(&task),
         }
     });
     match outcome {

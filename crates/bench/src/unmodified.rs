@@ -5,6 +5,8 @@ pub mod apache_server;
 pub mod fetch;
 pub mod figures;
 pub mod folder;
+pub mod gatherer;
+pub mod gmond;
 pub mod running;
 pub mod way;
 pub mod wrk;

@@ -12,6 +12,7 @@ mod doctor;
 mod doctor_command;
 mod environment_command;
 mod failover_command;
+mod ganglia_command;
 mod host_costs;
 mod keys_command;
 mod launch_command;
