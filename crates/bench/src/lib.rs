@@ -22,6 +22,7 @@ pub mod multiedge;
 pub mod namespaces;
 pub mod plan;
 pub mod process;
+pub mod programs;
 pub mod reality;
 pub mod results;
 pub mod run;

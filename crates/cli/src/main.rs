@@ -22,6 +22,7 @@ mod output;
 mod paper_command;
 mod policies_command;
 mod program;
+mod programs_command;
 mod progress;
 mod reality_command;
 mod report_command;
