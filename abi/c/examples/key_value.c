@@ -67,7 +67,7 @@ static bool is_whole(const struct slot *slot)
 static bool find(struct client *client, uint64_t key, uint64_t *at, struct slot *slot)
 {
     uint64_t slots = client->table.length / sizeof *slot;
-    uint64_t first = (key * 0x9e3779b97f4a7c15u >> 32) % (slots - PROBES + 1);
+    uint64_t first = (key * 0x9e3779b97f4a7c15u >> 32) * (slots - PROBES + 1) >> 32;
     for (uint64_t index = first; index < first + PROBES; index++) {
         *at = index * sizeof *slot;
         do {

@@ -17,13 +17,34 @@ use std::time::Instant;
 
 use ethernot::{Connection, Endpoint};
 use hosts::Host;
-use store::{Client, LIMIT, Server, VALUE_MAX};
+use store::{Client, LIMIT, Server, VALUE_MAX, first_slot};
 
 /// Turns of each.
 const TURNS: usize = 7;
 /// Gets in a turn, after a tenth as many that are not measured.
 const GETS: u64 = 20_000;
 const KEYS: u64 = 1000;
+
+/// In tables of any size that are a quarter full: keys in a row take one read each, keys at other distances little more.
+#[test]
+fn keys_in_a_row_lie_in_their_first_slots() {
+    let strides = [1, 2, 7, 64, 1000].map(|stride| (stride, KEYS));
+    for (stride, reads_max) in strides.into_iter().chain([(8, KEYS * 3 / 2)]) {
+        for slots in (4 * KEYS - 50)..(4 * KEYS + 50) {
+            let mut taken = vec![false; slots as usize];
+            let reads: usize = (0..KEYS)
+                .map(|key| {
+                    let first = first_slot(key * stride, slots) as usize;
+                    let free = taken[first..].iter().position(|taken| !taken);
+                    let free = free.expect("there is room");
+                    taken[first + free] = true;
+                    free + 1
+                })
+                .sum();
+            assert!(reads as u64 <= reads_max, "{reads} reads of {KEYS} keys: {stride}, {slots}");
+        }
+    }
+}
 
 #[test]
 #[ignore = "measures; run by `./x acceptance rust-api`, with three processors free"]

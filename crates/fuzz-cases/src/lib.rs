@@ -17,7 +17,7 @@ pub type Case = fn(&[u8]);
 
 /// All of them but `engine_frames`, which is made of what tests of the engine are made of, and so is
 /// beside the test.
-pub const CASES: [(&str, Case); 12] = [
+pub const CASES: [(&str, Case); 14] = [
     ("connection_manager", connection_manager),
     ("control_messages", control_messages),
     ("decode_datagram", decode_datagram),
@@ -29,6 +29,8 @@ pub const CASES: [(&str, Case); 12] = [
     ("greeting", greeting),
     ("shm_messages", shm_messages),
     ("shm_ring", shm_ring),
+    ("sockets_message", sockets_message),
+    ("sockets_offer", sockets_offer),
     ("sockets_rules", sockets_rules),
 ];
 
@@ -88,6 +90,17 @@ pub fn shm_messages(bytes: &[u8]) {
 /// Whatever a peer writes into shared memory, this end stays within it and does not panic.
 pub fn shm_ring(bytes: &[u8]) {
     link::fuzz_shm_ring(bytes);
+}
+
+/// Any bytes as a message of a link group, or what goes along with the request for one: no panic, and what is accepted
+/// survives encoding.
+pub fn sockets_message(bytes: &[u8]) {
+    sockets::fuzz_message(bytes);
+}
+
+/// Any bytes as a datagram at the door of a connection: no panic, and what is accepted survives encoding.
+pub fn sockets_offer(bytes: &[u8]) {
+    sockets::fuzz_offer(bytes);
 }
 
 /// Any bytes as a file of rules that say which TCP connections move: no panic, and what is accepted survives writing.

@@ -1,56 +1,213 @@
-//! Link groups: the edge connection between two processes, and the streams that share it.
+//! A link group: the edge connection between two processes, and what its streams share.
 
-use std::io;
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::collections::VecDeque;
 
-use nix::errno::Errno;
-use runtime::Readiness;
+use engine::{ConnectionHandle, Engine};
+use mem::{MemoryAccess, MemoryTable, ProtectionDomain, RegionId, RegisterError};
+use semantics::{INLINE_BYTES_MAX, Operation, OperationFlags, PostError, Receive, Request, Source};
 
-use crate::stream::StreamDescriptor;
+use crate::arena::{Arena, LETTERS, Letterbox};
+use crate::wire::{Incarnation, Message, RingPlace, StreamNumber};
 
-/// How a stream calls for the engine.
-#[derive(Clone, Debug)]
-pub(crate) struct Bell {}
-
-impl Bell {
-    /// The stream has something to post, or wants [`Stream::due`](crate::stream::Stream::due) asked again: called by threads outside of the engine and of
-    /// locks that are taken inside it.
-    pub(crate) fn ring(&self) {}
-
-    /// The same inside the engine, or under such a lock: what there is goes in this turn or the next.
-    pub(crate) fn mark(&self) {}
-
-    /// Has the stream told when a descriptor of it is ready. It must be unwatched before it is closed.
-    pub(crate) fn watch(
-        &self,
-        which: StreamDescriptor,
-        fd: BorrowedFd<'_>,
-        ready: Readiness,
-    ) -> io::Result<()> {
-        let _ = (which, fd, ready);
-        Ok(())
-    }
-
-    /// Has it told no more.
-    pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
-        let _ = fd;
-    }
-
-    /// A thread of the program waits until `ready` returns something, for at most `limit`; meanwhile it drives the
-    /// engine. `EIO` if the endpoint is gone.
-    pub(crate) fn wait<R>(
-        &self,
-        limit: Option<Duration>,
-        mut ready: impl FnMut() -> Option<R>,
-    ) -> Result<Option<R>, Errno> {
-        let _ = limit;
-        Ok(ready())
-    }
-
-    /// Threads that wait look again; also inside the engine.
-    pub(crate) fn wake(&self) {}
-
-    /// Makes progress, unless another thread is at it.
-    pub(crate) fn drive(&self) {}
+/// A link group.
+pub(crate) struct Group {
+    handle: ConnectionHandle,
+    domain: ProtectionDomain,
+    /// The process at the other end, as it says.
+    pub(crate) peer: Incarnation,
+    pub(crate) is_established: bool,
+    pub(crate) arena: Arena,
+    letters: Letterbox,
+    /// Messages for which the engine had no room. Nothing of a stream goes before them.
+    outbox: VecDeque<(Message, u64)>,
+    /// Joiners that wait until it is established.
+    pub(crate) joiners: Vec<u64>,
 }
+
+impl Group {
+    pub(crate) fn new(
+        memory: &MemoryTable,
+        handle: ConnectionHandle,
+        domain: ProtectionDomain,
+        peer: Incarnation,
+    ) -> Result<Self, RegisterError> {
+        let letters = Letterbox::new(memory, domain)?;
+        let (arena, outbox, joiners) = (Arena::new(domain), VecDeque::new(), Vec::new());
+        let is_established = false;
+        Ok(Self { handle, domain, peer, is_established, arena, letters, outbox, joiners })
+    }
+
+    pub(crate) const fn handle(&self) -> ConnectionHandle {
+        self.handle
+    }
+
+    /// Posts all buffers for messages.
+    pub(crate) fn post_letters(&self, engine: &mut Engine, memory: &MemoryAccess<'_>) {
+        for letter in 0..LETTERS {
+            self.post_letter(engine, memory, letter);
+        }
+    }
+
+    /// Posts a buffer again whose message was read.
+    pub(crate) fn post_letter(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, letter: u32) {
+        let (region, offset, length) = self.letters.place(letter);
+        let context = Context::Letter(letter).bits();
+        let receive = Receive { region, offset, length, context };
+        // There is room for so many, or the connection is over.
+        let _over = engine.post_receive(memory, self.handle, receive);
+    }
+
+    /// The message in a buffer.
+    pub(crate) fn read_letter(&self, letter: u32, bytes: u32) -> ([u8; 64], usize) {
+        self.letters.read(letter, bytes)
+    }
+
+    /// Sends a message, now or when there is room.
+    pub(crate) fn send(
+        &mut self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        message: Message,
+        context: Context,
+    ) -> u32 {
+        self.outbox.push_back((message, context.bits()));
+        self.flush(engine, memory)
+    }
+
+    /// Sends what waits; how many were posted.
+    pub(crate) fn flush(&mut self, engine: &mut Engine, memory: &MemoryAccess<'_>) -> u32 {
+        let mut posted = 0;
+        while let Some((message, context)) = self.outbox.front() {
+            let operation = message_operation(message, *context);
+            match engine.post(memory, self.handle, &operation) {
+                Ok(_) => {
+                    self.outbox.pop_front();
+                    posted += 1;
+                }
+                // It is over: nobody waits for them.
+                Err(PostError::NotConnected) if self.is_established => self.outbox.clear(),
+                Err(_) => break,
+            }
+        }
+        posted
+    }
+
+    /// Whether messages wait for room.
+    pub(crate) fn is_held_up(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Posts data of a stream.
+    pub(crate) fn write(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        data: &Write,
+    ) -> Result<(), PostError> {
+        let (region, offset) = data.from;
+        let operation = Operation {
+            request: Request::Write {
+                source: Source::Region { region, offset },
+                key: data.ring.key,
+                address: data.ring.address + u64::from(data.to),
+            },
+            length: data.length,
+            flags: OperationFlags { signalled: true, notify: true, ..OperationFlags::default() },
+            immediate: Some(data.peer.0),
+            context: Context::Data(data.number).bits(),
+            status: None,
+        };
+        engine.post(memory, self.handle, &operation).map(|_| ())
+    }
+
+    /// What is left of it, to be taken away outside of the engine.
+    pub(crate) fn into_grave(self) -> Grave {
+        let mut regions: Vec<_> = self.arena.regions().collect();
+        regions.push(self.letters.region());
+        Grave { domain: self.domain, regions }
+    }
+}
+
+/// A write of data into the peer's ring.
+pub(crate) struct Write {
+    /// Region and offset of the first byte.
+    pub(crate) from: (RegionId, u64),
+    pub(crate) length: u32,
+    pub(crate) ring: RingPlace,
+    /// Offset in the ring.
+    pub(crate) to: u32,
+    /// The stream here, and at the peer.
+    pub(crate) number: StreamNumber,
+    pub(crate) peer: StreamNumber,
+}
+
+/// Memory of a group that is no more.
+pub(crate) struct Grave {
+    domain: ProtectionDomain,
+    regions: Vec<RegionId>,
+}
+
+impl Grave {
+    /// Takes it out of the table; not inside the engine.
+    pub(crate) fn fill_in(self, memory: &MemoryTable) {
+        for region in self.regions {
+            // It was registered by the group, and nobody else knows it.
+            let _known = memory.deregister(region);
+        }
+        let _empty = memory.release_domain(self.domain);
+    }
+}
+
+/// What a completion is of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Context {
+    /// Data of a stream.
+    Data(StreamNumber),
+    /// A message that nobody follows.
+    Message,
+    /// The last message of a stream: its end, or a reset.
+    Last(StreamNumber),
+    /// A buffer for messages.
+    Letter(u32),
+}
+
+impl Context {
+    pub(crate) const fn bits(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Data(number) => (0, number.0),
+            Self::Message => (1, 0),
+            Self::Last(number) => (2, number.0),
+            Self::Letter(letter) => (3, letter),
+        };
+        kind << 32 | number as u64
+    }
+
+    pub(crate) const fn of_bits(bits: u64) -> Self {
+        let number = bits as u32;
+        match bits >> 32 {
+            0 => Self::Data(StreamNumber(number)),
+            2 => Self::Last(StreamNumber(number)),
+            3 => Self::Letter(number),
+            _ => Self::Message,
+        }
+    }
+}
+
+fn message_operation(message: &Message, context: u64) -> Operation {
+    let mut bytes = Vec::with_capacity(INLINE_BYTES_MAX);
+    message.encode(&mut bytes);
+    let mut inline = [0; INLINE_BYTES_MAX];
+    for (to, from) in inline.iter_mut().zip(&bytes) {
+        *to = *from;
+    }
+    Operation {
+        request: Request::Send { source: Source::Inline(inline) },
+        length: bytes.len() as u32,
+        flags: OperationFlags { signalled: true, notify: true, ..OperationFlags::default() },
+        immediate: None,
+        context,
+        status: None,
+    }
+}
+
+const _: () = assert!(crate::wire::MESSAGE_BYTES_MAX <= INLINE_BYTES_MAX);

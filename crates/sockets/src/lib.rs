@@ -10,21 +10,20 @@
 //! * [`Connection`]: what the calls of a program on one descriptor do.
 //! * [`Place`]: what stands between the two and the program's descriptors, the C ABI.
 #![forbid(unsafe_code)]
-#![expect(
-    dead_code,
-    clippy::unnecessary_wraps,
-    clippy::unused_self,
-    reason = "the parts of the crate are written at the same time, against these signatures"
-)]
 
+mod arena;
+mod bell;
 mod calls;
 mod connection;
 pub mod counters;
+mod desk;
+mod endpoint;
 mod files;
 mod flags;
 mod group;
 mod held;
 mod hooks;
+mod keeper;
 pub mod log;
 mod networks;
 mod offer;
@@ -40,6 +39,7 @@ mod seal;
 mod sending;
 mod settings;
 mod stream;
+mod table;
 mod tcp_part;
 mod undecided;
 mod upgrade;
@@ -48,6 +48,8 @@ mod wire;
 
 pub use connection::{Connection, Queued, Route};
 pub use flags::{ReceiveFlags, SendFlags};
+#[doc(hidden)]
+pub use offer::fuzz_offer;
 pub use place::Place;
 pub use process::{Sockets, StartError};
 pub use readiness::Readiness;
@@ -57,3 +59,5 @@ pub use rules::Role;
 pub use rules::fuzz_rules;
 pub use settings::{Choice, Settings, SettingsError, variables};
 pub use waiting::Waited;
+#[doc(hidden)]
+pub use wire::fuzz_message;

@@ -1,1 +1,269 @@
-//! Offers: how the side that accepted tells the other of its endpoint.
+//! Offers: how the side that accepted tells the other of its endpoint, and how long it goes on doing so.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use delivery::Instant;
+
+use crate::wire::{Incarnation, MAGIC, Malformed, OfferToken, Reader, VERSION};
+
+/// The datagram that the accepting side sends to the UDP port of the same number as the peer's TCP port.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Offer {
+    /// What the joiner names it by.
+    pub(crate) token: OfferToken,
+    /// Whose endpoint it is.
+    pub(crate) incarnation: Incarnation,
+    /// UDP port of the endpoint, at the address of [`Offer::accepting`].
+    pub(crate) port: u16,
+    /// The TCP connection, as the accepting side sees it: itself,
+    pub(crate) accepting: SocketAddr,
+    /// and its peer.
+    pub(crate) connecting: SocketAddr,
+}
+
+impl Offer {
+    pub(crate) fn encode(&self) -> [u8; OFFER_BYTES] {
+        let mut out = Vec::with_capacity(OFFER_BYTES);
+        out.extend(MAGIC);
+        out.push(VERSION);
+        out.push(OFFER);
+        out.extend(self.port.to_be_bytes());
+        out.extend(self.token.0.to_be_bytes());
+        out.extend(self.incarnation.0.to_be_bytes());
+        for address in [self.accepting, self.connecting] {
+            out.extend(to_v6(address.ip()).octets());
+            out.extend(address.port().to_be_bytes());
+        }
+        out.try_into().expect("the lengths above add up to it")
+    }
+
+    //= sockets-protocol.md: offer.1, version.1
+    /// The offer that a datagram is.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        reader.preamble()?;
+        let kind = reader.u8()?;
+        if kind != OFFER {
+            return Err(Malformed::Kind(kind));
+        }
+        let port = reader.u16()?;
+        let (token, incarnation) = (reader.token()?, reader.incarnation()?);
+        let mut address = || -> Result<SocketAddr, Malformed> {
+            let ip = Ipv6Addr::from(reader.take::<16>()?).to_canonical();
+            Ok(SocketAddr::new(ip, reader.u16()?))
+        };
+        let (accepting, connecting) = (address()?, address()?);
+        reader.finish()?;
+        if [port, accepting.port(), connecting.port()].contains(&0) {
+            return Err(Malformed::Zero);
+        }
+        Ok(Self { token, incarnation, port, accepting, connecting })
+    }
+
+    //= sockets-protocol.md: offer.2
+    /// Whether it is for the connection from `local` to `peer`, of the side that connected, and came from where
+    /// that peer is.
+    pub(crate) fn is_for(&self, local: SocketAddr, peer: SocketAddr, from: IpAddr) -> bool {
+        let same = |one: SocketAddr, other: SocketAddr| {
+            one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
+        };
+        same(self.connecting, local)
+            && same(self.accepting, peer)
+            && from.to_canonical() == peer.ip().to_canonical()
+    }
+}
+
+/// An offer that is repeated until it is taken, or nobody took it in time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offering {
+    begun: Instant,
+    /// Times it was sent.
+    sent: usize,
+}
+
+/// What to do with an offer now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum OfferStep {
+    /// Send it.
+    Send,
+    /// Nothing before this time.
+    Wait(Instant),
+    /// It holds no more: the connection is left to TCP.
+    Expired,
+}
+
+impl Offering {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self { begun: now, sent: 0 }
+    }
+
+    //= sockets-protocol.md: offer.3, offer.4
+    /// What to do at `now`. [`OfferStep::Send`] is told once for each time.
+    pub(crate) fn step(&mut self, now: Instant) -> OfferStep {
+        if now >= self.begun.after_ns(OFFER_HOLDS_NS) {
+            return OfferStep::Expired;
+        }
+        let Some(&after) = OFFERS_AFTER_NS.get(self.sent) else {
+            return OfferStep::Wait(self.begun.after_ns(OFFER_HOLDS_NS));
+        };
+        let due = self.begun.after_ns(after);
+        if due > now {
+            return OfferStep::Wait(due);
+        }
+        // Who comes late, as the processor was elsewhere, sends once for all that was due.
+        while OFFERS_AFTER_NS.get(self.sent).is_some_and(|after| self.begun.after_ns(*after) <= now)
+        {
+            self.sent += 1;
+        }
+        OfferStep::Send
+    }
+}
+
+fn to_v6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
+/// Bytes of an offer.
+pub(crate) const OFFER_BYTES: usize = 68;
+
+/// Kind of the datagram.
+const OFFER: u8 = 1;
+
+/// When an offer is sent, in nanoseconds after the connection was first used: the door opens with `connect`, and may come
+/// late only when the kernel of the peer is slow to run it, or when datagrams are lost.
+const OFFERS_AFTER_NS: [u64; 5] = [0, 1_000_000, 4_000_000, 16_000_000, 64_000_000];
+
+/// For how long a door is open, in nanoseconds: all offers of a peer whose program takes its time to use the
+/// connection.
+pub(crate) const DOOR_OPEN_NS: u64 = 200_000_000;
+
+/// For how long an offer holds, in nanoseconds: as long as a door is open, and as it then takes to make an edge connection
+/// when frames of it are lost.
+const OFFER_HOLDS_NS: u64 = 1_000_000_000;
+
+/// Any bytes as an offer: no panic, and what is accepted survives encoding.
+pub fn fuzz_offer(bytes: &[u8]) {
+    if let Ok(offer) = Offer::decode(bytes) {
+        assert_eq!(Offer::decode(&offer.encode()), Ok(offer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn address() -> impl Strategy<Value = SocketAddr> {
+        (any::<IpAddr>(), 1..=u16::MAX)
+            .prop_map(|(ip, port)| SocketAddr::new(ip.to_canonical(), port))
+    }
+
+    fn offer() -> impl Strategy<Value = Offer> {
+        (1..=u64::MAX, 1..=u128::MAX, 1..=u16::MAX, address(), address()).prop_map(
+            |(token, incarnation, port, accepting, connecting)| Offer {
+                token: OfferToken(token),
+                incarnation: Incarnation(incarnation),
+                port,
+                accepting,
+                connecting,
+            },
+        )
+    }
+
+    fn of(accepting: &str, connecting: &str) -> Offer {
+        Offer {
+            token: OfferToken(1),
+            incarnation: Incarnation(2),
+            port: 3,
+            accepting: accepting.parse().expect("an address"),
+            connecting: connecting.parse().expect("an address"),
+        }
+    }
+
+    //= sockets-protocol.md: offer.2
+    #[test]
+    fn an_offer_for_another_connection_or_from_elsewhere_is_not_for_this_one() {
+        let offer = of("10.0.0.1:80", "10.0.0.2:4000");
+        let is_for = |local: &str, peer: &str, from: &str| {
+            let parse = |text: &str| text.parse().expect("an address");
+            offer.is_for(parse(local), parse(peer), from.parse().expect("an address"))
+        };
+        assert!(is_for("10.0.0.2:4000", "10.0.0.1:80", "10.0.0.1"));
+        assert!(is_for("[::ffff:10.0.0.2]:4000", "[::ffff:10.0.0.1]:80", "10.0.0.1"), "mapped");
+        assert!(!is_for("10.0.0.2:4000", "10.0.0.1:80", "10.0.0.3"), "from elsewhere");
+        assert!(!is_for("10.0.0.2:4001", "10.0.0.1:80", "10.0.0.1"), "another connection");
+        assert!(!is_for("10.0.0.2:4000", "10.0.0.1:81", "10.0.0.1"), "another service");
+        assert!(!is_for("10.0.0.3:4000", "10.0.0.1:80", "10.0.0.1"), "translated addresses");
+    }
+
+    //= sockets-protocol.md: version.1
+    #[test]
+    fn an_offer_of_another_version_is_known_as_such() {
+        let mut bytes = of("10.0.0.1:80", "10.0.0.2:4000").encode();
+        bytes[4] = 2;
+        assert_eq!(Offer::decode(&bytes), Err(Malformed::Version(2)));
+        assert_eq!(Offer::decode(&bytes[..5]), Err(Malformed::Version(2)));
+        bytes[0] = 0;
+        assert_eq!(Offer::decode(&bytes), Err(Malformed::Magic));
+    }
+
+    //= sockets-protocol.md: offer.3, offer.4
+    #[test]
+    fn an_offer_is_sent_five_times_and_then_expires() {
+        let start = Instant(1_000);
+        let (mut offering, mut now, mut sent) = (Offering::new(start), start, Vec::new());
+        loop {
+            match offering.step(now) {
+                OfferStep::Send => sent.push(now.since_ns(start) / 1_000_000),
+                OfferStep::Wait(until) => now = until,
+                OfferStep::Expired => break,
+            }
+        }
+        assert_eq!(sent, [0, 1, 4, 16, 64]);
+        assert_eq!(now.since_ns(start), OFFER_HOLDS_NS);
+    }
+
+    proptest! {
+        //= sockets-protocol.md: offer.1
+        #[test]
+        fn an_offer_is_decoded_as_it_was_encoded(offer in offer()) {
+            prop_assert_eq!(Offer::decode(&offer.encode()), Ok(offer));
+        }
+
+        //= sockets-protocol.md: offer.1
+        #[test]
+        fn an_offer_of_another_length_is_none(offer in offer(), length in 5..OFFER_BYTES) {
+            let mut bytes = offer.encode().to_vec();
+            bytes.push(0);
+            prop_assert!(Offer::decode(&bytes).is_err());
+            prop_assert!(Offer::decode(&bytes[..length]).is_err());
+        }
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            fuzz_offer(&bytes);
+        }
+
+        #[test]
+        fn an_offering_never_stands_still(steps in prop::collection::vec(0..400_000_000_u64, 1..20)) {
+            let (mut offering, mut now) = (Offering::new(Instant(0)), Instant(0));
+            for step in steps {
+                now = now.after_ns(step);
+                let mut told = offering.step(now);
+                if told == OfferStep::Send {
+                    told = offering.step(now);
+                    prop_assert!(told != OfferStep::Send, "once for each time");
+                }
+                match told {
+                    OfferStep::Wait(until) => prop_assert!(until > now),
+                    OfferStep::Expired => prop_assert!(now.0 >= OFFER_HOLDS_NS),
+                    OfferStep::Send => {}
+                }
+            }
+        }
+    }
+}

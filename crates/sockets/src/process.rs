@@ -1,33 +1,37 @@
 //! What a process has: an endpoint, its groups, doors and offers.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use engine::EngineConfig;
+use link::start_thread;
+use mem::TableLimits;
 use nix::errno::Errno;
+use runtime::{Interest, Polling, Runtime, RuntimeConfig};
+use semantics::PoolLimits;
 use thiserror::Error;
 
+use crate::arena::LETTERS;
 use crate::connection::Connection;
-use crate::held::Held;
+use crate::endpoint::Endpoint;
+use crate::keeper::{self, Job};
 use crate::place::Place;
 use crate::reasons::Reason;
-use crate::settings::{Role, Settings};
+use crate::settings::{Choice, Role, Settings};
 use crate::waiting::{Waited, Waits};
 
 /// Why a process has no part in it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Not a link could be opened.
-    #[error(
-        "no link to carry connections could be opened; ETHERNOT_SOCKETS_LINKS names which to use"
-    )]
-    NoLink(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The endpoint does not start.
-    #[error(transparent)]
-    Runtime(#[from] runtime::StartError),
+    /// The thread that keeps the endpoint could not be started.
+    #[error("cannot start a thread (a limit of threads, `ulimit -u`?)")]
+    Thread(#[source] std::io::Error),
     /// No random numbers.
-    #[error("the kernel gives no random numbers; is /dev/urandom there?")]
+    #[error("the kernel gives no random numbers; is getrandom allowed here?")]
     Random(#[source] std::io::Error),
 }
 
@@ -35,22 +39,55 @@ pub enum StartError {
 pub struct Sockets {
     place: Arc<dyn Place>,
     settings: Arc<Settings>,
+    endpoint: Arc<Endpoint>,
+    /// What keeps the endpoint alive.
+    runtime: Arc<OnceLock<Arc<Runtime>>>,
+    doors: AtomicU64,
+    /// How many forks the process that started it was away from the first.
+    forks: u32,
+}
+
+/// The door of a connection.
+pub(crate) struct Door {
+    /// No other of the process has the same.
+    pub(crate) id: u64,
+    pub(crate) socket: UdpSocket,
 }
 
 impl Sockets {
-    /// Starts it. Links are opened behind: nothing waits for them.
+    /// Starts it. The endpoint itself starts behind: nothing waits for it.
     pub fn start(settings: Arc<Settings>, place: Arc<dyn Place>) -> Result<Self, StartError> {
-        Ok(Self { place, settings })
+        let forks = runtime::forks();
+        let usual = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
+        let (jobs, to_do) = channel();
+        let endpoint = Endpoint::new(usual.seed, settings.faults(), jobs);
+        // Its engine draws from numbers of its own.
+        let config = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
+        let config = of_sockets(config, settings.polling());
+        let runtime = Arc::new(OnceLock::new());
+        let own = Arc::clone(&settings);
+        let (kept, held) = (Arc::clone(&endpoint), Arc::clone(&runtime));
+        start_thread("ethernot-keeper", move || keeper::keep(&kept, &own, config, &held, &to_do))
+            .map_err(StartError::Thread)?;
+        Ok(Self { place, settings, endpoint, runtime, doors: AtomicU64::new(0), forks })
     }
 
     /// The program has connected, or begun to: opens the door for the peer's offer. `local` is bound already.
     pub fn connected(&self, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
-        self.connection(token, Role::Connecting, local, peer)
+        let connection = self.connection(token, Role::Connecting, local, peer);
+        if let Err(reason) = self.open_door(&connection) {
+            connection.leave(reason);
+        }
+        connection
     }
 
     /// The program begins to use a connection that it has accepted: makes the offer.
     pub fn accepted(&self, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
-        self.connection(token, Role::Accepting, local, peer)
+        let connection = self.connection(token, Role::Accepting, local, peer);
+        if let Err(reason) = self.offer(&connection) {
+            connection.leave(reason);
+        }
+        connection
     }
 
     fn connection(
@@ -60,66 +97,155 @@ impl Sockets {
         local: SocketAddr,
         peer: SocketAddr,
     ) -> Arc<Connection> {
-        let _ = self.settings.choice(role, local, peer);
-        let place = Arc::clone(&self.place);
-        let connection =
-            Connection::new(token, role, local, peer, place, Arc::new(Nothing::default()));
-        connection.leave(Reason::NoEndpoint);
-        connection
+        let endpoint = Arc::clone(&self.endpoint);
+        Connection::new(token, role, local, peer, Arc::clone(&self.place), endpoint)
+    }
+
+    fn check(&self, connection: &Connection) -> Result<(), Reason> {
+        let (role, local, peer) = (connection.role(), connection.local(), connection.peer());
+        if self.endpoint.has_failed() {
+            return Err(Reason::NoEndpoint);
+        }
+        if !self.is_of_this_process() {
+            return Err(Reason::Forked);
+        }
+        match self.settings.choice(role, local, peer) {
+            Choice::Edge => Ok(()),
+            Choice::Tcp(reason) => Err(reason),
+        }
+    }
+
+    //= sockets-protocol.md: door.1
+    fn open_door(&self, connection: &Arc<Connection>) -> Result<(), Reason> {
+        self.check(connection)?;
+        let local = canonical(connection.local());
+        let socket = UdpSocket::bind(local).map_err(|_taken| Reason::NoDoor)?;
+        socket.set_nonblocking(true).map_err(|_none| Reason::Descriptors)?;
+        let id = self.doors.fetch_add(1, Ordering::Relaxed);
+        let connection = Arc::clone(connection);
+        let door = Door { id, socket };
+        match self.runtime.get() {
+            Some(runtime) if self.endpoint.site(local.ip()).is_some() => {
+                keeper::open(&self.endpoint, runtime, connection, door);
+            }
+            _ => self.endpoint.ask(Job::Join { connection, door }),
+        }
+        Ok(())
+    }
+
+    fn offer(&self, connection: &Arc<Connection>) -> Result<(), Reason> {
+        self.check(connection)?;
+        let site = self.endpoint.site(connection.local().ip());
+        match (self.runtime.get(), site) {
+            (Some(runtime), Some(site)) => {
+                keeper::make_offer(&self.endpoint, runtime, &site, connection);
+            }
+            _ => self.endpoint.ask(Job::Offer { connection: Arc::clone(connection) }),
+        }
+        Ok(())
     }
 
     /// Makes progress, unless another thread is at it.
-    pub fn drive(&self) {}
+    pub fn drive(&self) {
+        self.endpoint.held().push_all();
+        Waits::drive(&*self.endpoint);
+    }
 
-    /// Waits until `ready` says so, one of `others` is ready, or `limit` has passed (`None`: never).
+    /// Waits until `ready` says so, one of `others` is ready, or `limit` has passed (`None`: never). What streams hold
+    /// back for more to come goes out before.
     pub fn wait_beside(
         &self,
         others: &mut [libc::pollfd],
         limit: Option<Duration>,
         mut ready: impl FnMut() -> bool,
     ) -> Result<Waited, Errno> {
-        let _ = (others, limit);
-        Ok(if ready() { Waited::Ready } else { Waited::TimedOut })
+        self.endpoint.held().push_all();
+        self.endpoint.wait(Interest::Mark(self.endpoint.any()), others, limit, &mut ready)
     }
 
     /// Whether this is the process that started it.
     pub fn is_of_this_process(&self) -> bool {
-        true
+        runtime::forks() == self.forks
     }
 
-    /// Lets go in a forked child, in which nothing of it works: descriptors are closed, nobody is told.
-    pub fn forget_in_child(self) {}
+    /// Lets go in a forked child, in which nothing of it works: nobody is told.
+    pub fn forget_in_child(self) {
+        // Locks may be held by threads that the child does not have. Sockets that the endpoint watches were closed
+        // when the process forked.
+        std::mem::forget(self);
+    }
 
     /// The process is about to end: drives out what programs have written, for at most `limit`.
     pub fn finish(&self, limit: Duration) {
-        let _ = limit;
+        let Some(runtime) = self.runtime.get() else { return };
+        if !self.is_of_this_process() {
+            return;
+        }
+        let connections = self.endpoint.desk().connections();
+        for connection in &connections {
+            connection.released();
+        }
+        self.drive();
+        let is_out = || {
+            let is_out = self
+                .endpoint
+                .desk()
+                .connections()
+                .iter()
+                .all(|connection| connection.queued().unsent == 0);
+            is_out.then_some(())
+        };
+        // What is not out by then is lost, as with a process that is killed.
+        let _forked = runtime.wait(Interest::Anything, Some(limit), is_out);
     }
 }
 
-/// Stands for an endpoint until there is one.
-#[derive(Default)]
-struct Nothing {
-    held: Held,
-}
-
-impl Waits for Nothing {
-    fn drive(&self) {}
-
-    fn wait_beside(
-        &self,
-        _mark: &Arc<runtime::Mark>,
-        _others: &mut [libc::pollfd],
-        _limit: Option<Duration>,
-        ready: &mut dyn FnMut() -> bool,
-    ) -> Result<Waited, Errno> {
-        Ok(if ready() { Waited::Ready } else { Waited::TimedOut })
-    }
-
-    fn raise(&self, mark: &runtime::Mark) {
-        mark.raise();
-    }
-
-    fn held(&self) -> &Held {
-        &self.held
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        self.endpoint.ask(Job::Stop);
     }
 }
+
+/// IPv4 is spoken to mapped addresses.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match (address, address.ip().to_canonical()) {
+        (SocketAddr::V6(_), ip) if ip.is_ipv4() => SocketAddr::new(ip, address.port()),
+        _ => address,
+    }
+}
+
+/// A runtime as sockets want it.
+fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
+    config.engine = EngineConfig {
+        connections_max: GROUPS_MAX,
+        receives_max: LETTERS,
+        silence_budget_ns: SILENCE_NS,
+        keep_alive_ns: KEEP_ALIVE_NS,
+        read_depth: 0,
+        pools: PoolLimits {
+            operations: 4096,
+            incoming: 1024,
+            responses: 1,
+            reads: 1,
+            retransmissions: 16_384,
+            order_blocks: 512,
+        },
+        ..EngineConfig::default()
+    };
+    (config.polling, config.handles_max, config.submissions_max) = (polling, 1, 1);
+    config.regions = TableLimits { regions_max: REGIONS_MAX, domains_max: GROUPS_MAX };
+    config
+}
+
+/// Link groups at a time: processes that this one has connections to or from.
+const GROUPS_MAX: u32 = 4096;
+
+/// Their memory: messages, and four chunks of rings each way.
+const REGIONS_MAX: u32 = 16 * GROUPS_MAX;
+
+/// How long a peer may be silent while something is awaited, in nanoseconds: programs shall have an error within 5 s of
+/// the cut of a link, of which a second goes by until somebody asks.
+const SILENCE_NS: u64 = 3_000_000_000;
+
+/// How soon an idle group is asked for a sign of life, in nanoseconds.
+const KEEP_ALIVE_NS: u64 = 1_000_000_000;

@@ -87,12 +87,6 @@ impl ReceiveHalf {
         length
     }
 
-    /// Passes over all that is there.
-    pub(crate) fn discard(&self) {
-        let arrived = self.engine.arrived.load(Ordering::SeqCst);
-        self.program.consumed.store(arrived, Ordering::SeqCst);
-    }
-
     /// Whether the peer is to be told how much was read: a quarter of the ring, so that it need not wait, and
     /// is not told more often than that costs.
     #[inline]

@@ -10,7 +10,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{getsockopt, sockopt};
 use runtime::{Mark, Readiness};
 
-use crate::group::Bell;
+use crate::bell::Bell;
 use crate::held::Held;
 use crate::stream::StreamDescriptor;
 

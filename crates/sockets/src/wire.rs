@@ -1,10 +1,431 @@
 //! What processes send each other, besides the bytes of programs: `docs/sockets-protocol.md`.
+//!
+//! Numbers are big-endian. A decoded value cannot be wrong in form; whether it is right is for its receiver to say.
+
+use thiserror::Error;
+use wire_edge::RemoteKey;
+
+use crate::stream::Out;
 
 /// What a side writes into the TCP connection behind its last byte there. Chosen by the other side at random.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) struct Seal(pub(crate) [u8; Seal::BYTES]);
 
 impl Seal {
     /// Bytes of a seal.
     pub(crate) const BYTES: usize = 16;
+}
+
+impl std::fmt::Debug for Seal {
+    /// Not the bytes: whoever knows them can end the TCP part.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+/// Names an offer for as long as it holds; drawn at random.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct OfferToken(pub(crate) u64);
+
+/// Names an endpoint in one life of its process; drawn at random.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Incarnation(pub(crate) u128);
+
+/// A stream at one end: its place there, and how many have had that place before.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct StreamNumber(pub(crate) u32);
+
+/// Where the sender of a message lets its peer write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct RingPlace {
+    pub(crate) key: RemoteKey,
+    pub(crate) address: u64,
+    /// A power of two from [`RING_BYTES_MIN`] to [`RING_BYTES_MAX`].
+    pub(crate) bytes: u32,
+}
+
+/// One end of a stream, as its peer needs to know it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct StreamEnd {
+    pub(crate) number: StreamNumber,
+    /// What the peer is to write into the TCP connection.
+    pub(crate) seal: Seal,
+    pub(crate) ring: RingPlace,
+}
+
+/// Why an offer came to nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(crate) enum Refusal {
+    /// The offer does not hold, or no longer, or was taken.
+    UnknownToken = 1,
+    /// The program has closed the connection.
+    Closed = 2,
+    /// No descriptors are left.
+    Descriptors = 3,
+    /// No memory is left.
+    Memory = 4,
+    /// More unsent bytes waited in TCP than the seal can be put behind.
+    Busy = 5,
+    /// The program asked for what only TCP has.
+    OnlyTcp = 6,
+}
+
+impl Refusal {
+    const ALL: [Self; 6] = [
+        Self::UnknownToken,
+        Self::Closed,
+        Self::Descriptors,
+        Self::Memory,
+        Self::Busy,
+        Self::OnlyTcp,
+    ];
+}
+
+/// A message of a link group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Message {
+    /// The connecting side takes an offer.
+    Join { token: OfferToken, end: StreamEnd },
+    /// The accepting side has moved its direction. `to`: the joiner's stream.
+    Joined { to: StreamNumber, end: StreamEnd },
+    /// The offer came to nothing; the connection is left to TCP.
+    Refused { to: StreamNumber, refusal: Refusal },
+    /// So many bytes were consumed in all.
+    Credit { to: StreamNumber, consumed: u64 },
+    /// No more than so many bytes come.
+    End { to: StreamNumber, bytes: u64 },
+    /// The connection is reset.
+    Reset { to: StreamNumber },
+}
+
+/// Why bytes are no message, or no offer.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[non_exhaustive]
+pub(crate) enum Malformed {
+    /// Shorter or longer than it says.
+    #[error("{0} bytes, which is not its length")]
+    Length(usize),
+    /// Something else.
+    #[error("no such thing as kind {0}")]
+    Kind(u8),
+    /// Not of this protocol.
+    #[error("it does not begin as it must")]
+    Magic,
+    /// Another version than is spoken here.
+    #[error("version {0}, and version {VERSION} is spoken here")]
+    Version(u8),
+    /// A ring that none may be.
+    #[error("a ring of {bytes} bytes at {address:#x}")]
+    Ring { bytes: u32, address: u64 },
+    /// A refusal without a known reason.
+    #[error("reason {0}, which is none")]
+    Refusal(u8),
+    /// A number that must not be 0.
+    #[error("a token, a port or an incarnation is 0")]
+    Zero,
+}
+
+impl Message {
+    /// Appends its bytes, [`MESSAGE_BYTES_MAX`] at most.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Join { token, end } => {
+                out.push(JOIN);
+                out.extend(token.0.to_be_bytes());
+                put_end(out, &end);
+            }
+            Self::Joined { to, end } => {
+                put_head(out, JOINED, to);
+                put_end(out, &end);
+            }
+            Self::Refused { to, refusal } => {
+                put_head(out, REFUSED, to);
+                out.push(refusal as u8);
+            }
+            Self::Credit { to, consumed } => {
+                put_head(out, CREDIT, to);
+                out.extend(consumed.to_be_bytes());
+            }
+            Self::End { to, bytes } => {
+                put_head(out, END, to);
+                out.extend(bytes.to_be_bytes());
+            }
+            Self::Reset { to } => put_head(out, RESET, to),
+        }
+    }
+
+    //= sockets-protocol.md: message.1, message.2
+    /// The message that these bytes are.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let message = match reader.u8()? {
+            JOIN => Self::Join { token: reader.token()?, end: reader.end()? },
+            JOINED => Self::Joined { to: reader.number()?, end: reader.end()? },
+            REFUSED => {
+                let to = reader.number()?;
+                let code = reader.u8()?;
+                let refusal = Refusal::ALL.into_iter().find(|refusal| *refusal as u8 == code);
+                Self::Refused { to, refusal: refusal.ok_or(Malformed::Refusal(code))? }
+            }
+            CREDIT => Self::Credit { to: reader.number()?, consumed: reader.u64()? },
+            END => Self::End { to: reader.number()?, bytes: reader.u64()? },
+            RESET => Self::Reset { to: reader.number()? },
+            kind => return Err(Malformed::Kind(kind)),
+        };
+        reader.finish()?;
+        Ok(message)
+    }
+
+    /// The message by which a stream tells its peer, whose number is `to`; none for data.
+    pub(crate) const fn of_stream(out: Out, to: StreamNumber) -> Option<Self> {
+        match out {
+            Out::Data { .. } => None,
+            Out::Credit(consumed) => Some(Self::Credit { to, consumed }),
+            Out::End(bytes) => Some(Self::End { to, bytes }),
+            Out::Reset => Some(Self::Reset { to }),
+        }
+    }
+}
+
+//= sockets-protocol.md: group.2
+/// What goes along with the request for a link group: the version, and who asks.
+pub(crate) fn encode_greeting(incarnation: Incarnation) -> Vec<u8> {
+    let mut out = Vec::with_capacity(GREETING_BYTES);
+    out.extend(MAGIC);
+    out.push(VERSION);
+    out.extend(incarnation.0.to_be_bytes());
+    out
+}
+
+/// Who asks for a link group, or grants it.
+pub(crate) fn decode_greeting(bytes: &[u8]) -> Result<Incarnation, Malformed> {
+    let mut reader = Reader::new(bytes);
+    reader.preamble()?;
+    let incarnation = reader.incarnation()?;
+    reader.finish()?;
+    Ok(incarnation)
+}
+
+/// Reads what is there in its order.
+pub(crate) struct Reader<'a> {
+    all: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { all: bytes.len(), rest: bytes }
+    }
+
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(Malformed::Length(self.all))?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        self.take().map(u8::from_be_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn number(&mut self) -> Result<StreamNumber, Malformed> {
+        self.u32().map(StreamNumber)
+    }
+
+    pub(crate) fn token(&mut self) -> Result<OfferToken, Malformed> {
+        let token = self.u64()?;
+        if token == 0 { Err(Malformed::Zero) } else { Ok(OfferToken(token)) }
+    }
+
+    pub(crate) fn incarnation(&mut self) -> Result<Incarnation, Malformed> {
+        let incarnation = u128::from_be_bytes(self.take()?);
+        if incarnation == 0 { Err(Malformed::Zero) } else { Ok(Incarnation(incarnation)) }
+    }
+
+    //= sockets-protocol.md: version.1
+    /// Magic and version, which are the same in all versions.
+    pub(crate) fn preamble(&mut self) -> Result<(), Malformed> {
+        if self.take()? != MAGIC {
+            return Err(Malformed::Magic);
+        }
+        let version = self.u8()?;
+        if version == VERSION { Ok(()) } else { Err(Malformed::Version(version)) }
+    }
+
+    //= sockets-protocol.md: message.3
+    fn end(&mut self) -> Result<StreamEnd, Malformed> {
+        let number = self.number()?;
+        let seal = Seal(self.take()?);
+        let (key, address, bytes) = (RemoteKey(self.u32()?), self.u64()?, self.u32()?);
+        let is_ring = bytes.is_power_of_two()
+            && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes)
+            && address.checked_add(bytes.into()).is_some();
+        if !is_ring {
+            return Err(Malformed::Ring { bytes, address });
+        }
+        Ok(StreamEnd { number, seal, ring: RingPlace { key, address, bytes } })
+    }
+
+    pub(crate) const fn finish(&self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Length(self.all)) }
+    }
+}
+
+fn put_head(out: &mut Vec<u8>, kind: u8, to: StreamNumber) {
+    out.push(kind);
+    out.extend(to.0.to_be_bytes());
+}
+
+fn put_end(out: &mut Vec<u8>, end: &StreamEnd) {
+    out.extend(end.number.0.to_be_bytes());
+    out.extend(end.seal.0);
+    out.extend(end.ring.key.0.to_be_bytes());
+    out.extend(end.ring.address.to_be_bytes());
+    out.extend(end.ring.bytes.to_be_bytes());
+}
+
+/// What offers and greetings begin with.
+pub(crate) const MAGIC: [u8; 4] = *b"ENSO";
+
+/// The version that is spoken here.
+pub(crate) const VERSION: u8 = 1;
+
+/// Kinds of messages.
+const JOIN: u8 = 1;
+const JOINED: u8 = 2;
+const REFUSED: u8 = 3;
+const CREDIT: u8 = 4;
+const END: u8 = 5;
+const RESET: u8 = 6;
+
+/// The smallest ring that is worth a move: a page.
+pub(crate) const RING_BYTES_MIN: u32 = 4096;
+
+/// The largest: positions in it are 32 bits, with room to add two.
+pub(crate) const RING_BYTES_MAX: u32 = 1 << 30;
+
+/// Longest message: a join. They go by value, in the record of the operation.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 45;
+
+/// Bytes of a greeting.
+const GREETING_BYTES: usize = 21;
+
+/// Any bytes as a message and as a greeting: no panic, and what is accepted survives encoding.
+pub fn fuzz_message(bytes: &[u8]) {
+    if let Ok(message) = Message::decode(bytes) {
+        let mut again = Vec::new();
+        message.encode(&mut again);
+        assert_eq!(again, bytes);
+        assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+    }
+    if let Ok(incarnation) = decode_greeting(bytes) {
+        assert_eq!(encode_greeting(incarnation), bytes);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn stream_end() -> impl Strategy<Value = StreamEnd> {
+        (any::<u32>(), any::<[u8; 16]>(), any::<u32>(), 0..u64::MAX >> 1, 12_u32..=30).prop_map(
+            |(number, seal, key, address, log)| StreamEnd {
+                number: StreamNumber(number),
+                seal: Seal(seal),
+                ring: RingPlace { key: RemoteKey(key), address, bytes: 1 << log },
+            },
+        )
+    }
+
+    pub(crate) fn message() -> impl Strategy<Value = Message> {
+        let to = any::<u32>().prop_map(StreamNumber);
+        prop_oneof![
+            (1..=u64::MAX, stream_end())
+                .prop_map(|(token, end)| Message::Join { token: OfferToken(token), end }),
+            (to.clone(), stream_end()).prop_map(|(to, end)| Message::Joined { to, end }),
+            (to.clone(), prop::sample::select(Refusal::ALL.to_vec()))
+                .prop_map(|(to, refusal)| Message::Refused { to, refusal }),
+            (to.clone(), any::<u64>()).prop_map(|(to, consumed)| Message::Credit { to, consumed }),
+            (to.clone(), any::<u64>()).prop_map(|(to, bytes)| Message::End { to, bytes }),
+            to.prop_map(|to| Message::Reset { to }),
+        ]
+    }
+
+    fn encoded(message: &Message) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        bytes
+    }
+
+    //= sockets-protocol.md: message.3
+    #[test]
+    fn a_ring_that_none_may_be_is_refused() {
+        let end = |bytes, address| StreamEnd {
+            number: StreamNumber(1),
+            seal: Seal([7; 16]),
+            ring: RingPlace { key: RemoteKey(3), address, bytes },
+        };
+        let decoded =
+            |end| Message::decode(&encoded(&Message::Joined { to: StreamNumber(2), end }));
+        assert!(decoded(end(4096, u64::MAX - 4096)).is_ok());
+        for (bytes, address) in
+            [(0, 0), (2048, 0), (4097, 0), (1 << 31, 0), (4096, u64::MAX - 4095)]
+        {
+            assert_eq!(decoded(end(bytes, address)), Err(Malformed::Ring { bytes, address }));
+        }
+    }
+
+    //= sockets-protocol.md: version.1, group.2
+    #[test]
+    fn a_greeting_of_another_version_is_known_as_such() {
+        let mut bytes = encode_greeting(Incarnation(5));
+        assert_eq!(decode_greeting(&bytes), Ok(Incarnation(5)));
+        bytes[4] = 9;
+        bytes.truncate(5);
+        assert_eq!(decode_greeting(&bytes), Err(Malformed::Version(9)), "whatever follows");
+    }
+
+    #[test]
+    fn a_seal_is_not_printed() {
+        assert_eq!(format!("{:?}", Seal([0xab; 16])), "Seal");
+    }
+
+    proptest! {
+        //= sockets-protocol.md: message.1
+        #[test]
+        fn a_message_is_decoded_as_it_was_encoded(message in message()) {
+            let bytes = encoded(&message);
+            prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+            prop_assert_eq!(Message::decode(&bytes), Ok(message));
+        }
+
+        //= sockets-protocol.md: message.2
+        #[test]
+        fn a_message_cut_short_or_with_more_behind_is_none(message in message(), cut in 0..45_usize) {
+            let mut bytes = encoded(&message);
+            bytes.push(0);
+            prop_assert_eq!(Message::decode(&bytes), Err(Malformed::Length(bytes.len())));
+            bytes.truncate(cut.min(bytes.len() - 2));
+            prop_assert_eq!(Message::decode(&bytes), Err(Malformed::Length(bytes.len())));
+        }
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            fuzz_message(&bytes);
+        }
+    }
 }

@@ -95,7 +95,7 @@ class Client:
         """The slot of a key, or the free one where it belongs, and where that is in the table."""
         slots = len(self.table) // SLOT.size
         first = (key * 0x9E3779B97F4A7C15 & MASK) >> 32
-        first %= slots - PROBES + 1
+        first = first * (slots - PROBES + 1) >> 32
         for at in range(first * SLOT.size, (first + PROBES) * SLOT.size, SLOT.size):
             while True:
                 await self.connection.read(self.memory, READ, self.table, at, SLOT.size)

@@ -89,9 +89,11 @@ impl Slot {
     }
 }
 
-/// Where to look for a key first, in a table of so many slots.
-fn first_slot(key: u64, slots: u64) -> u64 {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % (slots - PROBES + 1)
+/// Where to look for a key first, in a table of so many slots, fewer than 2^32: keys in a row lie as far from each
+/// other as there is room, by the upper bits of the product (D. Knuth: The Art of Computer Programming, volume 3, 6.4). A
+/// remainder would undo that: a table may be of a size at which every third key or so lies beside another.
+pub(crate) fn first_slot(key: u64, slots: u64) -> u64 {
+    ((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * (slots - PROBES + 1)) >> 32
 }
 
 /// The side that has the table. Gets, and puts by compare-and-swap, cost its application nothing.

@@ -1,0 +1,187 @@
+//! Memory of a link group: rings of its streams, and room for its messages.
+
+use std::sync::Arc;
+
+use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
+
+use crate::stream::RingPart;
+use crate::wire::{MESSAGE_BYTES_MAX, RingPlace};
+
+/// The rings of the streams of one group, all in one protection domain: no other peer reaches them.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    domain: ProtectionDomain,
+    chunks: Vec<Chunk>,
+}
+
+/// Rings of some streams, registered together: peers write to the one half, and are sent from the other.
+#[derive(Debug)]
+struct Chunk {
+    receive: (Arc<Buffer>, Region),
+    send: (Arc<Buffer>, Region),
+    /// A bit for each pair of rings that is free.
+    free: u32,
+}
+
+/// A pair of rings of an arena.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Rings {
+    chunk: u32,
+    slot: u32,
+    /// Where data to send comes from: region, and offset of the ring in it.
+    pub(crate) send: (RegionId, u64),
+    /// Where the peer writes.
+    pub(crate) receive: RingPlace,
+}
+
+impl Arena {
+    pub(crate) const fn new(domain: ProtectionDomain) -> Self {
+        Self { domain, chunks: Vec::new() }
+    }
+
+    /// A free pair of rings.
+    pub(crate) fn take(&mut self, memory: &MemoryTable) -> Result<Rings, RegisterError> {
+        let free = self.chunks.iter().position(|chunk| chunk.free != 0);
+        let index = if let Some(index) = free {
+            index
+        } else {
+            self.chunks.push(Chunk::new(memory, self.domain)?);
+            self.chunks.len() - 1
+        };
+        let chunk = &mut self.chunks[index];
+        let slot = chunk.free.trailing_zeros();
+        chunk.free &= !(1 << slot);
+        let offset = u64::from(slot) * u64::from(RING_BYTES);
+        let (receive, send) = (&chunk.receive.1, &chunk.send.1);
+        Ok(Rings {
+            chunk: index as u32,
+            slot,
+            send: (send.id, offset),
+            receive: RingPlace {
+                key: receive.key,
+                address: receive.start + offset,
+                bytes: RING_BYTES,
+            },
+        })
+    }
+
+    /// The memory of a pair that was taken: to send from, and to receive in.
+    pub(crate) fn parts(&self, rings: &Rings) -> (RingPart, RingPart) {
+        let chunk = &self.chunks[rings.chunk as usize];
+        let part = |memory: &Arc<Buffer>| RingPart {
+            memory: Arc::clone(memory),
+            offset: u64::from(rings.slot) * u64::from(RING_BYTES),
+            bytes: RING_BYTES,
+        };
+        (part(&chunk.send.0), part(&chunk.receive.0))
+    }
+
+    /// Nobody uses them any more, the peer neither.
+    pub(crate) fn give_back(&mut self, rings: &Rings) {
+        let chunk = &mut self.chunks[rings.chunk as usize];
+        assert!(chunk.free & 1 << rings.slot == 0, "rings are given back once");
+        chunk.free |= 1 << rings.slot;
+    }
+
+    /// Its regions, to be deregistered outside of the engine.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = RegionId> {
+        self.chunks.iter().flat_map(|chunk| [chunk.receive.1.id, chunk.send.1.id])
+    }
+}
+
+impl Chunk {
+    fn new(memory: &MemoryTable, domain: ProtectionDomain) -> Result<Self, RegisterError> {
+        let make = |rights| {
+            let buffer = Buffer::new(u64::from(CHUNK_RINGS) * u64::from(RING_BYTES));
+            let region = memory.register_as(domain, Arc::clone(&buffer), 0, rights)?;
+            Ok((buffer, region))
+        };
+        let receive = make(Rights::REMOTE_WRITE)?;
+        let send = make(Rights::NONE).inspect_err(|_| {
+            // Nobody knows it yet. Inside the engine that is refused, and it goes with the table.
+            let _refused = memory.deregister(receive.1.id);
+        })?;
+        Ok(Self { receive, send, free: FREE })
+    }
+}
+
+/// Buffers for the messages of a group, posted all the time.
+#[derive(Debug)]
+pub(crate) struct Letterbox {
+    buffer: Arc<Buffer>,
+    region: Region,
+}
+
+impl Letterbox {
+    pub(crate) fn new(
+        memory: &MemoryTable,
+        domain: ProtectionDomain,
+    ) -> Result<Self, RegisterError> {
+        let buffer = Buffer::new(u64::from(LETTERS) * LETTER_BYTES);
+        let region = memory.register_as(domain, Arc::clone(&buffer), 0, Rights::LOCAL_WRITE)?;
+        Ok(Self { buffer, region })
+    }
+
+    /// Region, offset and bytes of a buffer, counted from 0 up to [`LETTERS`].
+    pub(crate) fn place(&self, letter: u32) -> (RegionId, u64, u32) {
+        (self.region.id, u64::from(letter) * LETTER_BYTES, LETTER_BYTES as u32)
+    }
+
+    /// The message in a buffer.
+    pub(crate) fn read(&self, letter: u32, bytes: u32) -> ([u8; LETTER_BYTES as usize], usize) {
+        let mut message = [0; LETTER_BYTES as usize];
+        self.buffer.read(u64::from(letter) * LETTER_BYTES, &mut message);
+        (message, (bytes as usize).min(message.len()))
+    }
+
+    pub(crate) const fn region(&self) -> RegionId {
+        self.region.id
+    }
+}
+
+/// Bytes of a ring: what 10 Gb/s carry in 200 us, the time after which a reader on a busy host has read some.
+pub(crate) const RING_BYTES: u32 = 256 * 1024;
+
+/// Pairs of rings that are registered together. 8 × 256 KiB are 2 MiB each way, of which the kernel gives pages when they
+/// are touched.
+const CHUNK_RINGS: u32 = 8;
+
+const FREE: u32 = (1 << CHUNK_RINGS) - 1;
+
+/// Messages of a peer that may be under way: it sends one for each quarter of a ring that it has read, and a handful for
+/// each stream that comes or goes.
+pub(crate) const LETTERS: u32 = 64;
+
+/// Room for any message.
+const LETTER_BYTES: u64 = 64;
+
+const _: () = assert!(MESSAGE_BYTES_MAX as u64 <= LETTER_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use mem::TableLimits;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_two_streams_have_the_same_ring(takes in prop::collection::vec(any::<bool>(), 0..60)) {
+            let memory = MemoryTable::new(TableLimits::default(), [1, 2]);
+            let mut arena = Arena::new(memory.allocate_domain());
+            let mut taken: Vec<Rings> = Vec::new();
+            for take in takes {
+                if take {
+                    let rings = arena.take(&memory).expect("regions are left");
+                    let same = |other: &Rings| other.receive.key == rings.receive.key
+                        && other.receive.address == rings.receive.address
+                        || other.send == rings.send;
+                    prop_assert!(!taken.iter().any(same));
+                    taken.push(rings);
+                } else if let Some(rings) = taken.pop() {
+                    arena.give_back(&rings);
+                }
+            }
+        }
+    }
+}

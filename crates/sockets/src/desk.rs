@@ -1,0 +1,310 @@
+//! The desk: groups, joiners, offers and streams of a process, as those inside the engine work on them.
+
+mod joins;
+mod streams;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt::Display;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use delivery::Instant;
+use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Terms};
+use mem::MemoryAccess;
+use runtime::Readiness;
+use semantics::CompletionQueue;
+use wire_edge::PeerAddr;
+
+use crate::bell::DescriptorKey;
+use crate::connection::Connection;
+use crate::endpoint::{Arrival, Endpoint, Site};
+use crate::group::{Grave, Group};
+use crate::log::{LogLevel, note};
+use crate::offer::{Offer, Offering};
+use crate::reasons::Reason;
+use crate::table::StreamTable;
+use crate::upgrade::Joining;
+use crate::wire::{Incarnation, OfferToken, StreamNumber, decode_greeting, encode_greeting};
+
+/// See above.
+pub(crate) struct Desk {
+    /// Whose desk it is.
+    endpoint: Weak<Endpoint>,
+    groups: HashMap<ConnectionHandle, Group>,
+    joiners: HashMap<u64, Joiner>,
+    offers: HashMap<OfferToken, Offered>,
+    streams: StreamTable,
+    /// When who wants to be told of the time. Who was told otherwise since is asked once more than needed.
+    timers: BinaryHeap<Reverse<(Instant, Timer)>>,
+    /// Completions of all groups.
+    queue: Arc<CompletionQueue>,
+    /// Streams that are asked for what they have to post, in this order.
+    turns: VecDeque<StreamNumber>,
+    /// Numbers of streams on their way to `turns`.
+    marked: Vec<StreamNumber>,
+    graves: Vec<Grave>,
+    /// Something has come that threads may wait for.
+    has_changed: bool,
+}
+
+/// Who wants to be told of the time.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Timer {
+    Joiner(u64),
+    Offer(u64),
+    Stream(u32),
+}
+
+/// A connection of the side that connected, which is undecided.
+struct Joiner {
+    connection: Arc<Connection>,
+    joining: Joining,
+    door: Option<OwnedFd>,
+    /// The group that it joins, and its stream, once it asks.
+    group: Option<ConnectionHandle>,
+    stream: Option<StreamNumber>,
+}
+
+/// A connection of the side that accepted, which is undecided.
+struct Offered {
+    connection: Arc<Connection>,
+    offer: Offer,
+    offering: Offering,
+}
+
+/// A turn of the engine.
+pub(crate) struct Turn<'t, 'm> {
+    pub(crate) engine: &'t mut Engine,
+    pub(crate) memory: &'t MemoryAccess<'m>,
+    pub(crate) now: Instant,
+    pub(crate) endpoint: &'t Endpoint,
+}
+
+impl Desk {
+    pub(crate) fn new(endpoint: Weak<Endpoint>) -> Self {
+        Self {
+            endpoint,
+            groups: HashMap::new(),
+            joiners: HashMap::new(),
+            offers: HashMap::new(),
+            streams: StreamTable::default(),
+            timers: BinaryHeap::new(),
+            queue: Arc::new(CompletionQueue::new(COMPLETIONS)),
+            turns: VecDeque::new(),
+            marked: Vec::new(),
+            graves: Vec::new(),
+            has_changed: false,
+        }
+    }
+
+    /// When [`Desk::on_due`] is wanted.
+    pub(crate) fn due(&self) -> Instant {
+        self.timers.peek().map_or(Instant::NEVER, |Reverse((due, _))| *due)
+    }
+
+    /// Takes in what threads have left.
+    pub(crate) fn take_arrivals(&mut self, turn: &mut Turn<'_, '_>) {
+        for arrival in turn.endpoint.take_arrivals() {
+            match arrival {
+                Arrival::Joiner { id, connection, door } => {
+                    let joining = Joining::new(turn.now);
+                    self.timers.push(Reverse((joining.due(), Timer::Joiner(id))));
+                    let (door, group, stream) = (Some(door), None, None);
+                    let joiner = Joiner { connection, joining, door, group, stream };
+                    self.joiners.insert(id, joiner);
+                }
+                Arrival::Offered { offer, connection } => {
+                    let mut offering = Offering::new(turn.now);
+                    // The first was sent by the thread that left it.
+                    let _sent = offering.step(turn.now);
+                    self.timers.push(Reverse((turn.now, Timer::Offer(offer.token.0))));
+                    self.offers.insert(offer.token, Offered { connection, offer, offering });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn on_event(&mut self, turn: &mut Turn<'_, '_>, event: Event) {
+        match event {
+            Event::Requested { connection, private_data, .. } => {
+                self.accept_group(turn, connection, &private_data);
+            }
+            Event::Established { connection, .. } => self.on_established(turn, connection),
+            Event::Closed { connection, reason, .. } => {
+                self.on_group_lost(turn, connection, reason);
+            }
+            _ => {}
+        }
+    }
+
+    //= sockets-protocol.md: group.1, group.2
+    /// A process asks for a group.
+    fn accept_group(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        connection: ConnectionHandle,
+        greeting: &[u8],
+    ) {
+        let Ok(peer) = decode_greeting(greeting) else {
+            // It is gone if it cannot be rejected.
+            let _gone = turn.engine.reject(connection, &[]);
+            return;
+        };
+        let own = encode_greeting(turn.endpoint.incarnation);
+        let domain = turn.memory.table().allocate_domain();
+        let queue = Arc::clone(&self.queue);
+        let accepted = turn.engine.accept(turn.now, connection, domain, queue, &own);
+        let group = Group::new(turn.memory.table(), connection, domain, peer);
+        match (accepted, group) {
+            (Ok(()), Ok(group)) => {
+                group.post_letters(turn.engine, turn.memory);
+                self.groups.insert(connection, group);
+            }
+            (Ok(()), Err(_)) => {
+                let _gone = turn.engine.close(turn.now, connection, &[]);
+            }
+            (Err(_), group) => self.graves.extend(group.ok().map(Group::into_grave)),
+        }
+    }
+
+    /// The group with a process that is there or on its way, or a new one.
+    fn group_with(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        peer: Incarnation,
+        site: &Site,
+        offer: &Offer,
+    ) -> Result<ConnectionHandle, Reason> {
+        let is_with = |group: &&Group| group.peer == peer;
+        let known = self.groups.values().filter(is_with).max_by_key(|group| group.is_established);
+        if let Some(group) = known {
+            return Ok(group.handle());
+        }
+        let domain = turn.memory.table().allocate_domain();
+        let mut address = offer.accepting;
+        address.set_port(offer.port);
+        let request = ConnectRequest {
+            paths: vec![(site.link, PeerAddr::from(address))],
+            service: SERVICE,
+            private_data: encode_greeting(turn.endpoint.incarnation),
+            domain,
+            queues: Arc::clone(&self.queue).into(),
+            terms: Terms::default(),
+        };
+        let handle = turn.engine.connect(turn.now, request).map_err(|_refused| Reason::NoGroup)?;
+        let Ok(group) = Group::new(turn.memory.table(), handle, domain, peer) else {
+            let _gone = turn.engine.close(turn.now, handle, &[]);
+            return Err(Reason::Memory);
+        };
+        group.post_letters(turn.engine, turn.memory);
+        self.groups.insert(handle, group);
+        Ok(handle)
+    }
+
+    fn on_established(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+        let Some(group) = self.groups.get_mut(&handle) else { return };
+        group.is_established = true;
+        let joiners = std::mem::take(&mut group.joiners);
+        for id in joiners {
+            self.ask(turn, id, handle);
+        }
+    }
+
+    //= sockets-protocol.md: group.4
+    fn on_group_lost(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle, reason: Closed) {
+        let Some(peer) = self.groups.get(&handle).map(|group| group.peer) else { return };
+        note(
+            LogLevel::Debug,
+            format_args!("the link group with {:032x} has ended: {reason}", peer.0),
+        );
+        // What completed before its end comes first.
+        self.take_completions(turn);
+        let Some(group) = self.groups.remove(&handle) else { return };
+        for id in &group.joiners {
+            self.give_up(turn, *id, Joining::on_lost);
+        }
+        for number in self.streams.numbers() {
+            if self.streams.of_group(handle, number).is_some() {
+                self.lose_stream(number);
+            }
+        }
+        self.graves.push(group.into_grave());
+    }
+
+    /// A peer has broken a rule: its group ends.
+    fn condemn(turn: &mut Turn<'_, '_>, handle: ConnectionHandle, why: &dyn Display) {
+        note(
+            LogLevel::Warn,
+            format_args!("a peer has broken a rule, its connections are reset: {why}"),
+        );
+        // The event that follows does the rest.
+        let _gone = turn.engine.close(turn.now, handle, &[]);
+    }
+
+    pub(crate) fn on_descriptor(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        key: DescriptorKey,
+        ready: Readiness,
+    ) {
+        match key {
+            DescriptorKey::Door(id) => self.on_door(turn, id),
+            DescriptorKey::Stream(number, which) => {
+                self.has_changed = true;
+                let Some(entry) = self.streams.get(number) else { return };
+                entry.stream.on_descriptor(which, ready);
+                self.enqueue(number);
+            }
+        }
+    }
+
+    pub(crate) fn on_due(&mut self, turn: &mut Turn<'_, '_>) {
+        while let Some(Reverse((due, timer))) = self.timers.peek().copied() {
+            if due > turn.now {
+                break;
+            }
+            self.timers.pop();
+            self.has_changed = true;
+            match timer {
+                Timer::Joiner(id) => self.on_joiner_due(turn, id),
+                Timer::Offer(token) => self.on_offer_due(turn, OfferToken(token)),
+                Timer::Stream(number) => self.on_stream_due(turn, StreamNumber(number)),
+            }
+        }
+    }
+
+    /// Whether something has come since this was asked.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
+    /// What is to be taken out of the table of regions outside of the engine.
+    pub(crate) fn take_graves(&mut self) -> Vec<Grave> {
+        std::mem::take(&mut self.graves)
+    }
+
+    /// All connections that have moved or are about to.
+    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+        let numbers = self.streams.numbers();
+        let entries = numbers.into_iter().filter_map(|number| self.streams.get(number));
+        entries.map(|entry| Arc::clone(&entry.connection)).collect()
+    }
+}
+
+impl Joiner {
+    /// Closes the door.
+    fn close_door(&mut self, endpoint: &Endpoint) {
+        let Some(door) = self.door.take() else { return };
+        if let Some(runtime) = endpoint.runtime() {
+            runtime.unwatch_descriptor(door.as_fd());
+        }
+    }
+}
+
+/// Which service of an endpoint the groups are: "SOCK".
+pub(crate) const SERVICE: u32 = 0x534f_434b;
+
+/// Completions of all groups that wait to be read: those of [`crate::arena::LETTERS`] messages of 512 groups, and as many
+/// of data under way. Memory is taken for those that are there.
+const COMPLETIONS: usize = 1 << 16;

@@ -1,0 +1,296 @@
+//! Streams at the desk: what they have to post, and what has come for them.
+
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
+
+use delivery::Instant;
+use engine::ConnectionHandle;
+use runtime::{Posted, Rest};
+use semantics::{Completion, CompletionKind};
+
+use super::{Desk, Timer, Turn};
+use crate::group::{Context, Write};
+use crate::stream::{Misbehaved, Out};
+use crate::table::EntryStage;
+use crate::wire::{Message, StreamNumber};
+
+impl Desk {
+    /// Posts what streams have, `limit` pieces at most.
+    pub(crate) fn post(&mut self, turn: &mut Turn<'_, '_>, limit: u32) -> Posted {
+        self.take_completions(turn);
+        let mut count = self.flush(turn);
+        turn.endpoint.take_marked(&mut self.marked);
+        let marked = std::mem::take(&mut self.marked);
+        for number in &marked {
+            self.enqueue(*number);
+        }
+        self.marked = marked;
+        self.marked.clear();
+        // Each has a turn, and whoever is held up waits for the next call.
+        let mut stalled = Vec::new();
+        while count < limit {
+            let Some(number) = self.turns.pop_front() else { break };
+            let (posted, is_stalled) = self.serve(turn, number);
+            count += posted;
+            if is_stalled {
+                stalled.push(number);
+            }
+        }
+        let rest = if self.turns.is_empty() { Rest::Blocked } else { Rest::More };
+        for number in stalled {
+            self.enqueue(number);
+        }
+        Posted { count, rest }
+    }
+
+    /// A stream is asked for what it has when its turn comes.
+    pub(super) fn enqueue(&mut self, number: StreamNumber) {
+        let Some(entry) = self.streams.get_mut(number) else { return };
+        if !entry.is_queued {
+            entry.is_queued = true;
+            self.turns.push_back(number);
+        }
+    }
+
+    fn flush(&mut self, turn: &mut Turn<'_, '_>) -> u32 {
+        let mut count = 0;
+        for group in self.groups.values_mut().filter(|group| group.is_held_up()) {
+            count += group.flush(turn.engine, turn.memory);
+        }
+        turn.endpoint.under_way.fetch_add(count, Ordering::Relaxed);
+        count
+    }
+
+    /// Sends a message of a group.
+    pub(super) fn send(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        message: Message,
+        context: Context,
+    ) {
+        let Some(group) = self.groups.get_mut(&handle) else { return };
+        let posted = group.send(turn.engine, turn.memory, message, context);
+        turn.endpoint.under_way.fetch_add(posted, Ordering::Relaxed);
+    }
+
+    /// Posts some of what a stream has. How much it was, and whether there is more for which there is no room.
+    fn serve(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) -> (u32, bool) {
+        let Some(entry) = self.streams.get_mut(number) else { return (0, false) };
+        entry.is_queued = false;
+        entry.bell.unmark();
+        let (to, ring) = match entry.stage {
+            EntryStage::Open { to, ring } => (to, ring),
+            EntryStage::Sealing(_) => {
+                self.seal(turn, number);
+                return (0, false);
+            }
+            EntryStage::Asked(_) | EntryStage::Refused => {
+                self.settle(turn, number);
+                return (0, false);
+            }
+        };
+        let handle = entry.group;
+        let mut count = 0;
+        while count < IN_A_ROW {
+            let Some(entry) = self.streams.get(number) else { return (count, false) };
+            let Some(out) = entry.stream.next(turn.now) else {
+                self.settle(turn, number);
+                return (count, false);
+            };
+            match out {
+                Out::Data { at, length, to: offset } => {
+                    let Some(group) = self.groups.get(&handle) else {
+                        entry.stream.not_posted(out);
+                        return (count, false);
+                    };
+                    let (region, start) = entry.rings.send;
+                    let from = (region, start + u64::from(at));
+                    let write = Write { from, length, ring, to: offset, number, peer: to };
+                    let is_posted = !group.is_held_up()
+                        && group.write(turn.engine, turn.memory, &write).is_ok();
+                    if !is_posted {
+                        entry.stream.not_posted(out);
+                        return (count, true);
+                    }
+                    turn.endpoint.under_way.fetch_add(1, Ordering::Relaxed);
+                }
+                Out::Credit(_) | Out::End(_) | Out::Reset => {
+                    let context = match out {
+                        Out::Credit(_) => Context::Message,
+                        _ => Context::Last(number),
+                    };
+                    if let Some(message) = Message::of_stream(out, to) {
+                        self.send(turn, handle, message, context);
+                    }
+                }
+            }
+            count += 1;
+        }
+        self.enqueue(number);
+        (count, false)
+    }
+
+    /// After a stream was told of something, or gave what it had: is it over, when is it due?
+    fn settle(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
+        let Some(entry) = self.streams.get_mut(number) else { return };
+        if entry.stream.is_over() {
+            return self.forget_stream(number);
+        }
+        let due = entry.stream.due();
+        if due < entry.timer {
+            entry.timer = due;
+            self.timers.push(Reverse((due.max(turn.now.after_ns(1)), Timer::Stream(number.0))));
+        }
+    }
+
+    /// A stream is no more at this side, and the peer does not write to its ring any more.
+    pub(super) fn forget_stream(&mut self, number: StreamNumber) {
+        let Some(entry) = self.streams.remove(number) else { return };
+        if let Some(group) = self.groups.get_mut(&entry.group) {
+            group.arena.give_back(&entry.rings);
+        }
+    }
+
+    /// Nothing comes or goes for a stream any more: its group is lost.
+    pub(super) fn lose_stream(&mut self, number: StreamNumber) {
+        let Some(entry) = self.streams.get(number) else { return };
+        if matches!(entry.stage, EntryStage::Refused) {
+            return self.forget_stream(number);
+        }
+        entry.stream.on_lost();
+        self.enqueue(number);
+    }
+
+    pub(super) fn on_stream_due(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
+        let Some(entry) = self.streams.get_mut(number) else { return };
+        entry.timer = Instant::NEVER;
+        entry.stream.on_due(turn.now);
+        self.enqueue(number);
+    }
+
+    /// Tells streams what has happened to what they posted, and what has come.
+    pub(super) fn take_completions(&mut self, turn: &mut Turn<'_, '_>) {
+        while let Some(completion) = self.queue.poll() {
+            self.has_changed = true;
+            let handle = ConnectionHandle::of(completion.owner);
+            match completion.kind {
+                CompletionKind::Notification => {
+                    if let Err(error) = self.on_arrived(handle, &completion) {
+                        Self::condemn(turn, handle, &error);
+                    }
+                }
+                CompletionKind::Receive => self.on_letter(turn, handle, &completion),
+                _ => self.on_done(turn, handle, &completion),
+            }
+        }
+    }
+
+    /// The peer has written to a ring.
+    fn on_arrived(
+        &mut self,
+        handle: ConnectionHandle,
+        completion: &Completion,
+    ) -> Result<(), Misbehaved> {
+        let number = StreamNumber(completion.immediate.unwrap_or_default());
+        // What was under way when it was reset.
+        let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
+        let ring = entry.rings.receive;
+        let length = completion.bytes;
+        let at = completion.value.wrapping_sub(ring.address);
+        let ends = at.checked_add(length.into());
+        if ends.is_none_or(|ends| ends > ring.bytes.into()) {
+            return Err(Misbehaved::Data { at: u32::MAX, length });
+        }
+        entry.stream.on_arrived(at as u32, length)?;
+        self.enqueue(number);
+        Ok(())
+    }
+
+    /// An operation is complete.
+    fn on_done(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        completion: &Completion,
+    ) {
+        turn.endpoint.under_way.fetch_sub(1, Ordering::Relaxed);
+        let number = match Context::of_bits(completion.context) {
+            Context::Data(number) | Context::Last(number) => number,
+            Context::Message | Context::Letter(_) => return,
+        };
+        // A failed one ends the group, of which its streams are told.
+        if completion.result.is_err() {
+            return;
+        }
+        let Some(entry) = self.streams.of_group(handle, number) else { return };
+        if completion.kind == CompletionKind::Write {
+            entry.stream.on_acknowledged(completion.bytes);
+        } else {
+            entry.stream.on_end_acknowledged();
+        }
+        self.enqueue(number);
+    }
+
+    //= sockets-protocol.md: message.2, message.4
+    /// A message has come.
+    fn on_letter(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        completion: &Completion,
+    ) {
+        let Context::Letter(letter) = Context::of_bits(completion.context) else { return };
+        let Some(group) = self.groups.get(&handle) else { return };
+        if completion.result.is_err() {
+            return;
+        }
+        let (bytes, length) = group.read_letter(letter, completion.bytes);
+        group.post_letter(turn.engine, turn.memory, letter);
+        let message = Message::decode(bytes.get(..length).unwrap_or_default());
+        match message {
+            Ok(message) => {
+                if let Err(error) = self.on_message(turn, handle, message) {
+                    Self::condemn(turn, handle, &error);
+                }
+            }
+            Err(error) => Self::condemn(turn, handle, &error),
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        message: Message,
+    ) -> Result<(), Misbehaved> {
+        let number = match message {
+            Message::Join { token, end } => {
+                self.on_join(turn, handle, token, end);
+                return Ok(());
+            }
+            Message::Joined { to, end } => {
+                self.on_joined(turn, handle, to, end);
+                return Ok(());
+            }
+            Message::Refused { to, refusal } => {
+                self.on_refused(turn, handle, to, refusal);
+                return Ok(());
+            }
+            Message::Credit { to, .. } | Message::End { to, .. } | Message::Reset { to } => to,
+        };
+        // What crossed with a reset of this side.
+        let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
+        match message {
+            Message::Credit { consumed, .. } => entry.stream.on_credit(consumed)?,
+            Message::End { bytes, .. } => entry.stream.on_end(bytes)?,
+            _ if matches!(entry.stage, EntryStage::Refused) => self.forget_stream(number),
+            _ => entry.stream.on_reset(),
+        }
+        self.enqueue(number);
+        Ok(())
+    }
+}
+
+/// Pieces of one stream that are posted before others have their turn: four of 64 KiB are a ring.
+const IN_A_ROW: u32 = 4;

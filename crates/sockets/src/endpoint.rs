@@ -1,0 +1,321 @@
+//! What all threads of a process share: the desk at which those inside the engine work, and what others leave there.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use delivery::{Instant, LinkId};
+use engine::Engine;
+use link::FaultShares;
+use mem::MemoryAccess;
+use nix::errno::Errno;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use runtime::{Bell as SourceBell, Interest, Mark, Others, Posted, Runtime, WaitError, WorkSource};
+use std::time::Duration;
+
+use crate::bell::as_source;
+use crate::connection::Connection;
+use crate::desk::{Desk, Turn};
+use crate::held::Held;
+use crate::keeper::Job;
+use crate::offer::Offer;
+use crate::waiting::{Waited, Waits};
+use crate::wire::{Incarnation, OfferToken, Seal, StreamNumber};
+
+/// An endpoint and its surroundings.
+pub(crate) struct Endpoint {
+    pub(crate) incarnation: Incarnation,
+    random: Mutex<ChaCha8Rng>,
+    /// Set when it has started. Whoever is to keep it alive has another reference.
+    runtime: OnceLock<Weak<Runtime>>,
+    /// Set when it has not.
+    has_failed: AtomicBool,
+    bell: SourceBell,
+    /// Operations posted and not complete.
+    pub(crate) under_way: AtomicU32,
+    /// Locked inside the engine only, so nobody waits for it for long.
+    desk: Mutex<Desk>,
+    /// What threads have left for the desk.
+    inbox: Mutex<Vec<Arrival>>,
+    has_arrivals: AtomicBool,
+    /// Streams that have something to post.
+    marked: Mutex<Vec<StreamNumber>>,
+    /// When the desk wants to be told of the time, in nanoseconds of the runtime's clock.
+    due: AtomicU64,
+    /// By address of this host: the links of the endpoint.
+    sites: Mutex<HashMap<IpAddr, Site>>,
+    jobs: Mutex<Sender<Job>>,
+    /// Streams that hold bytes back.
+    held: Held,
+    /// Raised when anything has come.
+    any: Arc<Mark>,
+    /// What its links do wrong.
+    faults: FaultShares,
+}
+
+/// Where the endpoint is reached at an address of this host.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) link: LinkId,
+    /// UDP port of the link.
+    pub(crate) port: u16,
+    /// Offers are sent from here.
+    pub(crate) offers: Arc<UdpSocket>,
+}
+
+/// What a thread leaves for the desk.
+pub(crate) enum Arrival {
+    /// The program has connected, and the door is open.
+    Joiner { id: u64, connection: Arc<Connection>, door: OwnedFd },
+    /// The program uses a connection that it has accepted; the first offer is sent.
+    Offered { offer: Offer, connection: Arc<Connection> },
+}
+
+impl Endpoint {
+    pub(crate) fn new(seed: [u8; 32], faults: FaultShares, jobs: Sender<Job>) -> Arc<Self> {
+        let mut random = ChaCha8Rng::from_seed(seed);
+        let incarnation = Incarnation(random_128(&mut random).max(1));
+        Arc::new_cyclic(|own| Self {
+            incarnation,
+            random: Mutex::new(random),
+            runtime: OnceLock::new(),
+            has_failed: AtomicBool::new(false),
+            bell: SourceBell::new(),
+            under_way: AtomicU32::new(0),
+            desk: Mutex::new(Desk::new(Weak::clone(own))),
+            inbox: Mutex::default(),
+            has_arrivals: AtomicBool::new(false),
+            marked: Mutex::default(),
+            due: AtomicU64::new(u64::MAX),
+            sites: Mutex::default(),
+            jobs: Mutex::new(jobs),
+            held: Held::default(),
+            any: Arc::default(),
+            faults,
+        })
+    }
+
+    /// The runtime, if it has started and not ended.
+    pub(crate) fn runtime(&self) -> Option<Arc<Runtime>> {
+        self.runtime.get()?.upgrade()
+    }
+
+    pub(crate) fn started(&self, runtime: &Arc<Runtime>) {
+        // Once.
+        let _first = self.runtime.set(Arc::downgrade(runtime));
+    }
+
+    pub(crate) fn failed(&self) {
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Has what was left or marked taken, soon.
+    pub(crate) fn ring(self: &Arc<Self>) {
+        if let Some(runtime) = self.runtime() {
+            // In a forked child nothing is taken.
+            let _forked = runtime.ring(&as_source(self));
+        }
+    }
+
+    pub(crate) fn mark(&self, number: StreamNumber) {
+        lock(&self.marked).push(number);
+    }
+
+    /// Moves the numbers of marked streams behind `into`.
+    pub(crate) fn take_marked(&self, into: &mut Vec<StreamNumber>) {
+        into.append(&mut lock(&self.marked));
+    }
+
+    /// Leaves something for the desk.
+    pub(crate) fn leave(&self, arrival: Arrival) {
+        lock(&self.inbox).push(arrival);
+        self.has_arrivals.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn take_arrivals(&self) -> Vec<Arrival> {
+        if !self.has_arrivals.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut lock(&self.inbox))
+    }
+
+    pub(crate) fn site(&self, ip: IpAddr) -> Option<Site> {
+        lock(&self.sites).get(&ip.to_canonical()).cloned()
+    }
+
+    pub(crate) fn add_site(&self, ip: IpAddr, site: Site) {
+        lock(&self.sites).insert(ip.to_canonical(), site);
+    }
+
+    /// Numbers that peers cannot guess.
+    pub(crate) fn random_seal(&self) -> Seal {
+        Seal(random_128(&mut lock(&self.random)).to_be_bytes())
+    }
+
+    pub(crate) fn random_token(&self) -> OfferToken {
+        OfferToken(lock(&self.random).next_u64().max(1))
+    }
+
+    /// Sends an offer to where the peer's door is.
+    pub(crate) fn send_offer(site: &Site, offer: &Offer) {
+        // Nobody may be there, or nobody yet: it is repeated.
+        let _refused = site.offers.send_to(&offer.encode(), offer.connecting);
+    }
+
+    /// Raised when anything has come for a connection of the process, or was decided.
+    pub(crate) const fn any(&self) -> &Arc<Mark> {
+        &self.any
+    }
+
+    pub(crate) const fn faults(&self) -> FaultShares {
+        self.faults
+    }
+
+    /// Asks the keeper.
+    pub(crate) fn ask(&self, job: Job) {
+        // When it has stopped, all is over.
+        let _stopped = lock(&self.jobs).send(job);
+    }
+
+    /// Works at the desk, inside the engine.
+    pub(crate) fn at_desk<R>(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        work: impl FnOnce(&mut Desk, &mut Turn<'_, '_>) -> R,
+    ) -> R {
+        let mut desk = lock(&self.desk);
+        let mut turn = Turn { engine, memory, now, endpoint: self };
+        desk.take_arrivals(&mut turn);
+        let result = work(&mut desk, &mut turn);
+        self.due.store(desk.due().0, Ordering::Release);
+        if desk.take_changed() {
+            self.any.raise();
+        }
+        let graves = desk.take_graves();
+        if !graves.is_empty() {
+            self.ask(Job::Bury(graves));
+        }
+        result
+    }
+
+    /// The desk, outside of the engine: at the end only.
+    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
+        lock(&self.desk)
+    }
+
+    /// When the desk wants to be told of the time.
+    pub(crate) fn due(&self) -> Instant {
+        if self.has_arrivals.load(Ordering::Acquire) {
+            return Instant(0);
+        }
+        Instant(self.due.load(Ordering::Acquire))
+    }
+}
+
+impl Endpoint {
+    /// Waits for the engine and for descriptors of the program, whichever comes first.
+    pub(crate) fn wait(
+        &self,
+        interest: Interest<'_>,
+        others: &mut [libc::pollfd],
+        limit: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Waited, Errno> {
+        let Some(runtime) = self.runtime() else { return Ok(Self::wait_for_start(limit, ready)) };
+        match runtime.wait_beside(interest, &mut Others::new(others), limit, ready) {
+            Ok(runtime::Waited::Ready) => Ok(Waited::Ready),
+            Ok(runtime::Waited::Descriptors(_)) => Ok(Waited::Others),
+            Ok(runtime::Waited::TimedOut) => Ok(Waited::TimedOut),
+            Err(WaitError::Interrupted) => Err(Errno::EINTR),
+            Err(WaitError::System(error)) => {
+                Err(error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+            }
+            Err(_forked) => Err(Errno::EIO),
+        }
+    }
+
+    /// The endpoint starts, which takes a few milliseconds at most. Whoever waits meanwhile looks at its descriptors
+    /// again and again.
+    #[cold]
+    fn wait_for_start(limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Waited {
+        if ready() {
+            return Waited::Ready;
+        }
+        let limit = limit.map_or(MOMENT, |limit| limit.min(MOMENT));
+        std::thread::park_timeout(limit);
+        if limit == MOMENT { Waited::Others } else { Waited::TimedOut }
+    }
+}
+
+impl Waits for Endpoint {
+    fn drive(&self) {
+        if let Some(runtime) = self.runtime() {
+            // In a forked child nothing makes progress.
+            let _forked = runtime.drive();
+        }
+    }
+
+    fn wait_beside(
+        &self,
+        mark: &Arc<Mark>,
+        others: &mut [libc::pollfd],
+        limit: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Waited, Errno> {
+        self.held.push_all();
+        self.wait(Interest::Mark(mark), others, limit, ready)
+    }
+
+    fn raise(&self, mark: &Mark) {
+        match self.runtime() {
+            Some(runtime) => runtime.raise(mark),
+            None => mark.raise(),
+        }
+    }
+
+    fn held(&self) -> &Held {
+        &self.held
+    }
+}
+
+/// How long a thread waits for the endpoint to start until it looks again.
+const MOMENT: Duration = Duration::from_millis(1);
+
+impl WorkSource for Endpoint {
+    fn bell(&self) -> &SourceBell {
+        &self.bell
+    }
+
+    fn is_idle(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) == 0
+    }
+
+    fn post(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        limit: u32,
+    ) -> Posted {
+        self.at_desk(engine, memory, now, |desk, turn| desk.post(turn, limit))
+    }
+}
+
+fn random_128(random: &mut ChaCha8Rng) -> u128 {
+    u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
+}
+
+/// No thread leaves half of something under these locks.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,226 @@
+//! The thread that does what nobody else may wait for: starts the endpoint, opens its links, takes memory away.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
+
+use delivery::LinkId;
+use link::{Fault, FaultShares, Link, ShmLink, UdpConfig, UdpLink};
+use links::Opener;
+use runtime::{Runtime, RuntimeConfig};
+use thiserror::Error;
+
+use crate::bell::{DescriptorKey, as_source};
+use crate::connection::Connection;
+use crate::desk::SERVICE;
+use crate::endpoint::{Arrival, Endpoint, Site};
+use crate::group::Grave;
+use crate::hooks::DeskHooks;
+use crate::log::{LogLevel, note};
+use crate::offer::Offer;
+use crate::process::{Door, canonical};
+use crate::reasons::Reason;
+use crate::settings::Settings;
+
+/// What it is asked to do.
+pub(crate) enum Job {
+    /// A connection of the side that connected, whose door the runtime does not watch yet.
+    Join { connection: Arc<Connection>, door: Door },
+    /// A connection of the side that accepted, at whose address there is no link yet.
+    Offer { connection: Arc<Connection> },
+    /// The memory of a group that is no more.
+    Bury(Vec<Grave>),
+    /// It is over.
+    Stop,
+}
+
+/// Its life.
+pub(crate) fn keep(
+    endpoint: &Arc<Endpoint>,
+    settings: &Settings,
+    config: RuntimeConfig,
+    runtime: &OnceLock<Arc<Runtime>>,
+    jobs: &Receiver<Job>,
+) {
+    let started = match start(endpoint, settings, config) {
+        Ok(started) => started,
+        Err(error) => {
+            note(LogLevel::Error, format_args!("{error}; connections stay on TCP"));
+            endpoint.failed();
+            return refuse_all(jobs);
+        }
+    };
+    endpoint.started(&started);
+    let runtime = runtime.get_or_init(|| started);
+    for job in jobs {
+        match job {
+            Job::Join { connection, door } => join(endpoint, runtime, connection, door),
+            Job::Offer { connection } => offer(endpoint, runtime, &connection),
+            Job::Bury(graves) => {
+                for grave in graves {
+                    grave.fill_in(runtime.memory());
+                }
+            }
+            Job::Stop => return,
+        }
+    }
+}
+
+fn start(
+    endpoint: &Arc<Endpoint>,
+    settings: &Settings,
+    config: RuntimeConfig,
+) -> Result<Arc<Runtime>, Failed> {
+    let hooks = Box::new(DeskHooks(Arc::clone(endpoint)));
+    let faults = endpoint.faults();
+    let mut links: Vec<Box<dyn Link>> = Vec::new();
+    if settings.links().is_empty() {
+        // A host that has none does with what else there is. Frames are not lost in memory, so there is none where
+        // losses are asked for.
+        if !faults.is_any()
+            && let Ok(shared) = ShmLink::open()
+        {
+            links.push(Box::new(shared));
+        }
+    }
+    let opener = Opener { udp: UdpConfig::default(), port: 0 };
+    let mut named = Vec::new();
+    for spec in settings.links() {
+        let link = opener.open_named(&spec.to_string())?;
+        named.push((LinkId(links.len() as u8), link.caps().local.to_socket()));
+        links.push(misbehaving(link, faults)?);
+    }
+    let runtime = Runtime::start(config, links, hooks)?;
+    for (link, address) in named {
+        if let Some(address) = address.filter(|address| !address.ip().is_unspecified()) {
+            add_site(endpoint, link, address)?;
+        }
+    }
+    runtime.control(|engine, _, _| engine.listen(SERVICE))?;
+    // It is asked from now on whenever something has happened.
+    runtime.ring(&as_source(endpoint))?;
+    Ok(Arc::new(runtime))
+}
+
+fn refuse_all(jobs: &Receiver<Job>) {
+    for job in jobs {
+        match job {
+            Job::Join { connection, .. } | Job::Offer { connection } => {
+                connection.leave(Reason::NoEndpoint);
+            }
+            Job::Bury(_) => {}
+            Job::Stop => return,
+        }
+    }
+}
+
+fn join(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: Arc<Connection>, door: Door) {
+    if let Err(error) = site_at(endpoint, runtime, connection.local()) {
+        note(LogLevel::Warn, format_args!("{}: {error}", connection.local()));
+        return connection.leave(Reason::NoEndpoint);
+    }
+    open(endpoint, runtime, connection, door);
+}
+
+/// Has the door watched, and leaves it at the desk.
+pub(crate) fn open(
+    endpoint: &Arc<Endpoint>,
+    runtime: &Runtime,
+    connection: Arc<Connection>,
+    door: Door,
+) {
+    let Door { id, socket } = door;
+    let key = DescriptorKey::Door(id).bits();
+    if runtime.watch_descriptor(socket.as_fd(), key, runtime::Readiness::READABLE).is_err() {
+        return connection.leave(Reason::Descriptors);
+    }
+    endpoint.leave(Arrival::Joiner { id, connection, door: socket.into() });
+    // The desk enters when it is to be told of the time.
+    let _forked = runtime.drive();
+}
+
+fn offer(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: &Arc<Connection>) {
+    match site_at(endpoint, runtime, connection.local()) {
+        Ok(site) => make_offer(endpoint, runtime, &site, connection),
+        Err(error) => {
+            note(LogLevel::Warn, format_args!("{}: {error}", connection.local()));
+            connection.leave(Reason::NoEndpoint);
+        }
+    }
+}
+
+/// Makes an offer, for the first time.
+pub(crate) fn make_offer(
+    endpoint: &Arc<Endpoint>,
+    runtime: &Runtime,
+    site: &Site,
+    connection: &Arc<Connection>,
+) {
+    let offer = Offer {
+        token: endpoint.random_token(),
+        incarnation: endpoint.incarnation,
+        port: site.port,
+        accepting: connection.local(),
+        connecting: canonical(connection.peer()),
+    };
+    endpoint.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
+    Endpoint::send_offer(site, &offer);
+    let _forked = runtime.drive();
+}
+
+/// The link at an address of this host, which is opened if there is none.
+fn site_at(endpoint: &Endpoint, runtime: &Runtime, local: SocketAddr) -> Result<Site, Failed> {
+    if let Some(site) = endpoint.site(local.ip()) {
+        return Ok(site);
+    }
+    let mut any_port = canonical(local);
+    any_port.set_port(0);
+    let link: Box<dyn Link> = Box::new(UdpLink::bind(any_port, &UdpConfig::default())?);
+    let address = link.caps().local.to_socket().ok_or(Failed::NoAddress(local.ip()))?;
+    let link = runtime.attach_link(misbehaving(link, endpoint.faults())?)?;
+    any_port.set_port(address.port());
+    add_site(endpoint, link, any_port)
+}
+
+/// The endpoint is reached at this address by this link from now on.
+fn add_site(endpoint: &Endpoint, link: LinkId, address: SocketAddr) -> Result<Site, Failed> {
+    let mut any_port = address;
+    any_port.set_port(0);
+    let offers = UdpSocket::bind(any_port).map_err(Failed::Offers)?;
+    offers.set_nonblocking(true).map_err(Failed::Offers)?;
+    let site = Site { link, port: address.port(), offers: Arc::new(offers) };
+    endpoint.add_site(address.ip(), site.clone());
+    Ok(site)
+}
+
+/// A link that does wrong what is asked for.
+fn misbehaving(link: Box<dyn Link>, faults: FaultShares) -> Result<Box<dyn Link>, Failed> {
+    if !faults.is_any() {
+        return Ok(link);
+    }
+    let seed = RandomState::new().hash_one(0);
+    Ok(Box::new(Fault::new(link, faults.config(seed))?))
+}
+
+/// Why there is no endpoint, or none at an address.
+#[derive(Debug, Error)]
+enum Failed {
+    #[error(transparent)]
+    Start(#[from] runtime::StartError),
+    #[error(transparent)]
+    Forked(#[from] runtime::Forked),
+    #[error(transparent)]
+    Bind(#[from] link::UdpError),
+    #[error(transparent)]
+    Name(#[from] links::BindError),
+    #[error(transparent)]
+    Fault(#[from] delivery::SettingError),
+    #[error(transparent)]
+    Attach(#[from] runtime::AttachError),
+    #[error("the link at {0} has no UDP port")]
+    NoAddress(IpAddr),
+    #[error("no socket to send offers from: {0}")]
+    Offers(#[source] std::io::Error),
+}

@@ -1,0 +1,71 @@
+//! Two endpoints in one process, TCP connections between them over loopback, and what becomes of these.
+
+mod pair;
+
+use std::io::{IoSlice, IoSliceMut};
+
+use pair::{End, Pair, is_moved};
+use sockets::{ReceiveFlags, Route, SendFlags};
+
+#[test]
+fn a_connection_moves_and_bytes_go_both_ways() {
+    let pair = Pair::new();
+    let (client, server) = pair.connect();
+    // Before it has moved, and after.
+    client.send_all(b"before");
+    server.expect(b"before");
+    client.wait_until("moved", is_moved);
+    server.wait_until("moved", is_moved);
+    client.send_all(b"hello, ");
+    client.send_all(b"world");
+    server.expect(b"hello, world");
+    server.send_all(b"good bye");
+    client.expect(b"good bye");
+}
+
+#[test]
+fn bytes_written_while_it_moves_come_once_and_in_order() {
+    let pair = Pair::new();
+    for _ in 0..20 {
+        let (client, server) = pair.connect();
+        let total = 1 << 20;
+        std::thread::scope(|scope| {
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                scope.spawn(move || send_counting(from, total));
+                scope.spawn(move || expect_counting(to, total));
+            }
+        });
+        assert_eq!(client.connection.route(), Route::Moved);
+    }
+}
+
+fn byte_at(position: usize) -> u8 {
+    (position % 251) as u8
+}
+
+fn send_counting(end: &End, total: usize) {
+    let mut sent = 0;
+    while sent < total {
+        let length = (1 + sent * 7 % 5000).min(total - sent);
+        let bytes: Vec<u8> = (sent..sent + length).map(byte_at).collect();
+        let slices = [IoSlice::new(&bytes)];
+        sent += end.connection.send(end.fd(), &slices, SendFlags::default()).expect("it is sent");
+    }
+}
+
+fn expect_counting(end: &End, total: usize) {
+    let mut received = 0;
+    let mut room = [0; 8192];
+    while received < total {
+        let mut slices = [IoSliceMut::new(&mut room)];
+        let length = end
+            .connection
+            .receive(end.fd(), &mut slices, ReceiveFlags::default())
+            .expect("it is received");
+        assert!(length > 0, "the end after {received} bytes");
+        for (index, byte) in room[..length].iter().enumerate() {
+            assert_eq!(*byte, byte_at(received + index), "at {}", received + index);
+        }
+        received += length;
+    }
+}

@@ -1,0 +1,4 @@
+//! Any bytes for `fuzz_cases::sockets_offer`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_cases::sockets_offer(bytes));
