@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod apache;
+mod bars;
 mod chart;
 mod curve;
 mod failover;
@@ -15,6 +16,8 @@ mod programs;
 mod reality;
 mod rows;
 pub mod simulation;
+mod sockets;
+mod sockets_page;
 mod table;
 mod unmodified;
 
@@ -26,4 +29,6 @@ pub use multiedge::{multiedge_page, multiedge_table};
 pub use page::page;
 pub use programs::{programs_page, programs_table};
 pub use reality::{reality_page, reality_table};
+pub use sockets::sockets_table;
+pub use sockets_page::sockets_page;
 pub use table::table;

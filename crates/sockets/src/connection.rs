@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -65,6 +65,8 @@ pub struct Connection {
     /// One of `UNDECIDED`, `MOVED` and `LEFT`.
     route: AtomicU8,
     left: OnceLock<Reason>,
+    /// The program wants it to stay on TCP.
+    is_staying: AtomicBool,
     /// Raised when a thread of the program that waits should look again.
     pub(crate) mark: Arc<Mark>,
     /// Made when it begins to move.
@@ -103,6 +105,7 @@ impl Connection {
             endpoint,
             route: AtomicU8::new(UNDECIDED),
             left: OnceLock::new(),
+            is_staying: AtomicBool::new(false),
             mark: Arc::new(Mark::new()),
             stream: OnceLock::new(),
             reading: Mutex::new(Reading::Plain),
@@ -150,11 +153,32 @@ impl Connection {
         self.place.decided(self.token);
     }
 
+    /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
+    /// begun. False if it is too late for that.
+    pub fn stay(&self, reason: Reason) -> bool {
+        let has_begun = {
+            let _reading = lock(&self.reading);
+            let has_begun = self.stream.get().is_some();
+            if !has_begun {
+                // `begin` looks under the same lock.
+                self.is_staying.store(true, Ordering::SeqCst);
+            }
+            has_begun
+        };
+        if !has_begun {
+            self.leave(reason);
+        }
+        self.is_left()
+    }
+
     /// Makes its stream. From now on TCP is read by this crate only, which looks for the seal.
     pub(crate) fn begin(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
         let expected = parts.expected;
         let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
         let mut reading = lock(&self.reading);
+        if self.is_staying.load(Ordering::SeqCst) {
+            return Err(Reason::OnlyTcp);
+        }
         let stream = Stream::new(parts, tcp, Arc::clone(&self.mark));
         if self.stream.set(Arc::clone(&stream)).is_err() {
             return Err(Reason::Misbehaved);
