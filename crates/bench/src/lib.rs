@@ -25,6 +25,7 @@ pub mod reality;
 pub mod results;
 pub mod run;
 pub mod server;
+pub mod sockets;
 pub mod star;
 pub mod statistics;
 pub mod switched;

@@ -31,6 +31,7 @@ mod serve_command;
 mod shaped_command;
 mod simulation;
 mod simulator_command;
+mod sockets_command;
 mod stat_command;
 mod surroundings;
 mod sweep_command;

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod apache;
+mod bars;
 mod chart;
 mod curve;
 mod failover;
@@ -13,6 +14,8 @@ mod page;
 mod reality;
 mod rows;
 pub mod simulation;
+mod sockets;
+mod sockets_page;
 mod table;
 mod unmodified;
 
@@ -22,4 +25,6 @@ pub use failover::{failover_page, failover_table};
 pub use multiedge::{multiedge_page, multiedge_table};
 pub use page::page;
 pub use reality::{reality_page, reality_table};
+pub use sockets::sockets_table;
+pub use sockets_page::sockets_page;
 pub use table::table;
