@@ -394,6 +394,17 @@ const PLACE: &str = "ETHERNOT_LIBRARIES";
 mod tests {
     use super::*;
 
+    const DEVICE: Wanted = Wanted { device: true, sockets: false };
+
+    #[test]
+    fn agents_that_this_command_has_set_are_known_again() {
+        let is_own = |agent: &str| is_own_agent(OsStr::new(agent), "orted");
+        assert!(is_own("env A=b /usr/bin/ethernot run -- orted"));
+        assert!(is_own("env /usr/bin/ethernot run --sockets --rdma -- orted"));
+        assert!(!is_own("my-orted") && !is_own("env ethernot run -- prted"));
+        assert!(!is_own("wrapper --x -- orted"));
+    }
+
     #[test]
     fn ours_come_first_and_what_was_there_stays() {
         let joined = |found: &str, separators: &[u8]| {
@@ -410,10 +421,11 @@ mod tests {
     fn a_daemon_is_told_in_plain_words_or_not_at_all() {
         let told = [("ETHERNOT_LINKS", "eth0,packet:eth1"), ("ETHERNOT_PCAP", "/a folder/x")];
         let told = told.map(|(name, value)| (name.into(), value.into()));
-        let line = agent(&told, Path::new("/usr/bin/ethernot"), "orted").expect("a plain path");
+        let line =
+            agent(&told, Path::new("/usr/bin/ethernot"), DEVICE, "orted").expect("a plain path");
         let expected = "env ETHERNOT_LINKS=eth0,packet:eth1 /usr/bin/ethernot run -- orted";
         assert_eq!(line, expected);
-        assert_eq!(agent(&told, Path::new("/a folder/ethernot"), "orted"), None);
+        assert_eq!(agent(&told, Path::new("/a folder/ethernot"), DEVICE, "orted"), None);
     }
 
     #[test]

@@ -385,7 +385,7 @@ fn the_pages_name_every_option_and_no_other() {
     };
     let options = |help: &str| -> Vec<String> {
         let words = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
-        words.filter_map(|rest| rest.split([' ', '=']).next()).map(str::to_owned).collect()
+        words.filter_map(|rest| rest.split([' ', '=', '[']).next()).map(str::to_owned).collect()
     };
     let known = options(&help("run"));
     assert!(known.len() >= 6, "{known:?}");
