@@ -65,6 +65,7 @@ pub struct Connection {
     pub(crate) endpoint: Arc<dyn Waits>,
     /// One of `UNDECIDED`, `MOVED` and `LEFT`.
     route: AtomicU8,
+    began: counters::Beginning,
     left: OnceLock<Reason>,
     /// The program wants it to stay on TCP.
     is_staying: AtomicBool,
@@ -105,6 +106,7 @@ impl Connection {
             place,
             endpoint,
             route: AtomicU8::new(UNDECIDED),
+            began: counters::Beginning::now(),
             left: OnceLock::new(),
             is_staying: AtomicBool::new(false),
             mark: Arc::new(Mark::new()),
@@ -237,7 +239,7 @@ impl Connection {
         }
         stream.end.install(high);
         self.route.store(MOVED, Ordering::SeqCst);
-        counters::note_moved(self.role, self.local, self.peer);
+        counters::note_moved(self.role, self.local, self.peer, self.began);
         let is_there = self.place.put(self.token, program);
         if let Some(how) = writing.is_shut() {
             Self::shut_stream(stream, how);

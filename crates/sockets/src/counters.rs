@@ -43,6 +43,9 @@ pub struct Report {
     pub edge_bytes_received: u64,
     /// Connections that had moved and were reset: the peer or the way to it went.
     pub resets: u64,
+    /// Nanoseconds that the moves of all connections took, from the first use of the program's socket on.
+    #[serde(default)]
+    pub moving_ns: u64,
 }
 
 /// Name of the form of a [`Report`].
@@ -62,9 +65,25 @@ pub fn note_left(role: Role, local: SocketAddr, peer: SocketAddr, reason: Reason
     write_if_due();
 }
 
+/// When a connection began to be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beginning(Instant);
+
+#[expect(clippy::disallowed_methods, reason = "how long moves take, which people look at")]
+impl Beginning {
+    pub(crate) fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    fn passed_ns(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
 /// A connection has moved: counts it, and notes it.
-pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr) {
+pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr, began: Beginning) {
     COUNTERS.moved.fetch_add(1, Ordering::Relaxed);
+    COUNTERS.moving_ns.fetch_add(began.passed_ns(), Ordering::Relaxed);
     let way = way(role);
     note(LogLevel::Info, format_args!("{local} {way} {peer} has moved to the edge"));
     write_if_due();
@@ -191,6 +210,7 @@ struct Counters {
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
     resets: AtomicU64,
+    moving_ns: AtomicU64,
 }
 
 impl Counters {
@@ -202,6 +222,7 @@ impl Counters {
             bytes_sent: AtomicU64::new(0),
             bytes_received: AtomicU64::new(0),
             resets: AtomicU64::new(0),
+            moving_ns: AtomicU64::new(0),
         }
     }
 
@@ -225,12 +246,15 @@ impl Counters {
             edge_bytes_sent: of(&self.bytes_sent),
             edge_bytes_received: of(&self.bytes_received),
             resets: of(&self.resets),
+            moving_ns: of(&self.moving_ns),
         }
     }
 
     fn restart(&self) {
-        let Self { moved, closed, left, bytes_sent, bytes_received, resets } = self;
-        for counter in [moved, closed, bytes_sent, bytes_received, resets].into_iter().chain(left) {
+        let Self { moved, closed, left, bytes_sent, bytes_received, resets, moving_ns } = self;
+        for counter in
+            [moved, closed, bytes_sent, bytes_received, resets, moving_ns].into_iter().chain(left)
+        {
             counter.store(0, Ordering::Relaxed);
         }
     }

@@ -57,8 +57,8 @@ pub struct Sample {
     pub connect_us: Option<f64>,
     /// From the call of `connect` to the answer to the first byte, in microseconds: the mean.
     pub first_answer_us: Option<f64>,
-    /// From the established TCP connection to the moment at which both directions had moved, in
-    /// microseconds: the mean, where the library counts it.
+    /// From the client's first use of a connection until it had moved, in microseconds: the mean,
+    /// by the library's counters.
     pub upgrade_us: Option<f64>,
     /// Jain's index of the clients' rates: 1 if they are equal, 1 / clients if one has everything.
     pub fairness: Option<f64>,
@@ -68,6 +68,10 @@ pub struct Sample {
     pub softirq_cpu_seconds: f64,
     /// Connections that moved, by the library's own counters, both sides added up; 0 over TCP.
     pub moved: u64,
+    /// Of these, connections that were reset, both sides added up: after the program had its answers, or
+    /// there would be no sample.
+    #[serde(default)]
+    pub resets: u64,
 }
 
 /// One test with one size, number of clients and contender.

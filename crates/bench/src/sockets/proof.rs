@@ -34,14 +34,6 @@ pub enum Unproven {
         /// Bytes that count.
         expected: u64,
     },
-    /// Connections were reset.
-    #[error("{resets} connections of the {who} were reset")]
-    Resets {
-        /// Client or server.
-        who: &'static str,
-        /// Connections.
-        resets: u64,
-    },
 }
 
 /// What a side must have done to be over the edge.
@@ -55,8 +47,6 @@ pub(super) struct Claim {
     pub(super) connections: u64,
     /// Payload over the edge, both directions, at least.
     pub(super) bytes: u64,
-    /// Whether connections may be reset, as by a client that goes away in the middle of a stream.
-    pub(super) may_be_reset: bool,
 }
 
 impl Claim {
@@ -75,9 +65,6 @@ impl Claim {
         if edge < self.bytes {
             return Err(Unproven::Late { who, edge, expected: self.bytes });
         }
-        if counted.resets > 0 && !self.may_be_reset {
-            return Err(Unproven::Resets { who, resets: counted.resets });
-        }
         Ok(())
     }
 }
@@ -86,8 +73,7 @@ impl Claim {
 mod tests {
     use super::*;
 
-    const CLAIM: Claim =
-        Claim { who: "client", processes: 1, connections: 3, bytes: 11, may_be_reset: false };
+    const CLAIM: Claim = Claim { who: "client", processes: 1, connections: 3, bytes: 11 };
 
     fn counted() -> PathTaken {
         PathTaken {
@@ -110,12 +96,5 @@ mod tests {
         assert!(matches!(late, Err(Unproven::Late { edge: 10, expected: 11, .. })));
         let none = CLAIM.check(&PathTaken::default());
         assert!(matches!(none, Err(Unproven::NoCounters { .. })));
-    }
-
-    #[test]
-    fn a_reset_counts_only_where_nobody_goes_away() {
-        let reset = PathTaken { resets: 1, ..counted() };
-        assert!(matches!(CLAIM.check(&reset), Err(Unproven::Resets { .. })));
-        assert!(Claim { may_be_reset: true, ..CLAIM }.check(&reset).is_ok());
     }
 }

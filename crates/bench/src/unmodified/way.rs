@@ -104,6 +104,9 @@ pub struct PathTaken {
     pub edge_bytes_received: u64,
     /// Connections that were reset.
     pub resets: u64,
+    /// Nanoseconds that the moves of all connections took; 0 of a library that does not tell.
+    #[serde(default)]
+    pub moving_ns: u64,
 }
 
 impl PathTaken {
@@ -120,6 +123,7 @@ impl PathTaken {
                     edge_bytes_sent: one.edge_bytes_sent,
                     edge_bytes_received: one.edge_bytes_received,
                     resets: one.resets,
+                    moving_ns: one.moving_ns,
                 });
             }
         }
@@ -136,6 +140,7 @@ impl PathTaken {
         self.edge_bytes_sent += other.edge_bytes_sent;
         self.edge_bytes_received += other.edge_bytes_received;
         self.resets += other.resets;
+        self.moving_ns += other.moving_ns;
     }
 
     /// Connections that were left to TCP, for whatever reason.
@@ -154,6 +159,7 @@ struct OfProcess {
     edge_bytes_sent: u64,
     edge_bytes_received: u64,
     resets: u64,
+    moving_ns: u64,
 }
 
 /// Names the folder in which processes leave their counters.
@@ -192,6 +198,7 @@ mod tests {
             edge_bytes_sent: 10,
             edge_bytes_received: 20,
             resets: 0,
+            moving_ns: 5,
         };
         let mut all = one.clone();
         all.add(&one);
