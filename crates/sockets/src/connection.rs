@@ -135,7 +135,8 @@ impl Connection {
     /// group before an answer came, the peer's seal may still come: the connection stays undecided, and is reset then.
     pub(crate) fn leave(&self, reason: Reason) {
         let mut reading = lock(&self.reading);
-        let has_asked = self.role == Role::Connecting && reason == Reason::NoGroup;
+        let may_come = matches!(reason, Reason::NoGroup | Reason::NoAnswer);
+        let has_asked = self.role == Role::Connecting && may_come;
         if has_asked && reading.begin_watching() {
             return;
         }
@@ -148,6 +149,7 @@ impl Connection {
         drop(reading);
         self.mark.raise();
         self.place.decided(self.token);
+        self.endpoint.on_left(self.token);
     }
 
     /// Makes its stream. From now on TCP is read by this crate only, which looks for the seal.
