@@ -31,6 +31,14 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
     build("cc".as_ref(), name, name, &libraries)
 }
 
+/// Builds `clients/NAME.c` against the C library alone; nothing, and a printed reason, if there is no compiler.
+///
+/// # Panics
+/// If it does not compile.
+pub fn build_plain_client(name: &str) -> Option<PathBuf> {
+    build("cc".as_ref(), name, name, &["-lpthread"])
+}
+
 /// Builds `clients/NAME.c` with the compiler of an MPI; nothing, and a printed reason, if there is no such compiler.
 /// `mpi` is the name of that MPI.
 ///

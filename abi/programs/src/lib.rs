@@ -18,10 +18,15 @@ mod mpi;
 mod network;
 mod process;
 mod ranks;
+mod sockets;
+mod sockets_conformance;
+mod sockets_documents;
+mod sockets_http;
+mod sockets_services;
 mod wheels;
 
 pub use clean_root::CleanRoot;
-pub use client::{build_client, build_mpi_client};
+pub use client::{build_client, build_mpi_client, build_plain_client};
 pub use libfabric::{fi_pingpong, fi_pingpong_with};
 pub use libraries::{Libraries, ethernot, xtask};
 pub use meeting::{Ends, Meeting};
@@ -29,6 +34,11 @@ pub use mpi::Mpi;
 pub use network::{Network, Sent, Side};
 pub use process::{Finished, Program, Running, expect_both};
 pub use ranks::{Hosts, Launcher, over_us};
+pub use sockets::{Counters, Loaded, Stage};
+pub use sockets_conformance::Subject;
+pub use sockets_documents::{Document, Documents};
+pub use sockets_http::{HttpClient, HttpServer};
+pub use sockets_services::{Service, python_client, python_store};
 pub use wheels::mpi_wheel;
 
 /// Whether all of these programs are installed; if not, says which to install.

@@ -75,6 +75,33 @@ impl Network {
         Sent::by(name)
     }
 
+    /// From now on no datagram of UDP leaves either host, as firewalls have it.
+    ///
+    /// # Panics
+    /// On loopback, which others use, too; and if there is no `nft`.
+    pub fn block_datagrams(&self) {
+        let Self::Namespaces(pair) = self else { panic!("others use it, too") };
+        let rules = "add table inet ethernot; \
+            add chain inet ethernot out { type filter hook output priority 0; }; \
+            add rule inet ethernot out meta l4proto udp drop";
+        for name in [pair.client(), pair.server()] {
+            expect_run(&["ip", "netns", "exec", name, "nft", rules]);
+        }
+    }
+
+    /// From now on each host loses so many of a hundred packets that it sends.
+    ///
+    /// # Panics
+    /// On loopback, which others use, too; and if `tc` cannot do it.
+    pub fn lose(&self, per_cent: f64) {
+        let Self::Namespaces(pair) = self else { panic!("others use it, too") };
+        let share = format!("{per_cent}%");
+        for name in [pair.client(), pair.server()] {
+            let how = ["qdisc", "replace", "dev", "link1", "root", "netem", "loss", &share];
+            expect_run(&[&["tc", "-n", name], &how[..]].concat());
+        }
+    }
+
     /// What stands before a command so that it runs on that side.
     pub(crate) fn prefix(&self, side: Side) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };
@@ -135,6 +162,14 @@ impl std::ops::Sub for Sent {
             segments: self.segments - before.segments,
         }
     }
+}
+
+/// Runs a command that changes a network of our own.
+fn expect_run(words: &[&str]) {
+    let output = Command::new(words[0]).args(&words[1..]).output();
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}", words.join(" ")));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", words.join(" "));
 }
 
 /// Waits until the link of a namespace carries frames: the kernel says so a while after both ends are there, and until

@@ -244,6 +244,12 @@ impl Running {
         drop(kill);
     }
 
+    /// Asks it to end, and waits until it has.
+    pub fn stop(self) -> Finished {
+        self.signal("TERM");
+        self.finish()
+    }
+
     /// Waits for its end.
     pub fn finish(self) -> Finished {
         self.finish_within(LIMIT)

@@ -14,8 +14,9 @@ use crate::fork::Forked;
 use crate::looking::Looking;
 use crate::mark::Mark;
 use crate::park::Interest;
-use crate::runtime::{PARK_NS_MAX, Runtime, Shared, YIELDS};
+use crate::runtime::{PARK_NS_MAX, Runtime, Shared};
 use crate::sleep::{Descriptor, Others, Slept};
+use crate::waits::{Next, Spin};
 
 /// What ended a [`Runtime::wait_beside`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -78,38 +79,31 @@ impl Runtime {
         if ready() {
             return Ok(Waited::Ready);
         }
-        let started_at = shared.host.clock.now();
-        let deadline = limit.map_or(Instant::NEVER, |limit| started_at + limit);
-        let spin_ns = shared.spin_ns;
-        let spin_until = started_at.after_ns(spin_ns).min(deadline);
-        let (mut looks, mut yields) = (0_u32, 0);
+        let mut spin = Spin::begin(shared, limit);
         loop {
             self.drive()?;
             if ready() {
+                spin.found(shared);
                 return Ok(Waited::Ready);
             }
-            if looks.is_multiple_of(LOOKS_PER_POLL)
+            if spin.looks().is_multiple_of(LOOKS_PER_POLL)
                 && let count @ 1.. = others.poll()?
             {
+                spin.found(shared);
                 return Ok(Waited::Descriptors(count));
             }
-            looks = looks.wrapping_add(1);
-            let now = shared.host.clock.now();
-            if now < spin_until {
-                shared.demand_sound();
-                std::hint::spin_loop();
-                continue;
-            }
-            if now >= deadline {
-                return Ok(Waited::TimedOut);
-            }
-            if spin_ns == 0 || yields == YIELDS {
+            if spin.next(shared) == Next::Sleep {
                 break;
             }
-            yields += 1;
-            thread::yield_now();
         }
-        shared.block_beside(interest, others, deadline, ready)
+        if spin.is_over() {
+            return Ok(Waited::TimedOut);
+        }
+        let waited = shared.block_beside(interest, others, spin.deadline(), ready);
+        if matches!(waited, Ok(Waited::Ready | Waited::Descriptors(_))) {
+            spin.came(shared, true);
+        }
+        waited
     }
 
     /// Raises a mark from wherever the caller is, and wakes those that wait for it: also outside of the engine, and

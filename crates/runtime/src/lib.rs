@@ -43,6 +43,7 @@ mod sleep;
 mod source;
 mod submission;
 mod tasks;
+mod waits;
 
 pub use auxiliary::Readiness;
 pub use beside::{WaitError, Waited};

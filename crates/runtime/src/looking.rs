@@ -72,5 +72,6 @@ impl Shared {
         let spent_ns = processor_ns().saturating_sub(spent_before_ns);
         let wake_up = WakeUp { late_ns: now.since_ns(until), spent_ns };
         lock(&self.lookout).on_wake_up(now, wake_up);
+        self.waits.on_wake_up(now, wake_up);
     }
 }

@@ -33,7 +33,7 @@ impl Lookout {
             *latest = 1;
         }
         let assumed = WakeUp { late_ns: cost_ns, spent_ns: 0 };
-        let wake_ups = WakeUps { latest: [assumed; WAKE_UPS], count: 0 };
+        let wake_ups = WakeUps { latest: [assumed; WAKE_UPS], count: 0, usual: assumed };
         Self { wake_ups, came, limit_ns: cost_ns, short_until: Instant(0) }
     }
 
@@ -48,7 +48,7 @@ impl Lookout {
 
     /// Work was found, so long after the work before.
     pub(crate) fn on_work(&mut self, after_ns: u64, has_slept: bool) {
-        let WakeUp { late_ns, spent_ns } = self.wake_ups.usual();
+        let WakeUp { late_ns, spent_ns } = self.wake_ups.usual;
         // It had come when the thread began to wake up.
         let after_ns = if has_slept { after_ns.saturating_sub(late_ns) } else { after_ns };
         let part = after_ns.saturating_mul(PARTS as u64) / (late_ns + spent_ns).max(1);
@@ -64,11 +64,21 @@ impl Lookout {
 
     /// The thread offered its processor to others while it looked on, and has been away for so long.
     pub(crate) fn on_offer(&mut self, now: Instant, away_ns: u64) {
-        let WakeUp { late_ns, spent_ns } = self.wake_ups.usual();
+        let WakeUp { late_ns, spent_ns } = self.wake_ups.usual;
         // To a thread that gives it back sooner than this one could have woken up it was offered in time.
         if away_ns > late_ns + spent_ns {
             self.short_until = now.after_ns(away_ns.saturating_mul(REPENT));
         }
+    }
+
+    /// For how long to look on, unless processors are short.
+    pub(crate) fn limit_ns(&self) -> u64 {
+        self.limit_ns
+    }
+
+    /// When processors are no longer short.
+    pub(crate) fn short_until(&self) -> Instant {
+        self.short_until
     }
 
     /// Whether to look on now, so long after the last work.
@@ -90,7 +100,7 @@ impl Lookout {
             found += count * (2 * part + 1);
             later -= count;
         }
-        let WakeUp { late_ns, spent_ns } = self.wake_ups.usual();
+        let WakeUp { late_ns, spent_ns } = self.wake_ups.usual;
         self.limit_ns = (late_ns + spent_ns) * u64::from(parts) / PARTS as u64;
     }
 }
@@ -109,6 +119,8 @@ pub(crate) struct WakeUp {
 struct WakeUps {
     latest: [WakeUp; WAKE_UPS],
     count: usize,
+    /// One that nobody disturbs: the quarter that was quickest took at most so long.
+    usual: WakeUp,
 }
 
 impl WakeUps {
@@ -120,19 +132,15 @@ impl WakeUps {
             *slot = wake_up;
         }
         self.count += 1;
-    }
-
-    /// One that nobody disturbs: the quarter that was quickest took at most so long.
-    fn usual(&self) -> WakeUp {
         let quarter = |of: fn(&WakeUp) -> u64| {
             let mut sorted = self.latest.each_ref().map(of);
             sorted.sort_unstable();
             sorted.get(WAKE_UPS / 4).copied().unwrap_or_default()
         };
-        WakeUp {
+        self.usual = WakeUp {
             late_ns: quarter(|wake_up| wake_up.late_ns),
             spent_ns: quarter(|wake_up| wake_up.spent_ns),
-        }
+        };
     }
 }
 
@@ -148,25 +156,25 @@ pub(crate) const WAKE_UPS: usize = 8;
 
 /// A thread that was kept from its processor sleeps without looking on for so many times as long as it was away: to find out
 /// whether processors are still short costs peers one or two hundredths of the time.
-const REPENT: u64 = 64;
+pub(crate) const REPENT: u64 = 64;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// What things take on a host, in nanoseconds.
     #[derive(Clone, Copy, Debug)]
-    struct Costs {
-        wake_up: u64,
+    pub(crate) struct Costs {
+        pub(crate) wake_up: u64,
         /// Processor time of going to sleep and waking up.
-        spent: u64,
+        pub(crate) spent: u64,
         /// From an answer to the next question of a peer that asks again at once, or after a thought.
         again: u64,
         serve: u64,
     }
 
     /// Hosts from four times as fast as the one measured to four times as slow.
-    fn hosts() -> [Costs; 5] {
+    pub(crate) fn hosts() -> [Costs; 5] {
         [1, 2, 4, 8, 16].map(|quarters| {
             let of = |ns: u64| ns * quarters / 4;
             Costs { wake_up: of(30_000), spent: of(15_000), again: of(13_000), serve: of(3_000) }
@@ -184,14 +192,14 @@ mod tests {
     }
 
     /// How a rule decides for how long to look on.
-    trait Rule {
+    pub(crate) trait Rule {
         fn limit_ns(&self) -> u64;
         fn found(&mut self, _after_ns: u64, _has_slept: bool) {}
     }
 
     impl Rule for Lookout {
         fn limit_ns(&self) -> u64 {
-            self.limit_ns
+            self.limit_ns()
         }
 
         fn found(&mut self, after_ns: u64, has_slept: bool) {
@@ -200,7 +208,7 @@ mod tests {
     }
 
     /// What the rule was before: a time that suits one host.
-    struct Fixed(u64);
+    pub(crate) struct Fixed(pub(crate) u64);
 
     impl Rule for Fixed {
         fn limit_ns(&self) -> u64 {
@@ -234,7 +242,7 @@ mod tests {
 
     /// Whether it serves a peer that asks again at once, and spends less than 3 % of a processor on one that does so
     /// forty times more rarely.
-    fn suits(mut rule: impl Rule, costs: Costs) -> bool {
+    pub(crate) fn suits(mut rule: impl Rule, costs: Costs) -> bool {
         serve(&mut rule, costs, std::iter::repeat_n(costs.again, 200));
         let busy = serve(&mut rule, costs, std::iter::repeat_n(costs.again, 10_000));
         let rarely = || std::iter::repeat_n(40 * costs.again, 10_000);
@@ -372,6 +380,6 @@ mod tests {
         {
             lookout.on_wake_up(Instant(1), WakeUp { late_ns, spent_ns: 5_000 });
         }
-        assert!((29_000..=32_000).contains(&lookout.wake_ups.usual().late_ns));
+        assert!((29_000..=32_000).contains(&lookout.wake_ups.usual.late_ns));
     }
 }

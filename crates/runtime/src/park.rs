@@ -20,7 +20,7 @@ use crate::sleep::{Descriptor, Sleeper};
 ///
 /// | | who serves peers | who waits for an operation |
 /// |---|---|---|
-/// | [`Polling::ADAPTIVE`], the default | looks on as long as that pays: see there | looks on for 50 µs, with fewer than 4 processors 10 µs |
+/// | [`Polling::ADAPTIVE`], the default | looks on as long as that pays: see there | the same, by how long its waits took so far |
 /// | [`Polling::for_at_most`] | looks on for so long after the last work | the same |
 /// | [`Polling::ALWAYS`] | looks on for ever: a processor for each endpoint | the same |
 /// | [`Polling::NEVER`] | sleeps at once | the same |
@@ -44,7 +44,9 @@ impl Polling {
     /// Follows from what sleeping and waking up costs on this host, which the runtime measures, and from when work came
     /// so far. A thread that serves peers looks on for as long as that costs less than the sleeps that it
     /// saves, never for longer than one costs, and not while another thread wants its processor. Peers that ask
-    /// again at once find it awake; an endpoint that is idle, or is asked rarely, takes no processor time.
+    /// again at once find it awake; an endpoint that is idle, or is asked rarely, takes no processor time. A thread or
+    /// task that waits for an operation does so by the same rule, learnt from how long such waits took. Where there is
+    /// no progress thread, nobody measures: a sleep is taken to cost 50 µs, with fewer than 4 processors 10 µs.
     pub const ADAPTIVE: Self = Self { spin: Spin::Adaptive };
     /// Never sleeps: for measurements and for processors of one's own. The progress thread does not sleep
     /// either unless the application polls; where it always does, there need be none.
@@ -63,7 +65,8 @@ impl Polling {
         self.spin == Spin::Adaptive
     }
 
-    /// For how long a thread looks for what it waits for.
+    /// For how long a thread looks on: with [`Polling::ADAPTIVE`] what a sleep is taken to cost until some were measured,
+    /// which the progress thread does when it begins.
     pub(crate) fn spin_ns(self) -> u64 {
         match self.spin {
             // With at least 4 processors longer than a round trip between two hosts and the sleep and wakeup it

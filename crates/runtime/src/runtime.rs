@@ -36,6 +36,7 @@ use crate::progress_thread;
 use crate::sleep::{Descriptor, Others, Sleeper, Slept, entropy, processor_ns};
 use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
+use crate::waits::{Next, Spin, Waits};
 
 /// What a runtime is made for.
 #[derive(Clone, Debug)]
@@ -204,6 +205,7 @@ impl Runtime {
             polling: config.polling,
             spin_ns,
             lookout: Mutex::new(Lookout::new(spin_ns)),
+            waits: Waits::new(spin_ns),
             has_thread: config.progress_thread,
             outside: OutsideCounters::default(),
             is_stopping: AtomicBool::new(false),
@@ -399,28 +401,22 @@ impl Runtime {
         if let Some(result) = ready() {
             return Ok(Some(result));
         }
-        let started_at = shared.host.clock.now();
-        let deadline = limit.map_or(Instant::NEVER, |limit| started_at + limit);
-        let spin_ns = shared.spin_ns;
-        let spin_until = started_at.after_ns(spin_ns).min(deadline);
-        let mut yields = 0;
+        let mut spin = Spin::begin(shared, limit);
         loop {
             self.drive()?;
             if let Some(result) = ready() {
+                spin.found(shared);
                 return Ok(Some(result));
             }
-            if shared.host.clock.now() < spin_until {
-                shared.demand_sound();
-                std::hint::spin_loop();
-                continue;
-            }
-            if spin_ns == 0 || yields == YIELDS {
+            if spin.next(shared) == Next::Sleep {
                 break;
             }
-            yields += 1;
-            thread::yield_now();
         }
-        Ok(shared.block(interest, deadline, ready))
+        let result = shared.block(interest, spin.deadline(), ready);
+        if result.is_some() {
+            spin.came(shared, true);
+        }
+        Ok(result)
     }
 
     /// Has threads that [wait](Runtime::wait) look again, tasks that were [enlisted](Runtime::enlist_task) and who sleeps
@@ -646,8 +642,10 @@ pub(crate) struct Shared {
     pub(crate) host: Host,
     pub(crate) home: HomeProcess,
     pub(crate) polling: Polling,
-    /// For how long a thread looks for what it waits for.
+    /// For how long a thread looks on, unless that is learnt.
     pub(crate) spin_ns: u64,
+    /// For how long one looks for what it waits for, where it is.
+    pub(crate) waits: Waits,
     /// For how long who serves peers looks on. Only the thread on watch takes it, so nobody waits for it.
     pub(crate) lookout: Mutex<Lookout>,
     /// A thread serves the endpoint while the application does not.

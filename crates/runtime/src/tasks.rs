@@ -3,21 +3,44 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::thread;
-
-use delivery::Instant;
 
 use crate::fork::Forked;
 use crate::park::Interest;
-use crate::runtime::{Runtime, Shared, YIELDS};
+use crate::runtime::{Runtime, Shared};
+use crate::waits::{Next, Spin};
 
 /// For how long a task that waits still polls, as a thread does before it blocks ([`Polling`](crate::Polling)): it has
 /// itself woken at once meanwhile, so that others have their turn in between.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Patience {
-    polls_until: Option<Instant>,
-    /// How often it let other threads have the processor since.
-    yields: u8,
+    /// Of the part of the wait in which it polls; the wait itself has begun when there is one.
+    spin: Option<Spin>,
+    /// At the last look at the clock there was time left.
+    lasts: bool,
+    polls: u8,
+}
+
+impl Patience {
+    /// Whether to poll on, after a look that found nothing. The clock, which costs as much as waking the task, is asked
+    /// now and then.
+    #[inline]
+    fn lasts(&mut self, shared: &Shared) -> bool {
+        self.polls = self.polls.wrapping_add(1);
+        if self.lasts && !self.polls.is_multiple_of(POLLS_PER_CLOCK) {
+            return true;
+        }
+        let spin = self.spin.get_or_insert_with(|| Spin::begin(shared, None));
+        self.lasts = spin.next(shared) == Next::Look;
+        self.lasts
+    }
+
+    /// What the task waits for has come.
+    #[inline]
+    fn found(&mut self, shared: &Shared) {
+        if let Some(spin) = self.spin.take() {
+            spin.came(shared, !self.lasts);
+        }
+    }
 }
 
 /// A task on the list of those that wait; dropped, it is taken off.
@@ -50,23 +73,15 @@ impl Runtime {
         let shared = &*self.shared;
         shared.home.check()?;
         if let Some(result) = ready() {
+            patience.found(shared);
             return Poll::Ready(Ok(result));
         }
         self.drive()?;
         if let Some(result) = ready() {
+            patience.found(shared);
             return Poll::Ready(Ok(result));
         }
-        shared.demand_sound();
-        let now = shared.host.clock.now();
-        let spin_ns = shared.spin_ns;
-        let until = *patience.polls_until.get_or_insert_with(|| now.after_ns(spin_ns));
-        let is_patient = now < until;
-        let yields = !is_patient && spin_ns > 0 && patience.yields < YIELDS;
-        if yields {
-            patience.yields += 1;
-            thread::yield_now();
-        }
-        if is_patient || yields || !shared.has_thread {
+        if patience.lasts(shared) || !shared.has_thread {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -117,3 +132,6 @@ impl Runtime {
         Ok(())
     }
 }
+
+/// Polls of a task from one look at the clock to the next.
+const POLLS_PER_CLOCK: u8 = 4;

@@ -1,0 +1,229 @@
+/* What the programs that look at a connection have in common.
+ *
+ * Usage: PROGRAM SUBJECT server|client ADDRESS PORT MILLISECONDS
+ * Both sides talk for so many milliseconds before they begin with the subject. What is printed depends on the
+ * connection alone, never on how long something took or how many parts it came in. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                               \
+		if (!(condition)) {                                                                                            \
+			printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, strerror(errno));                                 \
+			fflush(stdout);                                                                                            \
+			_exit(1);                                                                                                  \
+		}                                                                                                              \
+	} while (0)
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+struct context {
+	int listener; /* Of the server. */
+	struct sockaddr_storage address;
+	socklen_t length;
+	const char *host;
+	uint16_t port;
+	int warm_ms;
+};
+
+struct subject {
+	const char *name;
+	void (*server)(struct context *);
+	void (*client)(struct context *);
+};
+
+extern const struct subject subjects[];
+extern const size_t subject_count;
+
+static inline int64_t now_ms(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static inline void write_all(int s, const void *bytes, size_t count)
+{
+	for (size_t done = 0; done < count;) {
+		ssize_t part = write(s, (const char *)bytes + done, count - done);
+		CHECK(part > 0);
+		done += (size_t)part;
+	}
+}
+
+static inline void read_all(int s, void *bytes, size_t count)
+{
+	for (size_t done = 0; done < count;) {
+		ssize_t part = read(s, (char *)bytes + done, count - done);
+		if (part == 0)
+			errno = EPIPE;
+		CHECK(part > 0);
+		done += (size_t)part;
+	}
+}
+
+static inline void tell(int s, char word)
+{
+	write_all(s, &word, 1);
+}
+
+static inline void expect(int s, char word)
+{
+	char got = 0;
+	read_all(s, &got, 1);
+	if (got != word)
+		printf("expected %c, got %02x\n", word, got);
+	CHECK(got == word);
+}
+
+/* A stream of bytes in which every place is known: so many bytes of it from a place on. */
+static inline void fill(void *bytes, size_t count, uint64_t from)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint64_t x = (from + i) / 4 * 0x9e3779b97f4a7c15ull;
+		((uint8_t *)bytes)[i] = (uint8_t)(x >> (24 + (from + i) % 4 * 8));
+	}
+}
+
+static inline void verify(const void *bytes, size_t count, uint64_t from)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint8_t right;
+		fill(&right, 1, from + i);
+		if (((const uint8_t *)bytes)[i] != right) {
+			printf("byte %lu of the stream is wrong\n", (unsigned long)(from + i));
+			fflush(stdout);
+			_exit(1);
+		}
+	}
+}
+
+/* What a call that returns -1 says, or its result if that does not depend on time. */
+static inline void show(const char *what, long result)
+{
+	if (result < 0)
+		printf("%s: %s\n", what, strerrorname_np(errno));
+	else
+		printf("%s: %ld\n", what, result);
+}
+
+/* Both sides talk, a millisecond apart, for as long as both were told. */
+static inline void warm_up(struct context *context, int s, bool is_server)
+{
+	for (int i = 0; i < context->warm_ms; i++) {
+		if (is_server) {
+			expect(s, 'w');
+			tell(s, 'W');
+		} else {
+			tell(s, 'w');
+			expect(s, 'W');
+			usleep(1000);
+		}
+	}
+}
+
+static inline int accepted_cold(struct context *context)
+{
+	int s = accept(context->listener, NULL, NULL);
+	CHECK(s >= 0);
+	return s;
+}
+
+static inline int accepted(struct context *context)
+{
+	int s = accepted_cold(context);
+	warm_up(context, s, true);
+	return s;
+}
+
+static inline int connected_cold(struct context *context)
+{
+	int s = socket(context->address.ss_family, SOCK_STREAM, 0);
+	CHECK(s >= 0);
+	CHECK(connect(s, (struct sockaddr *)&context->address, context->length) == 0);
+	return s;
+}
+
+static inline int connected(struct context *context)
+{
+	int s = connected_cold(context);
+	warm_up(context, s, false);
+	return s;
+}
+
+static inline void set_blocking(int s, bool blocks)
+{
+	int flags = fcntl(s, F_GETFL);
+	CHECK(flags >= 0);
+	CHECK(fcntl(s, F_SETFL, blocks ? flags & ~O_NONBLOCK : flags | O_NONBLOCK) == 0);
+}
+
+/* Until the other side has closed: nothing but the end is to come. */
+static inline void expect_end(int s)
+{
+	char byte;
+	show("end", read(s, &byte, 1));
+}
+
+int main(int count, char **words)
+{
+	CHECK(count == 6);
+	struct context context = {.host = words[3], .port = (uint16_t)atoi(words[4]), .warm_ms = atoi(words[5]), .listener = -1};
+	bool is_server = strcmp(words[2], "server") == 0;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV}, *found;
+	CHECK(getaddrinfo(words[3], words[4], &hints, &found) == 0);
+	memcpy(&context.address, found->ai_addr, found->ai_addrlen);
+	context.length = found->ai_addrlen;
+	freeaddrinfo(found);
+	/* What hangs is to say so. */
+	alarm(30);
+	if (is_server) {
+		context.listener = socket(context.address.ss_family, SOCK_STREAM, 0);
+		CHECK(context.listener >= 0);
+		int on = 1;
+		CHECK(setsockopt(context.listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+		CHECK(bind(context.listener, (struct sockaddr *)&context.address, context.length) == 0);
+		CHECK(listen(context.listener, 1024) == 0);
+	}
+	for (size_t i = 0; i < subject_count; i++) {
+		if (strcmp(subjects[i].name, words[1]) == 0) {
+			(is_server ? subjects[i].server : subjects[i].client)(&context);
+			printf("done\n");
+			fflush(stdout);
+			return 0;
+		}
+	}
+	printf("no subject %s\n", words[1]);
+	return 1;
+}
+
+#define SUBJECTS(...)                                                                                                  \
+	const struct subject subjects[] = {__VA_ARGS__};                                                                   \
+	const size_t subject_count = COUNT(subjects)

@@ -1,0 +1,390 @@
+/* Event loops of every kind. */
+#include "sockets.h"
+
+/* The client sends words one after the other, each when it was asked for the next, so that a wait begins before the
+ * word is there as often as after. */
+enum { WORDS = 200 };
+
+static void send_words(struct context *context)
+{
+	int s = connected(context);
+	for (int i = 0; i < WORDS; i++) {
+		if (i % 3 == 0)
+			usleep(300);
+		char word[16];
+		int length = snprintf(word, sizeof word, "%08d", i);
+		write_all(s, word, (size_t)length);
+		expect(s, 'n');
+	}
+	CHECK(shutdown(s, SHUT_WR) == 0);
+	expect_end(s);
+	close(s);
+}
+
+/* Reads a word from a descriptor that is ready; false at the end. */
+static bool take_word(int s, int expected)
+{
+	char word[9] = "";
+	ssize_t got = recv(s, word, 8, 0);
+	CHECK(got >= 0);
+	if (got == 0)
+		return false;
+	while (got < 8) {
+		ssize_t more = recv(s, word + got, (size_t)(8 - got), 0);
+		CHECK(more > 0);
+		got += more;
+	}
+	CHECK(atoi(word) == expected);
+	tell(s, 'n');
+	return true;
+}
+
+static void by_poll(struct context *context)
+{
+	int s = accepted(context);
+	int words = 0;
+	for (;;) {
+		struct pollfd wait = {.fd = s, .events = POLLIN};
+		CHECK(poll(&wait, 1, 10000) == 1);
+		CHECK(wait.revents & POLLIN);
+		if (!take_word(s, words))
+			break;
+		words++;
+		CHECK(poll(&(struct pollfd){.fd = s, .events = POLLOUT}, 1, 1000) == 1);
+	}
+	show("words", words);
+	close(s);
+}
+
+static void by_ppoll(struct context *context)
+{
+	int s = accepted(context);
+	int words = 0;
+	for (;;) {
+		struct pollfd wait[2] = {{.fd = -1, .events = POLLIN}, {.fd = s, .events = POLLIN}};
+		struct timespec limit = {.tv_sec = 10};
+		CHECK(ppoll(wait, 2, &limit, NULL) == 1);
+		if (!take_word(s, words))
+			break;
+		words++;
+	}
+	show("words", words);
+	/* Nothing more is to come but the end, which is there. */
+	struct pollfd wait = {.fd = s, .events = POLLIN | POLLRDHUP};
+	CHECK(poll(&wait, 1, 1000) == 1);
+	printf("%s %s %s\n", wait.revents & POLLIN ? "in" : "", wait.revents & POLLRDHUP ? "rdhup" : "",
+		   wait.revents & POLLHUP ? "hup" : "");
+	close(s);
+}
+
+static void by_select(struct context *context)
+{
+	int s = accepted(context);
+	int words = 0;
+	for (;;) {
+		fd_set readable, writable;
+		FD_ZERO(&readable);
+		FD_ZERO(&writable);
+		FD_SET(s, &readable);
+		struct timeval limit = {.tv_sec = 10};
+		CHECK(select(s + 1, &readable, NULL, NULL, &limit) == 1);
+		CHECK(FD_ISSET(s, &readable));
+		if (!take_word(s, words))
+			break;
+		words++;
+		FD_SET(s, &writable);
+		CHECK(select(s + 1, NULL, &writable, NULL, &limit) == 1);
+	}
+	show("words", words);
+	close(s);
+}
+
+static void by_pselect(struct context *context)
+{
+	int s = accepted(context);
+	int words = 0;
+	for (;;) {
+		fd_set readable;
+		FD_ZERO(&readable);
+		FD_SET(s, &readable);
+		struct timespec limit = {.tv_sec = 10};
+		CHECK(pselect(s + 1, &readable, NULL, NULL, &limit, NULL) == 1);
+		if (!take_word(s, words))
+			break;
+		words++;
+	}
+	show("words", words);
+	close(s);
+}
+
+/* Polls before it has accepted anything, and with a time limit that runs out. */
+static void limits(struct context *context)
+{
+	int s = accepted(context);
+	tell(s, 's');
+	struct pollfd wait = {.fd = s, .events = POLLIN};
+	show("poll of 0", poll(&wait, 1, 0));
+	int64_t before = now_ms();
+	show("poll of 50", poll(&wait, 1, 50));
+	printf("%s\n", now_ms() - before >= 49 ? "waited" : "did not wait");
+	fd_set readable;
+	FD_ZERO(&readable);
+	FD_SET(s, &readable);
+	struct timeval limit = {.tv_usec = 20000};
+	show("select", select(s + 1, &readable, NULL, NULL, &limit));
+	int e = epoll_create1(0);
+	struct epoll_event event = {.events = EPOLLIN};
+	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
+	show("epoll", epoll_wait(e, &event, 1, 20));
+	tell(s, 'g');
+	show("poll that is told", poll(&wait, 1, 10000));
+	show("epoll that is told", epoll_wait(e, &event, 1, 10000));
+	expect(s, 'x');
+	close(s);
+}
+
+static void limits_client(struct context *context)
+{
+	int s = connected(context);
+	expect(s, 's');
+	expect(s, 'g');
+	tell(s, 'x');
+	expect_end(s);
+}
+
+enum mode { LEVEL, EDGE, ONE_SHOT, EDGE_ONE_SHOT };
+
+static void by_epoll(struct context *context, enum mode mode)
+{
+	int s = accepted(context);
+	int e = epoll_create1(EPOLL_CLOEXEC);
+	CHECK(e >= 0);
+	uint32_t flags = EPOLLIN | EPOLLRDHUP;
+	flags |= mode == EDGE || mode == EDGE_ONE_SHOT ? EPOLLET : 0;
+	flags |= mode == ONE_SHOT || mode == EDGE_ONE_SHOT ? EPOLLONESHOT : 0;
+	struct epoll_event event = {.events = flags, .data.u64 = 0x1234567890abcdefull};
+	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
+	set_blocking(s, false);
+	int words = 0;
+	char bytes[8 * WORDS];
+	size_t have = 0;
+	bool ended = false;
+	while (!ended) {
+		CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+		CHECK(event.data.u64 == 0x1234567890abcdefull);
+		for (;;) {
+			ssize_t got = read(s, bytes + have, sizeof bytes - have);
+			if (got < 0) {
+				CHECK(errno == EAGAIN);
+				break;
+			}
+			if (got == 0) {
+				ended = true;
+				break;
+			}
+			have += (size_t)got;
+			while (have / 8 > (size_t)words) {
+				char word[9] = "";
+				memcpy(word, bytes + 8 * words, 8);
+				CHECK(atoi(word) == words);
+				words++;
+				tell(s, 'n');
+			}
+			if (mode == LEVEL)
+				break;
+			if (have == sizeof bytes) {
+				/* The end is to come; edges are told of once. */
+				char byte;
+				ssize_t end = read(s, &byte, 1);
+				CHECK(end <= 0);
+				ended = end == 0;
+				break;
+			}
+		}
+		if (flags & EPOLLONESHOT) {
+			/* It says nothing before it is asked again. */
+			event = (struct epoll_event){.events = flags, .data.u64 = 0x1234567890abcdefull};
+			CHECK(epoll_ctl(e, EPOLL_CTL_MOD, s, &event) == 0);
+		}
+		if (have == sizeof bytes && mode == LEVEL && !ended) {
+			char byte;
+			ssize_t end = read(s, &byte, 1);
+			ended = end == 0;
+		}
+	}
+	show("words", words);
+	CHECK(epoll_ctl(e, EPOLL_CTL_DEL, s, NULL) == 0);
+	show("wait after removal", epoll_wait(e, &event, 1, 0));
+	close(s);
+}
+
+static void level(struct context *context)
+{
+	by_epoll(context, LEVEL);
+}
+
+static void edge(struct context *context)
+{
+	by_epoll(context, EDGE);
+}
+
+static void one_shot(struct context *context)
+{
+	by_epoll(context, ONE_SHOT);
+}
+
+static void edge_one_shot(struct context *context)
+{
+	by_epoll(context, EDGE_ONE_SHOT);
+}
+
+/* What epoll says of a connection whose peer has shut down, of one with data too, and after both sides have. */
+static void rdhup(struct context *context)
+{
+	int s = accepted(context);
+	int e = epoll_create1(0);
+	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLOUT | EPOLLET};
+	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
+	uint32_t seen = 0;
+	tell(s, 'g');
+	while (!(seen & EPOLLRDHUP)) {
+		CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+		seen |= event.events;
+	}
+	printf("%s%s%s%s\n", seen & EPOLLIN ? "in " : "", seen & EPOLLOUT ? "out " : "", seen & EPOLLRDHUP ? "rdhup " : "",
+		   seen & EPOLLHUP ? "hup" : "");
+	expect(s, 'x');
+	expect_end(s);
+	/* It may still be written to. */
+	tell(s, 'y');
+	CHECK(shutdown(s, SHUT_WR) == 0);
+	while (!(seen & EPOLLHUP)) {
+		int ready = epoll_wait(e, &event, 1, 10000);
+		CHECK(ready == 1);
+		seen |= event.events;
+	}
+	printf("hup\n");
+	close(s);
+}
+
+static void rdhup_client(struct context *context)
+{
+	int s = connected(context);
+	expect(s, 'g');
+	tell(s, 'x');
+	CHECK(shutdown(s, SHUT_WR) == 0);
+	expect(s, 'y');
+	expect_end(s);
+	close(s);
+}
+
+/* An epoll in an epoll. */
+static void nested(struct context *context)
+{
+	int s = accepted(context);
+	int inner = epoll_create1(0), outer = epoll_create1(0);
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = s};
+	CHECK(epoll_ctl(inner, EPOLL_CTL_ADD, s, &event) == 0);
+	event = (struct epoll_event){.events = EPOLLIN, .data.fd = inner};
+	CHECK(epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) == 0);
+	int words = 0;
+	for (;;) {
+		if (words % 2 == 0) {
+			CHECK(epoll_wait(outer, &event, 1, 10000) == 1);
+			CHECK(event.data.fd == inner);
+		} else {
+			/* An epoll descriptor may be polled as others are. */
+			CHECK(poll(&(struct pollfd){.fd = inner, .events = POLLIN}, 1, 10000) == 1);
+		}
+		CHECK(epoll_wait(inner, &event, 1, 0) == 1);
+		CHECK(event.data.fd == s);
+		if (!take_word(s, words))
+			break;
+		words++;
+	}
+	show("words", words);
+	close(s);
+}
+
+/* Two numbers of one connection in one epoll, the first of which is closed. */
+static void duplicated(struct context *context)
+{
+	int s = accepted(context);
+	int twin = dup(s);
+	CHECK(twin >= 0);
+	int e = epoll_create1(0);
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = 1};
+	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
+	event = (struct epoll_event){.events = EPOLLIN, .data.u32 = 2};
+	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, twin, &event) == 0);
+	show("same again", epoll_ctl(e, EPOLL_CTL_ADD, twin, &event));
+	struct epoll_event both[4];
+	CHECK(poll(&(struct pollfd){.fd = s, .events = POLLIN}, 1, 10000) == 1);
+	show("both", epoll_wait(e, both, 4, 10000));
+	CHECK(epoll_ctl(e, EPOLL_CTL_DEL, s, NULL) == 0);
+	close(s);
+	int words = 0;
+	for (;;) {
+		CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+		CHECK(event.data.u32 == 2);
+		if (!take_word(twin, words))
+			break;
+		words++;
+	}
+	show("words", words);
+	close(twin);
+}
+
+/* Waits for room: writes until there is none, is told when there is some again, in each way of being told. */
+static void room(struct context *context)
+{
+	int s = accepted(context);
+	set_blocking(s, false);
+	int e = epoll_create1(0);
+	struct epoll_event event = {.events = EPOLLOUT | EPOLLET};
+	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
+	uint64_t sent = 0, total = 24 << 20;
+	static uint8_t part[40000];
+	int waits = 0;
+	while (sent < total) {
+		size_t count = total - sent < sizeof part ? (size_t)(total - sent) : sizeof part;
+		fill(part, count, sent);
+		ssize_t wrote = send(s, part, count, 0);
+		if (wrote > 0) {
+			sent += (uint64_t)wrote;
+			continue;
+		}
+		CHECK(wrote < 0 && errno == EAGAIN);
+		if (waits++ % 2 == 0)
+			CHECK(poll(&(struct pollfd){.fd = s, .events = POLLOUT}, 1, 10000) == 1);
+		else
+			CHECK(epoll_wait(e, &event, 1, 10000) == 1);
+	}
+	printf("%s\n", waits > 0 ? "had to wait" : "never had to wait");
+	set_blocking(s, true);
+	expect(s, 'o');
+	close(s);
+}
+
+static void room_client(struct context *context)
+{
+	int s = connected(context);
+	usleep(20000);
+	uint64_t got = 0, total = 24 << 20;
+	static uint8_t part[60000];
+	while (got < total) {
+		size_t want = total - got < sizeof part ? (size_t)(total - got) : sizeof part;
+		ssize_t count = read(s, part, want);
+		CHECK(count > 0);
+		verify(part, (size_t)count, got);
+		got += (uint64_t)count;
+	}
+	tell(s, 'o');
+	expect_end(s);
+}
+
+SUBJECTS({"poll", by_poll, send_words}, {"ppoll", by_ppoll, send_words}, {"select", by_select, send_words},
+		 {"pselect", by_pselect, send_words}, {"limits", limits, limits_client}, {"level", level, send_words},
+		 {"edge", edge, send_words}, {"one_shot", one_shot, send_words}, {"edge_one_shot", edge_one_shot, send_words},
+		 {"rdhup", rdhup, rdhup_client}, {"nested", nested, send_words}, {"duplicated", duplicated, send_words},
+		 {"room", room, room_client});

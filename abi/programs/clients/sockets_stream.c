@@ -1,0 +1,84 @@
+/* A stream of numbered bytes, of which one side or the link dies in the middle. */
+#include "sockets.h"
+
+/* Writes until it cannot. */
+static void writes(int s)
+{
+	static uint8_t part[50000];
+	signal(SIGPIPE, SIG_IGN);
+	for (uint64_t at = 0;;) {
+		size_t count = at % 49999 + 1;
+		fill(part, count, at);
+		ssize_t wrote = write(s, part, count);
+		if (wrote < 0) {
+			printf("writing ends: %s\n", strerrorname_np(errno));
+			return;
+		}
+		at += (uint64_t)wrote;
+	}
+}
+
+/* Reads until it cannot; each byte is the next one. */
+static void reads(int s)
+{
+	static uint8_t part[65536];
+	bool is_told = false;
+	for (uint64_t at = 0;;) {
+		ssize_t got = read(s, part, sizeof part);
+		if (got <= 0) {
+			printf("reading ends: %s\n", got < 0 ? strerrorname_np(errno) : "end");
+			return;
+		}
+		verify(part, (size_t)got, at);
+		at += (uint64_t)got;
+		if (at > 4 << 20 && !is_told) {
+			is_told = true;
+			printf("flows\n");
+			fflush(stdout);
+		}
+	}
+}
+
+/* Waits in poll for what never comes. */
+static void waits(int s)
+{
+	struct pollfd wait = {.fd = s, .events = POLLIN};
+	printf("flows\n");
+	fflush(stdout);
+	CHECK(poll(&wait, 1, 20000) == 1);
+	char byte;
+	ssize_t got = read(s, &byte, 1);
+	printf("waiting ends: %s\n", got < 0 ? strerrorname_np(errno) : "end");
+}
+
+static void server_writes(struct context *context)
+{
+	writes(accepted(context));
+}
+
+static void client_writes(struct context *context)
+{
+	writes(connected(context));
+}
+
+static void server_reads(struct context *context)
+{
+	reads(accepted(context));
+}
+
+static void client_reads(struct context *context)
+{
+	reads(connected(context));
+}
+
+static void server_waits(struct context *context)
+{
+	waits(accepted(context));
+}
+
+static void client_waits(struct context *context)
+{
+	waits(connected(context));
+}
+
+SUBJECTS({"down", server_writes, client_reads}, {"up", server_reads, client_writes}, {"idle", server_waits, client_waits});

@@ -1,0 +1,274 @@
+//! Servers and clients that talk by TCP, each with the library for sockets or without it, and what the library counted.
+
+use std::fs::{self, Permissions};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::libraries::Libraries;
+use crate::network::{Network, Side};
+use crate::process::{Finished, Program, Running};
+
+/// Which sides have the library for sockets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Loaded {
+    /// Both are as they would be without the project.
+    Neither,
+    /// Connections move.
+    Both,
+    /// The server alone: connections stay on TCP.
+    Server,
+    /// The client alone: connections stay on TCP.
+    Client,
+}
+
+impl Loaded {
+    /// All of them: what does not work over plain TCP says nothing about the library.
+    pub const ALL: [Self; 4] = [Self::Neither, Self::Both, Self::Server, Self::Client];
+
+    /// Whether that side has the library.
+    pub fn is_on(self, side: Side) -> bool {
+        match self {
+            Self::Neither => false,
+            Self::Both => true,
+            Self::Server => side == Side::Server,
+            Self::Client => side == Side::Client,
+        }
+    }
+}
+
+/// A server and its clients on a network, with a folder of their own that all of them may write to. Dropping it removes
+/// the folder.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    network: &'a Network,
+    loaded: Loaded,
+    folder: PathBuf,
+    variables: Vec<(String, String)>,
+}
+
+impl<'a> Stage<'a> {
+    /// Nothing, and a printed reason, if the library is to be had and is not there.
+    ///
+    /// # Panics
+    /// If there can be no temporary folder.
+    pub fn new(network: &'a Network, loaded: Loaded) -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if loaded != Loaded::Neither {
+            let _there = library()?;
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ethernot-sockets-{}-{number}", process::id());
+        let stage = Self {
+            network,
+            loaded,
+            folder: std::env::temp_dir().join(name),
+            variables: Vec::new(),
+        };
+        make_open_folder(&stage.folder);
+        for side in [Side::Server, Side::Client] {
+            make_open_folder(&stage.counters_folder(side));
+        }
+        Some(stage)
+    }
+
+    /// With a variable for the library, on both sides.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// A folder that programs of any user may write to.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Which sides have the library.
+    pub const fn loaded(&self) -> Loaded {
+        self.loaded
+    }
+
+    /// The address of the server.
+    pub fn address(&self) -> IpAddr {
+        self.network.server_address()
+    }
+
+    /// A file in the folder, with that text.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        fs::write(&path, text).expect("a file in a folder of our own");
+        path
+    }
+
+    /// A port that nobody listens at on the server's host.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn free_port(&self) -> u16 {
+        // Also free in a network of its own, where nobody listens at all.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port that is free");
+        listener.local_addr().expect("the address of a listener").port()
+    }
+
+    /// Starts a program on a side, as nobody.
+    pub fn start(&self, program: &Program, side: Side) -> Running {
+        program.start_behind(self.words_before(side))
+    }
+
+    /// Runs a program on a side, as nobody.
+    pub fn run(&self, program: &Program, side: Side) -> Finished {
+        self.start(program, side).finish()
+    }
+
+    /// What is to stand before a command, to start it on that side, over the library if that side has it.
+    fn words_before(&self, side: Side) -> Vec<String> {
+        let mut words = self.network.prefix(side);
+        if words.is_empty() && nix::unistd::geteuid().is_root() {
+            words.extend(AS_NOBODY.map(str::to_owned));
+        }
+        // Programs look for their own files at home, and nobody has none.
+        words.extend(["env".to_owned(), format!("HOME={}", self.folder.display())]);
+        if let (true, Some(library)) = (self.loaded.is_on(side), library()) {
+            let counters = self.counters_folder(side);
+            words.push(format!("ETHERNOT_SOCKETS_COUNTERS={}", counters.display()));
+            words.extend(self.variables.iter().map(|(name, value)| format!("{name}={value}")));
+            words.push(format!("LD_PRELOAD={}", library.display()));
+        }
+        words
+    }
+
+    fn counters_folder(&self, side: Side) -> PathBuf {
+        self.folder.join(match side {
+            Side::Server => "counters-of-server",
+            Side::Client => "counters-of-client",
+        })
+    }
+
+    /// What the library counted on a side, in all processes.
+    pub fn counters(&self, side: Side) -> Counters {
+        let mut sum = Counters::default();
+        let Ok(files) = fs::read_dir(self.counters_folder(side)) else { return sum };
+        for file in files.flatten() {
+            // One that is being replaced is not there for a moment.
+            let Ok(text) = fs::read_to_string(file.path()) else { continue };
+            let Ok(value) = serde_json::from_str::<Value>(&text) else { continue };
+            sum.add(&value);
+        }
+        sum
+    }
+
+    /// The counters say that connections took the way they should: moved if both sides have the library, and left to
+    /// TCP for want of an answer otherwise.
+    ///
+    /// # Panics
+    /// If they say something else for longer than a process may take to write them down.
+    #[track_caller]
+    pub fn expect_path(&self) {
+        let since = Instant::now();
+        loop {
+            let wrong = self.wrong_path();
+            let Some(wrong) = wrong else { return };
+            assert!(since.elapsed() < COUNTERS_LATE, "{wrong}");
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn wrong_path(&self) -> Option<String> {
+        let [server, client] = [Side::Server, Side::Client].map(|side| self.counters(side));
+        let is_right = match self.loaded {
+            Loaded::Neither => true,
+            Loaded::Both => server.moved > 0 && client.moved > 0,
+            Loaded::Server => server.moved == 0 && server.left > 0,
+            Loaded::Client => client.moved == 0 && client.left > 0,
+        };
+        (!is_right).then(|| {
+            format!("{:?} with the library: server {server:?}, client {client:?}", self.loaded)
+        })
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What the library counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Processes that wrote it down.
+    pub processes: u64,
+    /// Connections that were moved to the edge.
+    pub moved: u64,
+    /// Connections that were left to TCP.
+    pub left: u64,
+    /// Reasons for that, and how often each was.
+    pub reasons: Vec<(String, u64)>,
+    /// Bytes sent over the edge.
+    pub sent: u64,
+    /// Bytes received over the edge.
+    pub received: u64,
+    /// Connections that were reset.
+    pub resets: u64,
+}
+
+impl Counters {
+    fn add(&mut self, value: &Value) {
+        let number = |name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
+        self.processes += 1;
+        self.moved += number("moved");
+        self.sent += number("edge_bytes_sent");
+        self.received += number("edge_bytes_received");
+        self.resets += number("resets");
+        for (reason, count) in value.get("left").and_then(Value::as_object).into_iter().flatten() {
+            let count = count.as_u64().unwrap_or_default();
+            self.left += count;
+            match self.reasons.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, sum)) => *sum += count,
+                None => self.reasons.push((reason.clone(), count)),
+            }
+        }
+    }
+}
+
+/// The library for sockets; nothing, and a printed reason, if it was not built.
+fn library() -> Option<&'static Path> {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    let path = LIBRARY.get_or_init(|| Libraries::built().folder().join(LIBRARY_NAME));
+    let is_there = path.is_file();
+    if !is_there {
+        println!("skipped: {LIBRARY_NAME} was not built");
+    }
+    is_there.then_some(path)
+}
+
+/// A folder that everyone may write to.
+///
+/// # Panics
+/// If it cannot be made.
+pub(crate) fn make_open_folder(folder: &Path) {
+    fs::create_dir_all(folder).expect("a folder below that of temporary files");
+    fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("a folder of our own");
+}
+
+const LIBRARY_NAME: &str = "libethernot-sockets.so";
+
+/// Servers that find themselves to be root want to become somebody else.
+const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// Processes write their counters down once a second.
+const COUNTERS_LATE: Duration = Duration::from_secs(5);
+
+/// Time between two looks at the counters.
+const LOOK: Duration = Duration::from_millis(20);

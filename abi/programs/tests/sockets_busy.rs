@@ -1,0 +1,124 @@
+//! Servers that renew or save themselves while they are asked, and many processes at once: nothing is lost.
+#![expect(clippy::disallowed_methods, reason = "a server is renewed in the midst of what it does")]
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use programs::{
+    Documents, HttpClient, HttpServer, Loaded, Network, Program, Running, Service, Side, Stage,
+    are_installed, python_client,
+};
+
+/// Sends a signal to the first process of a server alone.
+fn signal_first(running: &Running, name: &str) {
+    let kill = Command::new("kill").args([&format!("-{name}"), &running.id().to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+}
+
+#[test]
+fn nginx_is_reloaded_under_load() {
+    if !are_installed(&["nginx", "ab", "curl"]) {
+        return;
+    }
+    for loaded in [Loaded::Neither, Loaded::Both] {
+        let Some(stage) = Stage::new(&Network::Loopback, loaded) else { return };
+        let documents = Documents::of_sizes(&stage, &[1 << 10, 16 << 20]);
+        let port = stage.free_port();
+        let running = HttpServer::Nginx.start(&stage, &documents, port);
+        let address = format!("http://{}:{port}/", stage.address());
+        // One that takes longer than the reloads, as its worker must not end before.
+        let place = documents.fetched().join("size-16777216");
+        let slow = Program::new("curl", "--silent --show-error --fail --limit-rate 6M -o");
+        let slow = slow.argument(&place.display()).argument(&format!("{address}size-16777216"));
+        let slow = stage.start(&slow, Side::Client);
+        let many = Program::new("ab", "-q -n 2000 -c 4").argument(&format!("{address}size-1024"));
+        let many = stage.start(&many, Side::Client);
+        for _ in 0..5 {
+            thread::sleep(Duration::from_millis(200));
+            signal_first(&running, "HUP");
+        }
+        let many = many.finish();
+        let said = many.expect_success();
+        assert!(said.contains("Failed requests:        0"), "{many}");
+        slow.finish().expect_success();
+        let whole = std::fs::read(place).expect("what was fetched");
+        assert!(whole == documents.all()[1].bytes, "{loaded:?}: {} bytes", whole.len());
+        running.stop();
+        stage.expect_path();
+    }
+}
+
+#[test]
+fn redis_saves_under_load() {
+    if !are_installed(&["redis-server", "redis-cli", "python3"]) {
+        return;
+    }
+    for loaded in [Loaded::Neither, Loaded::Both] {
+        let Some(stage) = Stage::new(&Network::Loopback, loaded) else { return };
+        let port = stage.free_port();
+        let Some(running) = Service::Redis.start(&stage, port) else { return };
+        let clients: Vec<_> = (0..2)
+            .map(|_| {
+                let verify = python_client(&stage, "verify", port).argument(&2);
+                stage.start(&verify, Side::Client)
+            })
+            .collect();
+        let ask = |what: &str| {
+            let words = format!("-h {} -p {port} {what}", stage.address());
+            stage.run(&Program::new("redis-cli", &words), Side::Client).expect_success().to_owned()
+        };
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(300));
+            // One that is saving already says so.
+            ask("bgsave");
+        }
+        for client in clients {
+            let ended = client.finish();
+            assert!(ended.expect_success().contains("turns"), "{ended}");
+        }
+        let said = ask("info persistence");
+        assert!(said.contains("rdb_last_bgsave_status:ok"), "{said}");
+        running.stop();
+        stage.expect_path();
+    }
+}
+
+#[test]
+fn eight_children_serve_sixteen_clients() {
+    if !HttpServer::ApachePrefork(8).is_installed() || !are_installed(&["ab", "python3"]) {
+        return;
+    }
+    for loaded in [Loaded::Neither, Loaded::Both] {
+        let Some(stage) = Stage::new(&Network::Loopback, loaded) else { return };
+        let documents = Documents::of_sizes(&stage, &[1, 1 << 10, 1 << 20]);
+        let port = stage.free_port();
+        let running = HttpServer::ApachePrefork(8).start(&stage, &documents, port);
+        let address = format!("http://{}:{port}/size-1048576", stage.address());
+        let many = Program::new("ab", "-q -k -n 200 -c 16").argument(&address);
+        let many = stage.start(&many, Side::Client);
+        for _ in 0..3 {
+            HttpClient::Python.fetch(&stage, &documents, port);
+        }
+        let many = many.finish();
+        assert!(many.expect_success().contains("Failed requests:        0"), "{many}");
+        running.stop();
+        stage.expect_path();
+    }
+}
+
+#[test]
+fn java_talks_to_java() {
+    if !HttpServer::Java.is_installed() {
+        return;
+    }
+    for loaded in [Loaded::Neither, Loaded::Both] {
+        let Some(stage) = Stage::new(&Network::Loopback, loaded) else { return };
+        let documents = Documents::of_sizes(&stage, &[0, 1, 1 << 10, 1 << 20, 16 << 20]);
+        let port = stage.free_port();
+        let running = HttpServer::Java.start(&stage, &documents, port);
+        HttpClient::Java.fetch(&stage, &documents, port);
+        running.stop();
+        stage.expect_path();
+    }
+}

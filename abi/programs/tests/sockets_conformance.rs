@@ -1,0 +1,144 @@
+//! What programs see of a connection with the library for sockets: the same as over plain TCP, at each of its edges.
+
+use programs::{Network, Subject};
+
+/// Subjects of one program, whose connections move.
+fn same(program: &str, names: &[&str]) {
+    subjects(program, names, true);
+}
+
+/// Subjects of which it does not matter whether their connections move.
+fn same_however(program: &str, names: &[&str]) {
+    subjects(program, names, false);
+}
+
+fn subjects(program: &str, names: &[&str], moves: bool) {
+    for name in names {
+        Subject { program, name, moves }.compare(&Network::Loopback);
+    }
+}
+
+#[test]
+fn poll_and_select() {
+    same("events", &["poll", "ppoll", "select", "pselect", "limits"]);
+}
+
+#[test]
+fn epoll() {
+    same("events", &["level", "edge", "one_shot", "edge_one_shot"]);
+}
+
+#[test]
+fn epoll_in_odd_ways() {
+    same("events", &["rdhup", "nested", "duplicated"]);
+}
+
+#[test]
+fn waiting_for_room() {
+    same("events", &["room"]);
+}
+
+#[test]
+fn ways_to_read() {
+    same("reading", &["peek", "wait_all", "limits", "counted", "scattered", "nonsense"]);
+}
+
+#[test]
+fn ways_to_write() {
+    same("writing", &["small", "corked", "held", "gathered"]);
+}
+
+#[test]
+fn files_and_pipes() {
+    same("writing", &["files", "files_at_once"]);
+    same_however("writing", &["spliced"]);
+}
+
+#[test]
+fn writing_to_the_deaf() {
+    same("writing", &["broken", "limits"]);
+}
+
+#[test]
+fn orderly_ends() {
+    same("closing", &["half_closed", "closed_at_once", "exits", "lingers", "crossed", "orders"]);
+}
+
+#[test]
+fn resets() {
+    same("closing", &["reset", "unread"]);
+}
+
+#[test]
+fn shutting_reading() {
+    same("closing", &["shut_reading"]);
+}
+
+#[test]
+fn duplicates() {
+    same("descriptors", &["dup", "dup2", "fcntl", "replaced"]);
+}
+
+#[test]
+fn passed_descriptors() {
+    same_however("descriptors", &["passed", "passed_to_self"]);
+}
+
+#[test]
+fn standard_streams() {
+    same("descriptors", &["lines"]);
+}
+
+#[test]
+fn blocking_is_changed_in_flight() {
+    same("descriptors", &["changed"]);
+}
+
+#[test]
+fn all_descriptors_are_taken_or_closed() {
+    same_however("descriptors", &["exhausted", "closes_all", "closes_range"]);
+}
+
+#[test]
+fn forks() {
+    same("processes", &["before_accept", "inherited"]);
+    same_however("processes", &["after_accept"]);
+}
+
+#[test]
+fn forks_in_mid_stream() {
+    same("processes", &["in_mid_stream", "in_turn"]);
+}
+
+#[test]
+fn other_programs_inherit() {
+    same("processes", &["executed", "executed_by_vfork", "replaced", "closed_on_exec"]);
+}
+
+#[test]
+fn threads() {
+    same("threads", &["both_ways", "words", "handed_on"]);
+}
+
+#[test]
+fn ended_by_another_thread() {
+    same("threads", &["shut_elsewhere", "closed_elsewhere", "closed_as_java_does"]);
+}
+
+#[test]
+fn names() {
+    same("connecting", &["names", "mapped"]);
+    // Of the connection that tells the port; there need be no way to the other by UDP.
+    same_however("connecting", &["six"]);
+}
+
+#[test]
+fn ways_to_connect() {
+    same("connecting", &["not_blocking"]);
+    same_however("connecting", &["refused", "urgent"]);
+}
+
+#[test]
+fn many_connections() {
+    same_however("connecting", &["many", "short_ones"]);
+}

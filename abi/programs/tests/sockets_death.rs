@@ -1,0 +1,127 @@
+//! Processes and links that die in the middle of a stream: the other side is told, and has read no byte twice and lost
+//! none before the last.
+#![expect(clippy::disallowed_methods, reason = "it is measured until the other side is told")]
+
+use std::time::Instant;
+
+use programs::{
+    Finished, Loaded, Network, Program, Running, Side, Stage, Subject, build_plain_client,
+};
+
+/// A stream that flows, as a connection that has moved.
+struct Flow<'a> {
+    stage: Stage<'a>,
+    server: Running,
+    client: Running,
+}
+
+impl<'a> Flow<'a> {
+    /// Of a kind of `clients/sockets_stream.c`.
+    fn start(network: &'a Network, loaded: Loaded, kind: &str) -> Option<Self> {
+        let stage = Stage::new(network, loaded)?.variable("ETHERNOT_SOCKETS_LOG", "info");
+        let program = build_plain_client("sockets_stream")?;
+        let port = stage.free_port();
+        let side = |role: &str| {
+            let program = Program::new(&program.display().to_string(), kind).argument(&role);
+            program.argument(&stage.address()).argument(&port).argument(&50)
+        };
+        let mut server = stage.start(&side("server"), Side::Server);
+        server.wait_for_listener(port);
+        let mut client = stage.start(&side("client"), Side::Client);
+        (if kind == "up" { &mut server } else { &mut client }).wait_for_output("flows");
+        stage.expect_path();
+        Some(Self { stage, server, client })
+    }
+}
+
+/// How a side has ended that was told of the death of the other; prints after how many seconds.
+#[track_caller]
+fn expect_told(ended: &Finished, since: Instant, loaded: Loaded, figure: &str) {
+    let said = ended.expect_success();
+    let is_reset = said.contains("ends: ECONNRESET") || said.contains("writing ends: EPIPE");
+    // The kernel ends what a process leaves in good order.
+    let is_end = loaded == Loaded::Neither && said.contains("ends: end");
+    assert!(is_reset || is_end, "{ended}");
+    if loaded == Loaded::Both {
+        println!("figure: {figure}: {:.3}", since.elapsed().as_secs_f64());
+    }
+}
+
+const KILLED: &str = "seconds until the peer of a killed process is told";
+const CUT: &str = "seconds until both sides of a link that was cut are told";
+
+#[test]
+fn a_killed_process_resets_its_connections() {
+    for loaded in [Loaded::Neither, Loaded::Both] {
+        for kind in ["down", "up", "idle"] {
+            for dies in [Side::Server, Side::Client] {
+                let Some(flow) = Flow::start(&Network::Loopback, loaded, kind) else { return };
+                println!("{kind}, {dies:?} dies, {loaded:?}");
+                let since = Instant::now();
+                let (dead, told) = match dies {
+                    Side::Server => (flow.server, flow.client),
+                    Side::Client => (flow.client, flow.server),
+                };
+                dead.signal("KILL");
+                expect_told(&told.finish(), since, loaded, KILLED);
+                drop(dead);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_resets_the_connections_it_carried() {
+    for kind in ["down", "up", "idle"] {
+        let Some(network) = Network::namespaces() else { return };
+        let Some(flow) = Flow::start(&network, Loaded::Both, kind) else { return };
+        println!("{kind}");
+        let since = Instant::now();
+        network.block_datagrams();
+        for told in [flow.server, flow.client] {
+            expect_told(&told.finish(), since, Loaded::Both, CUT);
+        }
+        drop(flow.stage);
+    }
+}
+
+#[test]
+fn a_network_without_datagrams_leaves_connections_to_tcp() {
+    let Some(network) = Network::namespaces() else { return };
+    let Some(stage) = Stage::new(&network, Loaded::Both) else { return };
+    network.block_datagrams();
+    let Some(program) = build_plain_client("sockets_threads") else { return };
+    let stage = stage.variable("ETHERNOT_SOCKETS_LOG", "info");
+    let port = stage.free_port();
+    let side = |role: &str| {
+        let program = Program::new(&program.display().to_string(), "both_ways").argument(&role);
+        program.argument(&stage.address()).argument(&port).argument(&500)
+    };
+    let mut server = stage.start(&side("server"), Side::Server);
+    server.wait_for_listener(port);
+    let client = stage.run(&side("client"), Side::Client);
+    let ended = [server.finish(), client];
+    programs::expect_both(&ended);
+    for (side, ended) in [Side::Server, Side::Client].into_iter().zip(&ended) {
+        let counters = stage.counters(side);
+        assert!(counters.moved == 0 && counters.left > 0, "{side:?}: {counters:?}");
+        assert!(ended.output.contains("firewall"), "the log does not say why: {ended}");
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn conformance_under_loss() {
+    let Some(network) = Network::namespaces() else { return };
+    network.lose(1.0);
+    for (program, name) in [
+        ("closing", "orders"),
+        ("closing", "half_closed"),
+        ("closing", "closed_at_once"),
+        ("threads", "both_ways"),
+        ("writing", "files_at_once"),
+        ("events", "edge"),
+    ] {
+        Subject { program, name, moves: false }.compare(&network);
+    }
+}

@@ -1,0 +1,93 @@
+//! Unmodified servers and clients of HTTP, with the library for sockets on both sides, on one, and on none: what is
+//! fetched is what is there, and the library has counted which way it went.
+
+use programs::{Documents, HttpClient, HttpServer, Loaded, Network, Stage};
+
+/// No byte, one, what fits into a packet, what fills every queue, and what fills each many times.
+const SIZES: [usize; 5] = [0, 1, 1 << 10, 1 << 20, 16 << 20];
+
+/// A server and clients, one after the other.
+fn pairs(network: &Network, server: HttpServer, clients: &[HttpClient], loads: &[Loaded]) {
+    if !server.is_installed() {
+        return;
+    }
+    for &loaded in loads {
+        for client in clients.iter().filter(|client| client.is_installed()) {
+            println!("{server:?} {client:?} {loaded:?}");
+            let Some(stage) = Stage::new(network, loaded) else { return };
+            let documents = Documents::of_sizes(&stage, &SIZES);
+            let port = stage.free_port();
+            let running = server.start(&stage, &documents, port);
+            client.fetch(&stage, &documents, port);
+            running.stop();
+            stage.expect_path();
+        }
+    }
+}
+
+/// All clients of a server, between two hosts where that is possible.
+fn matrix(server: HttpServer) {
+    let network = Network::namespaces().unwrap_or(Network::Loopback);
+    pairs(&network, server, &HttpClient::ALL, &Loaded::ALL);
+}
+
+#[test]
+fn a_server_of_each_kind_of_loop_answers_a_client_of_each_kind() {
+    let loads = [Loaded::Neither, Loaded::Both];
+    pairs(&Network::Loopback, HttpServer::Nginx, &[HttpClient::Curl, HttpClient::Python], &loads);
+    pairs(&Network::Loopback, HttpServer::ApachePrefork(2), &[HttpClient::Curl], &loads);
+}
+
+#[test]
+fn one_side_alone_stays_on_tcp() {
+    let loads = [Loaded::Server, Loaded::Client];
+    pairs(&Network::Loopback, HttpServer::Nginx, &[HttpClient::Curl], &loads);
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn apache_prefork() {
+    matrix(HttpServer::ApachePrefork(2));
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn apache_worker() {
+    matrix(HttpServer::ApacheWorker);
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn apache_event() {
+    matrix(HttpServer::ApacheEvent);
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn nginx() {
+    matrix(HttpServer::Nginx);
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn python_threads() {
+    matrix(HttpServer::PythonThreads);
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn python_asyncio() {
+    matrix(HttpServer::PythonAsyncio);
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn node() {
+    matrix(HttpServer::Node);
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn java() {
+    matrix(HttpServer::Java);
+}
