@@ -141,11 +141,12 @@ impl Connection {
             return;
         }
         let _writing = lock(&self.writing);
-        let left = self.route.compare_exchange(UNDECIDED, LEFT, Ordering::SeqCst, Ordering::SeqCst);
-        if left.is_err() {
+        if self.route.load(Ordering::SeqCst) != UNDECIDED {
             return;
         }
+        // Who sees the route sees the reason. Under the locks the route changes here and in `seal` only.
         self.left.get_or_init(|| reason);
+        self.route.store(LEFT, Ordering::SeqCst);
         drop(reading);
         self.mark.raise();
         self.place.decided(self.token);

@@ -184,6 +184,9 @@ impl End {
     }
 }
 
+/// Whether it has moved, as it must in the end.
 pub(crate) fn is_moved(connection: &Connection) -> bool {
-    connection.route() == Route::Moved
+    let route = connection.route();
+    assert!(!matches!(route, Route::Left(_)), "{route:?}");
+    route == Route::Moved
 }
