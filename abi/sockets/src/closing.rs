@@ -1,37 +1,38 @@
-//! Calls that close descriptors and copy them.
+//! Calls that close descriptors.
 
-use libc::{c_int, c_uint};
+use std::sync::Arc;
+
+use libc::{FILE, c_int, c_uint};
 
 use crate::next::{call_next, fail, interpose};
+use crate::socket::Socket;
 use crate::table::{self, Kind, is_known};
+use crate::{house, ledger};
 
 interpose! {
-    dup(fd: c_int) -> c_int,
-        else -1, if is_known(fd), by refused(fd);
-    dup2(fd: c_int, to: c_int) -> c_int,
-        else -1, if is_known(fd) || is_known(to), by copied(fd, to);
-    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int,
-        else -1, if is_known(fd) || is_known(to), by copied(fd, to);
-    shutdown(fd: c_int, how: c_int) -> c_int,
-        else -1, if is_known(fd), by refused(fd);
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int,
         else -1, if true, by range(first, last, flags);
+    fclose(stream: *mut FILE) -> c_int,
+        else libc::EOF, if ledger::has_any(), by stream_closed(stream);
 }
 
 #[unsafe(export_name = "ethernot_sockets_close")]
 unsafe extern "C" fn close_of_program(fd: c_int) -> c_int {
-    if is_known(fd)
-        // SAFETY: it takes no pointers.
-        && let Some(answer) = unsafe { refused(fd) }
-    {
-        return answer;
+    if !is_known(fd) {
+        return call_next!(close(fd: c_int) -> c_int, else -1);
     }
-    call_next!(close(fd: c_int) -> c_int, else -1)
+    if table::kind(fd) == Kind::Private {
+        return fail(libc::EBADF, -1);
+    }
+    let last = forgotten(fd);
+    let result = call_next!(close(fd: c_int) -> c_int, else -1);
+    released(last.as_ref());
+    result
 }
 
 #[unsafe(export_name = "ethernot_sockets_closefrom")]
 unsafe extern "C" fn closefrom_of_program(first: c_int) {
-    of_range(first.max(0) as u32, u32::MAX, 0);
+    of_range(first.max(0).cast_unsigned(), c_uint::MAX, 0);
 }
 
 #[unsafe(export_name = "ethernot_inside_closefrom")]
@@ -39,22 +40,42 @@ unsafe extern "C" fn closefrom_of_ours(first: c_int) {
     call_next!(closefrom(first: c_int) -> (), else ());
 }
 
-/// The answer to a call on a descriptor that the program does not have: `EBADF`.
-///
-/// # Safety
-/// As of the call that it answers.
-pub(crate) unsafe fn refused<T: From<i8>>(fd: c_int) -> Option<T> {
-    (table::kind(fd) == Kind::Private).then(|| fail(libc::EBADF, T::from(-1)))
+/// Notes that the program is about to close a number; its connection, if it is its last one.
+pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
+    if !house::is_home() {
+        return None;
+    }
+    match table::kind(fd) {
+        Kind::Socket => ledger::lock().remove(fd),
+        Kind::Epoll => {
+            ledger::lock().forget_set(fd);
+            None
+        }
+        Kind::Plain | Kind::Private => None,
+    }
 }
 
-/// A copy with a number that the program has chosen. One that is private is in use, as the kernel may say too.
+/// Tells a connection that the program has closed its last number.
+pub(crate) fn released(last: Option<&Arc<Socket>>) {
+    if let Some(connection) = last.and_then(|socket| socket.begun()) {
+        connection.released();
+    }
+}
+
+/// The C library closes the number of a stream by itself.
 ///
 /// # Safety
-/// As of `dup2`.
-unsafe fn copied(fd: c_int, to: c_int) -> Option<c_int> {
-    // SAFETY: it takes no pointers.
-    let refused = unsafe { refused(fd) };
-    refused.or_else(|| (table::kind(to) == Kind::Private).then(|| fail(libc::EBUSY, -1)))
+/// As of `fclose`.
+unsafe fn stream_closed(stream: *mut FILE) -> Option<c_int> {
+    // SAFETY: the caller's.
+    let fd = unsafe { libc::fileno(stream) };
+    if !is_known(fd) {
+        return None;
+    }
+    let last = forgotten(fd);
+    let result = call_next!(fclose(stream: *mut FILE) -> c_int, else libc::EOF);
+    released(last.as_ref());
+    Some(result)
 }
 
 /// Closes a range as the program asked for, without private descriptors in it.
@@ -71,15 +92,26 @@ unsafe fn range(first: c_uint, last: c_uint, flags: c_int) -> Option<c_int> {
 
 /// Closes the parts of a range between private descriptors.
 fn of_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let is_closing = flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0;
     let mut from = first;
-    let known = (first..=last).take_while(|&number| (number as usize) < table::NUMBERS);
-    for number in known.filter(|&number| table::kind(number.cast_signed()) == Kind::Private) {
-        if from < number && of_kernel(from, number - 1, flags) != 0 {
-            return -1;
+    let mut gone = Vec::new();
+    let looked_after = (first..=last).take_while(|&number| (number as usize) < table::NUMBERS);
+    for number in looked_after.filter(|&number| is_known(number.cast_signed())) {
+        let fd = number.cast_signed();
+        if table::kind(fd) == Kind::Private {
+            if from < number && of_kernel(from, number - 1, flags) != 0 {
+                return -1;
+            }
+            from = number + 1;
+        } else if is_closing {
+            gone.extend(forgotten(fd));
         }
-        from = number + 1;
     }
-    if from <= last { of_kernel(from, last, flags) } else { 0 }
+    let result = if from <= last { of_kernel(from, last, flags) } else { 0 };
+    for last in &gone {
+        released(Some(last));
+    }
+    result
 }
 
 fn of_kernel(first: c_uint, last: c_uint, flags: c_int) -> c_int {

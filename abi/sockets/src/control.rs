@@ -1,10 +1,13 @@
-//! Calls that ask for and set options.
+//! `fcntl` and `ioctl`.
 
-use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
+use libc::{c_int, c_ulong};
+use sockets::{Connection, Reason, Route};
 
-use crate::closing::refused;
-use crate::next::{call_next, interpose};
-use crate::table::is_known;
+use crate::copying::anywhere;
+use crate::next::{call_next, fail, interpose};
+use crate::options::of_moved;
+use crate::passing::leave_to_kernel;
+use crate::table::{self, Kind, is_known};
 
 // A variable argument list is passed in the registers of ordinary arguments on the architectures there are: the third is
 // whatever the register holds if the caller gave none, and then nobody reads it.
@@ -12,29 +15,108 @@ use crate::table::is_known;
 compile_error!("say how a third argument after `...` is passed on this architecture");
 
 interpose! {
-    fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int,
-        else -1, if is_known(fd), by refused(fd);
     ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int,
-        else -1, if is_known(fd), by refused(fd);
-    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t)
-        -> c_int,
-        else -1, if is_known(fd), by refused(fd);
-    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t)
-        -> c_int,
-        else -1, if is_known(fd), by refused(fd);
-    getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int,
-        else -1, if is_known(fd), by refused(fd);
-    getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by asked(fd, request, argument);
 }
 
-#[unsafe(export_name = "ethernot_sockets_fcntl")]
-unsafe extern "C" fn fcntl_of_program(fd: c_int, command: c_int, argument: usize) -> c_int {
-    if is_known(fd)
-        // SAFETY: it takes no pointers.
-        && let Some(answer) = unsafe { refused(fd) }
-    {
-        return answer;
-    }
-    call_next!(fcntl(fd: c_int, command: c_int, argument: usize) -> c_int, else -1)
+/// Both names are one function of the C library.
+macro_rules! descriptor_control {
+    ($($symbol:ident, $program:literal;)*) => {
+        $(
+            const _: () = {
+                #[unsafe(export_name = $program)]
+                unsafe extern "C" fn of_program(fd: c_int, command: c_int, argument: usize) -> c_int {
+                    let next = || call_next!(
+                        $symbol(fd: c_int, command: c_int, argument: usize) -> c_int, else -1
+                    );
+                    if is_known(fd)
+                        // SAFETY: arguments are as `fcntl` demands.
+                        && let Some(answer) = unsafe { controlled(fd, command, argument, next) }
+                    {
+                        return answer;
+                    }
+                    next()
+                }
+            };
+        )*
+    };
 }
+
+descriptor_control! {
+    fcntl, "ethernot_sockets_fcntl";
+    fcntl64, "ethernot_sockets_fcntl64";
+}
+
+/// # Safety
+/// As of `fcntl`.
+unsafe fn controlled(
+    fd: c_int,
+    command: c_int,
+    argument: usize,
+    next: impl FnOnce() -> c_int,
+) -> Option<c_int> {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => anywhere(fd, next),
+        _ if table::kind(fd) == Kind::Private => Some(fail(libc::EBADF, -1)),
+        // Signals are sent for what the kernel knows.
+        libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
+            stay(fd);
+            None
+        }
+        libc::F_SETFL if argument & libc::O_ASYNC as usize != 0 => {
+            stay(fd);
+            None
+        }
+        _ => None,
+    }
+}
+
+/// # Safety
+/// As of `ioctl`.
+unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
+    if matches!(request, libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) {
+        stay(fd);
+    }
+    let connection = match of_moved(fd)? {
+        Ok(connection) => connection,
+        Err(error) => return Some(fail(error, -1)),
+    };
+    let answer = match request {
+        libc::FIONREAD => received(&connection, fd)?,
+        libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().unsent,
+        // No data is out of band.
+        SIOCATMARK => 1,
+        _ => return None,
+    };
+    let into = std::ptr::with_exposed_provenance_mut::<c_int>(argument);
+    if into.is_null() {
+        return Some(fail(libc::EFAULT, -1));
+    }
+    // SAFETY: the caller's: these requests answer with a number.
+    unsafe { into.write_unaligned(c_int::try_from(answer).unwrap_or(c_int::MAX)) };
+    Some(0)
+}
+
+/// Bytes that a read would bring. What is relayed is in the kernel's queue.
+fn received(connection: &Connection, _fd: c_int) -> Option<u64> {
+    if connection.is_relayed() { None } else { Some(connection.queued().received) }
+}
+
+/// The program asks for what only TCP has.
+fn stay(fd: c_int) {
+    let Some(socket) = table::socket(fd) else { return };
+    match socket.begun() {
+        None => leave_to_kernel(fd),
+        Some(connection) if connection.route() == Route::Undecided => {
+            connection.stay(Reason::OnlyTcp);
+        }
+        Some(_) => {}
+    }
+}
+
+const F_SETOWN_EX: c_int = 15;
+const F_SETSIG: c_int = 10;
+const FIOSETOWN: c_ulong = 0x8901;
+const SIOCSPGRP: c_ulong = 0x8902;
+const SIOCATMARK: c_ulong = 0x8905;
+const SIOCOUTQNSD: c_ulong = 0x894b;

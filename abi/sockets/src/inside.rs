@@ -33,6 +33,7 @@ making! {
     open64(path: *const c_char, flags: c_int, mode: mode_t);
     openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
     openat64(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
+    accept(fd: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t);
     accept4(fd: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t, flags: c_int);
 }
 
@@ -61,6 +62,12 @@ unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -
     let answer = call_next!(fcntl(fd: c_int, command: c_int, argument: usize) -> c_int, else -1);
     let is_copied = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
     if is_copied { kept(answer) } else { answer }
+}
+
+#[unsafe(export_name = "ethernot_inside_fcntl64")]
+unsafe extern "C" fn fcntl64_of_ours(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: arguments are as `fcntl` demands.
+    unsafe { fcntl_of_ours(fd, command, argument) }
 }
 
 #[unsafe(export_name = "ethernot_inside_close")]

@@ -9,12 +9,31 @@
 //! for everything inside: there is no recursion, and no mark of a thread to look at.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod addresses;
+mod armed;
 mod closing;
 mod control;
+mod copying;
+mod epoll;
+mod files;
+mod giving;
+mod house;
+mod information;
+mod inherited;
 mod inside;
+mod ledger;
+mod making;
 mod next;
+mod options;
+mod passing;
+mod pieces;
+mod polling;
+mod processes;
 mod receiving;
+mod selecting;
 mod sending;
+mod signals;
+mod socket;
 mod table;
 mod waiting;
 
@@ -22,4 +41,6 @@ mod waiting;
 #[unsafe(no_mangle)]
 extern "C" fn ethernot_sockets_begin() {
     inside::choose_numbers();
+    house::begin();
+    processes::begin();
 }

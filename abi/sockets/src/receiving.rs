@@ -1,37 +1,168 @@
 //! Calls that receive.
 
-use libc::{
-    c_int, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
-};
+use std::io::IoSliceMut;
 
-use crate::closing::refused;
-use crate::next::interpose;
+use libc::{
+    c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t,
+    timespec,
+};
+use nix::errno::Errno;
+use sockets::{Connection, ReceiveFlags, Route};
+
+use crate::next::{fail, interpose};
+use crate::signals::restarted;
+use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
+use crate::{giving, pieces};
 
 interpose! {
     read(fd: c_int, into: *mut c_void, size: size_t) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by one(fd, into, size, 0);
     __read_chk(fd: c_int, into: *mut c_void, size: size_t, room: size_t) -> ssize_t,
-        else -1, if is_known(fd) && size <= room, by refused(fd);
+        else -1, if is_known(fd) && size <= room, by one(fd, into, size, 0);
     readv(fd: c_int, into: *const iovec, count: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by several(fd, into, pieces::counted(count), 0);
     preadv2(fd: c_int, into: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd) && at == -1, by several(fd, into, pieces::counted(count), 0);
     preadv64v2(fd: c_int, into: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd) && at == -1, by several(fd, into, pieces::counted(count), 0);
     recv(fd: c_int, into: *mut c_void, size: size_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by one(fd, into, size, flags);
     __recv_chk(fd: c_int, into: *mut c_void, size: size_t, room: size_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd) && size <= room, by refused(fd);
+        else -1, if is_known(fd) && size <= room, by one(fd, into, size, flags);
     recvfrom(fd: c_int, into: *mut c_void, size: size_t, flags: c_int, from: *mut sockaddr,
         length: *mut socklen_t) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by one_from(fd, into, size, flags, length);
     __recvfrom_chk(fd: c_int, into: *mut c_void, size: size_t, room: size_t, flags: c_int,
         from: *mut sockaddr, length: *mut socklen_t) -> ssize_t,
-        else -1, if is_known(fd) && size <= room, by refused(fd);
+        else -1, if is_known(fd) && size <= room, by one_from(fd, into, size, flags, length);
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
-    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: u32, flags: c_int, limit: *mut timespec)
+        else -1, if is_known(fd), by one_message(fd, message, flags);
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, limit: *mut timespec)
         -> c_int,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by many_messages(fd, messages, count, flags);
+}
+
+/// # Safety
+/// As of `recv`.
+unsafe fn one(fd: c_int, into: *mut c_void, size: size_t, flags: c_int) -> Option<ssize_t> {
+    receive(fd, flags, |connection, flags| {
+        // SAFETY: the caller's.
+        let piece = unsafe { pieces::piece_mut(into, size) };
+        received(connection, fd, &mut [piece], flags)
+    })
+}
+
+/// # Safety
+/// As of `readv`.
+unsafe fn several(fd: c_int, into: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
+    receive(fd, flags, |connection, flags| {
+        let fill = |pieces: &mut [IoSliceMut<'_>]| received(connection, fd, pieces, flags);
+        // SAFETY: the caller's.
+        unsafe { pieces::with_mut(into, count, fill) }.unwrap_or(Err(Errno::EINVAL))
+    })
+}
+
+/// # Safety
+/// As of `recvfrom`.
+unsafe fn one_from(
+    fd: c_int,
+    into: *mut c_void,
+    size: size_t,
+    flags: c_int,
+    length: *mut socklen_t,
+) -> Option<ssize_t> {
+    // SAFETY: the caller's.
+    let answer = unsafe { one(fd, into, size, flags) };
+    if answer.is_some_and(|count| count >= 0) && !length.is_null() {
+        // TCP tells no address.
+        // SAFETY: the caller's.
+        unsafe { length.write(0) };
+    }
+    answer
+}
+
+/// # Safety
+/// As of `recvmsg`.
+unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
+    // SAFETY: the caller's.
+    let (list, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
+    // SAFETY: the caller's.
+    let answer = unsafe { several(fd, list, count, flags) };
+    if answer.is_some_and(|count| count >= 0) {
+        // SAFETY: the caller's.
+        unsafe {
+            (*message).msg_namelen = 0;
+            (*message).msg_controllen = 0;
+            (*message).msg_flags = 0;
+        }
+    }
+    answer
+}
+
+/// # Safety
+/// As of `recvmmsg`.
+unsafe fn many_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> Option<c_int> {
+    let mut flags = flags & !libc::MSG_WAITFORONE;
+    for at in 0..count {
+        // SAFETY: the caller's: there are so many.
+        let message = unsafe { &raw mut *messages.add(at as usize) };
+        // SAFETY: the caller's.
+        let answer = unsafe { one_message(fd, &raw mut (*message).msg_hdr, flags) };
+        match answer {
+            None if at == 0 => return None,
+            Some(-1) if at == 0 => return Some(-1),
+            None | Some(-1) => return Some(at.cast_signed()),
+            // SAFETY: the caller's.
+            Some(received) => unsafe { (*message).msg_len = received as c_uint },
+        }
+        // A stream brings all there is with the first.
+        flags |= libc::MSG_DONTWAIT;
+    }
+    Some(count.cast_signed())
+}
+
+/// Has the connection answer, if it is its matter.
+#[inline]
+fn receive(
+    fd: c_int,
+    flags: c_int,
+    by: impl FnOnce(&Connection, c_int) -> Result<usize, Errno>,
+) -> Option<ssize_t> {
+    let connection = match answering(fd) {
+        Answering::Kernel => return None,
+        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::Connection(connection) => connection,
+    };
+    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+        if connection.route() == Route::Undecided {
+            // It concerns no byte of the stream.
+            return None;
+        }
+        // No such data comes by the edge.
+        let has_none = if flags & libc::MSG_OOB != 0 { libc::EINVAL } else { libc::EAGAIN };
+        return Some(fail(has_none, -1));
+    }
+    Some(giving::counted(by(&connection, flags)))
+}
+
+#[inline]
+fn received(
+    connection: &Connection,
+    fd: c_int,
+    into: &mut [IoSliceMut<'_>],
+    flags: c_int,
+) -> Result<usize, Errno> {
+    let flags = ReceiveFlags {
+        peek: flags & libc::MSG_PEEK != 0,
+        wait_all: flags & libc::MSG_WAITALL != 0,
+        dont_wait: flags & libc::MSG_DONTWAIT != 0,
+        discard: flags & libc::MSG_TRUNC != 0,
+    };
+    restarted(|| connection.receive(borrowed(fd), into, flags))
 }

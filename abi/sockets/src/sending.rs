@@ -1,37 +1,136 @@
 //! Calls that send.
 
-use libc::{
-    c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t,
-    ssize_t,
-};
+use std::io::IoSlice;
 
-use crate::closing::refused;
-use crate::next::interpose;
+use libc::{
+    c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t,
+};
+use nix::errno::Errno;
+use sockets::{Connection, Reason, Route, SendFlags};
+
+use crate::next::{fail, interpose};
+use crate::passing::has_descriptors;
+use crate::signals::{raise_broken_pipe, restarted};
+use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
+use crate::{giving, ledger, passing, pieces};
 
 interpose! {
     write(fd: c_int, from: *const c_void, size: size_t) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by one(fd, from, size, 0);
     writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by several(fd, from, pieces::counted(count), 0);
     pwritev2(fd: c_int, from: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd) && at == -1, by several(fd, from, pieces::counted(count), 0);
     pwritev64v2(fd: c_int, from: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd) && at == -1, by several(fd, from, pieces::counted(count), 0);
     send(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by one(fd, from, size, flags);
     sendto(fd: c_int, from: *const c_void, size: size_t, flags: c_int, to: *const sockaddr,
         length: socklen_t) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd), by one(fd, from, size, flags);
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd), by refused(fd);
+        else -1, if is_known(fd) || (ledger::has_any() && has_descriptors(message)),
+        by one_message(fd, message, flags);
     sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int,
-        else -1, if is_known(fd), by refused(fd);
-    sendfile(to: c_int, from: c_int, at: *mut off_t, size: size_t) -> ssize_t,
-        else -1, if is_known(to), by refused(to);
-    sendfile64(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> ssize_t,
-        else -1, if is_known(to), by refused(to);
-    splice(from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, size: size_t,
-        flags: c_uint) -> ssize_t,
-        else -1, if is_known(from) || is_known(to), by refused(if is_known(from) { from } else { to });
+        else -1, if is_known(fd) || ledger::has_any(),
+        by many_messages(fd, messages, count, flags);
+}
+
+/// # Safety
+/// As of `send`.
+unsafe fn one(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> Option<ssize_t> {
+    send(fd, flags, |connection, flags| {
+        // SAFETY: the caller's.
+        let piece = unsafe { pieces::piece(from, size) };
+        sent(connection, fd, &[piece], flags)
+    })
+}
+
+/// # Safety
+/// As of `writev`.
+unsafe fn several(fd: c_int, from: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
+    send(fd, flags, |connection, flags| {
+        let take = |pieces: &[IoSlice<'_>]| sent(connection, fd, pieces, flags);
+        // SAFETY: the caller's.
+        unsafe { pieces::with(from, count, take) }.unwrap_or(Err(Errno::EINVAL))
+    })
+}
+
+/// # Safety
+/// As of `sendmsg`.
+unsafe fn one_message(fd: c_int, message: *const msghdr, flags: c_int) -> Option<ssize_t> {
+    if !is_known(fd) {
+        // SAFETY: the caller's.
+        unsafe { passing::give_away(message) };
+        return None;
+    }
+    // SAFETY: the caller's.
+    let (list, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
+    // SAFETY: the caller's.
+    unsafe { several(fd, list, count, flags) }
+}
+
+/// # Safety
+/// As of `sendmmsg`.
+unsafe fn many_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> Option<c_int> {
+    let mut is_answered = true;
+    for at in 0..count {
+        // SAFETY: the caller's: there are so many.
+        let message = unsafe { &raw mut *messages.add(at as usize) };
+        // SAFETY: the caller's.
+        match unsafe { one_message(fd, &raw const (*message).msg_hdr, flags) } {
+            None => is_answered = false,
+            Some(-1) if at == 0 => return Some(-1),
+            Some(-1) => return Some(at.cast_signed()),
+            // SAFETY: the caller's.
+            Some(sent) => unsafe { (*message).msg_len = sent as c_uint },
+        }
+    }
+    is_answered.then_some(count.cast_signed())
+}
+
+/// Has the connection answer, if it is its matter.
+#[inline]
+fn send(
+    fd: c_int,
+    flags: c_int,
+    by: impl FnOnce(&Connection, c_int) -> Result<usize, Errno>,
+) -> Option<ssize_t> {
+    let connection = match answering(fd) {
+        Answering::Kernel => return None,
+        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::Connection(connection) => connection,
+    };
+    if flags & libc::MSG_OOB != 0 {
+        if connection.route() == Route::Undecided && connection.stay(Reason::OnlyTcp) {
+            return None;
+        }
+        return Some(fail(libc::EOPNOTSUPP, -1));
+    }
+    let result = by(&connection, flags);
+    if result == Err(Errno::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+        raise_broken_pipe();
+    }
+    Some(giving::counted(result))
+}
+
+#[inline]
+fn sent(
+    connection: &Connection,
+    fd: c_int,
+    from: &[IoSlice<'_>],
+    flags: c_int,
+) -> Result<usize, Errno> {
+    let flags = SendFlags {
+        dont_wait: flags & libc::MSG_DONTWAIT != 0,
+        more: flags & libc::MSG_MORE != 0,
+        no_signal: flags & libc::MSG_NOSIGNAL != 0,
+    };
+    restarted(|| connection.send(borrowed(fd), from, flags))
 }

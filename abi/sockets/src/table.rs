@@ -2,9 +2,13 @@
 //!
 //! Every call of a program on any descriptor looks here first, so the look is one load of one byte from a flat array.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use arc_swap::ArcSwapOption;
 use libc::c_int;
+
+use crate::socket::Socket;
 
 /// What a number stands for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -14,12 +18,18 @@ pub(crate) enum Kind {
     Plain = 0,
     /// A descriptor of this library: for the program, the number is not open.
     Private = 1,
+    /// A TCP connection of the program that may move, or has.
+    Socket = 2,
+    /// A set of `epoll` in which one of those is, or was.
+    Epoll = 3,
 }
 
 impl Kind {
     const fn of(byte: u8) -> Self {
         match byte {
             1 => Self::Private,
+            2 => Self::Socket,
+            3 => Self::Epoll,
             _ => Self::Plain,
         }
     }
@@ -32,6 +42,7 @@ pub(crate) fn is_known(fd: c_int) -> bool {
 }
 
 /// What a number stands for.
+#[inline]
 pub(crate) fn kind(fd: c_int) -> Kind {
     KINDS.get(fd as usize).map_or(Kind::Plain, |kind| Kind::of(kind.load(Ordering::Acquire)))
 }
@@ -41,11 +52,50 @@ pub(crate) fn set(fd: c_int, kind: Kind) -> bool {
     KINDS.get(fd as usize).inspect(|known| known.store(kind as u8, Ordering::Release)).is_some()
 }
 
-/// Numbers that are looked after; a descriptor with a higher one is plain. One MiB of addresses, of which the kernel
+/// The connection of a number, if it stands for one.
+#[inline]
+pub(crate) fn socket(fd: c_int) -> Option<Arc<Socket>> {
+    if kind(fd) == Kind::Socket { SOCKETS.get(fd as usize)?.load_full() } else { None }
+}
+
+/// Notes that a number stands for a connection. False if the number is beyond those that are looked after.
+pub(crate) fn set_socket(fd: c_int, socket: Arc<Socket>) -> bool {
+    let place = SOCKETS.get(fd as usize);
+    place.inspect(|place| place.store(Some(socket))).is_some() && set(fd, Kind::Socket)
+}
+
+/// Notes that a number stands for nothing of ours any more.
+pub(crate) fn clear(fd: c_int) {
+    set(fd, Kind::Plain);
+    if let Some(place) = SOCKETS.get(fd as usize) {
+        place.store(None);
+    }
+}
+
+/// In a forked child: closes descriptors of this library that it has copies of. Files it goes on with, as its log.
+pub(crate) fn close_private() {
+    for fd in (0..).take(NUMBERS).filter(|&fd| is_known(fd) && kind(fd) == Kind::Private) {
+        let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: there is room for it, and all zero is a value of it.
+        let found = unsafe {
+            libc::fstat(fd, found.as_mut_ptr());
+            found.assume_init()
+        };
+        // Those of events and of `epoll` have no type at all.
+        if matches!(found.st_mode & libc::S_IFMT, libc::S_IFSOCK | 0) {
+            // SAFETY: takes no pointers. What had it in the parent is forgotten here.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// Numbers that are looked after; a descriptor with a higher one is plain. Nine MiB of addresses, of which the kernel
 /// gives memory to the pages with numbers that were known.
 pub(crate) const NUMBERS: usize = 1 << 20;
 
 static KINDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
+static SOCKETS: [ArcSwapOption<Socket>; NUMBERS] =
+    [const { ArcSwapOption::const_empty() }; NUMBERS];
 
 #[cfg(test)]
 mod tests {
@@ -59,6 +109,8 @@ mod tests {
             assert!(!is_known(fd));
             assert!(!set(fd, Kind::Private));
             assert_eq!(kind(fd), Kind::Plain);
+            assert!(socket(fd).is_none());
+            clear(fd);
         }
     }
 
@@ -66,10 +118,12 @@ mod tests {
     fn a_number_is_what_it_was_set_to() {
         let fd = BEYOND - 1;
         assert!(!is_known(fd));
-        assert!(set(fd, Kind::Private));
-        assert!(is_known(fd));
-        assert_eq!(kind(fd), Kind::Private);
-        assert!(set(fd, Kind::Plain));
+        for wanted in [Kind::Private, Kind::Socket, Kind::Epoll] {
+            assert!(set(fd, wanted));
+            assert!(is_known(fd));
+            assert_eq!(kind(fd), wanted);
+        }
+        clear(fd);
         assert!(!is_known(fd));
     }
 }

@@ -1,35 +1,164 @@
-//! Calls that wait for descriptors.
+//! How calls that wait for several descriptors sleep: on the links and the descriptors at once, so that what comes by the
+//! edge wakes the thread that waits for it.
+//!
+//! The kernel knows what every descriptor is ready for, also those of connections that have moved. So a look of the
+//! kernel decides, and all else only makes sure that the look comes in time.
 
-use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+#![expect(clippy::disallowed_methods, reason = "programs say how long they wait")]
 
-use crate::closing::refused;
-use crate::next::interpose;
-use crate::table::is_known;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-interpose! {
-    poll(list: *mut pollfd, count: nfds_t, limit: c_int) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
-    __poll_chk(list: *mut pollfd, count: nfds_t, limit: c_int, room: size_t) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
-    ppoll(list: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
-    __ppoll_chk(list: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t,
-        room: size_t) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
-    select(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
-        limit: *mut timeval) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
-    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
-        limit: *const timespec, mask: *const sigset_t) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
-    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
-    epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
-    epoll_pwait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int,
-        mask: *const sigset_t) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
-    epoll_pwait2(epoll: c_int, events: *mut epoll_event, room: c_int, limit: *const timespec,
-        mask: *const sigset_t) -> c_int,
-        else -1, if is_known(-1), by refused(-1);
+use libc::{c_int, c_short, pollfd};
+use nix::errno::Errno;
+use sockets::{Connection, Route, Sockets};
+
+use crate::next::fail;
+use crate::socket::{Answering, answering};
+use crate::{house, table};
+
+/// A connection that a call waits for.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    connection: Arc<Connection>,
+    events: c_short,
+    was_undecided: bool,
+}
+
+impl Awaited {
+    /// That of a number, if it is one of ours; the kernel knows its state from now on.
+    pub(crate) fn of(fd: c_int, events: c_short) -> Option<Self> {
+        if table::kind(fd) != table::Kind::Socket {
+            return None;
+        }
+        let Answering::Connection(connection) = answering(fd) else { return None };
+        let was_undecided = connection.route() == Route::Undecided;
+        connection.watch();
+        Some(Self { connection, events, was_undecided })
+    }
+
+    /// Whether another look is worth it.
+    fn is_ready(&self) -> bool {
+        if self.was_undecided {
+            return self.connection.route() != Route::Undecided;
+        }
+        let state = self.connection.readiness();
+        (state.readable && self.events & libc::POLLIN != 0)
+            || (state.writable && self.events & libc::POLLOUT != 0)
+            || (state.peer_ended && self.events & libc::POLLRDHUP != 0)
+            || state.hung_up
+            || state.error
+    }
+}
+
+/// Waits until `look` finds something, which is not 0, or for as long as `limit` says (`None`: for ever). Before it
+/// sleeps it asks which connections to wait for, as more may have moved.
+pub(crate) fn wait(
+    limit: Option<Duration>,
+    others: &mut [pollfd],
+    mut awaited: impl FnMut() -> Vec<Awaited>,
+    mut look: impl FnMut() -> c_int,
+) -> c_int {
+    let mut connections = awaited();
+    let Some(sockets) = house::started().filter(|sockets| sockets.is_of_this_process()) else {
+        return without(limit, others, look);
+    };
+    sockets.drive();
+    let found = look();
+    if found != 0 || limit == Some(Duration::ZERO) {
+        return found;
+    }
+    // A time that no clock reaches is for ever.
+    let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let mut looks_in_vain = 0;
+    loop {
+        let rest = end.map(|end| end.saturating_duration_since(Instant::now()));
+        match sleep(sockets, rest, others, &connections, looks_in_vain) {
+            Ok(()) => {}
+            Err(Errno::EINTR) => return fail(libc::EINTR, -1),
+            Err(_) => return without(rest, others, look),
+        }
+        let found = look();
+        if found != 0 || end.is_some_and(|end| end <= Instant::now()) {
+            return found;
+        }
+        looks_in_vain += 1;
+        connections = awaited();
+    }
+}
+
+/// Sleeps once.
+fn sleep(
+    sockets: &Sockets,
+    rest: Option<Duration>,
+    others: &mut [pollfd],
+    connections: &[Awaited],
+    looks_in_vain: u32,
+) -> Result<(), Errno> {
+    let is_any_undecided = connections.iter().any(|awaited| awaited.was_undecided);
+    // A thread that sleeps on the TCP socket is not told that something else has its number.
+    let rest = if is_any_undecided {
+        Some(rest.map_or(UNDECIDED_SLICE, |rest| rest.min(UNDECIDED_SLICE)))
+    } else {
+        rest
+    };
+    // What the kernel does not show cannot be had by looking again at once.
+    let asks = looks_in_vain < LOOKS_IN_VAIN_MAX;
+    let ready = || asks && connections.iter().any(Awaited::is_ready);
+    sockets.wait_beside(others, rest, ready).map(drop)
+}
+
+/// Waits by the kernel alone.
+fn without(
+    limit: Option<Duration>,
+    others: &mut [pollfd],
+    mut look: impl FnMut() -> c_int,
+) -> c_int {
+    let limit = limit.map(|limit| libc::timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the list and the time are valid during the call.
+    let found = unsafe {
+        libc::ppoll(others.as_mut_ptr(), others.len() as libc::nfds_t, limit, std::ptr::null())
+    };
+    if found < 0 { found } else { look() }
+}
+
+/// A time in milliseconds, of which negative ones are for ever.
+pub(crate) fn of_milliseconds(limit: c_int) -> Option<Duration> {
+    u64::try_from(limit).ok().map(Duration::from_millis)
+}
+
+/// A time of C; `Err` if it is none.
+pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno> {
+    let seconds = u64::try_from(seconds).map_err(|_| Errno::EINVAL)?;
+    let nanoseconds = u32::try_from(nanoseconds).map_err(|_| Errno::EINVAL)?;
+    if nanoseconds < 1_000_000_000 {
+        Ok(Duration::new(seconds, nanoseconds))
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+/// For how long a thread sleeps while it is undecided which way a connection takes.
+pub(crate) const UNDECIDED_SLICE: Duration = Duration::from_millis(20);
+
+/// Times that a connection may say it is ready while the kernel does not.
+const LOOKS_IN_VAIN_MAX: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_c_are_checked() {
+        assert_eq!(of_time(1, 999_999_999), Ok(Duration::new(1, 999_999_999)));
+        for (seconds, nanoseconds) in [(-1, 0), (0, -1), (0, 1_000_000_000)] {
+            assert_eq!(of_time(seconds, nanoseconds), Err(Errno::EINVAL));
+        }
+        assert_eq!(of_milliseconds(-1), None);
+        assert_eq!(of_milliseconds(0), Some(Duration::ZERO));
+    }
 }

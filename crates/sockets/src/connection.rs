@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -65,6 +65,8 @@ pub struct Connection {
     /// One of `UNDECIDED`, `MOVED` and `LEFT`.
     route: AtomicU8,
     left: OnceLock<Reason>,
+    /// The program wants it to stay on TCP.
+    is_staying: AtomicBool,
     /// Raised when a thread of the program that waits should look again.
     pub(crate) mark: Arc<Mark>,
     /// Made when it begins to move.
@@ -103,6 +105,7 @@ impl Connection {
             endpoint,
             route: AtomicU8::new(UNDECIDED),
             left: OnceLock::new(),
+            is_staying: AtomicBool::new(false),
             mark: Arc::new(Mark::new()),
             stream: OnceLock::new(),
             reading: Mutex::new(Reading::Plain),
@@ -140,17 +143,39 @@ impl Connection {
         if has_asked && reading.begin_watching() {
             return;
         }
-        let _writing = lock(&self.writing);
+        let writing = lock(&self.writing);
         if self.route.load(Ordering::SeqCst) != UNDECIDED {
             return;
         }
         // Who sees the route sees the reason. Under the locks the route changes here and in `seal` only.
         self.left.get_or_init(|| reason);
         self.route.store(LEFT, Ordering::SeqCst);
-        drop(reading);
+        if let (Some(how), Some(stream)) = (writing.is_shut(), self.stream.get()) {
+            // It was put off, in case the connection moves. It may be over by now.
+            let _over = shutdown_by_kernel(stream.socket(), how);
+        }
+        drop((reading, writing));
         self.mark.raise();
         self.place.decided(self.token);
         self.endpoint.on_left(self.token);
+    }
+
+    /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
+    /// begun. False if it is too late for that.
+    pub fn stay(&self, reason: Reason) -> bool {
+        let has_begun = {
+            let _reading = lock(&self.reading);
+            let has_begun = self.stream.get().is_some();
+            if !has_begun {
+                // `begin` looks under the same lock.
+                self.is_staying.store(true, Ordering::SeqCst);
+            }
+            has_begun
+        };
+        if !has_begun {
+            self.leave(reason);
+        }
+        self.is_left()
     }
 
     /// Makes its stream. From now on TCP is read by this crate only, which looks for the seal.
@@ -158,6 +183,13 @@ impl Connection {
         let expected = parts.expected;
         let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
         let mut reading = lock(&self.reading);
+        if lock(&self.writing).is_shut().is_some() {
+            // The seal cannot follow the end.
+            return Err(Reason::Closed);
+        }
+        if self.is_staying.load(Ordering::SeqCst) {
+            return Err(Reason::OnlyTcp);
+        }
         let stream = Stream::new(parts, tcp, Arc::clone(&self.mark));
         if self.stream.set(Arc::clone(&stream)).is_err() {
             return Err(Reason::Misbehaved);
@@ -207,6 +239,9 @@ impl Connection {
         stream.end.install(high);
         self.route.store(MOVED, Ordering::SeqCst);
         let is_there = self.place.put(self.token, program);
+        if let Some(how) = writing.is_shut() {
+            Self::shut_stream(stream, how);
+        }
         drop((reading, writing));
         stream.open(peer_ring);
         if let Some(end) = stream.end.socket() {
@@ -445,30 +480,35 @@ impl Connection {
     pub fn shutdown(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
         let Some(stream) = self.moved().filter(|stream| !stream.relay.is_on()) else {
             // No seal can be written behind the end of TCP, nor while this is under way.
-            let writing = lock(&self.writing);
+            let mut writing = lock(&self.writing);
             if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
                 drop(writing);
                 return self.shutdown(fd, how);
             }
-            return shutdown_by_kernel(fd, how);
+            writing.shut(how);
+            let is_moving = self.stream.get().is_some() && self.route() == Route::Undecided;
+            return if is_moving { Ok(()) } else { shutdown_by_kernel(fd, how) };
         };
         if stream.state.is_broken() {
             return Err(Errno::ENOTCONN);
         }
+        Self::shut_stream(stream, how);
+        stream.bell.ring();
+        self.endpoint.raise(&self.mark);
+        Ok(())
+    }
+
+    fn shut_stream(stream: &Stream, how: Shutdown) {
         if how != Shutdown::Read {
-            let writers = lock(&stream.writers);
+            let _writers = lock(&stream.writers);
             stream.state.set(Bit::WriteShut);
             stream.sending.push();
-            drop(writers);
-            stream.bell.ring();
         }
         if how != Shutdown::Write {
             stream.state.set(Bit::ReadShut);
             // As of TCP: it is at its end for this side.
             stream.end.on_end();
         }
-        self.endpoint.raise(&self.mark);
-        Ok(())
     }
 
     /// Which way its bytes take.

@@ -1,0 +1,135 @@
+//! Addresses, as the calls of C have them.
+
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+
+/// Whether an address is one of IPv4 or IPv6. Costs two loads.
+pub(crate) fn is_internet(address: *const sockaddr, length: socklen_t) -> bool {
+    if address.is_null() || (length as usize) < size_of::<sockaddr_in>() {
+        return false;
+    }
+    // SAFETY: what the program passes to `connect` is that long.
+    let family = c_int::from(unsafe { (*address).sa_family });
+    matches!(family, libc::AF_INET | libc::AF_INET6)
+}
+
+/// An address of IPv4 or IPv6 as a type.
+///
+/// # Safety
+/// `address` is null or has `length` bytes.
+pub(crate) unsafe fn parsed(address: *const sockaddr, length: socklen_t) -> Option<SocketAddr> {
+    if !is_internet(address, length) {
+        return None;
+    }
+    // SAFETY: the caller's; it is long enough.
+    if c_int::from(unsafe { (*address).sa_family }) == libc::AF_INET {
+        // SAFETY: as above.
+        let found = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
+        let ip = Ipv4Addr::from(u32::from_be(found.sin_addr.s_addr));
+        return Some(SocketAddrV4::new(ip, u16::from_be(found.sin_port)).into());
+    }
+    if (length as usize) < size_of::<sockaddr_in6>() {
+        return None;
+    }
+    // SAFETY: the caller's; it is long enough.
+    let found = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
+    let ip = Ipv6Addr::from(found.sin6_addr.s6_addr);
+    let port = u16::from_be(found.sin6_port);
+    Some(SocketAddrV6::new(ip, port, found.sin6_flowinfo, found.sin6_scope_id).into())
+}
+
+/// This side's address of a socket of IPv4 or IPv6.
+pub(crate) fn local(fd: c_int) -> Option<SocketAddr> {
+    asked(fd, libc::getsockname)
+}
+
+/// The peer's address.
+pub(crate) fn peer(fd: c_int) -> Option<SocketAddr> {
+    asked(fd, libc::getpeername)
+}
+
+fn asked(
+    fd: c_int,
+    ask: unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+) -> Option<SocketAddr> {
+    let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
+    let mut length = size_of::<sockaddr_storage>() as socklen_t;
+    let address = storage.as_mut_ptr().cast();
+    // SAFETY: there is room for `length` bytes.
+    let result = unsafe { ask(fd, address, &raw mut length) };
+    // SAFETY: it was filled as far as `length` says, and was zero before.
+    if result == 0 { unsafe { parsed(address, length) } } else { None }
+}
+
+/// Writes an address where a call of C wants it, as the kernel does: as much of it as there is room for, and its whole
+/// length.
+///
+/// # Safety
+/// As of `getsockname`.
+pub(crate) unsafe fn give(of: SocketAddr, address: *mut sockaddr, length: *mut socklen_t) {
+    let give = |from: *const u8, size: usize| {
+        // SAFETY: the caller's.
+        let room = unsafe { *length } as usize;
+        // SAFETY: the caller's: there is that much room.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, address.cast(), room.min(size));
+            length.write(size as socklen_t);
+        }
+    };
+    match of {
+        SocketAddr::V4(of) => {
+            let found = sockaddr_in {
+                sin_family: libc::AF_INET as u16,
+                sin_port: of.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from(*of.ip()).to_be() },
+                sin_zero: [0; 8],
+            };
+            give((&raw const found).cast(), size_of_val(&found));
+        }
+        SocketAddr::V6(of) => {
+            let found = sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as u16,
+                sin6_port: of.port().to_be(),
+                sin6_flowinfo: of.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: of.ip().octets() },
+                sin6_scope_id: of.scope_id(),
+            };
+            give((&raw const found).cast(), size_of_val(&found));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_was_given_is_parsed_again() {
+        for text in ["10.1.2.3:80", "[fe80::1%7]:443", "[::ffff:10.1.2.3]:9"] {
+            let wanted: SocketAddr = text.parse().expect("an address");
+            let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
+            let mut length = size_of::<sockaddr_storage>() as socklen_t;
+            // SAFETY: there is room for `length` bytes.
+            let found = unsafe {
+                give(wanted, storage.as_mut_ptr().cast(), &raw mut length);
+                parsed(storage.as_ptr().cast(), length)
+            };
+            assert_eq!(found, Some(wanted));
+        }
+    }
+
+    #[test]
+    fn what_is_too_short_or_of_another_family_is_none() {
+        let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
+        // SAFETY: all zero is a value of it.
+        let storage = unsafe { storage.assume_init_mut() };
+        for (family, length) in [(libc::AF_UNIX, 128), (libc::AF_INET, 15), (libc::AF_INET6, 27)] {
+            storage.ss_family = family as u16;
+            // SAFETY: there are that many bytes.
+            let found = unsafe { parsed((&raw const *storage).cast(), length) };
+            assert_eq!(found, None);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Calls that copy descriptors.
+
+use libc::c_int;
+
+use crate::closing::{forgotten, released};
+use crate::next::{call_next, fail, interpose};
+use crate::table::{self, Kind, is_known};
+use crate::{house, ledger, passing};
+
+interpose! {
+    dup(fd: c_int) -> c_int,
+        else -1, if is_known(fd), by copied(fd);
+    dup2(fd: c_int, to: c_int) -> c_int,
+        else -1, if is_known(fd) || is_known(to), by copied_to(fd, to);
+    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int,
+        else -1, if is_known(fd) || is_known(to), by copied_with(fd, to, flags);
+}
+
+/// # Safety
+/// As of `dup`.
+unsafe fn copied(fd: c_int) -> Option<c_int> {
+    anywhere(fd, || call_next!(dup(fd: c_int) -> c_int, else -1))
+}
+
+/// # Safety
+/// As of `dup2`.
+unsafe fn copied_to(fd: c_int, to: c_int) -> Option<c_int> {
+    to_number(fd, to, || call_next!(dup2(fd: c_int, to: c_int) -> c_int, else -1))
+}
+
+/// # Safety
+/// As of `dup3`.
+unsafe fn copied_with(fd: c_int, to: c_int, flags: c_int) -> Option<c_int> {
+    to_number(fd, to, || call_next!(dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, else -1))
+}
+
+/// Has the kernel make a copy with a number of its choice.
+pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
+    match table::kind(fd) {
+        Kind::Private => Some(fail(libc::EBADF, -1)),
+        Kind::Plain => None,
+        Kind::Socket | Kind::Epoll => {
+            if !house::is_home() {
+                return None;
+            }
+            let mut ledger = ledger::lock();
+            let copy = make();
+            if copy >= 0 {
+                note(&mut ledger, fd, copy);
+            }
+            Some(copy)
+        }
+    }
+}
+
+/// Has the kernel make a copy with a number that the program has chosen. A private one is in use, as the kernel may
+/// say too.
+fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
+    if table::kind(fd) == Kind::Private {
+        return Some(fail(libc::EBADF, -1));
+    }
+    if table::kind(to) == Kind::Private {
+        return Some(fail(libc::EBUSY, -1));
+    }
+    if fd == to {
+        return None;
+    }
+    // What is standard input or output is used by functions of the C library that nobody stands before. And another
+    // process that shares this memory copies it for whom it becomes.
+    if table::kind(fd) == Kind::Socket && ((0..=2).contains(&to) || !house::is_home()) {
+        passing::leave_to_kernel(fd);
+    }
+    if !house::is_home() {
+        return None;
+    }
+    // The kernel says whether there is such a number before it closes the other.
+    // SAFETY: takes no pointers.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return None;
+    }
+    let last = forgotten(to);
+    let copy = {
+        let mut ledger = ledger::lock();
+        let copy = make();
+        if copy >= 0 {
+            note(&mut ledger, fd, copy);
+        }
+        copy
+    };
+    released(last.as_ref());
+    Some(copy)
+}
+
+/// Notes that a number is a copy of another one.
+fn note(ledger: &mut ledger::Ledger, fd: c_int, copy: c_int) {
+    match table::kind(fd) {
+        Kind::Socket => {
+            if let Some(socket) = table::socket(fd) {
+                ledger.add(copy, &socket);
+            }
+        }
+        Kind::Epoll => {
+            table::set(copy, Kind::Epoll);
+        }
+        Kind::Plain | Kind::Private => {}
+    }
+}

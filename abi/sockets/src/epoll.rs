@@ -1,0 +1,149 @@
+//! `epoll`.
+
+use std::time::Duration;
+
+use libc::{c_int, epoll_event, pollfd, sigset_t, timespec};
+
+use crate::next::{call_next, fail, interpose};
+use crate::polling::{masked, time_of};
+use crate::socket::{Answering, answering};
+use crate::table::{self, Kind, is_known};
+use crate::waiting::{of_milliseconds, of_time, wait};
+use crate::{house, ledger};
+
+interpose! {
+    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
+        else -1, if is_known(fd) || table::kind(epoll) == Kind::Private,
+        by changed(epoll, operation, fd, event);
+    epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int) -> c_int,
+        else -1, if is_known(epoll), by waited(epoll, events, room, of_milliseconds(limit));
+    epoll_pwait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int,
+        mask: *const sigset_t) -> c_int,
+        else -1, if is_known(epoll),
+        by waited_masked(epoll, events, room, of_milliseconds(limit), mask);
+    epoll_pwait2(epoll: c_int, events: *mut epoll_event, room: c_int, limit: *const timespec,
+        mask: *const sigset_t) -> c_int,
+        else -1, if is_known(epoll), by waited_precisely(epoll, events, room, limit, mask);
+}
+
+/// # Safety
+/// As of `epoll_ctl`.
+unsafe fn changed(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> Option<c_int> {
+    if table::kind(epoll) == Kind::Private {
+        return Some(fail(libc::EBADF, -1));
+    }
+    let connection = match answering(fd) {
+        Answering::Kernel => return None,
+        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::Connection(connection) => connection,
+    };
+    if !house::is_home() {
+        return None;
+    }
+    // SAFETY: the caller's: null or valid; its place need not be aligned.
+    let wanted = if event.is_null() { None } else { Some(unsafe { event.read_unaligned() }) };
+    if let Some(wanted) = wanted {
+        if wanted.events & libc::EPOLLET as u32 == 0 {
+            connection.watch();
+        } else {
+            connection.watch_edges();
+        }
+    }
+    let mut ledger = ledger::lock();
+    let result = call_next!(
+        epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
+        else -1
+    );
+    match (result, operation, wanted) {
+        (0, libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(wanted)) => {
+            ledger.register(epoll, fd, wanted);
+        }
+        (0, libc::EPOLL_CTL_DEL, _) => ledger.unregister(epoll, fd),
+        _ => {}
+    }
+    Some(result)
+}
+
+/// # Safety
+/// As of `epoll_wait`.
+unsafe fn waited(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    limit: Option<Duration>,
+) -> Option<c_int> {
+    match table::kind(epoll) {
+        Kind::Epoll => {}
+        Kind::Private => return Some(fail(libc::EBADF, -1)),
+        Kind::Plain | Kind::Socket => return None,
+    }
+    let look = || {
+        let limit: c_int = 0;
+        call_next!(
+            epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int) -> c_int,
+            else -1
+        )
+    };
+    let mut others = [pollfd { fd: epoll, events: libc::POLLIN, revents: 0 }];
+    // The kernel moves registrations with their connections, so a thread that sleeps on the set sees all.
+    Some(wait(limit, &mut others, Vec::new, look))
+}
+
+/// # Safety
+/// As of `epoll_pwait`.
+unsafe fn waited_masked(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    if mask.is_null() || table::kind(epoll) != Kind::Epoll {
+        // SAFETY: the caller's.
+        return unsafe { waited(epoll, events, room, limit) };
+    }
+    Some(masked(limit, |slice| {
+        let limit =
+            slice.map_or(-1, |slice| c_int::try_from(slice.as_millis()).unwrap_or(c_int::MAX));
+        call_next!(
+            epoll_pwait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int,
+                mask: *const sigset_t) -> c_int,
+            else -1
+        )
+    }))
+}
+
+/// # Safety
+/// As of `epoll_pwait2`.
+unsafe fn waited_precisely(
+    epoll: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    limit: *const timespec,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    // SAFETY: the caller's: null or valid.
+    let limit = match unsafe { limit.as_ref() }.map(|time| of_time(time.tv_sec, time.tv_nsec)) {
+        None => None,
+        Some(Ok(limit)) => Some(limit),
+        Some(Err(error)) => return Some(fail(error as c_int, -1)),
+    };
+    if mask.is_null() || table::kind(epoll) != Kind::Epoll {
+        // SAFETY: the caller's.
+        return unsafe { waited(epoll, events, room, limit) };
+    }
+    Some(masked(limit, |slice| {
+        let slice = slice.map(time_of);
+        let limit = slice.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        call_next!(
+            epoll_pwait2(epoll: c_int, events: *mut epoll_event, room: c_int,
+                limit: *const timespec, mask: *const sigset_t) -> c_int,
+            else -1
+        )
+    }))
+}

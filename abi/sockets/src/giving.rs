@@ -1,0 +1,22 @@
+//! Results of this library as those of C.
+
+use libc::{c_int, ssize_t};
+use nix::errno::Errno;
+
+use crate::next::fail;
+
+/// A number of bytes, or -1 and the error.
+pub(crate) fn counted(result: Result<usize, Errno>) -> ssize_t {
+    match result {
+        Ok(count) => ssize_t::try_from(count).unwrap_or(ssize_t::MAX),
+        Err(error) => fail(error as c_int, -1),
+    }
+}
+
+/// 0, or -1 and the error.
+pub(crate) fn done(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => fail(error as c_int, -1),
+    }
+}

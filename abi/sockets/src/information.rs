@@ -1,0 +1,21 @@
+//! What `TCP_INFO` says of a connection that has moved.
+
+use libc::c_void;
+use sockets::Connection;
+
+/// Corrects what the kernel says of the TCP connection, which is silent: bytes that wait are those of the stream. Fields of
+/// round trips, segments and losses stay those of TCP.
+///
+/// # Safety
+/// `length` bytes of a `tcp_info` are at `value`.
+pub(crate) unsafe fn correct(connection: &Connection, value: *mut c_void, length: usize) {
+    if length < NOT_SENT_BYTES + size_of::<u32>() {
+        return;
+    }
+    let unsent = u32::try_from(connection.queued().unsent).unwrap_or(u32::MAX);
+    // SAFETY: the caller's: it is long enough.
+    unsafe { value.byte_add(NOT_SENT_BYTES).cast::<u32>().write_unaligned(unsent) };
+}
+
+/// Where `tcpi_notsent_bytes` is in `struct tcp_info` of the kernel (`linux/tcp.h`).
+const NOT_SENT_BYTES: usize = 144;

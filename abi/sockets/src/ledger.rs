@@ -1,0 +1,189 @@
+//! Which numbers of the program each connection has, and in which sets of `epoll` they are.
+//!
+//! What changes numbers holds the lock of it, so that a connection can be put in the place of its TCP socket at all of
+//! them. Nothing is called under it that could take another lock of this library.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libc::{c_int, epoll_event};
+
+use crate::armed::is_disarmed;
+use crate::socket::Socket;
+use crate::table::{self, Kind};
+
+/// Connections by their tokens.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    held: BTreeMap<u64, Held>,
+}
+
+/// What the program holds of one connection.
+#[derive(Debug)]
+struct Held {
+    socket: Arc<Socket>,
+    numbers: Vec<c_int>,
+    registrations: Vec<Registration>,
+}
+
+/// That a number is in a set of `epoll`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Registration {
+    epoll: c_int,
+    fd: c_int,
+    events: u32,
+    data: u64,
+}
+
+/// The ledger, locked.
+pub(crate) fn lock() -> MutexGuard<'static, Ledger> {
+    LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there is any connection in it.
+#[inline]
+pub(crate) fn has_any() -> bool {
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
+impl Ledger {
+    /// Notes a number of a connection. False if it cannot be looked after.
+    pub(crate) fn add(&mut self, fd: c_int, socket: &Arc<Socket>) -> bool {
+        // What was there before was closed by a call that nobody stands before.
+        drop(self.remove(fd));
+        if !table::set_socket(fd, Arc::clone(socket)) {
+            return false;
+        }
+        let new = || Held {
+            socket: Arc::clone(socket),
+            numbers: Vec::with_capacity(1),
+            registrations: Vec::new(),
+        };
+        self.held.entry(socket.token).or_insert_with(new).numbers.push(fd);
+        self.count();
+        true
+    }
+
+    /// Notes that a number is no longer that of a connection. The connection, if it was its last.
+    pub(crate) fn remove(&mut self, fd: c_int) -> Option<Arc<Socket>> {
+        let socket = table::socket(fd)?;
+        table::clear(fd);
+        let held = self.held.get_mut(&socket.token)?;
+        held.numbers.retain(|&number| number != fd);
+        held.registrations.retain(|registration| registration.fd != fd);
+        if !held.numbers.is_empty() {
+            return None;
+        }
+        self.held.remove(&socket.token);
+        self.count();
+        Some(socket)
+    }
+
+    /// Notes that all numbers of a connection are plain.
+    pub(crate) fn forget(&mut self, token: u64) {
+        if let Some(held) = self.held.remove(&token) {
+            held.numbers.iter().for_each(|&fd| table::clear(fd));
+        }
+        self.count();
+    }
+
+    /// Another descriptor of a connection's TCP socket, for this library.
+    pub(crate) fn duplicate(&self, token: u64) -> Option<OwnedFd> {
+        let &number = self.held.get(&token)?.numbers.first()?;
+        // SAFETY: takes no pointers.
+        let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+        // SAFETY: it was just made, and nobody else has it.
+        (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
+    }
+
+    /// Puts a descriptor at all numbers of a connection, and in their places in sets of `epoll`.
+    pub(crate) fn put(&mut self, token: u64, end: &OwnedFd) -> bool {
+        let Some(held) = self.held.get(&token) else { return false };
+        for &number in &held.numbers {
+            let of_number = || held.registrations.iter().filter(|known| known.fd == number);
+            let again: Vec<_> = of_number().map(Registration::taken_out).collect();
+            // SAFETY: takes no pointers.
+            let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+            let close = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
+            // SAFETY: takes no pointers. The number is the program's, whose socket the library has a copy of.
+            unsafe { libc::dup3(end.as_raw_fd(), number, close) };
+            again.iter().for_each(Registration::put_in);
+        }
+        true
+    }
+
+    /// Notes that a number is in a set, or in another way; what was known of it is replaced.
+    pub(crate) fn register(&mut self, epoll: c_int, fd: c_int, event: epoll_event) {
+        self.unregister(epoll, fd);
+        let Some(held) = self.held_mut(fd) else { return };
+        held.registrations.push(Registration { epoll, fd, events: event.events, data: event.u64 });
+        if table::kind(epoll) == Kind::Plain {
+            table::set(epoll, Kind::Epoll);
+        }
+    }
+
+    /// Notes that a number is in a set no more.
+    pub(crate) fn unregister(&mut self, epoll: c_int, fd: c_int) {
+        if let Some(held) = self.held_mut(fd) {
+            held.registrations.retain(|known| (known.epoll, known.fd) != (epoll, fd));
+        }
+    }
+
+    /// Notes that a set was closed.
+    pub(crate) fn forget_set(&mut self, epoll: c_int) {
+        table::clear(epoll);
+        for held in self.held.values_mut() {
+            held.registrations.retain(|known| known.epoll != epoll);
+        }
+    }
+
+    /// All connections with their numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Arc<Socket>, &[c_int])> {
+        self.held.values().map(|held| (&held.socket, held.numbers.as_slice()))
+    }
+
+    /// Has another connection take the place of one, with its numbers: the same in a forked child, say.
+    pub(crate) fn replace(&mut self, socket: &Arc<Socket>) {
+        let Some(held) = self.held.get_mut(&socket.token) else { return };
+        for &number in &held.numbers {
+            table::set_socket(number, Arc::clone(socket));
+        }
+        held.socket = Arc::clone(socket);
+    }
+
+    fn held_mut(&mut self, fd: c_int) -> Option<&mut Held> {
+        self.held.get_mut(&table::socket(fd)?.token)
+    }
+
+    fn count(&self) {
+        COUNT.store(self.held.len(), Ordering::Relaxed);
+    }
+}
+
+impl Registration {
+    /// Takes it out of its set; what it is to be put in with again.
+    fn taken_out(&self) -> Self {
+        let mut again = *self;
+        if is_disarmed(self.epoll, self.fd, self.events) {
+            again.events &= !REPORTED;
+        }
+        // SAFETY: the event may be null.
+        unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_DEL, self.fd, std::ptr::null_mut()) };
+        again
+    }
+
+    fn put_in(&self) {
+        let mut event = epoll_event { events: self.events, u64: self.data };
+        // SAFETY: the event is valid during the call. The set may be gone: then there is nothing to be put into.
+        unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_ADD, self.fd, &raw mut event) };
+    }
+}
+
+/// Events that a program asks for; the other bits say how.
+const REPORTED: u32 =
+    !(libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE) as u32;
+
+static LEDGER: Mutex<Ledger> = Mutex::new(Ledger { held: BTreeMap::new() });
+static COUNT: AtomicUsize = AtomicUsize::new(0);

@@ -1,0 +1,129 @@
+//! Calls that make connections.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use libc::{c_int, sockaddr, socklen_t};
+use sockets::{Choice, Role};
+
+use crate::next::{call_next, fail, interpose};
+use crate::socket::Socket;
+use crate::table::{self, Kind, is_known};
+use crate::{addresses, closing, house, ledger};
+
+interpose! {
+    connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int,
+        else -1, if is_known(fd) || addresses::is_internet(address, length),
+        by connected(fd, address, length);
+}
+
+#[unsafe(export_name = "ethernot_sockets_accept")]
+unsafe extern "C" fn accept_of_program(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    accepted(call_next!(
+        accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, else -1
+    ))
+}
+
+#[unsafe(export_name = "ethernot_sockets_accept4")]
+unsafe extern "C" fn accept4_of_program(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    accepted(call_next!(
+        accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int,
+        else -1
+    ))
+}
+
+/// Looks at a connection that the kernel has just accepted: it may move, once the program uses it.
+fn accepted(fd: c_int) -> c_int {
+    if fd >= 0 && house::is_home() {
+        if is_known(fd) && table::kind(fd) != Kind::Private {
+            // It was closed by a call that nobody stands before.
+            closing::released(closing::forgotten(fd).as_ref());
+        }
+        if let Some(socket) = seen(fd) {
+            begin(fd, &socket);
+        }
+    }
+    fd
+}
+
+/// Connects, and opens the door for an offer.
+///
+/// # Safety
+/// As of `connect`.
+#[expect(clippy::unnecessary_wraps, reason = "it always has the answer")]
+unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> Option<c_int> {
+    if table::kind(fd) == Kind::Private {
+        return Some(fail(libc::EBADF, -1));
+    }
+    let result = call_next!(
+        connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, else -1
+    );
+    // SAFETY: the address is that of this thread's `errno`.
+    let errno = unsafe { *libc::__errno_location() };
+    if (result == 0 || errno == libc::EINPROGRESS) && house::is_home() {
+        // SAFETY: the caller's: so many bytes are there.
+        if let Some(peer) = unsafe { addresses::parsed(address, length) } {
+            consider(fd, peer);
+        }
+        if result != 0 {
+            return Some(fail(errno, result));
+        }
+    }
+    Some(result)
+}
+
+fn consider(fd: c_int, peer: SocketAddr) {
+    let Some(local) = addresses::local(fd).filter(|_| is_tcp(fd)) else { return };
+    let known = table::socket(fd);
+    if known.as_ref().is_some_and(|known| (known.local, known.peer) == (local, peer)) {
+        // The program asks a second time whether it is connected.
+        return;
+    }
+    if known.is_some() {
+        // It came to nothing, and this is another one.
+        let known = ledger::lock().remove(fd);
+        closing::released(known.as_ref());
+    }
+    let socket = Socket::new(Role::Connecting, local, peer);
+    if begin(fd, &socket) {
+        // The offer may come at once.
+        socket.used(fd);
+    }
+}
+
+/// The TCP connection of a number that was accepted; `None` if it is something else.
+fn seen(fd: c_int) -> Option<Arc<Socket>> {
+    let local = addresses::local(fd)?;
+    let peer = addresses::peer(fd)?;
+    is_tcp(fd).then(|| Socket::new(Role::Accepting, local, peer))
+}
+
+/// Begins to look after a connection. False if it stays on TCP.
+fn begin(fd: c_int, socket: &Arc<Socket>) -> bool {
+    match house::choice(socket) {
+        Choice::Edge => ledger::lock().add(fd, socket),
+        Choice::Tcp(reason) => {
+            sockets::counters::note_left(socket.role, socket.local, socket.peer, reason);
+            false
+        }
+    }
+}
+
+fn is_tcp(fd: c_int) -> bool {
+    let (mut protocol, mut length) = (0, size_of::<c_int>() as socklen_t);
+    // SAFETY: there is room for so many bytes.
+    let result = unsafe {
+        let value = (&raw mut protocol).cast();
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, value, &raw mut length)
+    };
+    result == 0 && protocol == libc::IPPROTO_TCP
+}

@@ -1,0 +1,190 @@
+//! Calls that ask for and set options and addresses of a connection.
+
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+
+use libc::{c_int, c_void, sockaddr, socklen_t};
+use sockets::{Connection, Reason, Route};
+
+use crate::next::{call_next, fail, interpose};
+use crate::socket::{Answering, Owner, answering, borrowed};
+use crate::table::{self, is_known};
+use crate::{addresses, giving, information};
+
+interpose! {
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t)
+        -> c_int,
+        else -1, if is_known(fd), by asked(fd, level, name, value, length);
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t)
+        -> c_int,
+        else -1, if is_known(fd), by set(fd, level, name, value, length);
+    getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int,
+        else -1, if is_known(fd), by local(fd, address, length);
+    getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int,
+        else -1, if is_known(fd), by peer(fd, address, length);
+    shutdown(fd: c_int, how: c_int) -> c_int,
+        else -1, if is_known(fd), by shut_down(fd, how);
+}
+
+/// # Safety
+/// As of `getsockopt`.
+unsafe fn asked(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> Option<c_int> {
+    let connection = match of_moved(fd)? {
+        Ok(connection) => connection,
+        Err(error) => return Some(fail(error, -1)),
+    };
+    let tcp = connection.tcp()?.as_raw_fd();
+    let result = call_next!(
+        getsockopt(tcp: c_int, level: c_int, name: c_int, value: *mut c_void,
+            length: *mut socklen_t) -> c_int,
+        else -1
+    );
+    if result != 0 {
+        return Some(result);
+    }
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ERROR) => {
+            let error = connection.take_error().map_or(0, |error| error as c_int);
+            // SAFETY: the kernel has written there, as far as `length` says.
+            unsafe {
+                if *length as usize >= size_of::<c_int>()
+                    && value.cast::<c_int>().read_unaligned() == 0
+                {
+                    value.cast::<c_int>().write_unaligned(error);
+                }
+            }
+        }
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+            // SAFETY: the kernel has written there, as far as `length` says.
+            unsafe { information::correct(&connection, value, *length as usize) };
+        }
+        _ => {}
+    }
+    Some(result)
+}
+
+/// # Safety
+/// As of `setsockopt`.
+unsafe fn set(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> Option<c_int> {
+    let on = || {
+        let has_value = length as usize >= size_of::<c_int>() && !value.is_null();
+        // SAFETY: the caller's: there are that many bytes.
+        has_value.then(|| unsafe { value.cast::<c_int>().read_unaligned() } != 0)
+    };
+    if let Some(socket) = table::socket(fd).filter(|socket| socket.owner == Owner::Own) {
+        let begun = socket.begun();
+        match (level, name) {
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => {
+                begun.zip(on()).inspect(|(connection, on)| connection.set_no_delay(*on));
+            }
+            (libc::IPPROTO_TCP, libc::TCP_CORK) => {
+                begun.zip(on()).inspect(|(connection, on)| connection.set_cork(*on));
+            }
+            // Data out of band, and notices of the kernel in a queue beside the stream: only TCP has them.
+            (libc::SOL_SOCKET, libc::SO_OOBINLINE | libc::SO_ZEROCOPY | libc::SO_TIMESTAMPING)
+                if on() == Some(true) =>
+            {
+                match begun {
+                    None => crate::passing::leave_to_kernel(fd),
+                    Some(connection) => {
+                        connection.stay(Reason::OnlyTcp);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let connection = match of_moved(fd)? {
+        Ok(connection) => connection,
+        Err(error) => return Some(fail(error, -1)),
+    };
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY) && on() == Some(true) {
+        return Some(fail(libc::EOPNOTSUPP, -1));
+    }
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_CORK) && on().is_some() {
+        // What is held back is not in TCP.
+        return Some(0);
+    }
+    let tcp = connection.tcp()?.as_raw_fd();
+    Some(call_next!(
+        setsockopt(tcp: c_int, level: c_int, name: c_int, value: *const c_void,
+            length: socklen_t) -> c_int,
+        else -1
+    ))
+}
+
+/// # Safety
+/// As of `getsockname`.
+unsafe fn local(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Option<c_int> {
+    // SAFETY: the caller's.
+    unsafe { told(fd, address, length, |local, _| local) }
+}
+
+/// # Safety
+/// As of `getpeername`.
+unsafe fn peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Option<c_int> {
+    // SAFETY: the caller's.
+    unsafe { told(fd, address, length, |_, peer| peer) }
+}
+
+/// Tells an address of a connection that has moved; that of others is the kernel's matter.
+///
+/// # Safety
+/// As of `getsockname`.
+unsafe fn told(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    which: impl FnOnce(std::net::SocketAddr, std::net::SocketAddr) -> std::net::SocketAddr,
+) -> Option<c_int> {
+    let Some(socket) = table::socket(fd) else {
+        return (table::kind(fd) == table::Kind::Private).then(|| fail(libc::EBADF, -1));
+    };
+    let has_moved = socket.owner == Owner::Other
+        || socket.begun().is_some_and(|connection| connection.route() == Route::Moved);
+    if !has_moved || address.is_null() || length.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's.
+    unsafe { addresses::give(which(socket.local, socket.peer), address, length) };
+    Some(0)
+}
+
+/// # Safety
+/// As of `shutdown`.
+unsafe fn shut_down(fd: c_int, how: c_int) -> Option<c_int> {
+    let connection = match answering(fd) {
+        Answering::Kernel => return None,
+        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::Connection(connection) => connection,
+    };
+    let how = match how {
+        libc::SHUT_RD => Shutdown::Read,
+        libc::SHUT_WR => Shutdown::Write,
+        libc::SHUT_RDWR => Shutdown::Both,
+        _ => return Some(fail(libc::EINVAL, -1)),
+    };
+    Some(giving::done(connection.shutdown(borrowed(fd), how)))
+}
+
+/// The connection of a number if it has moved; `None` if the kernel is to answer.
+pub(crate) fn of_moved(fd: c_int) -> Option<Result<std::sync::Arc<Connection>, c_int>> {
+    let Some(socket) = table::socket(fd) else {
+        return (table::kind(fd) == table::Kind::Private).then_some(Err(libc::EBADF));
+    };
+    // To ask is not to use.
+    let connection = socket.begun()?;
+    (connection.route() == Route::Moved).then(|| Ok(std::sync::Arc::clone(connection)))
+}

@@ -1,0 +1,60 @@
+//! Connections that are given to somebody whose calls this library does not see.
+
+use libc::{c_int, msghdr};
+use sockets::{Reason, Route};
+
+use crate::socket::{Answering, answering, borrowed};
+use crate::table::is_known;
+use crate::{ledger, table};
+
+/// From now on calls on a number go to the kernel: its connection stays on TCP if that can still be, else its bytes are
+/// carried.
+pub(crate) fn leave_to_kernel(fd: c_int) {
+    if let Some(socket) = table::socket(fd).filter(|socket| socket.is_unused()) {
+        // Nobody was offered anything yet.
+        ledger::lock().forget(socket.token);
+        return;
+    }
+    let Answering::Connection(connection) = answering(fd) else { return };
+    if connection.route() == Route::Undecided && connection.stay(Reason::OnlyTcp) {
+        return;
+    }
+    connection.relay(borrowed(fd));
+}
+
+/// Whether a message carries anything beside its bytes.
+pub(crate) fn has_descriptors(message: *const msghdr) -> bool {
+    // SAFETY: null, or what the program passed to `sendmsg`.
+    unsafe { message.as_ref() }.is_some_and(|message| message.msg_controllen != 0)
+}
+
+/// Leaves connections to the kernel whose descriptors a message passes to another process.
+///
+/// # Safety
+/// As of `sendmsg`.
+pub(crate) unsafe fn give_away(message: *const msghdr) {
+    // SAFETY: the caller's: the message is valid.
+    let mut control = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: null or within the message.
+    while let Some(header) = unsafe { control.as_ref() } {
+        let is_passing =
+            (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        if is_passing {
+            // SAFETY: takes no pointers.
+            let empty = unsafe { libc::CMSG_LEN(0) } as usize;
+            let count = header.cmsg_len.saturating_sub(empty) / size_of::<c_int>();
+            // SAFETY: the control message is that long.
+            let first = unsafe { libc::CMSG_DATA(control) };
+            for at in 0..count {
+                // SAFETY: as above; the place need not be aligned.
+                let fd =
+                    unsafe { first.add(at * size_of::<c_int>()).cast::<c_int>().read_unaligned() };
+                if is_known(fd) {
+                    leave_to_kernel(fd);
+                }
+            }
+        }
+        // SAFETY: the caller's.
+        control = unsafe { libc::CMSG_NXTHDR(message, control) };
+    }
+}

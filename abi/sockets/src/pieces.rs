@@ -1,0 +1,122 @@
+//! Memory of the program, as the calls of C describe it.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::slice;
+
+use libc::{c_int, c_void, iovec, size_t};
+
+/// A piece to write to.
+///
+/// # Safety
+/// There is room for `size` bytes, which nobody else uses as long as the piece is there.
+pub(crate) unsafe fn piece_mut<'a>(into: *mut c_void, size: size_t) -> IoSliceMut<'a> {
+    if size == 0 || into.is_null() {
+        return IoSliceMut::new(&mut []);
+    }
+    // SAFETY: the caller's; it is not null.
+    IoSliceMut::new(unsafe { slice::from_raw_parts_mut(into.cast(), size.min(SIZE_MAX)) })
+}
+
+/// A piece to read from.
+///
+/// # Safety
+/// There are `size` bytes, which nobody writes to as long as the piece is there.
+pub(crate) unsafe fn piece<'a>(from: *const c_void, size: size_t) -> IoSlice<'a> {
+    if size == 0 || from.is_null() {
+        return IoSlice::new(&[]);
+    }
+    // SAFETY: the caller's; it is not null.
+    IoSlice::new(unsafe { slice::from_raw_parts(from.cast(), size.min(SIZE_MAX)) })
+}
+
+/// Does something with pieces to write to. `None` if there are more than the kernel takes.
+///
+/// # Safety
+/// As of `readv`.
+pub(crate) unsafe fn with_mut<T>(
+    list: *const iovec,
+    count: usize,
+    then: impl FnOnce(&mut [IoSliceMut<'_>]) -> T,
+) -> Option<T> {
+    let made = |at: usize| {
+        // SAFETY: the list has more entries than `at`, and each describes memory of the program.
+        unsafe { piece_mut((*list.add(at)).iov_base, (*list.add(at)).iov_len) }
+    };
+    if count <= FEW {
+        let mut few: [IoSliceMut<'_>; FEW] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        few.iter_mut().take(count).enumerate().for_each(|(at, piece)| *piece = made(at));
+        return Some(then(&mut few[..count]));
+    }
+    (count <= MANY).then(|| then(&mut (0..count).map(made).collect::<Vec<_>>()))
+}
+
+/// Does something with pieces to read from. `None` if there are more than the kernel takes.
+///
+/// # Safety
+/// As of `writev`.
+pub(crate) unsafe fn with<T>(
+    list: *const iovec,
+    count: usize,
+    then: impl FnOnce(&[IoSlice<'_>]) -> T,
+) -> Option<T> {
+    let made = |at: usize| {
+        // SAFETY: the list has more entries than `at`, and each describes memory of the program.
+        unsafe { piece((*list.add(at)).iov_base, (*list.add(at)).iov_len) }
+    };
+    if count <= FEW {
+        let mut few: [IoSlice<'_>; FEW] = [IoSlice::new(&[]); FEW];
+        few.iter_mut().take(count).enumerate().for_each(|(at, piece)| *piece = made(at));
+        return Some(then(&few[..count]));
+    }
+    (count <= MANY).then(|| then(&(0..count).map(made).collect::<Vec<_>>()))
+}
+
+/// How many pieces `readv` and its kin were given; more than there may be if it is none.
+pub(crate) fn counted(count: c_int) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// Pieces for which no memory is needed.
+const FEW: usize = 16;
+
+/// Pieces that the kernel takes: `IOV_MAX`.
+const MANY: usize = 1024;
+
+/// Bytes that the kernel takes in one call.
+const SIZE_MAX: usize = 0x7fff_f000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_pieces_are_the_same() {
+        for count in [0, 1, FEW, FEW + 1, MANY] {
+            let mut bytes = vec![0_u8; count];
+            let entry = |byte: &mut u8| iovec { iov_base: (&raw mut *byte).cast(), iov_len: 1 };
+            let list: Vec<_> = bytes.iter_mut().map(entry).collect();
+            let fill = |pieces: &mut [IoSliceMut<'_>]| {
+                for piece in pieces.iter_mut() {
+                    piece[0] = 7;
+                }
+                pieces.len()
+            };
+            // SAFETY: the list has so many entries, and each a byte.
+            assert_eq!(unsafe { with_mut(list.as_ptr(), count, fill) }, Some(count));
+            let sum =
+                |pieces: &[IoSlice<'_>]| pieces.iter().map(|piece| usize::from(piece[0])).sum();
+            // SAFETY: as above.
+            assert_eq!(unsafe { with(list.as_ptr(), count, sum) }, Some(count * 7));
+        }
+    }
+
+    #[test]
+    fn more_than_the_kernel_takes_are_refused() {
+        for count in [MANY + 1, counted(-1)] {
+            // SAFETY: nothing is read of so many.
+            assert!(unsafe { with(std::ptr::null(), count, |_| ()) }.is_none());
+            // SAFETY: as above.
+            assert!(unsafe { with_mut(std::ptr::null(), count, |_| ()) }.is_none());
+        }
+    }
+}

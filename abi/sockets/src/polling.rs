@@ -1,0 +1,121 @@
+//! `poll` and its kin.
+
+use std::time::Duration;
+
+use libc::{c_int, nfds_t, pollfd, sigset_t, size_t, timespec};
+
+use crate::ledger;
+use crate::next::{call_next, fail, interpose};
+use crate::table::{self, Kind, is_known};
+use crate::waiting::{Awaited, UNDECIDED_SLICE, of_milliseconds, of_time, wait};
+
+interpose! {
+    poll(list: *mut pollfd, count: nfds_t, limit: c_int) -> c_int,
+        else -1, if ledger::has_any(), by polled(list, count, of_milliseconds(limit));
+    __poll_chk(list: *mut pollfd, count: nfds_t, limit: c_int, room: size_t) -> c_int,
+        else -1, if ledger::has_any() && is_within(count, room),
+        by polled(list, count, of_milliseconds(limit));
+    ppoll(list: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t) -> c_int,
+        else -1, if ledger::has_any(), by polled_masked(list, count, limit, mask);
+    __ppoll_chk(list: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t,
+        room: size_t) -> c_int,
+        else -1, if ledger::has_any() && is_within(count, room),
+        by polled_masked(list, count, limit, mask);
+}
+
+fn is_within(count: nfds_t, room: size_t) -> bool {
+    room / size_of::<pollfd>() >= count as usize
+}
+
+/// # Safety
+/// As of `poll`.
+unsafe fn polled(list: *mut pollfd, count: nfds_t, limit: Option<Duration>) -> Option<c_int> {
+    if list.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's.
+    let others = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
+    if !others.iter().any(|entry| is_ours(entry.fd)) {
+        return None;
+    }
+    let wanted: Vec<_> = others.iter().map(|entry| (entry.fd, entry.events)).collect();
+    let awaited = || wanted.iter().filter_map(|&(fd, events)| Awaited::of(fd, events)).collect();
+    let look = || {
+        let limit: c_int = 0;
+        call_next!(poll(list: *mut pollfd, count: nfds_t, limit: c_int) -> c_int, else -1)
+    };
+    Some(wait(limit, others, awaited, look))
+}
+
+/// # Safety
+/// As of `ppoll`.
+unsafe fn polled_masked(
+    list: *mut pollfd,
+    count: nfds_t,
+    limit: *const timespec,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    // SAFETY: the caller's: null or valid.
+    let limit = match unsafe { limit.as_ref() }.map(|time| of_time(time.tv_sec, time.tv_nsec)) {
+        None => None,
+        Some(Ok(limit)) => Some(limit),
+        Some(Err(error)) => return Some(fail(error as c_int, -1)),
+    };
+    if mask.is_null() {
+        // SAFETY: the caller's.
+        return unsafe { polled(list, count, limit) };
+    }
+    if list.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's.
+    let entries = unsafe { std::slice::from_raw_parts(list, count as usize) };
+    if !entries.iter().any(|entry| is_ours(entry.fd)) {
+        return None;
+    }
+    // Signals come and the wait begins in one step of the kernel only.
+    Some(masked(limit, |slice| {
+        for entry in entries {
+            drop(Awaited::of(entry.fd, entry.events));
+        }
+        let slice = slice.map(time_of);
+        let limit = slice.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        call_next!(
+            ppoll(list: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t)
+                -> c_int,
+            else -1
+        )
+    }))
+}
+
+/// Has the kernel wait with another mask of signals, in slices while connections may move.
+pub(crate) fn masked(
+    limit: Option<Duration>,
+    mut by: impl FnMut(Option<Duration>) -> c_int,
+) -> c_int {
+    if let Some(sockets) = crate::house::started() {
+        sockets.drive();
+    }
+    let mut rest = limit;
+    loop {
+        let slice = rest.map_or(UNDECIDED_SLICE, |rest| rest.min(UNDECIDED_SLICE));
+        let found = by(Some(slice));
+        rest = rest.map(|rest| rest.saturating_sub(slice));
+        if found != 0 || rest == Some(Duration::ZERO) {
+            return found;
+        }
+    }
+}
+
+/// A time as C has it.
+pub(crate) fn time_of(limit: Duration) -> timespec {
+    timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    }
+}
+
+/// Whether waiting for a number is waiting for the edge.
+pub(crate) fn is_ours(fd: c_int) -> bool {
+    is_known(fd) && table::kind(fd) != Kind::Private
+}

@@ -1,0 +1,197 @@
+//! `select` and its kin.
+
+use std::time::Duration;
+
+use libc::{c_int, fd_set, pollfd, sigset_t, timespec, timeval};
+
+use crate::ledger;
+use crate::next::{call_next, fail, interpose};
+use crate::polling::{is_ours, masked, time_of};
+use crate::waiting::{Awaited, of_time, wait};
+
+interpose! {
+    select(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
+        limit: *mut timeval) -> c_int,
+        else -1, if ledger::has_any(), by selected(count, [read, write, other], limit);
+    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
+        limit: *const timespec, mask: *const sigset_t) -> c_int,
+        else -1, if ledger::has_any(), by selected_masked(count, [read, write, other], limit, mask);
+}
+
+/// # Safety
+/// As of `select`.
+unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) -> Option<c_int> {
+    // SAFETY: the caller's.
+    let wanted = unsafe { wanted(count, sets) }?;
+    // SAFETY: the caller's: null or valid.
+    let time = unsafe { limit.as_mut() };
+    let duration = match time.as_ref().map(|time| of_time(time.tv_sec, time.tv_usec * 1000)) {
+        None => None,
+        Some(Ok(limit)) => Some(limit),
+        Some(Err(error)) => return Some(fail(error as c_int, -1)),
+    };
+    // SAFETY: the caller's.
+    let found = unsafe { waited(count, sets, &wanted, duration) };
+    if let Some(time) = time {
+        // As Linux does: what is left of the time, of which nothing is known but that it was enough.
+        if found == 0 {
+            (time.tv_sec, time.tv_usec) = (0, 0);
+        }
+    }
+    Some(found)
+}
+
+/// # Safety
+/// As of `pselect`.
+unsafe fn selected_masked(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    limit: *const timespec,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    // SAFETY: the caller's.
+    let wanted = unsafe { wanted(count, sets) }?;
+    // SAFETY: the caller's: null or valid.
+    let limit = match unsafe { limit.as_ref() }.map(|time| of_time(time.tv_sec, time.tv_nsec)) {
+        None => None,
+        Some(Ok(limit)) => Some(limit),
+        Some(Err(error)) => return Some(fail(error as c_int, -1)),
+    };
+    if mask.is_null() {
+        // SAFETY: the caller's.
+        return Some(unsafe { waited(count, sets, &wanted, limit) });
+    }
+    // SAFETY: the caller's.
+    let asked = unsafe { Copies::of(count, sets) };
+    let [read, write, other] = sets;
+    Some(masked(limit, |slice| {
+        for entry in &wanted {
+            drop(Awaited::of(entry.fd, entry.events));
+        }
+        // SAFETY: the caller's.
+        unsafe { asked.put(sets) };
+        let slice = slice.map(time_of);
+        let limit = slice.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        call_next!(
+            pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
+                limit: *const timespec, mask: *const sigset_t) -> c_int,
+            else -1
+        )
+    }))
+}
+
+/// # Safety
+/// As of `select`.
+unsafe fn waited(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    wanted: &[pollfd],
+    limit: Option<Duration>,
+) -> c_int {
+    // SAFETY: the caller's.
+    let asked = unsafe { Copies::of(count, sets) };
+    let [read, write, other] = sets;
+    let awaited = || {
+        wanted.iter().filter_map(|entry| Awaited::of(entry.fd, entry.events)).collect::<Vec<_>>()
+    };
+    let look = || {
+        // SAFETY: the caller's.
+        unsafe { asked.put(sets) };
+        let mut now = timeval { tv_sec: 0, tv_usec: 0 };
+        let limit = &raw mut now;
+        call_next!(
+            select(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
+                limit: *mut timeval) -> c_int,
+            else -1
+        )
+    };
+    wait(limit, &mut wanted.to_vec(), awaited, look)
+}
+
+/// What a program asks for, as `poll` has it; `None` if nothing of it is ours.
+///
+/// # Safety
+/// As of `select`.
+unsafe fn wanted(count: c_int, sets: [*mut fd_set; 3]) -> Option<Vec<pollfd>> {
+    let mut wanted = Vec::new();
+    let mut is_any_ours = false;
+    for fd in 0..count {
+        let mut events = 0;
+        for (set, event) in sets.iter().zip([libc::POLLIN, libc::POLLOUT, libc::POLLPRI]) {
+            // A set may be longer than the type says.
+            // SAFETY: the caller's: null, or there are `count` bits.
+            if !set.is_null() && unsafe { bit(*set, fd) } {
+                events |= event;
+            }
+        }
+        if events != 0 {
+            wanted.push(pollfd { fd, events, revents: 0 });
+            is_any_ours |= is_ours(fd);
+        }
+    }
+    is_any_ours.then_some(wanted)
+}
+
+/// # Safety
+/// There are more than `fd` bits.
+unsafe fn bit(set: *const fd_set, fd: c_int) -> bool {
+    let (at, of_word) = (fd as usize / WORD_BITS, fd as usize % WORD_BITS);
+    // SAFETY: the caller's.
+    let word = unsafe { *set.cast::<usize>().add(at) };
+    word >> of_word & 1 == 1
+}
+
+/// What a program has asked for: the kernel writes its answer to the same place.
+struct Copies {
+    words: [Vec<usize>; 3],
+}
+
+impl Copies {
+    /// # Safety
+    /// As of `select`.
+    unsafe fn of(count: c_int, sets: [*mut fd_set; 3]) -> Self {
+        let length = (count.max(0) as usize).div_ceil(WORD_BITS);
+        let words = sets.map(|set| {
+            if set.is_null() {
+                return Vec::new();
+            }
+            // SAFETY: the caller's: the kernel reads and writes whole words.
+            (0..length).map(|at| unsafe { *set.cast::<usize>().add(at) }).collect()
+        });
+        Self { words }
+    }
+
+    /// # Safety
+    /// As of `select`, with the sets it was made of.
+    unsafe fn put(&self, sets: [*mut fd_set; 3]) {
+        for (words, set) in self.words.iter().zip(sets) {
+            for (at, &word) in words.iter().enumerate() {
+                // SAFETY: the caller's.
+                unsafe { set.cast::<usize>().add(at).write(word) };
+            }
+        }
+    }
+}
+
+const WORD_BITS: usize = usize::BITS as usize;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_of_a_set_are_found_and_put_back() {
+        let mut words = [0_usize; 3];
+        words[1] = 1 << 6;
+        let set = words.as_mut_ptr().cast::<fd_set>();
+        // SAFETY: there are as many bits.
+        unsafe {
+            assert!(bit(set, 70));
+            assert!(!bit(set, 69) && !bit(set, 6) && !bit(set, 134));
+            let copies = Copies::of(129, [set, std::ptr::null_mut(), std::ptr::null_mut()]);
+            set.cast::<usize>().add(1).write(0);
+            copies.put([set, std::ptr::null_mut(), std::ptr::null_mut()]);
+            assert!(bit(set, 70));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What calls owe to signals.
+
+use libc::c_int;
+use nix::errno::Errno;
+
+/// Calls again after a handler has run, as the kernel does for handlers that were installed with `SA_RESTART`. Which one has
+/// run nobody knows; so one without it is enough for the program to be told.
+pub(crate) fn restarted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) if all_restart() => {}
+            result => return result,
+        }
+    }
+}
+
+/// The signal of a stream that nobody reads any more.
+pub(crate) fn raise_broken_pipe() {
+    // SAFETY: takes no pointers.
+    unsafe { libc::raise(libc::SIGPIPE) };
+}
+
+/// Whether all handlers of the program were installed with `SA_RESTART`.
+fn all_restart() -> bool {
+    (1..=libc::SIGRTMAX())
+        .all(|signal| handler(signal).is_none_or(|flags| flags & libc::SA_RESTART != 0))
+}
+
+/// With which flags the program handles a signal, if it does.
+fn handler(signal: c_int) -> Option<c_int> {
+    let mut found = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is changed, and `found` is filled. All zero is a value of it.
+    let found = unsafe {
+        libc::sigaction(signal, std::ptr::null(), found.as_mut_ptr());
+        found.assume_init()
+    };
+    let is_handled = !matches!(found.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+    is_handled.then_some(found.sa_flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_interrupted_is_not_called_again() {
+        let mut calls = 0;
+        let result = restarted(|| {
+            calls += 1;
+            if calls == 1 { Err::<(), _>(Errno::EAGAIN) } else { Ok(()) }
+        });
+        assert_eq!((result, calls), (Err(Errno::EAGAIN), 1));
+    }
+}

@@ -1,0 +1,128 @@
+//! A TCP connection of the program, at whatever numbers it is.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use libc::c_int;
+use sockets::{Connection, Role, Route};
+
+use crate::table::{self, Kind};
+use crate::{house, inherited};
+
+/// A TCP connection of the program that may move, or has.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// By which the crate `sockets` knows it; none is used twice in a process.
+    pub(crate) token: u64,
+    pub(crate) role: Role,
+    /// This side's address, as TCP has it.
+    pub(crate) local: SocketAddr,
+    /// The peer's.
+    pub(crate) peer: SocketAddr,
+    /// Whose it is.
+    pub(crate) owner: Owner,
+    /// Made at its first use; `None` if this process has no part in any of it.
+    connection: OnceLock<Option<Arc<Connection>>>,
+}
+
+/// Whose connection it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Owner {
+    /// This process moves it.
+    Own,
+    /// The parent of this process, which was forked meanwhile: it is asked at the first use.
+    Inherited,
+    /// Another process carries its bytes: calls go to the kernel.
+    Other,
+}
+
+/// Who answers a call of the program.
+#[derive(Debug)]
+pub(crate) enum Answering {
+    /// The kernel.
+    Kernel,
+    /// Nobody: the program has no such descriptor.
+    Nobody,
+    /// Its connection.
+    Connection(Arc<Connection>),
+}
+
+impl Socket {
+    /// One that nobody has used.
+    pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
+        Self::of(next_token(), role, local, peer, Owner::Own)
+    }
+
+    /// The same connection in a forked child.
+    pub(crate) fn owned_by(&self, owner: Owner) -> Arc<Self> {
+        Self::of(self.token, self.role, self.local, self.peer, owner)
+    }
+
+    fn of(token: u64, role: Role, local: SocketAddr, peer: SocketAddr, owner: Owner) -> Arc<Self> {
+        Arc::new(Self { token, role, local, peer, owner, connection: OnceLock::new() })
+    }
+
+    /// Its connection, which begins to move with the first use.
+    #[inline]
+    pub(crate) fn used(&self, fd: c_int) -> Option<&Arc<Connection>> {
+        match self.connection.get() {
+            Some(connection) => connection.as_ref(),
+            None => self.first_used(fd),
+        }
+    }
+
+    #[cold]
+    fn first_used(&self, fd: c_int) -> Option<&Arc<Connection>> {
+        match self.owner {
+            Owner::Own => self.connection.get_or_init(|| house::connection(self, fd)).as_ref(),
+            Owner::Inherited => {
+                inherited::fetch(self, fd);
+                None
+            }
+            Owner::Other => None,
+        }
+    }
+
+    /// Its connection, if it was used.
+    pub(crate) fn begun(&self) -> Option<&Arc<Connection>> {
+        self.connection.get()?.as_ref()
+    }
+
+    /// Whether anything has begun.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.connection.get().is_none()
+    }
+}
+
+/// Who answers a call of the program on a number that is [known](table::is_known).
+#[inline]
+pub(crate) fn answering(fd: c_int) -> Answering {
+    let Some(socket) = table::socket(fd) else {
+        return if table::kind(fd) == Kind::Private {
+            Answering::Nobody
+        } else {
+            Answering::Kernel
+        };
+    };
+    let Some(connection) = socket.used(fd) else { return Answering::Kernel };
+    match connection.route() {
+        Route::Left(_) => Answering::Kernel,
+        Route::Moved if connection.is_relayed() => Answering::Kernel,
+        Route::Undecided | Route::Moved => Answering::Connection(Arc::clone(connection)),
+    }
+}
+
+/// A number of the program for calls of this library.
+pub(crate) fn borrowed(fd: c_int) -> BorrowedFd<'static> {
+    assert!(fd >= 0, "only numbers of the table are borrowed");
+    // SAFETY: the number is not -1. The program is inside a call on it; if another of its threads closes it
+    // meanwhile, the kernel refuses the number or takes what has it then, as with any call.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+fn next_token() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
