@@ -5,6 +5,7 @@
 //! [`on_signals`] removes it all before the process ends.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -57,9 +58,15 @@ pub(crate) fn forget_child(pid: u32) {
     lock().children.retain(|&child| child != pid);
 }
 
-/// Adds a folder.
-pub(crate) fn register_folder(path: &Path) {
-    lock().folders.push(path.to_path_buf());
+/// Makes a folder and adds it, so that no signal comes between.
+pub(crate) fn make_folder(
+    path: &Path,
+    make: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut registry = lock();
+    make(path)?;
+    registry.folders.push(path.to_path_buf());
+    Ok(())
 }
 
 /// Removes a folder with all that is in it.

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
@@ -20,18 +21,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::cleanup;
 use crate::client::{Client, SampleRequest};
+use crate::clock::{self, Stopwatch};
 use crate::control::{ControlError, read_line, write_line};
 use crate::cpu;
 use crate::machine::Machine;
 use crate::results::Sample;
 use crate::server;
+use crate::sockets;
+use crate::sockets::work::{Outcome, Serving, Task};
+use crate::unmodified::gatherer;
 use crate::yardsticks;
 
 /// Name of the hidden subcommand that the program must pass to [`run_child`].
 pub const SUBCOMMAND: &str = "bench-process";
 
 /// What a child process is to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChildSpec {
     /// Server or client.
     pub role: Role,
@@ -47,7 +52,7 @@ pub struct ChildSpec {
 }
 
 /// The two kinds of child processes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Serves on this address; tells the port by [`Line::Listening`].
@@ -61,6 +66,12 @@ pub enum Role {
     },
     /// Becomes another program.
     Tool(Vec<String>),
+    /// Gathers what hosts tell of themselves, and prints what came of it.
+    Gatherer(gatherer::Task),
+    /// Serves what [`Role::SocketsClient`] asks for, with ordinary sockets.
+    SocketsServer(Serving),
+    /// Connects, exchanges messages and closes, with ordinary sockets.
+    SocketsClient(Task),
 }
 
 /// A line that a child writes.
@@ -82,6 +93,12 @@ pub enum Line {
     Counting,
     /// The answer to a [`SampleRequest`].
     Sample(Sample),
+    /// A process with ordinary sockets has connected, warmed up, and waits to be let go.
+    Warm,
+    /// What a client with ordinary sockets has done since it was let go.
+    Done(Outcome),
+    /// CPU seconds that a server with ordinary sockets has used so far.
+    CpuSeconds(f64),
     /// The child could not do what it was asked for.
     Failed(String),
 }
@@ -142,6 +159,9 @@ impl ChildProcess {
             Role::Server(_) => "server",
             Role::Client { .. } => "client",
             Role::Tool(_) => "tool",
+            Role::Gatherer(_) => "gatherer",
+            Role::SocketsServer(_) => "sockets server",
+            Role::SocketsClient(_) => "sockets client",
         };
         let failed = |source| ProcessError::Start { program: program.to_path_buf(), role, source };
         let argument = serde_json::to_string(spec).map_err(io::Error::from).map_err(failed)?;
@@ -179,6 +199,35 @@ impl ChildProcess {
         }
     }
 
+    /// Closes its input, at which it ends, and waits until it has; ends it after `limit`.
+    pub fn finish(mut self, limit: Duration) -> Result<(), ProcessError> {
+        self.input = None;
+        let gone = |source| ProcessError::Gone {
+            role: self.role,
+            source: ControlError::Io { attempt: "wait for its end", source },
+        };
+        let waited = Stopwatch::start();
+        loop {
+            match self.child.try_wait().map_err(gone)? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    let message = format!("it has ended with {status}");
+                    return Err(ProcessError::Failed { role: self.role, message });
+                }
+                None if waited.has_passed(limit) => {
+                    let message = format!("it has not ended within {} s", limit.as_secs_f64());
+                    return Err(ProcessError::Failed { role: self.role, message });
+                }
+                None => clock::sleep_until(clock::monotonic_ns() + LOOK_NS),
+            }
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The error of a line that does not fit.
     pub fn unexpected(&self, line: &Line) -> ProcessError {
         ProcessError::Unexpected { role: self.role, got: format!("{line:?}") }
@@ -205,6 +254,9 @@ pub fn run_child(spec: &str) -> bool {
             Role::Tool(words) => {
                 Err(format!("start {words:?}: {}", yardsticks::become_tool(&words)))
             }
+            Role::Gatherer(task) => gatherer::run(&task),
+            Role::SocketsServer(serving) => sockets::serve::run(serving),
+            Role::SocketsClient(task) => sockets::ask::run(&task),
         }
     });
     match outcome {
@@ -281,10 +333,13 @@ fn parse<T: DeserializeOwned>(spec: &str) -> Result<T, String> {
     })
 }
 
-fn tell(line: &Line) -> Result<(), String> {
+pub(crate) fn tell(line: &Line) -> Result<(), String> {
     write_line(&mut io::stdout().lock(), line)
         .map_err(|error| format!("write to the parent process: {error}"))
 }
+
+/// How often a child that is to end is looked at: 1 ms.
+const LOOK_NS: u64 = 1_000_000;
 
 /// Where `ip netns` keeps the namespaces that have names.
 pub const NAMESPACE_DIRECTORY: &str = "/run/netns";

@@ -12,7 +12,10 @@ use crate::failover_command;
 use crate::link_names::{Links, parse_count_or_links, try_links};
 use crate::output::{check_writable, terminal_columns, write_results, write_text};
 use crate::progress::Progress;
-use crate::{Failure, apache_command, multiedge_command, own_program, yardsticks_command};
+use crate::{
+    Failure, apache_command, ganglia_command, multiedge_command, own_program, programs_command,
+    sockets_command, yardsticks_command,
+};
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
 ///
@@ -28,7 +31,8 @@ use crate::{Failure, apache_command, multiedge_command, own_program, yardsticks_
     ethernot bench --tests one-way --sizes 64K,1M --transports tcp,tcp-poll\n  \
     ethernot bench --peer 192.0.2.2\n  \
     ethernot bench --peer 192.0.2.2 --links eth0,packet:eth1\n  \
-    ethernot bench multiedge --quick",
+    ethernot bench multiedge --quick\n  \
+    ethernot bench sockets --quick",
     args_conflicts_with_subcommands = true
 )]
 pub(crate) struct Arguments {
@@ -88,17 +92,23 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Study {
     Multiedge(multiedge_command::Arguments),
+    Sockets(sockets_command::Arguments),
     Failover(failover_command::Arguments),
     Yardsticks(yardsticks_command::Arguments),
     Apache(apache_command::Arguments),
+    Ganglia(ganglia_command::Arguments),
+    Programs(programs_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.study {
         Some(Study::Multiedge(arguments)) => multiedge_command::run(arguments),
+        Some(Study::Sockets(arguments)) => sockets_command::run(arguments),
         Some(Study::Failover(arguments)) => failover_command::run(arguments),
         Some(Study::Yardsticks(arguments)) => yardsticks_command::run(arguments),
         Some(Study::Apache(arguments)) => apache_command::run(arguments),
+        Some(Study::Ganglia(arguments)) => ganglia_command::run(arguments),
+        Some(Study::Programs(arguments)) => programs_command::run(arguments),
         None => run_transports(arguments),
     }
 }

@@ -4,22 +4,31 @@
 #![forbid(unsafe_code)]
 
 mod apache;
+mod bars;
 mod chart;
 mod curve;
 mod failover;
 mod format;
+mod ganglia;
 mod multiedge;
 mod page;
+mod programs;
 mod reality;
 mod rows;
 pub mod simulation;
+mod sockets;
+mod sockets_page;
 mod table;
 mod unmodified;
 
 pub use apache::{apache_page, apache_table};
 pub use chart::ChartError;
 pub use failover::{failover_page, failover_table};
+pub use ganglia::{ganglia_page, ganglia_table};
 pub use multiedge::{multiedge_page, multiedge_table};
 pub use page::page;
+pub use programs::{programs_page, programs_table};
 pub use reality::{reality_page, reality_table};
+pub use sockets::sockets_table;
+pub use sockets_page::sockets_page;
 pub use table::table;

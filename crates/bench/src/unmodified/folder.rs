@@ -26,8 +26,8 @@ impl Folder {
             io::Error::new(error.kind(), format!("make the folder {}: {error}", path.display()))
         };
         // It fails if there is one already, whoever made it.
-        DirBuilder::new().mode(0o755).create(&path).map_err(named)?;
-        cleanup::register_folder(&path);
+        let make = |path: &Path| DirBuilder::new().mode(0o755).create(path);
+        cleanup::make_folder(&path, make).map_err(named)?;
         let made = Self { path };
         made.allow(&made.path, 0o755)?;
         Ok(made)

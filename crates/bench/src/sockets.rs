@@ -1,0 +1,165 @@
+//! The suite of the papers about sockets over offloaded transports, by their definitions: latency,
+//! throughput, multi-stream, hot-spot, fan-in, fan-out, and the time of connecting.
+//!
+//! One small program with ordinary sockets ([`serve`], [`ask`]) runs as it is, over kernel TCP, and
+//! with the library that moves its connections, whose counters then must prove that they moved.
+//! Where it makes sense the native API runs beside it. All of it is repeated in turn on the same
+//! virtual hosts, so that ratios are of neighbours in time.
+
+pub(crate) mod ask;
+pub mod cases;
+mod event_loop;
+pub mod figures;
+mod hosts;
+mod native;
+pub mod paper;
+mod proof;
+mod sample;
+pub(crate) mod serve;
+mod wire;
+pub mod work;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::cpu;
+use crate::machine::Machine;
+use crate::results::{PathKind, Settings};
+use crate::run::{Observer, RunError};
+use crate::statistics;
+
+pub use self::cases::{Case, Contender, Test, Wishes};
+pub use self::figures::{Figure, Ratio, Row};
+use self::hosts::Hosts;
+pub use self::proof::Unproven;
+use self::sample::{Bench, Failed};
+
+/// What a run has found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// The host that all processes ran on.
+    pub machine: Machine,
+    /// What the packets went over.
+    pub path: PathKind,
+    /// How it was measured. CPUs hold for tests of one client.
+    pub settings: Settings,
+    /// Whether this was a short run, with fewer sizes, clients and samples than the papers have.
+    pub is_quick: bool,
+    /// Why there was no library to measure, if so.
+    pub no_library: Option<String>,
+    /// One entry for each MTU, test, message size, number of clients and contender.
+    pub rows: Vec<Row>,
+    /// Samples that do not count, as they did not go where they should, or not at all.
+    pub refused: Vec<Refused>,
+}
+
+/// A sample that does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Test, size, clients and contender.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+    /// How many of the same kind.
+    pub samples: u32,
+}
+
+impl Report {
+    /// The row of a test with a contender; `clients` is 1 in tests of one.
+    pub fn row(
+        &self,
+        test: Test,
+        mtu: u32,
+        message_bytes: u64,
+        clients: u32,
+        contender: Contender,
+    ) -> Option<&Row> {
+        self.rows.iter().find(|row| {
+            (row.test, row.mtu, row.message_bytes, row.clients, row.contender)
+                == (test, mtu, message_bytes, clients, contender)
+        })
+    }
+
+    fn refuse(&mut self, what: String, reason: String) {
+        let same = |known: &&mut Refused| known.what == what && known.reason == reason;
+        match self.refused.iter_mut().find(same) {
+            Some(known) => known.samples += 1,
+            None => self.refused.push(Refused { what, reason, samples: 1 }),
+        }
+    }
+}
+
+/// Measures what `wishes` ask for.
+pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
+    let cases = cases::all(wishes);
+    let kept = u64::from(wishes.repetitions);
+    let per_round: u64 = cases.iter().map(|case| case.contenders.len() as u64).sum();
+    let pinned_to = wishes.pinning.then(cpu::first_two).flatten();
+    let mut report = Report {
+        format: FORMAT.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        unix_seconds: clock::unix_seconds(),
+        machine: Machine::this(),
+        path: PathKind::Loopback,
+        settings: Settings {
+            repetitions: wishes.repetitions,
+            dropped: statistics::dropped(wishes.repetitions),
+            sample_seconds: wishes.sample_seconds,
+            in_flight: NATIVE_IN_FLIGHT,
+            pinned_to,
+        },
+        is_quick: wishes.is_quick,
+        no_library: wishes.no_library.clone(),
+        rows: Vec::new(),
+        refused: Vec::new(),
+    };
+    let mut has_started = false;
+    let mut mtus = wishes.mtus.clone();
+    while let Some(mtu) = (!mtus.is_empty()).then(|| mtus.remove(0)) {
+        let hosts = Hosts::open(wishes, mtu, observer)?;
+        report.path = hosts.kind();
+        if hosts.kind() == PathKind::Loopback {
+            // It has one MTU.
+            mtus.clear();
+        }
+        if !std::mem::replace(&mut has_started, true) {
+            observer.on_start(per_round * kept * (1 + mtus.len() as u64));
+        }
+        let mut bench = Bench::new(wishes, &hosts, pinned_to);
+        let mut samples = cases.iter().map(Case::no_samples).collect::<Vec<_>>();
+        for repetition in 1..=wishes.repetitions {
+            for (case, samples) in cases.iter().zip(&mut samples) {
+                for (contender, samples) in case.contenders.iter().zip(samples) {
+                    let what = format!("{}, {}", case.name(), contender.name());
+                    observer.on_sample(&format!("{what}, {repetition} of {kept}"));
+                    samples.push(match bench.sample(case, *contender) {
+                        Ok(sample) => Some(sample),
+                        Err(Failed::Refused(reason)) => {
+                            report.refuse(format!("{what}, MTU {}", hosts.mtu()), reason);
+                            None
+                        }
+                        Err(Failed::Process(source)) => {
+                            return Err(RunError::Sample { what, source });
+                        }
+                    });
+                }
+            }
+        }
+        for (case, samples) in cases.iter().zip(samples) {
+            report.rows.extend(figures::rows(case, hosts.mtu(), samples));
+        }
+    }
+    Ok(report)
+}
+
+/// Name and version of the document's shape.
+pub const FORMAT: &str = "ethernot-sockets/1";
+
+/// Writes that the native API has in flight in a stream.
+const NATIVE_IN_FLIGHT: u32 = 16;

@@ -1,0 +1,320 @@
+//! The client with ordinary sockets: connects, warms up, and measures when it is let go.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::wire::Wire;
+use super::work::{Action, Exchange, Outcome, StreamOutcome, Task, Wanted};
+use crate::clock::Stopwatch;
+use crate::cpu;
+use crate::process::{Line, tell};
+use crate::transport::Latencies;
+
+/// The whole life of the process: a line of its input lets it go, the end of it ends the process.
+/// Connections are closed before.
+pub(crate) fn run(task: &Task) -> Result<(), String> {
+    let _watch = Watch::start(task)?;
+    let (warm, is_warm) = channel();
+    let (done, outcomes) = channel();
+    let streams = thread::scope(|scope| {
+        let mut starts = Vec::new();
+        for _ in 0..task.streams {
+            let (start, started) = channel::<()>();
+            starts.push(start);
+            let (warm, done) = (warm.clone(), done.clone());
+            scope.spawn(move || {
+                let outcome = stream(task, &warm, &started);
+                // Whoever waits for it may have given up.
+                let _ = done.send(outcome.map_err(|error| error.to_string()));
+            });
+        }
+        drop((warm, done));
+        measure(&starts, &is_warm, &outcomes)
+    })?;
+    tell(&Line::Done(streams))?;
+    // The end of the input, or the parent's.
+    let _ = io::stdin().lock().lines().next();
+    Ok(())
+}
+
+/// Lets all threads begin at once when all are warm and the parent says so.
+fn measure(
+    starts: &[Sender<()>],
+    is_warm: &Receiver<()>,
+    outcomes: &Receiver<Result<StreamOutcome, String>>,
+) -> Result<Outcome, String> {
+    let failure = || match outcomes.try_recv() {
+        Ok(Err(message)) => message,
+        _ => "a connection was not made".to_string(),
+    };
+    for _ in 0..starts.len() {
+        is_warm.recv().map_err(|_| failure())?;
+    }
+    tell(&Line::Warm)?;
+    if io::stdin().lock().lines().next().is_none() {
+        return Err("the parent process is gone".to_string());
+    }
+    let cpu_seconds = || cpu::process_seconds().map_err(|error| format!("read CPU time: {error}"));
+    let before = cpu_seconds()?;
+    for start in starts {
+        start.send(()).map_err(|_| failure())?;
+    }
+    let streams = outcomes.iter().take(starts.len()).collect::<Result<Vec<_>, _>>()?;
+    Ok(Outcome { streams, cpu_seconds: cpu_seconds()? - before })
+}
+
+/// One connection from its beginning to its end, or one after the other.
+fn stream(task: &Task, warm: &Sender<()>, started: &Receiver<()>) -> io::Result<StreamOutcome> {
+    if task.action == Action::Connect {
+        return connections(task, warm, started);
+    }
+    let wire = Wire::new(TcpStream::connect(task.server)?, task.style)?;
+    let mut client = Client { wire, message: vec![1; task.message_bytes as usize] };
+    let warm_up = Duration::from_secs_f64((task.seconds * WARM_UP_SHARE).max(WARM_UP_SECONDS_MIN));
+    let way_of_a_byte = client.way_of_a_byte(warm_up / 2)?;
+    let rate = client.rate(task.action, warm_up / 2)?;
+    let count = (rate * task.seconds).ceil().max(1.0) as u64;
+    wait(warm, started)?;
+    let until = Duration::from_secs_f64(task.seconds);
+    match task.action {
+        Action::PingPong => client.ping_pong(Some(count), until),
+        Action::PingPongUntil => client.ping_pong(None, until),
+        Action::Send => client.send(count, way_of_a_byte),
+        Action::SendUntil => client.send_until(until, way_of_a_byte),
+        Action::ReceiveUntil => client.receive_until(until),
+        Action::Connect => connections(task, warm, started),
+    }
+}
+
+fn wait(warm: &Sender<()>, started: &Receiver<()>) -> io::Result<()> {
+    let gone = || io::Error::other("the parent process is gone");
+    warm.send(()).map_err(|_| gone())?;
+    started.recv().map_err(|_| gone())
+}
+
+struct Client {
+    wire: Wire,
+    message: Vec<u8>,
+}
+
+impl Client {
+    fn ask(&mut self, exchange: Exchange, message_bytes: u64, count: u64) -> io::Result<()> {
+        self.wire.write_all(&Wanted { exchange, message_bytes, count }.encoded())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.message.len() as u64
+    }
+
+    /// One way of one byte, by exchanges for `limit`. It is what the answer to a stream takes.
+    fn way_of_a_byte(&mut self, limit: Duration) -> io::Result<f64> {
+        let (mut rounds, mut byte) = (0_u64, [1]);
+        let clock = Stopwatch::start();
+        while rounds < ROUNDS_MIN || !clock.has_passed(limit) {
+            self.ask(Exchange::Echo, 1, ROUNDS)?;
+            for _ in 0..ROUNDS {
+                self.wire.write_all(&byte)?;
+                self.wire.read_answer(&mut byte)?;
+            }
+            rounds += ROUNDS;
+        }
+        Ok(clock.elapsed_seconds() / rounds as f64 / 2.0)
+    }
+
+    /// Operations per second, by exchanges that grow until one takes a third of `limit`. What has no
+    /// count is warmed up in the same way.
+    fn rate(&mut self, action: Action, limit: Duration) -> io::Result<f64> {
+        let mut count = 1;
+        loop {
+            let clock = Stopwatch::start();
+            match action {
+                Action::PingPong | Action::PingPongUntil => {
+                    self.ping_pong(Some(count), limit)?;
+                }
+                Action::Send | Action::SendUntil => {
+                    self.send(count, 0.0)?;
+                }
+                Action::ReceiveUntil => {
+                    self.ask(Exchange::Give, self.bytes(), count)?;
+                    for _ in 0..count {
+                        self.wire.read_answer(&mut self.message)?;
+                    }
+                }
+                Action::Connect => {}
+            }
+            let seconds = clock.elapsed_seconds();
+            if clock.has_passed(limit / 3) {
+                return Ok(count as f64 / seconds);
+            }
+            count *= 2;
+        }
+    }
+
+    /// A fixed number of rounds, or as many as `until` has.
+    fn ping_pong(&mut self, count: Option<u64>, until: Duration) -> io::Result<StreamOutcome> {
+        let mut latencies = Latencies::new();
+        self.ask(Exchange::Echo, self.bytes(), count.unwrap_or(Wanted::ENDLESS))?;
+        let (clock, mut rounds) = (Stopwatch::start(), 0);
+        while count.map_or_else(|| !clock.has_passed(until), |count| rounds < count) {
+            let round = Stopwatch::start();
+            self.wire.write_all(&self.message)?;
+            self.wire.read_answer(&mut self.message)?;
+            latencies.record_ns(round.elapsed_ns() / 2);
+            rounds += 1;
+        }
+        Ok(StreamOutcome {
+            operations: rounds,
+            bytes: rounds * self.bytes() * 2,
+            seconds: clock.elapsed_seconds(),
+            latency_ns: latencies.summary(),
+            first_answer_ns: None,
+        })
+    }
+
+    /// A fixed number of messages; the time ends with the answer to the last, without its way.
+    fn send(&mut self, count: u64, way_of_a_byte: f64) -> io::Result<StreamOutcome> {
+        self.ask(Exchange::Take, self.bytes(), count)?;
+        let clock = Stopwatch::start();
+        for _ in 0..count {
+            self.wire.write_all(&self.message)?;
+        }
+        self.answered(clock, count, way_of_a_byte)
+    }
+
+    /// As many messages as `until` has. The end of the stream tells the server.
+    fn send_until(&mut self, until: Duration, way_of_a_byte: f64) -> io::Result<StreamOutcome> {
+        self.ask(Exchange::Take, self.bytes(), Wanted::ENDLESS)?;
+        let (clock, mut count) = (Stopwatch::start(), 0);
+        while !clock.has_passed(until) {
+            self.wire.write_all(&self.message)?;
+            count += 1;
+        }
+        self.wire.stream().shutdown(Shutdown::Write)?;
+        self.answered(clock, count, way_of_a_byte)
+    }
+
+    fn answered(&mut self, clock: Stopwatch, count: u64, way: f64) -> io::Result<StreamOutcome> {
+        self.wire.read_answer(&mut [0])?;
+        let seconds = clock.elapsed_seconds();
+        Ok(StreamOutcome {
+            operations: count,
+            bytes: count * self.bytes(),
+            // A way that was measured while the machine was busy does not outweigh the messages.
+            seconds: seconds - way.min(seconds / 2.0),
+            latency_ns: None,
+            first_answer_ns: None,
+        })
+    }
+
+    /// As much as comes until then.
+    fn receive_until(&mut self, until: Duration) -> io::Result<StreamOutcome> {
+        self.ask(Exchange::Give, self.bytes(), Wanted::ENDLESS)?;
+        let mut buffer = vec![0; self.message.len().max(RECEIVE_BYTES)];
+        let (clock, mut bytes) = (Stopwatch::start(), 0);
+        while !clock.has_passed(until) {
+            match self.wire.read(&mut buffer)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => bytes += more as u64,
+            }
+        }
+        Ok(StreamOutcome {
+            operations: bytes / self.bytes(),
+            bytes,
+            seconds: clock.elapsed_seconds(),
+            latency_ns: None,
+            first_answer_ns: None,
+        })
+    }
+}
+
+/// Makes connections for as long as the task says. The last few stay open for a while, as those of
+/// programs do.
+fn connections(
+    task: &Task,
+    warm: &Sender<()>,
+    started: &Receiver<()>,
+) -> io::Result<StreamOutcome> {
+    let mut open = VecDeque::new();
+    let mut connect = |calls: &mut Latencies, answers: &mut Latencies| -> io::Result<()> {
+        let clock = Stopwatch::start();
+        let stream = TcpStream::connect(task.server)?;
+        calls.record_ns(clock.elapsed_ns());
+        let wire = Wire::new(stream, task.style)?;
+        let mut client = Client { wire, message: Vec::new() };
+        client.ask(Exchange::Echo, 1, 1)?;
+        client.wire.write_all(&[1])?;
+        client.wire.read_answer(&mut [0])?;
+        answers.record_ns(clock.elapsed_ns());
+        open.push_back(client);
+        if open.len() > OPEN_MAX {
+            open.pop_front();
+        }
+        Ok(())
+    };
+    let (mut calls, mut answers) = (Latencies::new(), Latencies::new());
+    for _ in 0..OPEN_MAX {
+        connect(&mut calls, &mut answers)?;
+    }
+    wait(warm, started)?;
+    calls.clear();
+    answers.clear();
+    let until = Duration::from_secs_f64(task.seconds);
+    let (clock, mut made) = (Stopwatch::start(), 0);
+    while made < CONNECTIONS_MAX && !clock.has_passed(until) {
+        connect(&mut calls, &mut answers)?;
+        made += 1;
+    }
+    Ok(StreamOutcome {
+        operations: made,
+        bytes: made * 2,
+        seconds: clock.elapsed_seconds(),
+        latency_ns: calls.summary(),
+        first_answer_ns: answers.summary(),
+    })
+}
+
+/// Ends the process if it takes too long, as a program with blocking sockets does not do by itself.
+struct Watch(#[expect(dead_code, reason = "dropping it ends the watch")] Sender<()>);
+
+impl Watch {
+    fn start(task: &Task) -> Result<Self, String> {
+        let limit = Duration::from_secs_f64(task.seconds) + PATIENCE;
+        let (end, ended) = channel::<()>();
+        let watch = move || {
+            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                let seconds = limit.as_secs();
+                // A parent that is gone needs no explanation.
+                let _ = tell(&Line::Failed(format!("no result within {seconds} s")));
+                std::process::exit(1);
+            }
+        };
+        let thread = thread::Builder::new().name("watch".to_string()).spawn(watch);
+        thread.map_err(|error| format!("start a thread: {error}"))?;
+        Ok(Self(end))
+    }
+}
+
+/// A warm-up lasts this share of what counts, as in the other tests, and at least this long:
+/// connections that move to another path do so meanwhile.
+const WARM_UP_SHARE: f64 = 0.4;
+const WARM_UP_SECONDS_MIN: f64 = 0.06;
+
+/// Exchanges of a byte at a time, and at least.
+const ROUNDS: u64 = 8;
+const ROUNDS_MIN: u64 = 64;
+
+/// Connections that stay open while others are made.
+const OPEN_MAX: usize = 16;
+
+/// A port of a closed connection rests for a minute; of some 28 000, 16 samples use half.
+const CONNECTIONS_MAX: u64 = 800;
+
+/// As servers have it.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+/// Far more than connecting and warming up take.
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,86 @@
+//! The hosts of the suite: one with the server, three with clients, round one switch.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::cases::{Test, Wishes};
+use crate::namespaces::{self, NamespaceError};
+use crate::results::PathKind;
+use crate::run::{Observer, RunError};
+use crate::star::Star;
+use crate::transport::LinkAddresses;
+
+/// Hosts, or the loopback interface of this one. Dropping them removes them.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    star: Option<Star>,
+    mtu: u32,
+}
+
+impl Hosts {
+    /// Makes them with links of `mtu` bytes; without the rights, loopback.
+    pub(super) fn open(
+        wishes: &Wishes,
+        mtu: u32,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, RunError> {
+        if wishes.loopback {
+            return Ok(Self::LOOPBACK);
+        }
+        if !namespaces::are_possible() {
+            observer.on_note("not root: measuring over loopback instead of network namespaces");
+            return Ok(Self::LOOPBACK);
+        }
+        for name in namespaces::remove_leftovers() {
+            observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
+        }
+        let has_several = |test: &Test| test.has_clients() && *test != Test::MultiStream;
+        let clients = if wishes.tests.iter().any(has_several) { CLIENT_HOSTS } else { 1 };
+        match Star::create(1 + clients, mtu) {
+            Ok(star) => Ok(Self { star: Some(star), mtu }),
+            // Root without its powers, as in most containers.
+            Err(error @ NamespaceError::Failed { .. }) => {
+                observer.on_note(&format!("{error}: measuring over loopback instead"));
+                Ok(Self::LOOPBACK)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What they are.
+    pub(super) fn kind(&self) -> PathKind {
+        if self.star.is_some() { PathKind::Namespaces } else { PathKind::Loopback }
+    }
+
+    /// Bytes.
+    pub(super) fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// The namespace of the server.
+    pub(super) fn server(&self) -> Option<&str> {
+        Some(self.star.as_ref()?.hosts().first()?.as_str())
+    }
+
+    /// The namespace of client `client`, from 0: clients go to the hosts in turn.
+    pub(super) fn client(&self, client: u32) -> Option<&str> {
+        let (_, hosts) = self.star.as_ref()?.hosts().split_first()?;
+        Some(hosts.get(client as usize % hosts.len().max(1))?.as_str())
+    }
+
+    /// The addresses of the server and of the first client.
+    pub(super) fn link(&self) -> LinkAddresses {
+        let (server, client) = match self.star {
+            Some(_) => (Star::address(0), Star::address(1)),
+            None => [IpAddr::V4(Ipv4Addr::LOCALHOST); 2].into(),
+        };
+        LinkAddresses { client: Some(client), server }
+    }
+
+    const LOOPBACK: Self = Self { star: None, mtu: LOOPBACK_MTU };
+}
+
+/// As the papers have it.
+const CLIENT_HOSTS: u32 = 3;
+
+/// Of Linux.
+const LOOPBACK_MTU: u32 = 65_536;

@@ -1,0 +1,102 @@
+//! The server with ordinary sockets: does what each connection asks for.
+
+use std::io::{self, BufRead, ErrorKind};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use super::event_loop;
+use super::wire::Wire;
+use super::work::{Exchange, Serving, Style, Wanted};
+use crate::cpu;
+use crate::process::{Line, tell};
+
+/// The whole life of the process: serves until its input ends, and tells the CPU time that it has
+/// used at every line.
+pub(crate) fn run(serving: Serving) -> Result<(), String> {
+    let address = serving.address;
+    let listener = TcpListener::bind(address)
+        .map_err(|error| format!("listen on {address} for clients: {error}"))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| format!("read the address of a listener: {error}"))?;
+    let style = serving.style;
+    let accepting = move || {
+        let outcome = match style {
+            Style::Events => event_loop::echo(&listener),
+            Style::Blocking | Style::Polling => accept(&listener, style),
+        };
+        if let Err(error) = outcome {
+            // A parent that is gone needs no explanation.
+            let _ = tell(&Line::Failed(format!("accept connections: {error}")));
+        }
+    };
+    thread::Builder::new()
+        .name("accept".to_string())
+        .spawn(accepting)
+        .map_err(|error| format!("start a thread that accepts: {error}"))?;
+    tell(&Line::Listening(address))?;
+    for line in io::stdin().lock().lines() {
+        line.map_err(|error| format!("read from the parent process: {error}"))?;
+        let seconds = cpu::process_seconds().map_err(|error| format!("read CPU time: {error}"))?;
+        tell(&Line::CpuSeconds(seconds))?;
+    }
+    Ok(())
+}
+
+fn accept(listener: &TcpListener, style: Style) -> io::Result<()> {
+    loop {
+        let (stream, _) = listener.accept()?;
+        thread::Builder::new().spawn(move || {
+            // A client that goes away in the middle has said so to whom it belongs to.
+            let _ = serve(stream, style);
+        })?;
+    }
+}
+
+/// Until the client closes.
+fn serve(stream: TcpStream, style: Style) -> io::Result<()> {
+    let mut wire = Wire::new(stream, style)?;
+    let mut request = [0; Wanted::BYTES];
+    while wire.read_exact(&mut request)? {
+        let wanted = Wanted::decoded(&request).ok_or(ErrorKind::InvalidData)?;
+        let mut message = vec![0; wanted.message_bytes as usize];
+        match wanted.exchange {
+            Exchange::Echo => {
+                for _ in 0..wanted.count {
+                    if !wire.read_exact(&mut message)? {
+                        return Ok(());
+                    }
+                    wire.write_all(&message)?;
+                }
+            }
+            Exchange::Take => {
+                let mut buffer = vec![0; message.len().max(RECEIVE_BYTES)];
+                take(&mut wire, &mut buffer, wanted)?;
+                wire.write_all(&message[..1])?;
+            }
+            Exchange::Give => {
+                for _ in 0..wanted.count {
+                    wire.write_all(&message)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads all messages, as large pieces as come; of an endless exchange, to the end of the stream.
+fn take(wire: &mut Wire, buffer: &mut [u8], wanted: Wanted) -> io::Result<()> {
+    let mut left = wanted.count.saturating_mul(wanted.message_bytes);
+    while left > 0 {
+        let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        match wire.read(&mut buffer[..most])? {
+            0 if wanted.count == Wanted::ENDLESS => return Ok(()),
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            bytes => left -= bytes as u64,
+        }
+    }
+    Ok(())
+}
+
+/// Receivers read pieces of at least 256 KiB, as the baseline of the other tests does.
+const RECEIVE_BYTES: usize = 256 << 10;

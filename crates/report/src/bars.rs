@@ -1,0 +1,64 @@
+//! Bars beside each other, as a list of a page: values of different machines, which no curve joins.
+
+use std::fmt::Write;
+
+use crate::format::digits;
+use crate::page::escaped;
+
+/// One bar.
+#[derive(Debug, Clone)]
+pub(crate) struct Bar {
+    /// What it is.
+    pub(crate) label: String,
+    /// Its length.
+    pub(crate) value: f64,
+    /// Number of its colour in the style sheet.
+    pub(crate) colour: usize,
+}
+
+/// A list of bars, the longest as wide as there is room. Nothing for no bars.
+pub(crate) fn draw(caption: &str, unit: &str, bars: &[Bar]) -> String {
+    let longest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
+    if longest <= 0.0 {
+        return String::new();
+    }
+    let mut html =
+        format!("<figure><figcaption>{}</figcaption><ul class=\"bars\">\n", escaped(caption));
+    for bar in bars {
+        let percent = bar.value.max(0.0) / longest * 100.0;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            html,
+            "<li><span>{}</span><span><i style=\"width:{percent:.1}%;background:var(--series-{})\"></i></span>\
+             <b>{} {}</b></li>",
+            escaped(&bar.label),
+            bar.colour,
+            digits(bar.value),
+            escaped(unit)
+        );
+    }
+    html.push_str("</ul></figure>\n");
+    html
+}
+
+/// What the style sheet needs beside what all pages have.
+pub(crate) const STYLE: &str = "
+.bars { margin: .5rem 0; padding: 0; list-style: none; }
+.bars li { display: grid; grid-template-columns: 13rem 1fr 6rem; gap: .6rem; align-items: center; }
+.bars i { display: block; height: .8rem; border-radius: 3px; }
+.bars b { font-weight: 600; text-align: right; font-variant-numeric: tabular-nums; }
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_bar_has_all_the_room() {
+        let bar = |label: &str, value| Bar { label: label.to_string(), value, colour: 1 };
+        let html = draw("<c>", "µs", &[bar("a&b", 5.0), bar("c", 20.0)]);
+        assert!(html.contains("width:25.0%") && html.contains("width:100.0%"), "{html}");
+        assert!(html.contains("a&amp;b") && html.contains("&lt;c&gt;"));
+        assert_eq!(draw("none", "µs", &[bar("a", 0.0)]), "");
+    }
+}

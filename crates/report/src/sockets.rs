@@ -1,0 +1,217 @@
+//! Ordinary sockets over kernel TCP and over the edge: a table for a terminal.
+
+use std::fmt::Write;
+
+use bench::results::PathKind;
+use bench::sockets::{Contender, Figure, Report, Row, Test};
+use comfy_table::CellAlignment::{Left, Right};
+
+use crate::format::{digits, scaled, size};
+use crate::rows::{Column, terminal_table};
+
+/// One table for each MTU, for a terminal of `columns` columns, and what does not count.
+pub fn sockets_table(report: &Report, columns: u16) -> String {
+    let mut text = format!("{}\n\n", conditions(report));
+    for mtu in mtus(report) {
+        // Writing to a string does not fail, here and below.
+        let _ = writeln!(text, "MTU {mtu}");
+        let table = terminal_table(&HEADER, rows(report, mtu), columns);
+        let _ = writeln!(text, "{table}\n");
+    }
+    for line in refusals(report) {
+        let _ = writeln!(text, "{line}");
+    }
+    let _ = writeln!(text, "{NOTES}");
+    text
+}
+
+/// On what and how it was measured.
+pub(crate) fn conditions(report: &Report) -> String {
+    let path = match report.path {
+        PathKind::Namespaces => {
+            "a server and three hosts with clients in network namespaces, round one switch"
+        }
+        PathKind::Loopback => "the loopback interface",
+        PathKind::Peer => "two hosts",
+    };
+    let settings = &report.settings;
+    let mut text = format!(
+        "{path}; {} ({} CPUs), Linux {}.\n{} samples of {} s of each figure, in turn; {} dropped, the mean of the rest counts.",
+        report.machine.cpu,
+        report.machine.cpus,
+        report.machine.kernel,
+        settings.repetitions,
+        settings.sample_seconds,
+        settings.dropped,
+    );
+    if report.is_quick {
+        text.push_str(" A quick run: the papers have 10 samples, and more sizes and clients.");
+    }
+    if let Some(reason) = &report.no_library {
+        let _ = write!(text, "\nNothing was measured over the edge but the native API: {reason}.");
+    }
+    text
+}
+
+/// The MTUs that were measured, in that order.
+pub(crate) fn mtus(report: &Report) -> Vec<u32> {
+    let mut mtus: Vec<u32> = report.rows.iter().map(|row| row.mtu).collect();
+    mtus.dedup();
+    mtus
+}
+
+/// What does not count, a line each.
+pub(crate) fn refusals(report: &Report) -> impl Iterator<Item = String> {
+    report.refused.iter().map(|refused| {
+        let (samples, what) = (refused.samples, &refused.what);
+        format!("does not count: {what} ({samples} samples): {}", refused.reason)
+    })
+}
+
+/// The texts of all rows of an MTU.
+pub(crate) fn rows(report: &Report, mtu: u32) -> Vec<[String; HEADER.len()]> {
+    let mut previous = None;
+    let of_mtu = report.rows.iter().filter(|row| row.mtu == mtu);
+    let row = |row: &Row| {
+        let case = (row.test, row.message_bytes, row.clients);
+        cells(row, previous.replace(case) != Some(case))
+    };
+    of_mtu.map(row).collect()
+}
+
+fn cells(row: &Row, is_new: bool) -> [String; HEADER.len()] {
+    let case = |text: String| if is_new { text } else { String::new() };
+    let none = || "–".to_string();
+    let mean = |figure: Option<Figure>| figure.map_or_else(none, |figure| digits(figure.mean));
+    let ratio = |to: Contender| row.ratio_to(to).map(|ratio| ratio.value);
+    let range = ratio(Contender::Tcp)
+        .map_or_else(none, |figure| format!("{}–{}", digits(figure.min), digits(figure.max)));
+    let result = row.value().map_or_else(none, |figure| {
+        let is_time = row.test.is_about_time();
+        let time = || format!("{} µs", digits(figure.mean));
+        if is_time { time() } else { scaled(figure.mean * 8.0, "b/s") }
+    });
+    let clients = if row.test.has_clients() { row.clients.to_string() } else { String::new() };
+    let bytes = if row.test == Test::Connection { none() } else { size(row.message_bytes) };
+    [
+        case(row.test.name().to_string()),
+        case(bytes),
+        case(clients),
+        row.contender.name().to_string(),
+        result,
+        mean(ratio(Contender::Tcp)),
+        range,
+        mean(ratio(Contender::TcpPoll)),
+        mean(row.latency_p99_us.or(row.first_answer_us)),
+        mean(row.upgrade_us),
+        mean(row.cpu_percent),
+        mean(row.fairness),
+    ]
+}
+
+pub(crate) const HEADER: [Column; 12] = [
+    ("test", Left),
+    ("size", Left),
+    ("clients", Right),
+    ("over", Left),
+    ("result", Right),
+    ("× tcp", Right),
+    ("from–to", Right),
+    ("× tcp-poll", Right),
+    ("p99 µs", Right),
+    ("moved µs", Right),
+    ("CPU %", Right),
+    ("fair", Right),
+];
+
+/// How to read the columns.
+pub(crate) const NOTES: &str = "result: one way of a message (latency, hot-spot), payload of all clients \
+(throughput and others), or the call of connect (connection). × tcp: divided by kernel TCP in the same \
+turn; from–to: its range. p99: of a way; of connecting, until the first byte is answered.\n\
+moved: until a connection had moved, where the library counts it. CPU: of all processes and of softirq threads, of one processor. fair: \
+Jain's index of the clients' rates.\nThe smallest message of native has 8 bytes; it polls.";
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use bench::machine::Machine;
+    use bench::results::Settings;
+    use bench::sockets::figures::Sample;
+    use bench::sockets::{FORMAT, Ratio, Refused};
+
+    use super::*;
+
+    /// Every test with every contender, over a size or number of clients or two.
+    pub(crate) fn report() -> Report {
+        let mut rows = Vec::new();
+        for test in Test::ALL {
+            for number in [1, 12] {
+                for contender in Contender::ALL {
+                    rows.push(row(test, number, contender));
+                }
+            }
+        }
+        Report {
+            format: FORMAT.to_string(),
+            version: "0".to_string(),
+            unix_seconds: 0,
+            machine: Machine { cpu: "<cpu>".to_string(), cpus: 2, kernel: "6".to_string() },
+            path: PathKind::Namespaces,
+            settings: Settings {
+                repetitions: 3,
+                dropped: 2,
+                sample_seconds: 0.1,
+                in_flight: 16,
+                pinned_to: None,
+            },
+            is_quick: true,
+            no_library: None,
+            rows,
+            refused: vec![Refused {
+                what: "latency 1 B, sockets".to_string(),
+                reason: "0 of 1 connections <moved>".to_string(),
+                samples: 3,
+            }],
+        }
+    }
+
+    fn row(test: Test, number: u32, contender: Contender) -> Row {
+        let value = f64::from(number) * (1.0 + contender as u32 as f64);
+        let figure = Figure { mean: value, min: value * 0.9, max: value * 1.1 };
+        let rate = Figure { mean: value * 1e9, min: value * 0.9e9, max: value * 1.1e9 };
+        let (bytes, clients) = if test.has_sizes() { (number, 1) } else { (1, number) };
+        Row {
+            test,
+            mtu: 1500,
+            message_bytes: u64::from(bytes),
+            clients,
+            contender,
+            latency_us: Some(figure),
+            latency_p99_us: None,
+            bytes_per_second: Some(rate),
+            operations_per_second: Some(rate),
+            connect_us: Some(figure),
+            first_answer_us: None,
+            upgrade_us: None,
+            fairness: test.has_clients().then_some(Figure { mean: 0.9, min: 0.8, max: 1.0 }),
+            cpu_percent: Some(figure),
+            ratios: vec![Ratio { to: Contender::Tcp, value: figure, cpu: None }],
+            samples: vec![Sample::default()],
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_does_not_count() {
+        let text = sockets_table(&report(), 160);
+        assert!(text.contains("hot-spot") && text.contains("tcp-poll"), "{text}");
+        assert!(text.contains("does not count: latency 1 B, sockets (3 samples)"), "{text}");
+        assert!(text.contains("A quick run"), "{text}");
+    }
+
+    #[test]
+    fn the_unit_is_that_of_the_test() {
+        let report = report();
+        let found = rows(&report, 1500);
+        let of = |test: Test| found.iter().find(|row| row[0] == test.name()).unwrap();
+        assert!(of(Test::Latency)[4].ends_with("µs") && of(Test::FanIn)[4].ends_with("b/s"));
+    }
+}
