@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::unistd::dup3;
 use runtime::{Mark, Readiness as DescriptorReadiness};
 
+use crate::counters;
 use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::place::Place;
@@ -153,6 +154,7 @@ impl Connection {
             let _over = shutdown_by_kernel(stream.socket(), how);
         }
         drop((reading, writing));
+        counters::note_left(self.role, self.local, self.peer, reason);
         self.mark.raise();
         self.place.decided(self.token);
     }
@@ -235,6 +237,7 @@ impl Connection {
         }
         stream.end.install(high);
         self.route.store(MOVED, Ordering::SeqCst);
+        counters::note_moved(self.role, self.local, self.peer);
         let is_there = self.place.put(self.token, program);
         if let Some(how) = writing.is_shut() {
             Self::shut_stream(stream, how);

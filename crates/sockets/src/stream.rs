@@ -12,6 +12,7 @@ use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use runtime::{Mark, Readiness as DescriptorReadiness};
 use thiserror::Error;
 
+use crate::counters;
 use crate::held::IsHeld;
 use crate::readiness::{End, Readiness};
 use crate::receiving::ReceiveHalf;
@@ -259,6 +260,7 @@ impl Stream {
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
         self.sending.on_acknowledged(length);
+        counters::add_sent(u64::from(length));
         self.mark.raise();
         if self.has_room() {
             self.end.on_room();
@@ -282,6 +284,7 @@ impl Stream {
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Misbehaved> {
         let arrived = self.receiving.on_arrived(at, length);
         arrived.map_err(|_| Misbehaved::Data { at, length })?;
+        counters::add_received(u64::from(length));
         if self.state.has(Bit::Released) {
             // Nobody will read it: the peer is to know, as of a TCP connection.
             self.reset();

@@ -29,7 +29,7 @@
 static pid_t peer;
 
 /* Bytes to and fro until a connection that can move has moved. */
-static void settle(int fd, int begins) {
+static inline void settle(int fd, int begins) {
     char byte = 's';
     for (int i = 0; i < 40; i++) {
         if (begins) {
@@ -76,7 +76,7 @@ static inline int settled(int *is_client) {
 }
 
 /* Waits for the other process; says how it ended. */
-static int over(int is_client) {
+static inline int over(int is_client) {
     if (is_client) return 0;
     int status;
     CHECK(waitpid(peer, &status, 0) == peer);
@@ -84,7 +84,7 @@ static int over(int is_client) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
 }
 
-static void write_all(int fd, const char *from, size_t size) {
+static inline void write_all(int fd, const char *from, size_t size) {
     while (size > 0) {
         ssize_t count = write(fd, from, size);
         CHECK(count > 0);
@@ -93,7 +93,7 @@ static void write_all(int fd, const char *from, size_t size) {
     }
 }
 
-static void read_all(int fd, char *into, size_t size) {
+static inline void read_all(int fd, char *into, size_t size) {
     while (size > 0) {
         ssize_t count = read(fd, into, size);
         CHECK(count > 0);
