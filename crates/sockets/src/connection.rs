@@ -154,9 +154,9 @@ impl Connection {
             let _over = shutdown_by_kernel(stream.socket(), how);
         }
         drop((reading, writing));
-        counters::note_left(self.role, self.local, self.peer, reason);
         self.mark.raise();
         self.place.decided(self.token);
+        counters::note_left(self.role, self.local, self.peer, reason);
     }
 
     /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
