@@ -29,6 +29,7 @@ use crate::results::Sample;
 use crate::server;
 use crate::sockets;
 use crate::sockets::work::{Outcome, Serving, Task};
+use crate::unmodified::gatherer;
 use crate::yardsticks;
 
 /// Name of the hidden subcommand that the program must pass to [`run_child`].
@@ -65,6 +66,8 @@ pub enum Role {
     },
     /// Becomes another program.
     Tool(Vec<String>),
+    /// Gathers what hosts tell of themselves, and prints what came of it.
+    Gatherer(gatherer::Task),
     /// Serves what [`Role::SocketsClient`] asks for, with ordinary sockets.
     SocketsServer(Serving),
     /// Connects, exchanges messages and closes, with ordinary sockets.
@@ -156,6 +159,7 @@ impl ChildProcess {
             Role::Server(_) => "server",
             Role::Client { .. } => "client",
             Role::Tool(_) => "tool",
+            Role::Gatherer(_) => "gatherer",
             Role::SocketsServer(_) => "sockets server",
             Role::SocketsClient(_) => "sockets client",
         };
@@ -250,6 +254,7 @@ pub fn run_child(spec: &str) -> bool {
             Role::Tool(words) => {
                 Err(format!("start {words:?}: {}", yardsticks::become_tool(&words)))
             }
+            Role::Gatherer(task) => gatherer::run(&task),
             Role::SocketsServer(serving) => sockets::serve::run(serving),
             Role::SocketsClient(task) => sockets::ask::run(&task),
         }

@@ -2,9 +2,13 @@
 //! of them, and how it compares.
 
 pub mod apache_server;
+pub mod clients;
 pub mod fetch;
 pub mod figures;
 pub mod folder;
+pub mod gatherer;
+pub mod gmond;
 pub mod running;
+pub mod servers;
 pub mod way;
 pub mod wrk;

@@ -13,7 +13,8 @@ use crate::link_names::{Links, parse_count_or_links, try_links};
 use crate::output::{check_writable, terminal_columns, write_results, write_text};
 use crate::progress::Progress;
 use crate::{
-    Failure, apache_command, multiedge_command, own_program, sockets_command, yardsticks_command,
+    Failure, apache_command, ganglia_command, multiedge_command, own_program, programs_command,
+    sockets_command, yardsticks_command,
 };
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
@@ -95,6 +96,8 @@ enum Study {
     Failover(failover_command::Arguments),
     Yardsticks(yardsticks_command::Arguments),
     Apache(apache_command::Arguments),
+    Ganglia(ganglia_command::Arguments),
+    Programs(programs_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -104,6 +107,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(Study::Failover(arguments)) => failover_command::run(arguments),
         Some(Study::Yardsticks(arguments)) => yardsticks_command::run(arguments),
         Some(Study::Apache(arguments)) => apache_command::run(arguments),
+        Some(Study::Ganglia(arguments)) => ganglia_command::run(arguments),
+        Some(Study::Programs(arguments)) => programs_command::run(arguments),
         None => run_transports(arguments),
     }
 }

@@ -5,11 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use nix::unistd::{Group, User};
 use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
 use super::running::{Place, ProgramError, Running, find};
+use super::servers::nobody;
 use super::way::{Side, Way};
 
 /// How Apache divides its work.
@@ -108,13 +108,10 @@ impl Apache<'_> {
             );
         }
         // Started by root, it serves as somebody who may do nothing.
-        let is_user = |name: &&str| User::from_name(name).is_ok_and(|user| user.is_some());
-        let is_group = |name: &&str| Group::from_name(name).is_ok_and(|group| group.is_some());
-        if let Some(user) = USERS.iter().find(|name| is_user(name)) {
-            let _ = writeln!(text, "User {user}");
-        }
-        if let Some(group) = GROUPS.iter().find(|name| is_group(name)) {
-            let _ = writeln!(text, "Group {group}");
+        let (user, group) = nobody();
+        let lines = [("User", user), ("Group", group)];
+        for (word, name) in lines.into_iter().filter_map(|(word, name)| Some((word, name?))) {
+            let _ = writeln!(text, "{word} {name}");
         }
         text += &self.mpm.lines(self.connections.max(WORKERS_MIN));
         text += CONSTANT;
@@ -134,8 +131,5 @@ const MODULE_FOLDERS: [&str; 4] = [
     "/usr/lib/httpd/modules",
     "/usr/libexec/apache2",
 ];
-
-const USERS: [&str; 4] = ["www-data", "apache", "http", "nobody"];
-const GROUPS: [&str; 5] = ["www-data", "apache", "http", "nogroup", "nobody"];
 
 const WORKERS_MIN: u32 = 8;

@@ -1,0 +1,180 @@
+//! Ganglia: `gmond` on many hosts, and one that gathers what they tell, over kernel TCP and over the edge
+//! in turn.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::cpu;
+use crate::machine::Machine;
+use crate::namespaces::NamespaceError;
+use crate::run::Observer;
+use crate::star::Star;
+use crate::unmodified::figures::Case;
+use crate::unmodified::folder::Folder;
+use crate::unmodified::gatherer::Task;
+use crate::unmodified::gmond::{self, Gatherer};
+use crate::unmodified::running::{Place, ProgramError, Running};
+use crate::unmodified::way::{PathTaken, Way};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// This program.
+    pub own_program: PathBuf,
+    /// What is compared with kernel TCP.
+    pub other: Way,
+    /// Numbers of hosts that are gathered from.
+    pub hosts: Vec<u32>,
+    /// Samples of each case over each way.
+    pub repetitions: u32,
+    /// Seconds of a sample.
+    pub seconds: u32,
+    /// MTU of the links, in bytes.
+    pub mtu: u32,
+    /// Whether the gatherer gets one CPU and all hosts another.
+    pub pinning: bool,
+}
+
+/// The document that a run comes to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// The machine that was all hosts.
+    pub machine: Machine,
+    /// What was compared with kernel TCP.
+    pub other: Way,
+    /// Samples of each case over each way.
+    pub repetitions: u32,
+    /// Seconds of a sample.
+    pub sample_seconds: u32,
+    /// MTU of the links, in bytes.
+    pub mtu: u32,
+    /// CPUs of the gatherer and of the hosts, if each was restricted to one.
+    pub pinned_to: Option<[usize; 2]>,
+    /// What the library counted in all `gmond`s.
+    pub server_path: PathTaken,
+    /// One entry for each number of hosts and manner; `at` is the number of hosts.
+    pub cases: Vec<Case>,
+}
+
+/// Why there are no results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GangliaError {
+    /// The namespaces.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// A program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// Files for the programs.
+    #[error("keep the files of the programs: {0}")]
+    Files(#[from] io::Error),
+}
+
+/// Measures what `wishes` ask for.
+pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, GangliaError> {
+    let unix_seconds = clock::unix_seconds();
+    let most = wishes.hosts.iter().copied().max().unwrap_or(1);
+    // The first host gathers.
+    let star = Star::create(most + 1, wishes.mtu)?;
+    let folder = Folder::create("ganglia")?;
+    let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
+    let place = |host: usize| Place {
+        own_program: &wishes.own_program,
+        namespace: &star.hosts()[host],
+        cpu: pinned_to.map(|cpus| cpus[usize::from(host > 0)]),
+        folder: folder.path(),
+    };
+    let ways = [Way::Tcp, wishes.other];
+    observer.on_note(&format!("starting gmond on {most} hosts"));
+    let mut farms = Vec::new();
+    for (way, port) in ways.into_iter().zip(PORTS) {
+        let mut farm = Farm { addresses: Vec::new(), running: Vec::new(), counters: Vec::new() };
+        for host in 1..=most as usize {
+            let address = SocketAddr::new(Star::address(host), port);
+            let name = format!("gmond{host}-{port}");
+            let (running, counters) = gmond::start(&place(host), way, &name, address, &folder)?;
+            farm.addresses.push(address);
+            farm.running.push(running);
+            farm.counters.push(counters);
+        }
+        Gatherer { place: place(0), way }.await_answers(&farm.addresses, &folder)?;
+        farms.push(farm);
+    }
+    observer.on_start(wishes.hosts.len() as u64 * 2 * u64::from(wishes.repetitions) * 2);
+    let mut cases = Vec::new();
+    for (group, is_parallel) in [(SEQUENTIAL, false), (PARALLEL, true)] {
+        for &hosts in &wishes.hosts {
+            let case = Case::new(group, format!("{group}-{hosts}"), f64::from(hosts), wishes.other);
+            cases.push(case.measure(wishes.repetitions, observer, |way| {
+                let farm = &farms[usize::from(way != Way::Tcp)];
+                let count = hosts as usize;
+                let task = Task {
+                    hosts: farm.addresses[..count].to_vec(),
+                    is_parallel,
+                    seconds: f64::from(wishes.seconds),
+                };
+                let gatherer = Gatherer { place: place(0), way };
+                gatherer.sample(&task, &farm.running[..count], &folder)
+            }));
+        }
+    }
+    let mut server_path = PathTaken::default();
+    if let Some(other) = farms.pop() {
+        other.running.into_iter().for_each(Running::end);
+        for counters in &other.counters {
+            server_path.add(&PathTaken::read(counters)?);
+        }
+    }
+    Ok(Report {
+        format: FORMAT.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        unix_seconds,
+        machine: Machine::this(),
+        other: wishes.other,
+        repetitions: wishes.repetitions,
+        sample_seconds: wishes.seconds,
+        mtu: wishes.mtu,
+        pinned_to,
+        server_path,
+        cases,
+    })
+}
+
+/// The `gmond`s of one way.
+struct Farm {
+    addresses: Vec<SocketAddr>,
+    running: Vec<Running>,
+    counters: Vec<PathBuf>,
+}
+
+/// Name and version of the document's shape.
+pub const FORMAT: &str = "ethernot-ganglia/1";
+
+/// Hosts are asked one after the other.
+pub const SEQUENTIAL: &str = "sequential";
+
+/// All hosts are asked at the same time.
+pub const PARALLEL: &str = "parallel";
+
+/// Most hosts, as the papers have them.
+pub const HOSTS_MAX: u32 = 16;
+
+/// Numbers of hosts.
+pub const HOSTS: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// Fewer of them.
+pub const HOSTS_QUICK: [u32; 3] = [1, 4, 16];
+
+/// Of kernel TCP, and of the other way.
+const PORTS: [u16; 2] = [8649, 8650];

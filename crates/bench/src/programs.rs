@@ -1,0 +1,279 @@
+//! A suite of unmodified programs over kernel TCP and over the edge in turn: what they gain, and what the
+//! library costs those whose connections stay with TCP.
+
+use std::cell::Cell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::cpu;
+use crate::machine::Machine;
+use crate::namespaces::{NamespaceError, NamespacePair};
+use crate::run::Observer;
+use crate::unmodified::clients::Client;
+use crate::unmodified::fetch;
+use crate::unmodified::figures::{Case, Sample};
+use crate::unmodified::folder::Folder;
+use crate::unmodified::gatherer::Task;
+use crate::unmodified::gmond::{self, Gatherer};
+use crate::unmodified::running::{Place, ProgramError, Running};
+use crate::unmodified::servers::Server;
+use crate::unmodified::way::Way;
+use crate::unmodified::wrk::{self, Load};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// This program.
+    pub own_program: PathBuf,
+    /// Names of cases; empty: all.
+    pub cases: Vec<String>,
+    /// Samples of each case over each way.
+    pub repetitions: u32,
+    /// Seconds of a sample.
+    pub seconds: u32,
+    /// MTU of the link, in bytes.
+    pub mtu: u32,
+    /// Whether client and server get one CPU each.
+    pub pinning: bool,
+    /// Measures kernel TCP against itself, which shows what chance does to ratios.
+    pub is_control: bool,
+}
+
+/// The document that a run comes to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Version of the program.
+    pub version: String,
+    /// When the run began, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// The host.
+    pub machine: Machine,
+    /// Samples of each case over each way.
+    pub repetitions: u32,
+    /// Seconds of a sample.
+    pub sample_seconds: u32,
+    /// MTU of the link, in bytes.
+    pub mtu: u32,
+    /// CPUs of client and server, if each was restricted to one.
+    pub pinned_to: Option<[usize; 2]>,
+    /// In the order of [`CASES`].
+    pub cases: Vec<Case>,
+}
+
+/// Why there are no results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramsError {
+    /// The namespaces.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// Files for the programs.
+    #[error("make files for the programs: {0}")]
+    Files(#[from] io::Error),
+}
+
+/// A case of the suite.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// What is compared with kernel TCP.
+    pub other: Way,
+    pair: Pair,
+}
+
+/// A server and its client.
+#[derive(Debug, Clone, Copy)]
+enum Pair {
+    /// nginx, and `wrk` on a file of so many bytes.
+    Web(u64),
+    /// A client that measures by itself.
+    Own(Server, Client),
+    /// gmond and a gatherer.
+    Gmond,
+}
+
+/// Measures what `wishes` ask for. What cannot be run is noted in its case.
+pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, ProgramsError> {
+    let unix_seconds = clock::unix_seconds();
+    let pair = NamespacePair::create(1, wishes.mtu)?;
+    let folder = Folder::create("programs")?;
+    let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
+    let place = |namespace, cpu: usize| Place {
+        own_program: &wishes.own_program,
+        namespace,
+        cpu: pinned_to.map(|cpus| cpus[cpu]),
+        folder: folder.path(),
+    };
+    let suite = Suite {
+        client: place(pair.client(), 0),
+        server: place(pair.server(), 1),
+        ip: pair.links()[0].server,
+        next_port: Cell::new(FIRST_PORT),
+        seconds: wishes.seconds,
+        folder: &folder,
+    };
+    let is_wanted = |entry: &&Entry| {
+        wishes.cases.is_empty() || wishes.cases.iter().any(|name| name == entry.name)
+    };
+    let entries: Vec<&Entry> = CASES.iter().filter(is_wanted).collect();
+    observer.on_start(entries.len() as u64 * u64::from(wishes.repetitions) * 2);
+    let mut cases = Vec::new();
+    for entry in entries {
+        let other = if wishes.is_control { Way::Tcp } else { entry.other };
+        let case = Case::new(entry.pair.server_name(), entry.name.to_string(), 0.0, other);
+        let sample = |way| suite.sample(entry.pair, way);
+        cases.push(case.measure(wishes.repetitions, observer, sample));
+    }
+    Ok(Report {
+        format: FORMAT.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        unix_seconds,
+        machine: Machine::this(),
+        repetitions: wishes.repetitions,
+        sample_seconds: wishes.seconds,
+        mtu: wishes.mtu,
+        pinned_to,
+        cases,
+    })
+}
+
+/// What all cases share.
+struct Suite<'a> {
+    client: Place<'a>,
+    server: Place<'a>,
+    ip: IpAddr,
+    next_port: Cell<u16>,
+    seconds: u32,
+    folder: &'a Folder,
+}
+
+impl Suite<'_> {
+    /// Starts the server, has the client measure, ends the server: a server that polls would take its
+    /// CPU from others.
+    fn sample(&self, pair: Pair, way: Way) -> Result<Sample, ProgramError> {
+        // Connections of the last server may keep its port for a minute.
+        let address = SocketAddr::new(self.ip, self.next_port.get());
+        self.next_port.set(address.port().checked_add(1).unwrap_or(FIRST_PORT));
+        match pair {
+            Pair::Web(bytes) => self.web(bytes, way, address),
+            Pair::Own(server, client) => {
+                let running = self.start(server, way, address)?;
+                let sample = client.run(&self.client, way, address, self.seconds, self.folder)?;
+                running.end();
+                Ok(sample)
+            }
+            Pair::Gmond => {
+                let name = "gmond";
+                let start = gmond::start(&self.server, way, name, address, self.folder)?;
+                let gatherer = Gatherer { place: self.client, way };
+                let hosts = vec![address];
+                gatherer.await_answers(&hosts, self.folder)?;
+                let task = Task { hosts, is_parallel: false, seconds: f64::from(self.seconds) };
+                let running = [start.0];
+                let sample = gatherer.sample(&task, &running, self.folder)?;
+                running.into_iter().for_each(Running::end);
+                Ok(sample)
+            }
+        }
+    }
+
+    fn web(&self, bytes: u64, way: Way, address: SocketAddr) -> Result<Sample, ProgramError> {
+        let failed = |source| ProgramError::Io { program: "nginx".to_string(), source };
+        let prefix = format!("file{bytes}-");
+        let files = fetch::make_files(self.folder, DOCUMENTS, &prefix, [bytes]).map_err(failed)?;
+        let running = self.start(Server::Nginx, way, address)?;
+        let (client, folder) = (&self.client, self.folder);
+        let fetched = fetch::verify(client, way, address, folder, DOCUMENTS, &files)?;
+        if !fetched.wrong.is_empty() {
+            return Err(ProgramError::NoResult {
+                program: "nginx".to_string(),
+                line: format!("{} did not come as it is", fetched.wrong.join(", ")),
+            });
+        }
+        let paths: Vec<String> = files.iter().map(|name| format!("/{name}")).collect();
+        let paths = paths.iter().map(String::as_str);
+        let script = wrk::write_script(folder, &prefix, paths).map_err(failed)?;
+        let load = Load {
+            place: self.client,
+            server: address,
+            script: &script,
+            connections: CONNECTIONS,
+            closes: false,
+            seconds: self.seconds,
+        };
+        let sample = load.run(way, &running, folder)?;
+        running.end();
+        Ok(sample)
+    }
+
+    fn start(
+        &self,
+        server: Server,
+        way: Way,
+        address: SocketAddr,
+    ) -> Result<Running, ProgramError> {
+        let started = server.start(&self.server, way, address, self.folder, DOCUMENTS)?;
+        Ok(started.0)
+    }
+}
+
+impl Pair {
+    const fn server_name(self) -> &'static str {
+        match self {
+            Self::Web(_) => Server::Nginx.name(),
+            Self::Own(server, _) => server.name(),
+            Self::Gmond => "gmond",
+        }
+    }
+}
+
+const fn redis(name: &'static str, command: &'static str, pipeline: u32) -> Entry {
+    let pair = Pair::Own(Server::Redis, Client::Redis { command, pipeline });
+    Entry { name, other: Way::Edge, pair }
+}
+
+const fn iperf3(name: &'static str, streams: u32, other: Way) -> Entry {
+    Entry { name, other, pair: Pair::Own(Server::Iperf3, Client::Iperf3 { streams }) }
+}
+
+const fn sockperf(name: &'static str, other: Way) -> Entry {
+    Entry { name, other, pair: Pair::Own(Server::Sockperf, Client::Sockperf) }
+}
+
+/// The suite.
+pub const CASES: [Entry; 15] = [
+    Entry { name: "wrk-16K", other: Way::Edge, pair: Pair::Web(16 << 10) },
+    Entry { name: "wrk-256K", other: Way::Edge, pair: Pair::Web(256 << 10) },
+    redis("redis-set-1", "set", 1),
+    redis("redis-get-1", "get", 1),
+    redis("redis-set-16", "set", 16),
+    redis("redis-get-16", "get", 16),
+    iperf3("iperf3-1", 1, Way::Edge),
+    iperf3("iperf3-4", 4, Way::Edge),
+    sockperf("sockperf-event", Way::Edge),
+    sockperf("sockperf-poll", Way::EdgePoll),
+    Entry { name: "gmond", other: Way::Edge, pair: Pair::Gmond },
+    iperf3("iperf3-client-only", 1, Way::ClientOnly),
+    sockperf("sockperf-client-only", Way::ClientOnly),
+    iperf3("iperf3-left-alone", 1, Way::LeftAlone),
+    sockperf("sockperf-left-alone", Way::LeftAlone),
+];
+
+/// Name and version of the document's shape.
+pub const FORMAT: &str = "ethernot-programs/1";
+
+/// The folder that nginx serves.
+const DOCUMENTS: &str = "documents";
+
+/// Of `wrk`.
+const CONNECTIONS: u32 = 8;
+
+/// In a namespace of its own, every port is free.
+const FIRST_PORT: u16 = 8080;

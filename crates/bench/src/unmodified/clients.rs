@@ -1,0 +1,148 @@
+//! Clients of the suite of programs that measure by themselves, and what they print.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::figures::{Quantity, Sample};
+use super::folder::Folder;
+use super::running::{Place, ProgramError, Running, find};
+use super::way::{PathTaken, Side, Way};
+
+/// A client and what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Client {
+    /// `redis-benchmark` with one command.
+    Redis {
+        /// The command: `set` or `get`.
+        command: &'static str,
+        /// Commands that are sent before the first is answered.
+        pipeline: u32,
+    },
+    /// `iperf3` from client to server.
+    Iperf3 {
+        /// Streams at the same time.
+        streams: u32,
+    },
+    /// `sockperf ping-pong` with its smallest message of 14 bytes.
+    Sockperf,
+}
+
+impl Client {
+    /// Runs it once, for about so many seconds.
+    pub fn run(
+        self,
+        place: &Place<'_>,
+        way: Way,
+        server: SocketAddr,
+        seconds: u32,
+        folder: &Folder,
+    ) -> Result<Sample, ProgramError> {
+        let (name, package) = match self {
+            Self::Redis { .. } => ("redis-benchmark", "redis-tools"),
+            Self::Iperf3 { .. } => ("iperf3", "iperf3"),
+            Self::Sockperf => ("sockperf", "sockperf"),
+        };
+        let failed = |source| ProgramError::Io { program: name.to_string(), source };
+        let counters = folder.counters().map_err(failed)?;
+        let (ip, port) = (server.ip().to_string(), server.port().to_string());
+        let mut words = vec![find(name, package)?];
+        let line = match self {
+            Self::Redis { command, pipeline } => {
+                // It knows numbers of requests only: about as many as kernel TCP answers in that time.
+                let requests = REDIS_PER_SECOND * seconds * pipeline.min(REDIS_GAIN_MAX);
+                format!("-h {ip} -p {port} -t {command} -n {requests} -c 50 -P {pipeline} --csv")
+            }
+            Self::Iperf3 { streams } => {
+                format!("-c {ip} -p {port} -t {seconds} -P {streams} -J")
+            }
+            Self::Sockperf => format!("ping-pong --tcp -i {ip} -p {port} -m 14 -t {seconds}"),
+        };
+        words.extend(line.split(' ').map(String::from));
+        let words = way.words(Side::Client, place.own_program, &counters, words);
+        let limit = Duration::from_secs(u64::from(seconds) * 5 + 20);
+        let finished = Running::start(place, name, words)?.finish(limit)?;
+        let values = match self {
+            Self::Redis { .. } => redis(&finished.printed),
+            Self::Iperf3 { .. } => iperf3(&finished.printed),
+            Self::Sockperf => sockperf(&finished.printed),
+        };
+        let values = values.ok_or_else(|| ProgramError::NoResult {
+            program: name.to_string(),
+            line: finished.printed.lines().last().unwrap_or_default().to_string(),
+        })?;
+        let client_path = PathTaken::read(&counters).map_err(failed)?;
+        Ok(Sample { values: values.into_iter().collect(), errors: 0, client_path })
+    }
+}
+
+type Values = Vec<(Quantity, f64)>;
+
+/// A line of names, and one of values for the command.
+fn redis(printed: &str) -> Option<Values> {
+    let mut lines = printed
+        .lines()
+        .map(|line| line.split(',').map(|cell| cell.trim().trim_matches('"')).collect::<Vec<_>>());
+    let names = lines.find(|cells| cells.contains(&"rps"))?;
+    let values = lines.next()?;
+    let value = |name: &str| -> Option<f64> {
+        let column = names.iter().position(|known| *known == name)?;
+        values.get(column)?.parse().ok()
+    };
+    Some(vec![
+        (Quantity::PerSecond, value("rps").filter(|rate| *rate > 0.0)?),
+        (Quantity::LatencyP50Us, value("p50_latency_ms")? * 1e3),
+        (Quantity::LatencyP99Us, value("p99_latency_ms")? * 1e3),
+    ])
+}
+
+/// What the server has received.
+fn iperf3(printed: &str) -> Option<Values> {
+    let all: serde_json::Value = serde_json::from_str(printed).ok()?;
+    let bits = all.get("end")?.get("sum_received")?.get("bits_per_second")?.as_f64()?;
+    (bits > 0.0).then(|| vec![(Quantity::BytesPerSecond, bits / 8.0)])
+}
+
+/// Half round trips in microseconds, by percentile.
+fn sockperf(printed: &str) -> Option<Values> {
+    let percentile = |name: &str| -> Option<f64> {
+        let line = printed.lines().find(|line| line.contains(&format!("percentile {name} ")))?;
+        let us: f64 = line.rsplit_once('=')?.1.trim().parse().ok()?;
+        (us > 0.0).then_some(us)
+    };
+    Some(vec![
+        (Quantity::LatencyP50Us, percentile("50.000")?),
+        (Quantity::LatencyP99Us, percentile("99.000")?),
+    ])
+}
+
+/// Requests without pipeline in a second.
+const REDIS_PER_SECOND: u32 = 50_000;
+
+/// A pipeline makes so many times more of them at most.
+const REDIS_GAIN_MAX: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_print_is_read() {
+        let printed = "\"test\",\"rps\",\"avg_latency_ms\",\"p50_latency_ms\",\"p99_latency_ms\"\n\
+                       \"SET\",\"42462.85\",\"0.774\",\"0.551\",\"6.303\"\n";
+        let values = redis(printed).unwrap();
+        assert_eq!(values[0], (Quantity::PerSecond, 42462.85));
+        assert!((values[2].1 - 6303.0).abs() < 1e-6);
+        let printed = r#"{"end":{"sum_received":{"bits_per_second":8e9}}}"#;
+        assert_eq!(iperf3(printed), Some(vec![(Quantity::BytesPerSecond, 1e9)]));
+        let printed = "sockperf: ---> percentile 99.000 =   18.772\n\
+                       sockperf: ---> percentile 50.000 =    6.704\n";
+        assert_eq!(sockperf(printed).unwrap()[0], (Quantity::LatencyP50Us, 6.704));
+    }
+
+    #[test]
+    fn what_has_no_result_is_told_so() {
+        assert_eq!(redis("WARNING: Could not fetch server CONFIG\n"), None);
+        assert_eq!(iperf3(r#"{"error":"unable to connect"}"#), None);
+        assert_eq!(sockperf("sockperf: ERROR: Connection refused"), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! Ganglia's `gmond` with a configuration of ours, and a gatherer that asks it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::figures::{Quantity, Sample};
+use super::folder::Folder;
+use super::gatherer::{Gathered, Task};
+use super::running::{Place, ProgramError, Running, find};
+use super::way::{PathTaken, Side, Way};
+use crate::clock::{self, Stopwatch};
+use crate::process::{ChildSpec, Role, SUBCOMMAND};
+
+/// Starts a `gmond` that answers at `address` and listens to nobody but itself, and waits until it listens.
+/// It is given the names of its files by `name`.
+pub fn start(
+    place: &Place<'_>,
+    way: Way,
+    name: &str,
+    address: SocketAddr,
+    folder: &Folder,
+) -> Result<(Running, PathBuf), ProgramError> {
+    let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
+    let file = find(NAME, PACKAGE)?;
+    let configuration = configuration(address).map_err(failed)?;
+    let configuration = folder.write(&format!("{name}.conf"), configuration).map_err(failed)?;
+    let counters = folder.counters().map_err(failed)?;
+    let words = vec![file, "-c".to_string(), configuration.display().to_string()];
+    let words = way.words(Side::Server, place.own_program, &counters, words);
+    let mut running = Running::start(place, name, words)?;
+    running.await_listening(address.port())?;
+    Ok((running, counters))
+}
+
+/// A gatherer.
+#[derive(Debug, Clone, Copy)]
+pub struct Gatherer<'a> {
+    /// Where it runs.
+    pub place: Place<'a>,
+    /// The way to the hosts.
+    pub way: Way,
+}
+
+impl Gatherer<'_> {
+    /// Gathers once, or for some time.
+    pub fn gather(
+        &self,
+        task: &Task,
+        folder: &Folder,
+    ) -> Result<(Gathered, f64, PathTaken), ProgramError> {
+        let failed = |source| ProgramError::Io { program: GATHERER.to_string(), source };
+        let counters = folder.counters().map_err(failed)?;
+        let spec = ChildSpec {
+            role: Role::Gatherer(task.clone()),
+            namespace: None,
+            cpu: self.place.cpu,
+            parent: std::process::id(),
+            links: Vec::new(),
+        };
+        let spec = serde_json::to_string(&spec).map_err(io::Error::from).map_err(failed)?;
+        let own = self.place.own_program;
+        let words = vec![own.display().to_string(), SUBCOMMAND.to_string(), spec];
+        let words = self.way.words(Side::Client, own, &counters, words);
+        let running = Running::start(&self.place, GATHERER, words)?;
+        let finished = running.finish(Duration::from_secs_f64(task.seconds * 2.0 + 60.0))?;
+        let gathered = finished.printed.lines().find_map(|line| serde_json::from_str(line).ok());
+        let gathered = gathered.ok_or_else(|| ProgramError::NoResult {
+            program: GATHERER.to_string(),
+            line: finished.printed.lines().last().unwrap_or_default().to_string(),
+        })?;
+        let path = PathTaken::read(&counters).map_err(failed)?;
+        Ok((gathered, finished.cpu_seconds, path))
+    }
+
+    /// Waits until all hosts tell everything that they are to tell: they begin with nothing.
+    pub fn await_answers(&self, hosts: &[SocketAddr], folder: &Folder) -> Result<(), ProgramError> {
+        let task = Task { hosts: hosts.to_vec(), is_parallel: false, seconds: 0.0 };
+        let started = Stopwatch::start();
+        loop {
+            let (found, ..) = self.gather(&task, folder)?;
+            if found.errors == 0 && found.metrics >= METRICS.split_whitespace().count() as u64 {
+                return Ok(());
+            }
+            if started.has_passed(TELLS_WITHIN) {
+                let said = found
+                    .first_error
+                    .unwrap_or_else(|| format!("the poorest answer has {} metrics", found.metrics));
+                let limit_seconds = TELLS_WITHIN.as_secs();
+                return Err(ProgramError::TooSlow { program: NAME.into(), limit_seconds, said });
+            }
+            clock::sleep_until(clock::monotonic_ns() + BETWEEN_NS);
+        }
+    }
+
+    /// Gathers for some time. `servers` are those of the hosts, whose CPU time counts.
+    pub fn sample(
+        &self,
+        task: &Task,
+        servers: &[Running],
+        folder: &Folder,
+    ) -> Result<Sample, ProgramError> {
+        let seconds = || servers.iter().map(Running::cpu_seconds).sum::<f64>();
+        let before = seconds();
+        let (found, client_seconds, client_path) = self.gather(task, folder)?;
+        let server_seconds = seconds() - before;
+        let per_gather = |seconds: f64| seconds * 1e6 / found.gathers as f64;
+        let answers = found.gathers * task.hosts.len() as u64;
+        if found.errors >= answers {
+            let said = found.first_error.unwrap_or_default();
+            let status = "no answer at all".to_string();
+            return Err(ProgramError::Ended { program: GATHERER.to_string(), status, said });
+        }
+        let bytes = (found.bytes[0] + found.bytes[1]) as f64 / 2.0;
+        let values = [
+            (Quantity::PerSecond, found.gathers as f64 / found.seconds),
+            (Quantity::BytesPerSecond, answers as f64 * bytes / found.seconds),
+            (Quantity::LatencyP50Us, found.gather_us[0]),
+            (Quantity::LatencyP99Us, found.gather_us[1]),
+            (Quantity::ConnectUs, found.connect_us[0]),
+            (Quantity::AnswerUs, found.answer_us[0]),
+            (Quantity::ServerCpuUs, per_gather(server_seconds)),
+            (Quantity::ClientCpuUs, per_gather(client_seconds)),
+        ];
+        Ok(Sample { values: values.into(), errors: found.errors, client_path })
+    }
+}
+
+fn configuration(address: SocketAddr) -> io::Result<String> {
+    let modules = module_folder().ok_or_else(|| {
+        io::Error::other(
+            "modcpu.so of Ganglia is not in a folder `ganglia` of /usr/lib or /usr/lib64",
+        )
+    })?;
+    let own = IpAddr::from([127, 0, 0, 1]);
+    let (ip, port) = (address.ip(), address.port());
+    let mut text = format!(
+        "globals {{\n daemonize = no\n setuid = no\n debug_level = 0\n mute = no\n deaf = no\n host_dmax = 0\n \
+         cleanup_threshold = 300\n gexec = no\n send_metadata_interval = 1\n}}\n\
+         cluster {{\n name = \"ethernot\"\n owner = \"unspecified\"\n}}\nhost {{\n location = \"unspecified\"\n}}\n\
+         udp_send_channel {{\n host = {own}\n port = {port}\n}}\n\
+         udp_recv_channel {{\n bind = {own}\n port = {port}\n family = inet4\n}}\n\
+         tcp_accept_channel {{\n bind = {ip}\n port = {port}\n family = inet4\n}}\n\
+         modules {{\n module {{\n  name = \"core_metrics\"\n }}\n",
+    );
+    for module in MODULES {
+        let file = modules.join(format!("mod{module}.so"));
+        // Writing to a string does not fail, here and below.
+        let _ = writeln!(
+            text,
+            " module {{\n  name = \"{module}_module\"\n  path = \"{}\"\n }}",
+            file.display()
+        );
+    }
+    text += "}\ncollection_group {\n collect_once = yes\n time_threshold = 20\n metric {\n  name = \"heartbeat\"\n }\n}\n\
+             collection_group {\n collect_every = 60\n time_threshold = 60\n";
+    for metric in METRICS.split_whitespace() {
+        let _ = writeln!(text, " metric {{\n  name = \"{metric}\"\n }}");
+    }
+    text += "}\n";
+    Ok(text)
+}
+
+/// Where the modules are: in the folder of libraries, or in one of it for each kind of machine.
+fn module_folder() -> Option<PathBuf> {
+    let tops = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(PathBuf::from);
+    let below = |top: &Path| {
+        let entries = fs::read_dir(top).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let inside = tops.iter().flat_map(|top| below(top));
+    let mut folders = tops.iter().cloned().chain(inside).map(|folder| folder.join("ganglia"));
+    folders.find(|folder| folder.join("modcpu.so").is_file())
+}
+
+const NAME: &str = "gmond";
+const PACKAGE: &str = "ganglia-monitor";
+const GATHERER: &str = "gatherer";
+
+const MODULES: [&str; 7] = ["cpu", "disk", "load", "mem", "net", "proc", "sys"];
+
+/// What Ganglia's own configuration has most hosts tell: together an answer of some 12 KB, which `gmond` writes in
+/// some hundred pieces.
+const METRICS: &str = "cpu_num cpu_speed mem_total swap_total boottime machine_type os_name os_release cpu_user \
+    cpu_system cpu_idle cpu_nice cpu_aidle cpu_wio cpu_steal load_one load_five load_fifteen proc_run proc_total \
+    mem_free mem_shared mem_buffers mem_cached swap_free bytes_out bytes_in pkts_in pkts_out disk_total disk_free \
+    part_max_used";
+
+/// After its start.
+const TELLS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Between looks at what it tells: 200 ms.
+const BETWEEN_NS: u64 = 200_000_000;

@@ -1,0 +1,107 @@
+//! Servers of the suite of programs, each with a configuration of ours.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use nix::unistd::{Group, User};
+
+use super::folder::Folder;
+use super::running::{Place, ProgramError, Running, find};
+use super::way::{Side, Way};
+
+/// A server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Server {
+    /// Files.
+    Nginx,
+    /// Keys and values.
+    Redis,
+    /// Takes streams of bytes.
+    Iperf3,
+    /// Sends messages back.
+    Sockperf,
+}
+
+impl Server {
+    /// Starts it, and waits until it listens. `documents` is what nginx serves: a folder in `folder`.
+    pub fn start(
+        self,
+        place: &Place<'_>,
+        way: Way,
+        address: SocketAddr,
+        folder: &Folder,
+        documents: &str,
+    ) -> Result<(Running, PathBuf), ProgramError> {
+        let name = self.name();
+        let failed = |source| ProgramError::Io { program: name.to_string(), source };
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let counters = folder.counters().map_err(failed)?;
+        let file = find(name, self.package())?;
+        let root = folder.path().display().to_string();
+        let words: Vec<String> = match self {
+            Self::Nginx => {
+                let text = nginx(address, &root, documents);
+                let text = folder.write(&format!("nginx-{port}.conf"), text).map_err(failed)?;
+                let text = text.display().to_string();
+                vec![file, "-e".into(), "stderr".into(), "-p".into(), root, "-c".into(), text]
+            }
+            Self::Redis => {
+                let kept = ["--save", "", "--appendonly", "no", "--daemonize", "no"];
+                let kept = kept.into_iter().chain(["--protected-mode", "no", "--dir", &root]);
+                let place = ["--bind", &ip, "--port", &port];
+                [file.as_str()].into_iter().chain(place).chain(kept).map(String::from).collect()
+            }
+            Self::Iperf3 => [&file, "-s", "-B", &ip, "-p", &port].map(String::from).to_vec(),
+            Self::Sockperf => {
+                [&file, "server", "--tcp", "-i", &ip, "-p", &port].map(String::from).to_vec()
+            }
+        };
+        let words = way.words(Side::Server, place.own_program, &counters, words);
+        let mut running = Running::start(place, &format!("{name}-{port}"), words)?;
+        running.await_listening(address.port())?;
+        Ok((running, counters))
+    }
+
+    /// The program.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Redis => "redis-server",
+            Self::Iperf3 => "iperf3",
+            Self::Sockperf => "sockperf",
+        }
+    }
+
+    const fn package(self) -> &'static str {
+        self.name()
+    }
+}
+
+/// A user and a group that may do nothing, as far as this system has them: servers that root has started
+/// serve as these.
+pub(crate) fn nobody() -> (Option<&'static str>, Option<&'static str>) {
+    let is_user = |name: &&&str| User::from_name(name).is_ok_and(|user| user.is_some());
+    let is_group = |name: &&&str| Group::from_name(name).is_ok_and(|group| group.is_some());
+    (USERS.iter().find(is_user).copied(), GROUPS.iter().find(is_group).copied())
+}
+
+/// Everything that nginx would write elsewhere is below `root`.
+fn nginx(address: SocketAddr, root: &str, documents: &str) -> String {
+    let port = address.port();
+    let user = match nobody() {
+        (Some(user), Some(group)) => format!("user {user} {group};\n"),
+        _ => String::new(),
+    };
+    let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {root}/nginx-{port}-{kind};\n"))
+        .concat();
+    format!(
+        "daemon off;\nworker_processes 1;\npid {root}/nginx-{port}.pid;\n{user}\
+         events {{ worker_connections 1024; }}\n\
+         http {{\naccess_log off;\nsendfile on;\nkeepalive_requests 1000000000;\nkeepalive_timeout 60;\n{folders}\
+         server {{ listen {address}; root {root}/{documents}; }}\n}}\n"
+    )
+}
+
+const USERS: [&str; 4] = ["www-data", "apache", "http", "nobody"];
+const GROUPS: [&str; 5] = ["www-data", "apache", "http", "nogroup", "nobody"];

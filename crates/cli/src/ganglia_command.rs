@@ -1,0 +1,63 @@
+//! `ethernot bench ganglia`: an unmodified monitor of clusters over kernel TCP and over the edge.
+
+use bench::ganglia::{self, HOSTS, HOSTS_MAX, HOSTS_QUICK, Wishes};
+use clap::Args;
+
+use crate::progress::Progress;
+use crate::shaped_command::{self, OutputArguments};
+use crate::unmodified_arguments::ComparisonArguments;
+use crate::{Failure, own_program};
+
+/// Measure how fast Ganglia is gathered from many hosts, over kernel TCP and over the edge in turn.
+///
+/// Starts gmond, unmodified, on up to 16 hosts round one switch, each a network namespace: once as it is
+/// and once by `ethernot run --sockets`. Another host gathers what all of them tell, one after the other
+/// and at the same time. Shows gathers a second, what of them is connecting, and ratios. Needs root, and
+/// the package ganglia-monitor.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot bench ganglia --quick\n  \
+    ethernot bench ganglia --hosts 16 --repetitions 5\n  \
+    ethernot bench ganglia --json ganglia.json --html ganglia.html")]
+pub(crate) struct Arguments {
+    /// 1, 4 and 16 hosts, three samples each: less than a minute
+    #[arg(long)]
+    quick: bool,
+    /// Numbers of hosts, 1 to 16 [default: 1,2,4,8,16]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=HOSTS_MAX as i64))]
+    hosts: Vec<u32>,
+    #[command(flatten)]
+    comparison: ComparisonArguments,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    shaped_command::begin("bench ganglia")?;
+    arguments.output.check()?;
+    let hosts = match (arguments.hosts.is_empty(), arguments.quick) {
+        (false, _) => arguments.hosts.clone(),
+        (true, true) => HOSTS_QUICK.to_vec(),
+        (true, false) => HOSTS.to_vec(),
+    };
+    let comparison = &arguments.comparison;
+    let wishes = Wishes {
+        own_program: own_program()?,
+        other: comparison.other,
+        hosts,
+        repetitions: comparison.repetitions(arguments.quick),
+        seconds: comparison.seconds,
+        mtu: comparison.mtu,
+        pinning: !comparison.no_pinning,
+    };
+    let mut progress = Progress::new();
+    let outcome = ganglia::run(&wishes, &mut progress);
+    progress.finish();
+    let found = outcome?;
+    arguments.output.write(
+        || serde_json::to_string_pretty(&found),
+        || Ok(report::ganglia_page(&found)?),
+        |columns| report::ganglia_table(&found, columns),
+        150,
+    )
+}
