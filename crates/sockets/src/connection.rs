@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::unistd::dup3;
 use runtime::{Mark, Readiness as DescriptorReadiness};
 
+use crate::counters;
 use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::place::Place;
@@ -156,6 +157,7 @@ impl Connection {
         drop((reading, writing));
         self.mark.raise();
         self.place.decided(self.token);
+        counters::note_left(self.role, self.local, self.peer, reason);
     }
 
     /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
@@ -242,6 +244,7 @@ impl Connection {
         self.route.store(MOVED, Ordering::SeqCst);
         // It is needed again if the connection is to be relayed.
         let kept = program.try_clone().ok();
+        counters::note_moved(self.role, self.local, self.peer);
         let is_there = self.place.put(self.token, program);
         if let Some(how) = writing.is_shut() {
             Self::shut_stream(stream, how);

@@ -12,6 +12,7 @@ use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use runtime::{Mark, Readiness as DescriptorReadiness};
 use thiserror::Error;
 
+use crate::counters;
 use crate::held::IsHeld;
 use crate::readiness::{End, Readiness};
 use crate::receiving::ReceiveHalf;
@@ -265,6 +266,7 @@ impl Stream {
     /// The oldest data under way, so many bytes, is placed at the peer.
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
+        counters::add_sent(length.into());
         self.sending.on_acknowledged(length);
         self.mark.raise();
         if self.has_room() {
@@ -289,6 +291,7 @@ impl Stream {
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Misbehaved> {
         let arrived = self.receiving.on_arrived(at, length);
         arrived.map_err(|_| Misbehaved::Data { at, length })?;
+        counters::add_received(length.into());
         if self.state.has(Bit::Released) {
             // Nobody will read it: the peer is to know, as of a TCP connection.
             self.reset();
@@ -455,7 +458,10 @@ impl Stream {
         if is_news && !(has_end && self.state.has(Bit::EndAcknowledged)) {
             // As TCP: one that has had the peer's end is told that nobody reads.
             let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
-            self.error.store(error as i32, Ordering::SeqCst);
+            let before = self.error.swap(error as i32, Ordering::SeqCst);
+            if before == 0 && self.state.has(Bit::Open) {
+                counters::note_reset(self.tcp.socket());
+            }
         }
         self.mark.raise();
         self.relay.on_change(self);
@@ -555,6 +561,14 @@ impl Stream {
     /// The TCP socket.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.tcp.socket()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.state.has(Bit::Open) {
+            counters::note_closed();
+        }
     }
 }
 
