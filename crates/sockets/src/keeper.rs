@@ -25,6 +25,7 @@ use crate::offer::Offer;
 use crate::process::canonical;
 use crate::reasons::Reason;
 use crate::settings::Settings;
+use crate::statistics::Statistics;
 
 /// What it is asked to do.
 pub(crate) enum Job {
@@ -93,7 +94,8 @@ fn start(
     settings: &Settings,
     config: RuntimeConfig,
 ) -> Result<Arc<Runtime>, Failed> {
-    let hooks = Box::new(DeskHooks(Arc::clone(endpoint)));
+    let statistics = Statistics::listen().map(Arc::new);
+    let hooks = Box::new(DeskHooks::new(endpoint, statistics.clone()));
     let faults = endpoint.faults();
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     if settings.links().is_empty() {
@@ -119,6 +121,10 @@ fn start(
         }
     }
     runtime.control(|engine, _, _| engine.listen(SERVICE))?;
+    if let Some(statistics) = &statistics {
+        // Who asks is not answered otherwise; nothing else depends on it.
+        let _unwatched = statistics.watch(&runtime);
+    }
     // It is asked from now on whenever something has happened.
     runtime.ring(&as_source(endpoint))?;
     Ok(Arc::new(runtime))
