@@ -144,6 +144,8 @@ pub(crate) enum Bit {
     Released = 512,
     /// Nothing more comes by TCP, or nothing is expected.
     TcpDone = 1024,
+    /// It was broken off, for whatever reason.
+    Broken = 2048,
 }
 
 impl State {
@@ -220,6 +222,11 @@ impl Stream {
         self.pump();
         self.tell_arrival();
         self.bell.mark();
+    }
+
+    /// Whether the peer's seal is among the bytes that TCP has. They stay there.
+    pub(crate) fn is_seal_there(&self) -> bool {
+        self.tcp.is_seal_there()
     }
 
     /// What to post next, if anything. What was given is under way until it is acknowledged or was not posted.
@@ -446,8 +453,9 @@ impl Stream {
 
     /// Nothing comes or goes from now on: the program is told.
     fn break_off(&self) {
+        let is_news = self.state.set(Bit::Broken);
         let has_end = self.receiving.has_end();
-        if !(has_end && self.state.has(Bit::EndAcknowledged)) {
+        if is_news && !(has_end && self.state.has(Bit::EndAcknowledged)) {
             // As TCP: one that has had the peer's end is told that nobody reads.
             let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
             let before = self.error.swap(error as i32, Ordering::SeqCst);
