@@ -6,6 +6,7 @@
 
 mod against;
 mod constants;
+mod entries;
 mod fabric_rows;
 mod house;
 mod printed;
@@ -81,6 +82,12 @@ enum Probe {
     Tests { package: &'static str, chosen: &'static str, in_quick: bool },
     /// The largest figure of a name that tests print, all of which pass.
     Printed { tests: printed::Tests, name: &'static str },
+    /// A number at a JSON pointer of an entry of a result, and the steps to that entry.
+    Entry {
+        arguments: &'static [&'static str],
+        steps: &'static [entries::Step],
+        pointer: &'static str,
+    },
     /// Constants that somebody chose for the sending policy.
     Constants,
     /// This program against that of the commit of `--against`, in turn.

@@ -1,10 +1,15 @@
 //! Unmodified servers and clients of HTTP, with the library for sockets on both sides, on one, and on none: what is
 //! fetched is what is there, and the library has counted which way it went.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use programs::{Documents, HttpClient, HttpServer, Loaded, Network, Stage};
 
 /// No byte, one, what fits into a packet, what fills every queue, and what fills each many times.
 const SIZES: [usize; 5] = [0, 1, 1 << 10, 1 << 20, 16 << 20];
+
+/// Of all tests together.
+static RUNS: AtomicU32 = AtomicU32::new(0);
 
 /// A server and clients, one after the other.
 fn pairs(network: &Network, server: HttpServer, clients: &[HttpClient], loads: &[Loaded]) {
@@ -21,6 +26,8 @@ fn pairs(network: &Network, server: HttpServer, clients: &[HttpClient], loads: &
             client.fetch(&stage, &documents, port);
             running.stop();
             stage.expect_path();
+            let runs = RUNS.fetch_add(1, Ordering::Relaxed) + 1;
+            println!("figure: runs of servers and clients of HTTP: {runs}");
         }
     }
 }
@@ -32,14 +39,14 @@ fn matrix(server: HttpServer) {
 }
 
 #[test]
-fn a_server_of_each_kind_of_loop_answers_a_client_of_each_kind() {
+fn a_few_pairs() {
     let loads = [Loaded::Neither, Loaded::Both];
     pairs(&Network::Loopback, HttpServer::Nginx, &[HttpClient::Curl, HttpClient::Python], &loads);
     pairs(&Network::Loopback, HttpServer::ApachePrefork(2), &[HttpClient::Curl], &loads);
 }
 
 #[test]
-fn one_side_alone_stays_on_tcp() {
+fn a_few_pairs_of_which_one_has_the_library_stay_on_tcp() {
     let loads = [Loaded::Server, Loaded::Client];
     pairs(&Network::Loopback, HttpServer::Nginx, &[HttpClient::Curl], &loads);
 }

@@ -1,12 +1,17 @@
 //! Unmodified servers that speak protocols of their own, with the library for sockets on both sides, on one, and on
 //! none.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use programs::{
     Documents, Loaded, Network, Program, Service, Side, Stage, are_installed, python_client,
     python_store,
 };
 
 const SIZES: [usize; 5] = [0, 1, 1 << 10, 1 << 20, 16 << 20];
+
+/// Of all tests together.
+static RUNS: AtomicU32 = AtomicU32::new(0);
 
 /// Runs clients of a service, each with a service of its own.
 fn with_service(service: Service, loads: &[Loaded], clients: &[Client]) {
@@ -23,6 +28,8 @@ fn with_service(service: Service, loads: &[Loaded], clients: &[Client]) {
             (client.run)(&stage, port);
             running.stop();
             stage.expect_path();
+            let runs = RUNS.fetch_add(1, Ordering::Relaxed) + 1;
+            println!("figure: runs of services and their clients: {runs}");
         }
     }
 }

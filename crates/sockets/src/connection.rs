@@ -142,13 +142,17 @@ impl Connection {
         if has_asked && reading.begin_watching() {
             return;
         }
-        let _writing = lock(&self.writing);
+        let writing = lock(&self.writing);
         let left = self.route.compare_exchange(UNDECIDED, LEFT, Ordering::SeqCst, Ordering::SeqCst);
         if left.is_err() {
             return;
         }
         self.left.get_or_init(|| reason);
-        drop(reading);
+        if let (Some(how), Some(stream)) = (writing.is_shut(), self.stream.get()) {
+            // It was put off, in case the connection moves. It may be over by now.
+            let _over = shutdown_by_kernel(stream.socket(), how);
+        }
+        drop((reading, writing));
         self.mark.raise();
         self.place.decided(self.token);
     }
@@ -176,6 +180,10 @@ impl Connection {
         let expected = parts.expected;
         let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
         let mut reading = lock(&self.reading);
+        if lock(&self.writing).is_shut().is_some() {
+            // The seal cannot follow the end.
+            return Err(Reason::Closed);
+        }
         if self.is_staying.load(Ordering::SeqCst) {
             return Err(Reason::OnlyTcp);
         }
@@ -228,6 +236,9 @@ impl Connection {
         stream.end.install(high);
         self.route.store(MOVED, Ordering::SeqCst);
         let is_there = self.place.put(self.token, program);
+        if let Some(how) = writing.is_shut() {
+            Self::shut_stream(stream, how);
+        }
         drop((reading, writing));
         stream.open(peer_ring);
         if let Some(end) = stream.end.socket() {
@@ -466,30 +477,35 @@ impl Connection {
     pub fn shutdown(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
         let Some(stream) = self.moved().filter(|stream| !stream.relay.is_on()) else {
             // No seal can be written behind the end of TCP, nor while this is under way.
-            let writing = lock(&self.writing);
+            let mut writing = lock(&self.writing);
             if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
                 drop(writing);
                 return self.shutdown(fd, how);
             }
-            return shutdown_by_kernel(fd, how);
+            writing.shut(how);
+            let is_moving = self.stream.get().is_some() && self.route() == Route::Undecided;
+            return if is_moving { Ok(()) } else { shutdown_by_kernel(fd, how) };
         };
         if stream.state.is_broken() {
             return Err(Errno::ENOTCONN);
         }
+        Self::shut_stream(stream, how);
+        stream.bell.ring();
+        self.endpoint.raise(&self.mark);
+        Ok(())
+    }
+
+    fn shut_stream(stream: &Stream, how: Shutdown) {
         if how != Shutdown::Read {
-            let writers = lock(&stream.writers);
+            let _writers = lock(&stream.writers);
             stream.state.set(Bit::WriteShut);
             stream.sending.push();
-            drop(writers);
-            stream.bell.ring();
         }
         if how != Shutdown::Write {
             stream.state.set(Bit::ReadShut);
             // As of TCP: it is at its end for this side.
             stream.end.on_end();
         }
-        self.endpoint.raise(&self.mark);
-        Ok(())
     }
 
     /// Which way its bytes take.

@@ -45,6 +45,8 @@ mod undecided;
 mod upgrade;
 mod waiting;
 mod wire;
+#[cfg(test)]
+mod world;
 
 pub use connection::{Connection, Queued, Route};
 pub use flags::{ReceiveFlags, SendFlags};

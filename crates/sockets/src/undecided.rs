@@ -2,11 +2,12 @@
 //! it, as the connection may move meanwhile.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, recvmsg, send, sendmsg};
+use nix::sys::socket::{MsgFlags, getsockopt, recv, recvmsg, send, sendmsg, setsockopt, sockopt};
 
 use crate::connection::Connection;
 use crate::flags::{ReceiveFlags, SendFlags};
@@ -33,6 +34,8 @@ pub(crate) struct Writing {
     sealed: usize,
     /// Nothing but the seal is written any more.
     is_blocked: bool,
+    /// What the program has shut down.
+    shut: Option<Shutdown>,
 }
 
 impl Reading {
@@ -46,6 +49,19 @@ impl Reading {
 }
 
 impl Writing {
+    /// The program shuts down: what it has shut down by now.
+    pub(crate) fn shut(&mut self, how: Shutdown) {
+        self.shut = match self.shut {
+            Some(before) if before != how => Some(Shutdown::Both),
+            _ => Some(how),
+        };
+    }
+
+    /// What the program has shut down.
+    pub(crate) const fn is_shut(&self) -> Option<Shutdown> {
+        self.shut
+    }
+
     pub(crate) fn block(&mut self) {
         self.is_blocked = true;
     }
@@ -54,8 +70,20 @@ impl Writing {
         self.sealed > 0
     }
 
-    /// Writes the seal; false if there is no room for all of it.
+    /// Writes the seal, which goes at once: it would wait for an acknowledgement of what the program has written before.
+    /// False if there is no room for all of it.
     pub(crate) fn seal(&mut self, tcp: BorrowedFd<'_>, seal: Seal) -> Result<bool, Errno> {
+        let result = self.write_seal(tcp, seal);
+        // Setting it sends what is queued, even under a cork. What the program has asked for is as it was afterwards.
+        let is_gathered = !getsockopt(&tcp, sockopt::TcpNoDelay)?;
+        setsockopt(&tcp, sockopt::TcpNoDelay, &true)?;
+        if is_gathered {
+            setsockopt(&tcp, sockopt::TcpNoDelay, &false)?;
+        }
+        result
+    }
+
+    fn write_seal(&mut self, tcp: BorrowedFd<'_>, seal: Seal) -> Result<bool, Errno> {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         while self.sealed < Seal::BYTES {
             match send(tcp.as_raw_fd(), &seal.0[self.sealed..], flags) {
@@ -115,6 +143,9 @@ impl Connection {
         flags: SendFlags,
     ) -> Result<usize, Errno> {
         let writing = lock(&self.writing);
+        if matches!(writing.shut, Some(Shutdown::Write | Shutdown::Both)) {
+            return Err(Errno::EPIPE);
+        }
         if writing.is_blocked || self.moved().is_some() {
             return Err(Errno::EAGAIN);
         }

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
-use super::{against, constants, house, printed, sender};
+use super::{against, constants, entries, house, printed, sender};
 use crate::workspace::Workspace;
 use crate::{XtaskError, build_program};
 
@@ -100,6 +100,10 @@ impl<'a> Runner<'a> {
             }
             Probe::Tests { package, chosen, .. } => sender::tests(package, chosen),
             Probe::Printed { tests, name } => printed::largest(&self.printed(tests)?, name),
+            Probe::Entry { arguments, steps, pointer } => {
+                let result = self.result(arguments).map_err(unmeasured)?;
+                entries::figure(&result, steps, pointer)
+            }
             Probe::Constants => constants::count(&self.workspace.root),
             Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),
             Probe::Sources(count) => house::count(self.workspace, self.against.as_deref(), count),

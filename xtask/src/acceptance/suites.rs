@@ -6,6 +6,7 @@ mod queue_pairs;
 mod raw_links;
 mod rust_api;
 mod sender;
+mod sockets;
 mod verbs;
 
 use super::printed::Tests;
@@ -41,6 +42,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "raw-links", rows: raw_links::ROWS, against: None },
     Suite { name: "rust-api", rows: rust_api::ROWS, against: None },
     Suite { name: "sender", rows: sender::ROWS, against: None },
+    Suite { name: "sockets", rows: sockets::ROWS, against: None },
     Suite { name: "verbs", rows: verbs::ROWS, against: None },
 ];
 

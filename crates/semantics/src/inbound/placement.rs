@@ -221,7 +221,7 @@ impl Inbound {
 
     /// Looks `key` up for a write, and names the cause if that fails.
     #[inline(never)]
-    fn resolve(
+    pub(super) fn resolve(
         &self,
         memory: &MemoryAccess<'_>,
         key: RemoteKey,

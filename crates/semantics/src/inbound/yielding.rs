@@ -63,10 +63,13 @@ impl Inbound {
                 put(0, length)?;
                 continue;
             }
-            let mut mask = Mask::new(length);
-            for &(low, high) in own.map_or(&[][..], RangeSet::as_slice) {
-                mask.add(low.saturating_sub(offset), high.saturating_sub(offset));
+            // Bytes that yield are reached as well: their key may have ended since the newer ones were written.
+            let mut wanted = Mask::without(length, own, offset);
+            while let Some((low, high)) = wanted.next_gap() {
+                let address = base.wrapping_add(u64::from(offset + low));
+                self.resolve(memory, key, address, u64::from(high - low))?;
             }
+            let mut mask = Mask::without(length, own, offset);
             self.newer_writes(memory, pools, later, part, length, |low, high| mask.add(low, high));
             while let Some((low, high)) = mask.next_gap() {
                 put(low, high)?;
@@ -156,6 +159,15 @@ struct Mask {
 impl Mask {
     const fn new(length: u32) -> Self {
         Self { words: [0; MASK_BYTES / 64], length, at: 0 }
+    }
+
+    /// One of `length` bytes from `offset` of an operation on, to which those of `own` are added.
+    fn without(length: u32, own: Option<&RangeSet>, offset: u32) -> Self {
+        let mut mask = Self::new(length);
+        for &(low, high) in own.map_or(&[][..], RangeSet::as_slice) {
+            mask.add(low.saturating_sub(offset), high.saturating_sub(offset));
+        }
+        mask
     }
 
     /// Adds `[low, high)`, but for what is beyond the end.

@@ -208,6 +208,23 @@ fn a_message_ends_a_window_in_its_turn_and_its_receive_says_which() {
     }
 }
 
+//= protocol.md: strict.3, fault.1
+#[test]
+fn a_write_whose_key_has_ended_is_denied_though_all_of_it_yields() {
+    let mut side = target(1);
+    bind(&side, KEY, 0, Rights::REMOTE_WRITE, Reach::Connection(OWNER.bits()));
+    side.post_receive(4096, 256, 3).unwrap();
+    let mut script = Script::new(Flags::STRICT, 64);
+    let message = script.send_invalidate(&[2; 10], KEY);
+    let hidden = script.write((KEY, START), &[3; 20], None);
+    // What it leaves out was written by this one, while the key was good.
+    let newer = script.write((KEY, START), &[4; 100], None);
+    assert_eq!(newer[0].arrive_at(&mut side), Verdict::Accepted);
+    assert_eq!(hidden[0].arrive_at(&mut side), Verdict::Accepted);
+    assert_eq!(message[0].arrive_at(&mut side), unknown_key(1));
+    assert_eq!(side.inbound.delivered(), OperationNumber(1));
+}
+
 //= protocol.md: invalidate.2
 #[test]
 fn a_message_ends_no_key_that_is_not_of_its_connection_and_fails_in_its_turn() {

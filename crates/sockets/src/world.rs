@@ -1,0 +1,556 @@
+//! Two connections over a TCP connection of the kernel and rings, with a network of their own, for tests.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use delivery::Instant;
+use mem::Buffer;
+use nix::errno::Errno;
+use runtime::{Mark, Readiness};
+
+use crate::connection::{Connection, Sealing};
+use crate::flags::{ReceiveFlags, SendFlags};
+use crate::held::Held;
+use crate::place::Place;
+use crate::reasons::Reason;
+use crate::settings::Role;
+use crate::stream::{Out, RingPart, Stream, StreamDescriptor, StreamParts};
+use crate::waiting::{Ringing, Waited, Waits, lock};
+use crate::wire::Seal;
+
+/// Two ends, joined or about to be.
+pub(crate) struct World {
+    pub(crate) ends: [TestEnd; 2],
+    network: Arc<Network>,
+}
+
+/// One end, with the program's descriptor.
+pub(crate) struct TestEnd {
+    pub(crate) connection: Arc<Connection>,
+    place: Arc<OnePlace>,
+    /// The TCP socket, as the program had it.
+    pub(crate) tcp: TcpStream,
+    memory: [Arc<Buffer>; 2],
+}
+
+/// A stream, with the memory of its rings.
+type Known = (Arc<Stream>, [Arc<Buffer>; 2]);
+
+/// Carries what streams have to post, when it is driven.
+#[derive(Default)]
+pub(crate) struct Network {
+    streams: Mutex<Vec<Known>>,
+    held: Held,
+    /// Data that has arrived is not acknowledged.
+    pub(crate) is_slow: AtomicBool,
+    owed: Mutex<Vec<(usize, u32)>>,
+}
+
+/// The table of a program with one descriptor.
+struct OnePlace {
+    tcp: TcpStream,
+    /// What was put in the place of the TCP socket.
+    put: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+struct NoBell;
+
+impl Place for OnePlace {
+    fn duplicate(&self, _token: u64) -> Option<OwnedFd> {
+        self.tcp.try_clone().ok().map(OwnedFd::from)
+    }
+
+    fn put(&self, _token: u64, end: OwnedFd) -> bool {
+        *lock(&self.put) = Some(Arc::new(end));
+        true
+    }
+
+    fn decided(&self, _token: u64) {}
+}
+
+impl Ringing for NoBell {
+    fn ring(&self) {}
+    fn mark(&self) {}
+    fn watch(
+        &self,
+        _which: StreamDescriptor,
+        _fd: BorrowedFd<'_>,
+        _ready: Readiness,
+    ) -> io::Result<()> {
+        Ok(())
+    }
+    fn unwatch(&self, _fd: BorrowedFd<'_>) {}
+}
+
+impl Network {
+    /// Carries all there is until nothing is left.
+    pub(crate) fn carry(&self) {
+        let streams = lock(&self.streams);
+        let mut has_more = streams.len() == 2;
+        while has_more {
+            has_more = false;
+            for (index, (from, memory)) in streams.iter().enumerate() {
+                let (to, into) = &streams[1 - index];
+                from.on_descriptor(StreamDescriptor::Tcp, Readiness::READABLE);
+                from.on_descriptor(StreamDescriptor::End, Readiness::default());
+                while let Some(out) = from.next(Instant(0)) {
+                    has_more = true;
+                    self.deliver(index, out, from, memory, to, into);
+                }
+                if !self.is_slow.load(Ordering::Relaxed) {
+                    let mut owed = lock(&self.owed);
+                    for (_, length) in owed.extract_if(.., |(owed_to, _)| *owed_to == index) {
+                        from.on_acknowledged(length);
+                        has_more = true;
+                    }
+                }
+            }
+        }
+    }
+
+    fn deliver(
+        &self,
+        index: usize,
+        out: Out,
+        from: &Stream,
+        memory: &[Arc<Buffer>; 2],
+        to: &Stream,
+        into: &[Arc<Buffer>; 2],
+    ) {
+        match out {
+            Out::Data { at, length, to: place } => {
+                let mut bytes = vec![0; length as usize];
+                memory[0].read(at.into(), &mut bytes);
+                into[1].write(place.into(), &bytes);
+                to.on_arrived(place, length).expect("it follows");
+                lock(&self.owed).push((index, length));
+            }
+            Out::Credit(consumed) => to.on_credit(consumed).expect("plausible"),
+            Out::End(bytes) => {
+                to.on_end(bytes).expect("plausible");
+                from.on_end_acknowledged();
+            }
+            Out::Reset => to.on_reset(),
+        }
+    }
+}
+
+impl Waits for Network {
+    fn drive(&self) {
+        self.carry();
+    }
+
+    fn wait_beside(
+        &self,
+        _mark: &Arc<Mark>,
+        _others: &mut [libc::pollfd],
+        _limit: Option<Duration>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<Waited, Errno> {
+        for _ in 0..1000 {
+            self.carry();
+            if ready() {
+                return Ok(Waited::Ready);
+            }
+        }
+        Ok(Waited::TimedOut)
+    }
+
+    fn raise(&self, mark: &Mark) {
+        mark.raise();
+    }
+
+    fn held(&self) -> &Held {
+        &self.held
+    }
+}
+
+impl World {
+    /// Two ends of a TCP connection over the loopback interface; the first has connected.
+    pub(crate) fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let connecting = TcpStream::connect(address).expect("it listens");
+        let (accepted, _) = listener.accept().expect("a connection");
+        let network = Arc::new(Network::default());
+        let mut roles = [Role::Connecting, Role::Accepting].into_iter();
+        let ends = [connecting, accepted].map(|tcp| {
+            tcp.set_nonblocking(true).expect("a socket");
+            // Nothing here waits for the kernel's clock.
+            tcp.set_nodelay(true).expect("a socket");
+            let own = tcp.try_clone().expect("a descriptor");
+            let place = Arc::new(OnePlace { tcp: own, put: Mutex::default() });
+            let (local, peer) = (tcp.local_addr(), tcp.peer_addr());
+            let connection = Connection::new(
+                1,
+                roles.next().expect("two"),
+                local.expect("an address"),
+                peer.expect("an address"),
+                Arc::clone(&place) as Arc<dyn Place>,
+                Arc::clone(&network) as Arc<dyn Waits>,
+            );
+            let memory = [(); 2].map(|()| Buffer::new(RING.into()));
+            TestEnd { connection, place, tcp, memory }
+        });
+        Self { ends, network }
+    }
+
+    /// One that has moved.
+    pub(crate) fn moved() -> Self {
+        let world = Self::new();
+        for step in 0..MOVE_STEPS {
+            assert!(world.move_on(step), "nothing is shut down");
+        }
+        world.network.carry();
+        world
+    }
+
+    /// The next step of a move: begin at one end, begin and seal at the other, and seal.
+    /// False if an end has shut down and cannot move: then the other is told so, and both stay where they are.
+    pub(crate) fn move_on(&self, step: usize) -> bool {
+        let can_move = match step {
+            0 | 1 => self.begin(step),
+            _ => true,
+        };
+        match step {
+            _ if !can_move => {
+                self.ends.iter().for_each(|end| end.connection.leave(Reason::Refused));
+                lock(&self.network.streams).clear();
+            }
+            0 => {}
+            1 => self.seal(1),
+            _ => self.seal(0),
+        }
+        can_move
+    }
+
+    fn begin(&self, index: usize) -> bool {
+        let TestEnd { connection, memory, .. } = &self.ends[index];
+        let [send, receive] = memory.each_ref().map(|memory| RingPart {
+            memory: Arc::clone(memory),
+            offset: 0,
+            bytes: RING,
+        });
+        let parts = StreamParts { send, receive, expected: SEALS[index], bell: Box::new(NoBell) };
+        let Ok(stream) = connection.begin(parts) else { return false };
+        lock(&self.network.streams).push((stream, memory.clone()));
+        true
+    }
+
+    fn seal(&self, index: usize) {
+        let sealed = self.ends[index].connection.seal(SEALS[1 - index], RING);
+        assert_eq!(sealed, Sealing::Done);
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// As `send` of a program that does not wait.
+    pub(crate) fn send(&self, index: usize, bytes: &[u8]) -> Result<usize, Errno> {
+        let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
+        self.ends[index].call(|connection, fd| connection.send(fd, &[IoSlice::new(bytes)], flags))
+    }
+
+    /// As `recv` of a program that does not wait.
+    pub(crate) fn receive(&self, index: usize, length: usize) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; length];
+        let flags = ReceiveFlags { dont_wait: true, ..ReceiveFlags::default() };
+        let count = self.ends[index].call(|connection, fd| {
+            connection.receive(fd, &mut [IoSliceMut::new(&mut bytes)], flags)
+        })?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    /// The program closes its descriptor.
+    pub(crate) fn close(&self, index: usize) {
+        lock(&self.ends[index].place.put).take();
+        self.ends[index].connection.released();
+    }
+}
+
+impl TestEnd {
+    /// The program's descriptor.
+    pub(crate) fn call<R>(&self, work: impl FnOnce(&Connection, BorrowedFd<'_>) -> R) -> R {
+        let put = lock(&self.place.put).clone();
+        match put {
+            Some(end) => work(&self.connection, end.as_fd()),
+            None => work(&self.connection, self.tcp.as_fd()),
+        }
+    }
+
+    /// What another process would do with the descriptor.
+    pub(crate) fn kernel(&self) -> std::os::unix::net::UnixStream {
+        let put = lock(&self.place.put).clone().expect("it has moved");
+        put.try_clone().expect("a descriptor").into()
+    }
+}
+
+/// Bytes of each ring.
+pub(crate) const RING: u32 = 16 * 1024;
+
+/// Steps of [`World::move_on`].
+pub(crate) const MOVE_STEPS: usize = 3;
+
+const SEALS: [Seal; 2] = [Seal(*b"0000000000000001"), Seal(*b"0000000000000002")];
+
+#[test]
+fn bytes_by_tcp_come_before_those_of_the_ring() {
+    let world = World::new();
+    let mut expected = Vec::new();
+    for step in 0..=MOVE_STEPS {
+        let bytes = format!("step {step}: 000000000000000");
+        assert_eq!(world.send(0, bytes.as_bytes()), Ok(bytes.len()));
+        assert_eq!(world.send(1, bytes.as_bytes()), Ok(bytes.len()));
+        expected.extend_from_slice(bytes.as_bytes());
+        if step < MOVE_STEPS {
+            world.move_on(step);
+        }
+    }
+    for index in 0..2 {
+        let mut read = Vec::new();
+        while read.len() < expected.len() {
+            match world.receive(index, 10) {
+                Ok(bytes) => read.extend(bytes),
+                Err(error) => assert_eq!(error, Errno::EAGAIN),
+            }
+        }
+        assert_eq!(read, expected);
+        assert_eq!(world.receive(index, 1), Err(Errno::EAGAIN));
+    }
+}
+
+#[test]
+fn the_end_comes_after_the_bytes_and_the_other_way_stays_open() {
+    let world = World::moved();
+    assert_eq!(world.send(0, b"question"), Ok(8));
+    let shut = |connection: &Connection, fd: BorrowedFd<'_>| {
+        connection.shutdown(fd, std::net::Shutdown::Write)
+    };
+    assert_eq!(world.ends[0].call(shut), Ok(()));
+    assert_eq!(world.send(0, b"more"), Err(Errno::EPIPE));
+    assert_eq!(world.receive(1, 100).as_deref(), Ok(b"question".as_slice()));
+    assert_eq!(world.receive(1, 100).as_deref(), Ok(b"".as_slice()));
+    assert!(world.ends[1].connection.readiness().peer_ended);
+    assert_eq!(world.send(1, b"answer"), Ok(6));
+    world.close(1);
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(b"answer".as_slice()));
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(b"".as_slice()));
+    world.close(0);
+    world.network.carry();
+    assert!(lock(&world.network.streams).iter().all(|(stream, _)| stream.is_over()));
+}
+
+#[test]
+fn after_a_reset_what_has_come_is_read_and_then_the_error_once() {
+    let world = World::moved();
+    assert_eq!(world.send(0, b"unread"), Ok(6));
+    assert_eq!(world.send(1, b"last"), Ok(4));
+    world.network.carry();
+    world.close(1);
+    world.network.carry();
+    assert!(world.ends[0].connection.readiness().error);
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(b"last".as_slice()));
+    assert_eq!(world.receive(0, 100), Err(Errno::ECONNRESET));
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(b"".as_slice()));
+    assert_eq!(world.send(0, b"more"), Err(Errno::EPIPE));
+    world.close(0);
+    world.network.carry();
+    assert!(lock(&world.network.streams).iter().all(|(stream, _)| stream.is_over()));
+}
+
+#[test]
+fn who_writes_to_a_closed_connection_is_reset() {
+    let world = World::moved();
+    world.close(1);
+    world.network.carry();
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(b"".as_slice()));
+    assert_eq!(world.send(0, b"lost"), Ok(4));
+    world.network.carry();
+    assert_eq!(world.send(0, b"more"), Err(Errno::EPIPE));
+}
+
+#[test]
+fn the_death_of_the_peer_is_noticed_by_tcp() {
+    let mut world = World::moved();
+    assert_eq!(world.send(1, b"last"), Ok(4));
+    world.network.carry();
+    // What the kernel does for a process that is killed.
+    let (stream, _) = lock(&world.network.streams).pop().expect("two");
+    let tcp = TcpStream::from(stream.socket().try_clone_to_owned().expect("a descriptor"));
+    tcp.shutdown(std::net::Shutdown::Both).expect("connected");
+    world.ends[1].tcp.flush().expect("nothing to do");
+    for (stream, _) in lock(&world.network.streams).iter() {
+        stream.on_descriptor(StreamDescriptor::Tcp, Readiness::READABLE);
+    }
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(b"last".as_slice()));
+    assert_eq!(world.receive(0, 100), Err(Errno::ECONNRESET));
+}
+
+#[test]
+fn another_process_reads_and_writes_the_descriptor_of_a_relayed_connection() {
+    let world = World::moved();
+    world.ends[0].connection.watch();
+    assert_eq!(world.send(1, b"before"), Ok(6));
+    world.network.carry();
+    world.ends[0].call(Connection::relay);
+    let mut kernel = world.ends[0].kernel();
+    let mut bytes = [0; 6];
+    kernel.read_exact(&mut bytes).expect("bytes");
+    assert_eq!(&bytes, b"before");
+    let long: Vec<u8> = (0..100_000_u32).map(|at| (at % 253) as u8).collect();
+    let (mut written, mut read) = (0, Vec::new());
+    while read.len() < long.len() {
+        written += kernel.write(&long[written..]).unwrap_or(0);
+        read.extend(world.receive(1, 5000).unwrap_or_default());
+    }
+    assert_eq!(read, long);
+    let (mut sent, mut read) = (0, Vec::new());
+    while read.len() < long.len() {
+        sent += world.send(1, &long[sent..]).unwrap_or(0);
+        world.network.held.push_all();
+        world.network.carry();
+        let mut bytes = [0; 5000];
+        let count = kernel.read(&mut bytes).unwrap_or(0);
+        read.extend_from_slice(&bytes[..count]);
+    }
+    assert_eq!(read, long);
+    kernel.write_all(b"bye").expect("room");
+    drop(kernel);
+    world.close(0);
+    world.network.carry();
+    assert_eq!(world.receive(1, 100).as_deref(), Ok(b"bye".as_slice()));
+    assert_eq!(world.receive(1, 100).as_deref(), Ok(b"".as_slice()));
+}
+
+#[test]
+fn a_call_that_waits_gets_all_it_asked_for() {
+    let world = World::moved();
+    let long: Vec<u8> = (0..5 * RING).map(|at| (at % 253) as u8).collect();
+    let mut read = Vec::new();
+    let mut sent = 0;
+    while read.len() < long.len() {
+        sent += world.send(0, &long[sent..]).unwrap_or(0);
+        let mut bytes = vec![0; (sent - read.len()).max(1)];
+        let flags = ReceiveFlags { wait_all: true, ..ReceiveFlags::default() };
+        // The descriptor does not wait: as much as has come is received.
+        let count = world.ends[1].call(|connection, fd| {
+            connection.receive(fd, &mut [IoSliceMut::new(&mut bytes)], flags)
+        });
+        read.extend_from_slice(&bytes[..count.unwrap_or(0)]);
+    }
+    assert_eq!(read, long);
+}
+
+/// What programs and the network do next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send(usize, usize),
+    Receive(usize, usize),
+    Move,
+    Carry,
+    /// Acknowledgements come late from now on, or do not.
+    Slow(bool),
+    Shut(usize),
+}
+
+fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+    use proptest::prelude::*;
+    let step = prop_oneof![
+        4 => (0_usize..2, 1_usize..9000).prop_map(|(index, length)| Step::Send(index, length)),
+        4 => (0_usize..2, 1_usize..9000).prop_map(|(index, length)| Step::Receive(index, length)),
+        1 => Just(Step::Move),
+        2 => Just(Step::Carry),
+        1 => any::<bool>().prop_map(Step::Slow),
+    ];
+    let shut = (0_usize..80, 0_usize..2);
+    (proptest::collection::vec(step, 1..80), proptest::collection::vec(shut, 0..3)).prop_map(
+        |(mut steps, shut)| {
+            for (at, index) in shut {
+                steps.insert(at.min(steps.len()), Step::Shut(index));
+            }
+            steps
+        },
+    )
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
+    #[test]
+    fn bytes_come_once_and_in_order_however_a_connection_moves(steps in steps()) {
+        let world = World::new();
+        let (mut moved, mut written, mut read) = (0, [0_usize; 2], [0_usize; 2]);
+        let mut is_shut = [false; 2];
+        let byte = |index: usize, at: usize| (at * 31 / 7 + index * 101) as u8;
+        let receive = |read: &mut [usize; 2], index: usize, length| {
+            let bytes = world.receive(index, length);
+            for got in bytes.as_deref().unwrap_or_default() {
+                assert_eq!(*got, byte(1 - index, read[index]));
+                read[index] += 1;
+            }
+            bytes
+        };
+        for step in steps {
+            match step {
+                Step::Send(index, length) => {
+                    let bytes: Vec<u8> =
+                        (written[index]..).take(length).map(|at| byte(index, at)).collect();
+                    written[index] += world.send(index, &bytes).unwrap_or(0);
+                }
+                Step::Receive(index, length) => drop(receive(&mut read, index, length)),
+                Step::Move if moved < MOVE_STEPS => {
+                    moved = if world.move_on(moved) { moved + 1 } else { usize::MAX };
+                }
+                Step::Move => {}
+                Step::Carry => world.network().carry(),
+                Step::Slow(is_slow) => world.network.is_slow.store(is_slow, Ordering::Relaxed),
+                Step::Shut(index) => {
+                    let how = std::net::Shutdown::Write;
+                    let shut = world.ends[index].call(|connection, fd| connection.shutdown(fd, how));
+                    proptest::prop_assert_eq!(shut, Ok(()));
+                    is_shut[index] = true;
+                }
+            }
+        }
+        world.network.is_slow.store(false, Ordering::Relaxed);
+        while (1..MOVE_STEPS).contains(&moved) {
+            moved = if world.move_on(moved) { moved + 1 } else { usize::MAX };
+        }
+        for _ in 0..200 {
+            for index in 0..2 {
+                drop(receive(&mut read, index, 20_000));
+                world.network.held.push_all();
+            }
+        }
+        proptest::prop_assert_eq!([read[1], read[0]], written);
+        for index in 0..2 {
+            let at_end = if is_shut[1 - index] { Ok(Vec::new()) } else { Err(Errno::EAGAIN) };
+            proptest::prop_assert_eq!(world.receive(index, 1), at_end);
+        }
+    }
+}
+
+#[test]
+fn an_end_that_was_put_off_while_the_connection_moved_comes() {
+    let world = World::new();
+    let shut = |connection: &Connection, fd: BorrowedFd<'_>| {
+        connection.shutdown(fd, std::net::Shutdown::Write)
+    };
+    // The seal does not wait for an acknowledgement of what was written before.
+    world.ends[0].tcp.set_nodelay(false).expect("a socket");
+    assert_eq!(world.send(0, b"a"), Ok(1));
+    assert!(world.move_on(0) && world.move_on(1));
+    assert_eq!(world.send(0, b"b"), Ok(1));
+    assert_eq!(world.ends[0].call(shut), Ok(()));
+    assert!(world.move_on(2));
+    let mut read = Vec::new();
+    while read.len() < 2 {
+        read.extend(world.receive(1, 1).unwrap_or_default());
+    }
+    assert_eq!(world.receive(1, 1), Ok(Vec::new()));
+}

@@ -1,0 +1,75 @@
+//! Numbers in results that are lists of entries, which are told apart by what stands in them.
+
+use serde_json::Value;
+
+use super::runner::{Failure, Found, number};
+
+/// A step into a result.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    /// What is at this JSON pointer.
+    At(&'static str),
+    /// The entry of a list in which these fields are as they are written here.
+    Entry(&'static [(&'static str, &'static str)]),
+}
+
+/// The number at the end of all steps.
+pub(super) fn figure(result: &Value, steps: &[Step], pointer: &str) -> Result<Found, Failure> {
+    let end = steps.iter().try_fold(result, |value, step| match step {
+        Step::At(pointer) => value
+            .pointer(pointer)
+            .ok_or_else(|| Failure::CannotRun(format!("the result has nothing at {pointer}"))),
+        Step::Entry(fields) => entry(value, fields),
+    })?;
+    number(end, pointer).map(Found::plain)
+}
+
+/// The entry of a list; if there is none, why, as far as the result says.
+fn entry<'a>(list: &'a Value, fields: &[(&str, &str)]) -> Result<&'a Value, Failure> {
+    let entries = || list.as_array().into_iter().flatten();
+    let is = |entry: &Value, (field, text): &(&str, &str)| match entry.get(*field) {
+        Some(Value::String(found)) => found == text,
+        Some(Value::Bool(found)) => (if *found { "true" } else { "false" }) == *text,
+        _ => false,
+    };
+    if let Some(found) = entries().find(|entry| fields.iter().all(|field| is(entry, field))) {
+        return Ok(found);
+    }
+    let near = entries().find(|entry| fields.first().is_some_and(|field| is(entry, field)));
+    if let Some(reason) = near.and_then(|near| near.get("cannot_run")?.as_str()) {
+        return Err(Failure::CannotRun(reason.into()));
+    }
+    let shown: Vec<_> = fields.iter().map(|(field, text)| format!("{field} {text}")).collect();
+    let message = format!("the result has no entry with {}", shown.join(", "));
+    Err(if near.is_some() { Failure::Failed(message) } else { Failure::CannotRun(message) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const STEPS: [Step; 2] =
+        [Step::At("/cases"), Step::Entry(&[("name", "a"), ("is_proven", "true")])];
+
+    #[test]
+    fn entries_are_found_by_what_stands_in_them() {
+        let result = json!({"cases": [
+            {"name": "b", "is_proven": true, "ratio": 1.0},
+            {"name": "a", "is_proven": true, "ratio": 2.0},
+        ]});
+        assert_eq!(figure(&result, &STEPS, "/ratio"), Ok(Found::plain(2.0)));
+    }
+
+    #[test]
+    fn what_could_not_be_run_says_why_and_what_is_not_proven_has_failed() {
+        let result = json!({"cases": [{"name": "a", "is_proven": false, "cannot_run": "no wrk"}]});
+        let missing = figure(&result, &STEPS, "/ratio");
+        assert_eq!(missing, Err(Failure::CannotRun("no wrk".into())));
+        let result = json!({"cases": [{"name": "a", "is_proven": false, "ratio": 1.0}]});
+        assert!(matches!(figure(&result, &STEPS, "/ratio"), Err(Failure::Failed(_))));
+        let missing = figure(&json!({"cases": []}), &STEPS, "/ratio");
+        assert!(matches!(missing, Err(Failure::CannotRun(_))));
+    }
+}

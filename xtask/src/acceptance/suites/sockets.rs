@@ -1,0 +1,207 @@
+//! Unmodified programs with ordinary sockets: that they work over the edge, and what they gain.
+
+use super::{none_fails, printed, tests};
+use crate::acceptance::entries::Step;
+use crate::acceptance::printed::Tests;
+use crate::acceptance::{Bound, Probe, Row};
+
+/// A case of `ethernot bench programs` whose counters prove the way it took, and a quantity of it.
+macro_rules! case {
+    ($name:literal, $quantity:literal) => {
+        [
+            Step::At("/cases"),
+            Step::Entry(&[("name", $name), ("is_proven", "true")]),
+            Step::At("/figures"),
+            Step::Entry(&[("quantity", $quantity)]),
+        ]
+    };
+}
+pub(super) const ROWS: &[Row] = &[
+    runs(
+        "{apache prefork, worker, event; nginx; python; node; java} × {curl, wrk, ab, python, java, node} × {neither, both, one with the library}: runs",
+        [192.0, 8.0],
+        "runs of servers and clients of HTTP",
+        "--test=sockets_http",
+        Some("a_few"),
+    ),
+    runs(
+        "{redis, memcached, iperf3, gmond} × {redis-cli, redis-benchmark, memccp, memcslap, iperf3, python, curl} × the same: runs",
+        [36.0, 6.0],
+        "runs of services and their clients",
+        "--test=sockets_services",
+        Some("with_the_library"),
+    ),
+    none_fails(
+        "nginx reload, redis BGSAVE under load, prefork with 8 children, java",
+        "programs",
+        "--test=sockets_busy",
+        true,
+    ),
+    none_fails(
+        "what programs see: loops, reads, writes, ends in every order, forks, descriptors, threads",
+        "programs",
+        "--test=sockets_conformance",
+        true,
+    ),
+    program(
+        "sockperf ping-pong 14 B, polling, against blocking TCP",
+        Bound::AtMost(0.15, "x"),
+        &case!("sockperf-poll", "latency_p50_us"),
+    ),
+    program(
+        "same, event mode",
+        Bound::AtMost(1.0, "x"),
+        &case!("sockperf-event", "latency_p50_us"),
+    ),
+    program("iperf3, one stream", Bound::AtLeast(1.2, "x"), &case!("iperf3-1", "bytes_per_second")),
+    program("same, four streams", Bound::AtLeast(1.0, "x"), &case!("iperf3-4", "bytes_per_second")),
+    program(
+        "wrk on a file of 16 KiB: requests/s",
+        Bound::AtLeast(1.2, "x"),
+        &case!("wrk-16K", "per_second"),
+    ),
+    program(
+        "same, 16 KiB, 99 % latency",
+        Bound::AtMost(1.0, "x"),
+        &case!("wrk-16K", "latency_p99_us"),
+    ),
+    program(
+        "wrk on a file of 256 KiB: requests/s",
+        Bound::AtLeast(1.2, "x"),
+        &case!("wrk-256K", "per_second"),
+    ),
+    program(
+        "same, 256 KiB, 99 % latency",
+        Bound::AtMost(1.0, "x"),
+        &case!("wrk-256K", "latency_p99_us"),
+    ),
+    program("redis-benchmark GET", Bound::AtLeast(1.3, "x"), &case!("redis-get-1", "per_second")),
+    program("same, SET", Bound::AtLeast(1.3, "x"), &case!("redis-set-1", "per_second")),
+    program(
+        "same, GET, pipeline 16",
+        Bound::AtLeast(1.0, "x"),
+        &case!("redis-get-16", "per_second"),
+    ),
+    program(
+        "same, SET, pipeline 16",
+        Bound::AtLeast(1.0, "x"),
+        &case!("redis-set-16", "per_second"),
+    ),
+    program(
+        "gmond's answer in 245 small writes: gathers/s",
+        Bound::AtLeast(1.0, "x"),
+        &case!("gmond", "per_second"),
+    ),
+    connection(
+        "connection time seen by connect()",
+        Bound::AtMost(1.1, "x"),
+        &[
+            Step::At("/rows"),
+            CONNECTION_OVER_EDGE,
+            Step::At("/ratios"),
+            Step::Entry(&[("to", "tcp")]),
+        ],
+        "/value/mean",
+    ),
+    connection(
+        "upgrade complete",
+        Bound::AtMost(300.0, "us"),
+        &[Step::At("/rows"), CONNECTION_OVER_EDGE],
+        "/upgrade_us/mean",
+    ),
+    program(
+        "cost of the library where the peer has none: throughput",
+        Bound::AtLeast(0.97, "x"),
+        &case!("iperf3-client-only", "bytes_per_second"),
+    ),
+    program(
+        "same, latency, peer without it",
+        Bound::AtMost(1.03, "x"),
+        &case!("sockperf-client-only", "latency_p50_us"),
+    ),
+    program(
+        "cost of the library outside the allow-list: throughput",
+        Bound::AtLeast(0.97, "x"),
+        &case!("iperf3-left-alone", "bytes_per_second"),
+    ),
+    program(
+        "same, latency, outside the allow-list",
+        Bound::AtMost(1.03, "x"),
+        &case!("sockperf-left-alone", "latency_p50_us"),
+    ),
+    runs(
+        "10 pairs × 20 under 1 % loss: runs",
+        [200.0, 200.0],
+        "runs of servers and clients under loss",
+        "--test=sockets_loss",
+        None,
+    ),
+    printed(
+        "kill -9 of each side: the other has ECONNRESET after",
+        Bound::AtMost(5.0, "s"),
+        "seconds until the peer of a killed process is told",
+        tests("programs", "--test=sockets_death", "a_killed_process"),
+    ),
+    printed(
+        "edge link cut in mid-stream: both sides have ECONNRESET after",
+        Bound::AtMost(5.0, "s"),
+        "seconds until both sides of a link that was cut are told",
+        tests("programs", "--test=sockets_death", "a_link_that_is_cut"),
+    ),
+    none_fails(
+        "UDP blocked by a firewall: stays on TCP, and the log says why",
+        "programs",
+        "--test=sockets_death a_network_without_datagrams",
+        true,
+    ),
+];
+
+/// Runs of unmodified programs, of which none fails: so many, and so many in a quick run.
+const fn runs(
+    name: &'static str,
+    [least, least_quick]: [f64; 2],
+    figure: &'static str,
+    target: &'static str,
+    part_quick: Option<&'static str>,
+) -> Row {
+    let tests = Tests { package: "programs", target, part: "", part_quick };
+    Row {
+        name,
+        bound: Bound::AtLeast(least, "runs"),
+        bound_quick: Some(Bound::AtLeast(least_quick, "runs")),
+        probe: Probe::Printed { tests, name: figure },
+    }
+}
+
+/// What unmodified programs reach, against kernel TCP in turn.
+const fn program(name: &'static str, bound: Bound, steps: &'static [Step]) -> Row {
+    let arguments = &["bench", "programs", "--repetitions", "{quick:3|10}", "--json", "{json}"];
+    let probe = Probe::Entry { arguments, steps, pointer: "/ratio/median" };
+    Row { name, bound, bound_quick: None, probe }
+}
+
+/// The time of connecting, by `ethernot bench sockets`.
+const fn connection(
+    name: &'static str,
+    bound: Bound,
+    steps: &'static [Step],
+    pointer: &'static str,
+) -> Row {
+    let arguments = &[
+        "bench",
+        "sockets",
+        "--tests",
+        "connection",
+        "--contenders",
+        "tcp,sockets",
+        "--mtu",
+        "1500",
+        "--repetitions",
+        "{quick:5|10}",
+        "--json",
+        "{json}",
+    ];
+    Row { name, bound, bound_quick: None, probe: Probe::Entry { arguments, steps, pointer } }
+}
+
+const CONNECTION_OVER_EDGE: Step = Step::Entry(&[("test", "connection"), ("contender", "sockets")]);
