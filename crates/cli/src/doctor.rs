@@ -2,6 +2,7 @@
 
 mod host;
 mod interface;
+mod sockets;
 
 use std::env;
 use std::io;
@@ -21,6 +22,8 @@ pub(crate) struct Diagnosis {
     pub(crate) interfaces: Vec<InterfaceDiagnosis>,
     /// Links by shared memory with processes of this host.
     pub(crate) shared_memory: Verdict,
+    /// TCP connections that move (`ethernot run --sockets`).
+    pub(crate) sockets: Verdict,
     /// What else matters on this host.
     pub(crate) findings: Vec<Finding>,
 }
@@ -76,6 +79,7 @@ impl Diagnosis {
         Ok(Self {
             interfaces: found.into_iter().map(|i| InterfaceDiagnosis::of(i, &rights)).collect(),
             shared_memory,
+            sockets: sockets::verdict(),
             findings: host::findings(),
         })
     }

@@ -14,7 +14,7 @@ use crate::doctor::{Diagnosis, Finding, InterfaceDiagnosis, Verdict};
 
 /// Tell which links each interface of this host can have, and what the others lack.
 ///
-/// Looks at interfaces, drivers, rights and limits, tries what harms nobody (opens sockets, loads a
+/// Looks at interfaces, drivers, rights and limits, whether TCP connections can move, tries what harms nobody (opens sockets, loads a
 /// program into the kernel that is attached to nothing), and changes nothing. Needs no rights: what
 /// it says is meant for the user who runs it. Ends with status 1 if no link is possible at all.
 #[derive(Debug, Args)]
@@ -77,6 +77,11 @@ fn to_text(diagnosis: &Diagnosis, columns: Option<u16>) -> String {
     let _ = writeln!(text, "{table}");
     let _ =
         writeln!(text, "\nshm, between processes of this host: {}", diagnosis.shared_memory.word);
+    let _ = writeln!(
+        text,
+        "TCP connections of programs that move (ethernot run --sockets): {}",
+        diagnosis.sockets.word
+    );
     let obstacles = obstacles(diagnosis);
     if !obstacles.is_empty() {
         let _ = writeln!(text, "\nWhat is missing:");
@@ -143,6 +148,7 @@ fn obstacles(diagnosis: &Diagnosis) -> Vec<(Vec<String>, String, Option<String>)
         }
     }
     note("shm".into(), &diagnosis.shared_memory);
+    note("run --sockets".into(), &diagnosis.sockets);
     list
 }
 
@@ -155,6 +161,7 @@ fn to_json(diagnosis: &Diagnosis) -> Value {
         "usable": diagnosis.is_any_usable(),
         "interfaces": interfaces,
         "shm": verdict_to_json(&diagnosis.shared_memory),
+        "sockets": verdict_to_json(&diagnosis.sockets),
         "host": findings,
     })
 }

@@ -8,27 +8,28 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
-use crate::surroundings::{DeviceOptions, Variables};
+use crate::surroundings::{Options, Variables};
 
-/// Print the variables with which programs see a device, for a shell.
+/// Print the variables with which programs see a device, or have TCP connections moved, for a shell.
 ///
-/// All programs that the shell starts afterwards see the device: a container's start script, a job of a
+/// All programs that the shell starts afterwards get the same: a container's start script, a job of a
 /// cluster, a test-suite. For one program there is `ethernot run`, which also says what cannot work.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     eval \"$(ethernot env)\"\n  \
     eval \"$(ethernot env --links eth0 --log info)\"\n  \
+    eval \"$(ethernot env --sockets --networks 10.0.0.0/8)\"\n  \
     ethernot env --json | jq -r .variables.LD_PRELOAD")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    device: DeviceOptions,
+    options: Options,
     /// Print JSON instead of commands of a shell
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let Variables(variables) = Variables::of(&arguments.device)?;
+    let Variables(variables) = Variables::of(&arguments.options)?;
     let mut text = Vec::new();
     if arguments.json {
         let variables: Map<String, Value> = variables

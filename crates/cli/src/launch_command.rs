@@ -1,4 +1,4 @@
-//! `ethernot run`: another program, with an RDMA device.
+//! `ethernot run`: another program, with an RDMA device, or with TCP connections that move to the edge.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -8,24 +8,31 @@ use clap::Args;
 
 use crate::Failure;
 use crate::program::Program;
-use crate::surroundings::{DeviceOptions, Variables, hidden_devices};
+use crate::surroundings::{Options, Variables, hidden_devices};
 
-/// Run an RDMA program on this host's ordinary network: it sees a device, edge0.
+/// Run a program of others over the edge: with an RDMA device, or with its TCP connections moved.
 ///
-/// Stock binaries that use libibverbs or librdmacm run as they are, as any user, between processes,
-/// containers and hosts; both sides run this way. This program becomes the other one: its signals,
-/// its input and its exit status are its own. Programs that it starts get the device, too. Ends with
-/// status 2 if the program cannot be given a device, and says why: docs/running-programs.md.
+/// Without --sockets the program sees a device, edge0: stock binaries that use libibverbs or librdmacm
+/// run as they are (docs/running-programs.md). With --sockets its TCP connections go over the edge where
+/// the peer runs this way, too, and stay TCP connections where not (docs/sockets.md).
+///
+/// Any user may do it, between processes, containers and hosts. This program becomes the other one: its
+/// signals, its input and its exit status are its own. Programs that it starts get the same. Ends with
+/// status 2 if the program cannot be given what is asked for, and says why.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot run -- ibv_devinfo\n  \
     ethernot run -- ib_write_bw                       (on one host)\n  \
     ethernot run -- ib_write_bw 192.0.2.1             (on the other)\n  \
     ethernot run -- mpirun --host a,b ./program       (on both, from one)\n  \
-    ethernot run --links eth0,packet:eth1 --faults loss=0.01 -- ib_send_lat 192.0.2.1")]
+    ethernot run --links eth0,packet:eth1 --faults loss=0.01 -- ib_send_lat 192.0.2.1\n  \
+    ethernot run --sockets -- nginx                   (on one host)\n  \
+    ethernot run --sockets -- curl http://192.0.2.1/  (on the other)\n  \
+    ethernot run --sockets --networks 10.0.0.0/8 --except-ports 22 --log info -- redis-server\n  \
+    ethernot run --sockets --poll -- sockperf ping-pong -i 192.0.2.1 --tcp")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    device: DeviceOptions,
+    options: Options,
     /// The program and its arguments
     #[arg(
         value_name = "PROGRAM",
@@ -45,14 +52,15 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn become_program(arguments: &Arguments) -> Result<std::convert::Infallible, Failure> {
     let (name, rest) = arguments.program.split_first().ok_or("name a program")?;
-    let variables = Variables::of(&arguments.device)?;
+    let variables = Variables::of(&arguments.options)?;
+    let wanted = arguments.options.wanted();
     // It is looked for where it will look itself.
-    let program = Program::find(name, variables.value("PATH").as_deref())?;
-    variables.try_links()?;
+    let program = Program::find(name, variables.value("PATH").as_deref(), wanted)?;
+    variables.try_links(wanted)?;
     for warning in &program.warnings {
         eprintln!("ethernot: warning: {warning}");
     }
-    let hidden = hidden_devices();
+    let hidden = if wanted.device { hidden_devices() } else { Vec::new() };
     if !hidden.is_empty() {
         let names = hidden.join(", ");
         eprintln!("ethernot: warning: the program does not see this host's own devices: {names}");

@@ -14,6 +14,8 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache};
 use thiserror::Error;
 
+use crate::surroundings::Wanted;
+
 /// Why the libraries cannot be put before those of a program.
 #[derive(Debug, Error)]
 pub(crate) enum ProgramError {
@@ -35,14 +37,14 @@ pub(crate) enum ProgramError {
     #[error("{} is for another kind of processor ({found}) than the libraries ({ours})", .program.display())]
     OtherArchitecture { program: PathBuf, found: String, ours: &'static str },
     #[error(
-        "{} is statically linked{}: nothing can be put before what is part of it. Build it with a shared \
-         libibverbs{}. If it only starts other programs, give these the variables: \
-         eval \"$(ethernot env)\"",
+        "{} is statically linked{}: nothing can be put before what is part of it. {}. If it only starts other \
+         programs, give these the variables: eval \"$(ethernot env{})\"",
         .program.display(),
         if *.is_go { ", as Go programs are without cgo" } else { "" },
-        if *.is_go { " (CGO_ENABLED=1)" } else { "" },
+        remedy_of_static(*.wanted, *.is_go),
+        if .wanted.sockets { " --sockets" } else { "" },
     )]
-    Static { program: PathBuf, is_go: bool },
+    Static { program: PathBuf, is_go: bool, wanted: Wanted },
     #[error("{} uses no C library: nothing can be put before what is part of it", .0.display())]
     NoLibrary(PathBuf),
     #[error(
@@ -60,6 +62,21 @@ pub(crate) enum ProgramError {
     TooManyScripts(PathBuf),
 }
 
+/// What can be done about a program that takes no libraries.
+fn remedy_of_static(wanted: Wanted, is_go: bool) -> &'static str {
+    match (wanted.device, is_go) {
+        (true, true) => "Build it with a shared libibverbs (CGO_ENABLED=1)",
+        (true, false) => "Build it with a shared libibverbs",
+        (false, true) => {
+            "Go calls the kernel itself, so its connections stay on TCP: run it without ethernot; peers that run with it \
+             still talk to it"
+        }
+        (false, false) => {
+            "Build it with the shared C library, or run it without ethernot; peers that run with it still talk to it"
+        }
+    }
+}
+
 /// A program that was found and looked at.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -70,11 +87,15 @@ pub(crate) struct Program {
 
 impl Program {
     /// Finds it as a shell would, and looks whether libraries can be put before its own.
-    pub(crate) fn find(name: &OsStr, search: Option<&OsStr>) -> Result<Self, ProgramError> {
+    pub(crate) fn find(
+        name: &OsStr,
+        search: Option<&OsStr>,
+        wanted: Wanted,
+    ) -> Result<Self, ProgramError> {
         let path = find(name, search)?;
-        let mut warnings = Vec::new();
-        look_at(&path, search, SCRIPTS_MAX, &mut warnings)?;
-        Ok(Self { path, warnings })
+        let mut look = Look { search, wanted, warnings: Vec::new() };
+        look.look_at(&path, SCRIPTS_MAX)?;
+        Ok(Self { path, warnings: look.warnings })
     }
 }
 
@@ -116,78 +137,91 @@ fn may_run(path: &Path) -> Result<(), ProgramError> {
     access(path, AccessFlags::X_OK).map_err(|_| ProgramError::NotPermitted(path.into()))
 }
 
-/// Whether libraries can be put before those of the program, or of what runs it.
-fn look_at(
-    path: &Path,
-    search: Option<&OsStr>,
-    scripts_left: u32,
-    warnings: &mut Vec<String>,
-) -> Result<(), ProgramError> {
-    let unreadable = |error| ProgramError::Unreadable(path.into(), error);
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let path = path.display();
-            warnings.push(format!(
-                "{path} may be run but not read, so nobody knows what kind of program it is"
-            ));
-            return Ok(());
-        }
-        Err(error) => return Err(unreadable(error)),
-    };
-    let mut head = Vec::new();
-    (&mut file).take(HEAD_BYTES).read_to_end(&mut head).map_err(unreadable)?;
-    if let Some(line) = head.strip_prefix(b"#!") {
-        return look_at_interpreter(path, line, search, scripts_left, warnings);
-    }
-    if !head.starts_with(&elf::ELFMAG) {
-        return Err(ProgramError::NoFormat(path.into()));
-    }
-    check_rights(path)?;
-    Shape::read(path, file)?.check(path)
+/// Looks at programs, and at what runs them.
+struct Look<'a> {
+    /// Where programs are looked for.
+    search: Option<&'a OsStr>,
+    wanted: Wanted,
+    warnings: Vec<String>,
 }
 
-/// A script is run by what its first line names; that is what must take the libraries.
-fn look_at_interpreter(
-    script: &Path,
-    line: &[u8],
-    search: Option<&OsStr>,
-    scripts_left: u32,
-    warnings: &mut Vec<String>,
-) -> Result<(), ProgramError> {
-    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let mut words = line
-        .split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty())
-        .map(|word| OsString::from_vec(word.to_vec()));
-    let Some(mut interpreter) = words.next() else {
-        return Err(ProgramError::NoFormat(script.into()));
-    };
-    if Path::new(&interpreter).file_name() == Some(OsStr::new("env")) {
-        // `env` may be given settings and options before the name.
-        let is_name = |word: &OsString| {
-            !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'=')
+impl Look<'_> {
+    /// Whether libraries can be put before those of the program, or of what runs it.
+    fn look_at(&mut self, path: &Path, scripts_left: u32) -> Result<(), ProgramError> {
+        let unreadable = |error| ProgramError::Unreadable(path.into(), error);
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let path = path.display();
+                self.warnings.push(format!(
+                    "{path} may be run but not read, so nobody knows what kind of program it is"
+                ));
+                return Ok(());
+            }
+            Err(error) => return Err(unreadable(error)),
         };
-        interpreter = words.find(is_name).unwrap_or(interpreter);
+        let mut head = Vec::new();
+        (&mut file).take(HEAD_BYTES).read_to_end(&mut head).map_err(unreadable)?;
+        if let Some(line) = head.strip_prefix(b"#!") {
+            return self.look_at_interpreter(path, line, scripts_left);
+        }
+        if !head.starts_with(&elf::ELFMAG) {
+            return Err(ProgramError::NoFormat(path.into()));
+        }
+        check_rights(path)?;
+        let shape = Shape::read(path, file)?;
+        let is_go = shape.is_go;
+        shape.check(path, self.wanted)?;
+        if is_go && self.wanted.sockets {
+            self.warnings.push(format!(
+                "{} is written in Go, which calls the kernel itself: its connections stay on TCP",
+                path.display()
+            ));
+        }
+        Ok(())
     }
-    let found = find(&interpreter, search).map_err(|_| ProgramError::NoInterpreter {
-        program: script.into(),
-        interpreter: interpreter.clone().into(),
-    })?;
-    let Some(left) = scripts_left.checked_sub(1) else {
-        return Err(ProgramError::TooManyScripts(script.into()));
-    };
-    match look_at(&found, search, left, warnings) {
-        // What it starts may be as it should.
-        Err(ProgramError::Static { program, .. }) => {
-            warnings.push(format!(
-                "{}, which runs {}, is statically linked: only programs that it starts see the device",
+
+    /// A script is run by what its first line names; that is what must take the libraries.
+    fn look_at_interpreter(
+        &mut self,
+        script: &Path,
+        line: &[u8],
+        scripts_left: u32,
+    ) -> Result<(), ProgramError> {
+        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let mut words = line
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty())
+            .map(|word| OsString::from_vec(word.to_vec()));
+        let Some(mut interpreter) = words.next() else {
+            return Err(ProgramError::NoFormat(script.into()));
+        };
+        if Path::new(&interpreter).file_name() == Some(OsStr::new("env")) {
+            // `env` may be given settings and options before the name.
+            let is_name = |word: &OsString| {
+                !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'=')
+            };
+            interpreter = words.find(is_name).unwrap_or(interpreter);
+        }
+        let found = find(&interpreter, self.search).map_err(|_| ProgramError::NoInterpreter {
+            program: script.into(),
+            interpreter: interpreter.clone().into(),
+        })?;
+        let Some(left) = scripts_left.checked_sub(1) else {
+            return Err(ProgramError::TooManyScripts(script.into()));
+        };
+        match self.look_at(&found, left) {
+            // What it starts may be as it should.
+            Err(ProgramError::Static { program, .. }) => {
+                self.warnings.push(format!(
+                "{}, which runs {}, is statically linked: what is asked for reaches only programs that it starts",
                 program.display(),
                 script.display()
             ));
-            Ok(())
+                Ok(())
+            }
+            outcome => outcome,
         }
-        outcome => outcome,
     }
 }
 
@@ -255,7 +289,7 @@ impl Shape {
     }
 
     /// Whether the loader that the program has will take our libraries.
-    fn check(self, path: &Path) -> Result<(), ProgramError> {
+    fn check(self, path: &Path, wanted: Wanted) -> Result<(), ProgramError> {
         let program = PathBuf::from(path);
         if !self.is_64_bits || self.machine != OUR_MACHINE {
             let found = if self.is_64_bits { machine_name(self.machine) } else { "32 bits".into() };
@@ -272,7 +306,7 @@ impl Shape {
             return if is_loader && self.libraries == 0 && !self.is_go && is_shared_loader(path) {
                 Ok(())
             } else {
-                Err(ProgramError::Static { program, is_go: self.is_go })
+                Err(ProgramError::Static { program, is_go: self.is_go, wanted })
             };
         };
         let is_musl = loader.as_os_str().as_bytes().windows(4).any(|part| part == b"musl");

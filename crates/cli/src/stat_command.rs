@@ -1,4 +1,4 @@
-//! `ethernot stat`: what devices of this host's processes are doing.
+//! `ethernot stat`: what devices of this host's processes are doing, and what became of TCP connections.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,20 +12,26 @@ use std::time::Duration;
 use clap::Args;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
 use serde_json::json;
+use sockets::Reason;
+use sockets::counters::Report;
+use sockets::statistics::SOCKET as SOCKETS_SOCKET;
 use verbs::statistics::{DeviceReport, FORMAT, QueuePairReport, SOCKET};
 
 use crate::Failure;
 use crate::output::{print, terminal_columns};
 
-/// Tell what the RDMA devices of your running programs are doing: queue pairs, traffic, losses.
+/// Tell what your running programs do over the edge: RDMA devices, and TCP connections that moved.
 ///
-/// Asks every process of this network namespace that has a device (`ethernot run`, or a program with the
-/// libraries); those of other users answer to root only. Disturbs nobody and leaves nothing.
+/// Asks every process of this network namespace that runs under `ethernot run`; those of other users
+/// answer to root only. Of a device it tells queue pairs, traffic and losses; of a program with --sockets
+/// how many TCP connections moved, and how many stayed on TCP for which reason. Disturbs nobody and leaves
+/// nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot stat\n  \
     ethernot stat -w\n  \
-    ethernot stat --json | jq '.devices[].queue_pairs[] | {number, state, peer}'")]
+    ethernot stat --json | jq '.devices[].queue_pairs[] | {number, state, peer}'\n  \
+    ethernot stat --json | jq '.sockets[] | {program, pid, moved, left}'")]
 pub(crate) struct Arguments {
     /// Refresh every second, until Ctrl-C
     #[arg(short, long)]
@@ -36,7 +42,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut before = Vec::new();
+    let mut before = Found::default();
     loop {
         let found = Found::ask()?;
         let text = match (arguments.json, arguments.watch) {
@@ -56,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if !arguments.watch {
             return Ok(());
         }
-        before = found.devices;
+        before = found;
         thread::sleep(INTERVAL);
     }
 }
@@ -70,6 +76,8 @@ fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
 #[derive(Debug, Default)]
 struct Found {
     devices: Vec<DeviceReport>,
+    /// Of programs whose TCP connections may move.
+    sockets: Vec<Report>,
     /// Processes that did not answer, such as those that are stopped.
     silent: Vec<String>,
     /// Processes that belong to others.
@@ -86,10 +94,11 @@ impl Found {
         for name in names(&sockets) {
             match ask(&name) {
                 Ok(text) if text.is_empty() => found.refused += 1,
-                Ok(text) => match serde_json::from_slice::<DeviceReport>(&text) {
-                    Ok(report) if report.format == FORMAT => found.devices.push(report),
-                    _ => found.silent.push(format!("{} speaks another version", process(&name))),
-                },
+                Ok(text) => {
+                    if !found.add(&name, &text) {
+                        found.silent.push(format!("{} speaks another version", process(&name)));
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     found
                         .silent
@@ -99,30 +108,54 @@ impl Found {
             }
         }
         found.devices.sort_by(|a, b| (a.process, &a.device).cmp(&(b.process, &b.device)));
+        found.sockets.sort_by_key(|report| report.pid);
         Ok(found)
+    }
+
+    /// Takes what was told under this name; false if it means nothing here.
+    fn add(&mut self, name: &str, text: &[u8]) -> bool {
+        if name.starts_with(SOCKETS_SOCKET) {
+            let report = serde_json::from_slice::<Report>(text).ok();
+            let report = report.filter(|report| report.format == sockets::counters::FORMAT);
+            report.map(|report| self.sockets.push(report)).is_some()
+        } else {
+            let report = serde_json::from_slice::<DeviceReport>(text).ok();
+            let report = report.filter(|report| report.format == FORMAT);
+            report.map(|report| self.devices.push(report)).is_some()
+        }
     }
 
     fn to_json(&self) -> serde_json::Value {
         json!({
             "format": FORMAT,
             "devices": self.devices,
+            "sockets": self.sockets,
             "silent": self.silent,
             "of_other_users": self.refused,
         })
     }
 
     /// For people; with what was told a moment ago also how much it is each second.
-    fn to_text(&self, before: Option<&[DeviceReport]>, columns: u16) -> String {
+    fn to_text(&self, before: Option<&Self>, columns: u16) -> String {
         let mut text = String::new();
         for device in &self.devices {
             let is_same = |old: &&DeviceReport| {
                 (old.process, &old.device) == (device.process, &device.device)
             };
-            let before = before.map(|before| Before(before.iter().find(is_same)));
+            let before = before.map(|before| Before(before.devices.iter().find(is_same)));
             show(&mut text, device, before.as_ref(), columns);
         }
-        if self.devices.is_empty() {
-            text.push_str("no program has a device; start one with: ethernot run -- PROGRAM\n");
+        for report in &self.sockets {
+            let before = before.map(|before| {
+                before.sockets.iter().find(|old| old.pid == report.pid).unwrap_or(report)
+            });
+            show_sockets(&mut text, report, before);
+        }
+        if self.devices.is_empty() && self.sockets.is_empty() {
+            text.push_str(
+                "no program has a device or moves connections; start one with: ethernot run -- PROGRAM, or \
+                 ethernot run --sockets -- PROGRAM\n",
+            );
         }
         for silent in &self.silent {
             // Writing to a string does not fail.
@@ -143,7 +176,7 @@ fn names(sockets: &str) -> Vec<String> {
     let mut names: Vec<String> = sockets
         .lines()
         .filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'))
-        .filter(|name| name.starts_with(SOCKET))
+        .filter(|name| name.starts_with(SOCKET) || name.starts_with(SOCKETS_SOCKET))
         .map(str::to_owned)
         .collect();
     names.sort_unstable();
@@ -200,6 +233,29 @@ fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, c
     }
     if !device.queue_pairs.is_empty() {
         let _ = writeln!(text, "{}", table(device, before, columns));
+    }
+    text.push('\n');
+}
+
+/// A line for the program, and one for each reason why connections stayed on TCP.
+fn show_sockets(text: &mut String, report: &Report, before: Option<&Report>) {
+    let Report { program, pid, moved, open, resets, .. } = report;
+    let since = |of: fn(&Report) -> u64| of(report).saturating_sub(before.map_or(0, of));
+    let unit = if before.is_some() { "/s" } else { "" };
+    let _ = write!(
+        text,
+        "{program} ({pid}): TCP connections: {moved} moved to the edge, {open} of them open; {}{unit} sent, {}{unit} received",
+        bytes(since(|report| report.edge_bytes_sent)),
+        bytes(since(|report| report.edge_bytes_received)),
+    );
+    if *resets > 0 {
+        let _ = write!(text, "; {resets} reset");
+    }
+    let _ = writeln!(text, "; {} stayed on TCP", report.left_in_all());
+    for (name, count) in &report.left {
+        let known = Reason::ALL.iter().find(|reason| reason.name() == name);
+        let sentence = known.map_or("a reason that this version does not know", |r| r.sentence());
+        let _ = writeln!(text, "  {count} {name}: {sentence}");
     }
     text.push('\n');
 }
@@ -331,8 +387,10 @@ mod tests {
             1: 3 0 0 1 03 6 @ethernot-stat-12\n\
             2: 2 0 10000 1 01 7 /run/ethernot-stat-13\n\
             3: 2 0 10000 1 01 8\n\
-            4: 2 0 10000 1 01 9 @ethernot-stat-2-14\n";
-        assert_eq!(names(sockets), ["ethernot-stat-12", "ethernot-stat-2-14"]);
+            4: 2 0 10000 1 01 9 @ethernot-stat-2-14\n\
+            5: 2 0 10000 1 01 9 @ethernot-sockets-15\n";
+        let expected = ["ethernot-sockets-15", "ethernot-stat-12", "ethernot-stat-2-14"];
+        assert_eq!(names(sockets), expected);
         assert_eq!(process("ethernot-stat-2-14"), "process 14");
     }
 
@@ -355,7 +413,7 @@ mod tests {
             queue_pairs: vec![pair],
             ..DeviceReport::default()
         };
-        let before = [of(pair)];
+        let before = Found { devices: vec![of(pair)], ..Found::default() };
         let found = Found { devices: vec![of(later)], ..Found::default() };
         let totals = found.to_text(None, 100);
         assert!(
@@ -366,5 +424,32 @@ mod tests {
         assert!(totals.lines().all(|line| line.chars().count() <= 100), "{totals}");
         let rates = found.to_text(Some(&before), 100);
         assert!(rates.contains("2 MB") && rates.contains("sent/s"), "{rates}");
+    }
+
+    #[test]
+    fn reasons_are_told_in_sentences_and_rates_are_differences() {
+        let mut found = Found::default();
+        let left = [("no-offer".to_owned(), 2), ("moon".to_owned(), 1)].into();
+        let report = Report {
+            format: sockets::counters::FORMAT.into(),
+            program: "nginx".into(),
+            pid: 7,
+            moved: 3,
+            open: 1,
+            left,
+            edge_bytes_sent: 5_000_000,
+            ..Report::default()
+        };
+        let earlier = Report { edge_bytes_sent: 3_000_000, ..report.clone() };
+        let text = serde_json::to_vec(&report).unwrap();
+        assert!(found.add("ethernot-sockets-7", &text) && !found.add("ethernot-stat-7", &text));
+        let totals = found.to_text(None, 100);
+        for part in ["nginx (7)", "3 moved", "1 of them open", "5 MB sent", "3 stayed on TCP"] {
+            assert!(totals.contains(part), "{part}: {totals}");
+        }
+        assert!(totals.contains(&format!("2 no-offer: {}", Reason::NoOffer)), "{totals}");
+        assert!(totals.contains("1 moon: a reason that this version does not know"), "{totals}");
+        let before = Found { sockets: vec![earlier], ..Found::default() };
+        assert!(found.to_text(Some(&before), 100).contains("2 MB/s sent"));
     }
 }

@@ -1,5 +1,5 @@
-//! The variables with which programs of others get an RDMA device of ours: where the libraries are, and what the device
-//! shall be like.
+//! The variables with which programs of others get an RDMA device of ours, or have their TCP connections moved: where the
+//! libraries are, and what the settings are.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,15 +11,27 @@ use clap::Args;
 use ethernot::LinkSpec;
 use verbs::Settings;
 
+pub(crate) use sockets_options::SocketsOptions;
+
 use crate::Failure;
 use crate::link_names::try_links;
 use crate::output::check_writable;
 
+mod sockets_options;
+
+/// What programs are given, and what it shall be like.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) device: DeviceOptions,
+    #[command(flatten)]
+    pub(crate) sockets: SocketsOptions,
+}
+
 /// What the device shall be like.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceOptions {
-    /// Links that the device uses, such as eth0,packet:eth1 [default: UDP on every interface that
-    /// leaves the host]
+    /// Links to use, such as eth0,packet:eth1 [default: UDP on every interface that leaves the host]
     #[arg(long, value_name = "LINKS")]
     links: Option<String>,
     /// Name of the device, as programs see it [default: edge0]
@@ -43,28 +55,74 @@ pub(crate) struct DeviceOptions {
 #[derive(Debug, Default)]
 pub(crate) struct Variables(pub(crate) Vec<(&'static str, OsString)>);
 
+impl Options {
+    /// What is asked for: the device unless only sockets are.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let Self { device, sockets } = self;
+        let says_device = sockets.rdma
+            || device.device.is_some()
+            || device.trace.is_some()
+            || device.pcap.is_some();
+        Wanted { device: says_device || !sockets.sockets, sockets: sockets.sockets }
+    }
+}
+
+/// What programs are given: one of the two at least.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Wanted {
+    /// An RDMA device.
+    pub(crate) device: bool,
+    /// TCP connections that move.
+    pub(crate) sockets: bool,
+}
+
+impl Wanted {
+    /// The libraries, in the order in which the loader gets them.
+    fn libraries(self) -> Vec<&'static str> {
+        let device = if self.device { LIBRARIES.as_slice() } else { &[] };
+        device.iter().copied().chain(self.sockets.then_some(SOCKETS_LIBRARY)).collect()
+    }
+}
+
 impl Variables {
     /// Those for these options, beside what the environment says already. What is wrong is told.
-    pub(crate) fn of(options: &DeviceOptions) -> Result<Self, Failure> {
-        let folder = Libraries::find()?;
+    pub(crate) fn of(options: &Options) -> Result<Self, Failure> {
+        let wanted = options.wanted();
+        let names = wanted.libraries();
+        let libraries = Libraries::find(&names)?;
         let mut variables = Self::default();
-        variables.loader(&folder);
-        variables.device(options)?;
-        variables.launchers(&crate::own_program()?);
-        variables.frameworks();
-        let settings = variables.settings()?;
-        let files = [&settings.trace, &settings.pcap];
-        check_writable(files.into_iter().flatten().map(PathBuf::as_path))?;
+        variables.preload(&libraries, &names);
+        if wanted.device {
+            variables.loader(&libraries);
+            variables.device(&options.device)?;
+        }
+        if wanted.sockets {
+            variables.sockets(options)?;
+        }
+        variables.launchers(&crate::own_program()?, wanted);
+        if wanted.device {
+            variables.frameworks();
+            let settings = variables.settings()?;
+            let files = [&settings.trace, &settings.pcap];
+            check_writable(files.into_iter().flatten().map(PathBuf::as_path))?;
+        }
+        if wanted.sockets {
+            sockets_options::check(&variables.sockets_settings()?)?;
+        }
         Ok(variables)
     }
 
-    /// What the loader is told, and those who look for the library themselves.
+    /// What the loader puts before the program's own libraries.
+    fn preload(&mut self, libraries: &Libraries, names: &[&str]) {
+        let ours: Vec<OsString> =
+            names.iter().map(|name| libraries.folder.join(name).into_os_string()).collect();
+        let found = env::var_os("LD_PRELOAD").unwrap_or_default();
+        self.set("LD_PRELOAD", in_front(&ours.join(OsStr::new(":")), &found, b": "));
+    }
+
+    /// What the loader is told beside that, and those who look for the library themselves.
     fn loader(&mut self, libraries: &Libraries) {
         let folder = &libraries.folder;
-        let ours = LIBRARIES.map(|name| folder.join(name).into_os_string());
-        let list = ours.join(OsStr::new(":"));
-        let found = env::var_os("LD_PRELOAD").unwrap_or_default();
-        self.set("LD_PRELOAD", in_front(&list, &found, b": "));
         let found = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         self.set("LD_LIBRARY_PATH", in_front(folder.as_os_str(), &found, b":"));
         self.set("NCCL_IBVERBS_LIB", folder.join(LIBRARIES[0]).into_os_string());
@@ -100,7 +158,7 @@ impl Variables {
 
     /// What launchers start on other hosts, which get none of these variables: their daemons by this command, so that
     /// ranks get them from there. What a user says of that holds.
-    fn launchers(&mut self, own_program: &Path) {
+    fn launchers(&mut self, own_program: &Path, wanted: Wanted) {
         let is_ours = |name: &OsStr| name.as_bytes().starts_with(PREFIX.as_bytes());
         let mut told: Vec<_> = env::vars_os().filter(|(name, _)| is_ours(name)).collect();
         for (name, value) in self.0.iter().filter(|(name, _)| is_ours(OsStr::new(name))) {
@@ -110,10 +168,8 @@ impl Variables {
         told.sort();
         for (name, daemon) in LAUNCHERS {
             let before = env::var_os(name).unwrap_or_default();
-            // It may be what this command has set, for a program that runs it again.
-            let own = format!(" run -- {daemon}");
-            let is_free = before.is_empty() || before.as_bytes().ends_with(own.as_bytes());
-            if let Some(agent) = agent(&told, own_program, daemon).filter(|_| is_free) {
+            let is_free = before.is_empty() || is_own_agent(&before, daemon);
+            if let Some(agent) = agent(&told, own_program, wanted, daemon).filter(|_| is_free) {
                 self.set(name, agent.into());
             }
         }
@@ -133,6 +189,12 @@ impl Variables {
         Ok(Settings::read(|name| Some(self.value(name)?.to_string_lossy().into_owned()))?)
     }
 
+    /// What the library that moves connections will read.
+    pub(crate) fn sockets_settings(&self) -> Result<sockets::Settings, Failure> {
+        let value = |name: &str| Some(self.value(name)?.to_string_lossy().into_owned());
+        Ok(sockets::Settings::read(value)?)
+    }
+
     /// What the program will find in a variable.
     pub(crate) fn value(&self, name: &str) -> Option<OsString> {
         let set = self.0.iter().find(|(known, _)| *known == name);
@@ -140,12 +202,20 @@ impl Variables {
     }
 
     /// Looks for the links as the device will, and makes those that need rights, and drops them.
-    pub(crate) fn try_links(&self) -> Result<(), Failure> {
-        let settings = self.settings()?;
-        verbs::devices(&settings)?;
+    pub(crate) fn try_links(&self, wanted: Wanted) -> Result<(), Failure> {
+        let mut specs = Vec::new();
+        if wanted.device {
+            let settings = self.settings()?;
+            verbs::devices(&settings)?;
+            specs.extend(settings.links);
+        }
+        if wanted.sockets {
+            specs.extend_from_slice(self.sockets_settings()?.links());
+        }
         let is_raw =
             |link: &&LinkSpec| matches!(link, LinkSpec::Packet { .. } | LinkSpec::Xdp { .. });
-        let links: Vec<_> = settings.links.iter().filter(is_raw).map(ToString::to_string).collect();
+        let mut links: Vec<_> = specs.iter().filter(is_raw).map(ToString::to_string).collect();
+        links.dedup();
         try_links(&links)
     }
 
@@ -160,9 +230,14 @@ struct Libraries {
     folder: PathBuf,
 }
 
+/// Where the library is that moves connections; or why it cannot be used.
+pub(crate) fn find_sockets_library() -> Result<PathBuf, Failure> {
+    Ok(Libraries::find(&[SOCKETS_LIBRARY])?.folder.join(SOCKETS_LIBRARY))
+}
+
 impl Libraries {
     /// Finds them: where the environment says, or beside this program.
-    fn find() -> Result<Self, Failure> {
+    fn find(names: &[&str]) -> Result<Self, Failure> {
         let folders = match env::var_os(PLACE).filter(|place| !place.is_empty()) {
             Some(place) => {
                 let place = std::path::absolute(&place)
@@ -171,19 +246,19 @@ impl Libraries {
             }
             None => beside(&crate::own_program()?),
         };
-        let has_all = |folder: &&PathBuf| LIBRARIES.iter().all(|name| folder.join(name).is_file());
+        let has_all = |folder: &&PathBuf| names.iter().all(|name| folder.join(name).is_file());
         let Some(folder) = folders.iter().find(has_all) else {
             let places: Vec<_> =
                 folders.iter().map(|folder| folder.display().to_string()).collect();
             return Err(format!(
                 "the libraries that programs are given ({}) are not in {}; build them with `cargo xtask \
                  libraries --release`, or name their folder by {PLACE}",
-                LIBRARIES.join(", "),
+                names.join(", "),
                 places.join(" nor in ")
             )
             .into());
         };
-        for name in LIBRARIES {
+        for name in names {
             let path = folder.join(name);
             File::open(&path).map_err(|error| {
                 format!(
@@ -213,7 +288,12 @@ fn beside(program: &Path) -> Vec<PathBuf> {
 
 /// A command line that starts a daemon with a device. It is split at spaces, and a shell on another host may read it or
 /// none: values that are more than plain words stay behind. None if this command has no plain name itself.
-fn agent(told: &[(OsString, OsString)], own_program: &Path, daemon: &str) -> Option<String> {
+fn agent(
+    told: &[(OsString, OsString)],
+    own_program: &Path,
+    wanted: Wanted,
+    daemon: &str,
+) -> Option<String> {
     let plain = |text: &OsStr| -> Option<String> {
         let text = text.to_str().filter(|text| !text.is_empty())?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./,:=%+@".contains(c);
@@ -226,8 +306,21 @@ fn agent(told: &[(OsString, OsString)], own_program: &Path, daemon: &str) -> Opt
         }
     }
     words.push(plain(own_program.as_os_str())?);
-    words.extend(["run", "--", daemon].map(str::to_owned));
+    words.push("run".into());
+    words.extend(wanted.sockets.then(|| "--sockets".into()));
+    words.extend((wanted.sockets && wanted.device).then(|| "--rdma".into()));
+    words.extend(["--", daemon].map(str::to_owned));
     Some(words.join(" "))
+}
+
+/// Whether this command has set it, for a program that runs it again.
+fn is_own_agent(agent: &OsStr, daemon: &str) -> bool {
+    let words: Vec<&[u8]> = agent.as_bytes().split(|&byte| byte == b' ').collect();
+    let own = ["run", "--sockets", "--rdma", "--"].map(str::as_bytes);
+    let mut words = words.into_iter().rev();
+    words.next() == Some(daemon.as_bytes())
+        && words.next() == Some(b"--")
+        && words.find(|word| !own[1..].contains(word)) == Some(own[0])
 }
 
 /// A list with these in front of what is there already, none twice.
@@ -258,6 +351,9 @@ pub(crate) fn hidden_devices() -> Vec<String> {
 
 /// In the order in which the loader gets them.
 const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", PATHS];
+
+/// Moves TCP connections of programs.
+pub(crate) const SOCKETS_LIBRARY: &str = "libethernot-sockets.so";
 
 /// Shows programs the files of devices.
 const PATHS: &str = "libethernot_paths.so";
@@ -298,6 +394,17 @@ const PLACE: &str = "ETHERNOT_LIBRARIES";
 mod tests {
     use super::*;
 
+    const DEVICE: Wanted = Wanted { device: true, sockets: false };
+
+    #[test]
+    fn agents_that_this_command_has_set_are_known_again() {
+        let is_own = |agent: &str| is_own_agent(OsStr::new(agent), "orted");
+        assert!(is_own("env A=b /usr/bin/ethernot run -- orted"));
+        assert!(is_own("env /usr/bin/ethernot run --sockets --rdma -- orted"));
+        assert!(!is_own("my-orted") && !is_own("env ethernot run -- prted"));
+        assert!(!is_own("wrapper --x -- orted"));
+    }
+
     #[test]
     fn ours_come_first_and_what_was_there_stays() {
         let joined = |found: &str, separators: &[u8]| {
@@ -314,10 +421,11 @@ mod tests {
     fn a_daemon_is_told_in_plain_words_or_not_at_all() {
         let told = [("ETHERNOT_LINKS", "eth0,packet:eth1"), ("ETHERNOT_PCAP", "/a folder/x")];
         let told = told.map(|(name, value)| (name.into(), value.into()));
-        let line = agent(&told, Path::new("/usr/bin/ethernot"), "orted").expect("a plain path");
+        let line =
+            agent(&told, Path::new("/usr/bin/ethernot"), DEVICE, "orted").expect("a plain path");
         let expected = "env ETHERNOT_LINKS=eth0,packet:eth1 /usr/bin/ethernot run -- orted";
         assert_eq!(line, expected);
-        assert_eq!(agent(&told, Path::new("/a folder/ethernot"), "orted"), None);
+        assert_eq!(agent(&told, Path::new("/a folder/ethernot"), DEVICE, "orted"), None);
     }
 
     #[test]

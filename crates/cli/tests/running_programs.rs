@@ -276,6 +276,96 @@ fn daemons_of_launchers_are_started_by_the_same_command_unless_the_user_says_how
 }
 
 #[test]
+fn connections_move_without_a_device_unless_one_is_wanted_too() {
+    let Some(place) = Place::new("sockets") else { return };
+    let told = |options: &[&str]| {
+        let mut command = place.ethernot(&["run", "--sockets"]);
+        let script = "echo \"$LD_PRELOAD\"; env | grep ^ETHERNOT_ | grep -v LIBRARIES | sort";
+        let output = command.args(options).args(["--", "sh", "-c", script]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let library = place.libraries.join(SOCKETS).display().to_string();
+    assert_eq!(told(&[]), format!("{library}\n"));
+    let folder = place.folder.to_str().unwrap();
+    let options = ["--poll", "--networks=10.0.0.0/8", "--except-ports=22", "--log=info"];
+    let all = told(&[options.as_slice(), &["--faults=loss=0.1", "--counters", folder]].concat());
+    let expected = [
+        format!("ETHERNOT_SOCKETS_COUNTERS={folder}"),
+        "ETHERNOT_SOCKETS_EXCEPT_PORTS=22".into(),
+        "ETHERNOT_SOCKETS_FAULTS=loss=0.1".into(),
+        "ETHERNOT_SOCKETS_LOG=info".into(),
+        "ETHERNOT_SOCKETS_NETWORKS=10.0.0.0/8".into(),
+        "ETHERNOT_SOCKETS_POLL=always".into(),
+    ];
+    assert_eq!(all.lines().skip(1).collect::<Vec<_>>(), expected);
+    for device in [["--rdma"].as_slice(), &["--device", "edge7"]] {
+        let all = told(device);
+        let preloaded = all.lines().next().unwrap();
+        assert!(preloaded.contains("libibverbs.so.1:") && preloaded.ends_with(&library), "{all}");
+    }
+    // What the environment of RDMA programs says is nothing for connections, and the other way round.
+    let mut command = place.ethernot(&["run", "--sockets", "--", "true"]);
+    assert!(command.env("ETHERNOT_FAULTS", "loss").status().unwrap().success());
+}
+
+#[test]
+fn wrong_settings_of_connections_are_named_before_anything_starts() {
+    let Some(place) = Place::new("wrong-sockets") else { return };
+    place.file("rules", b"edge 10.0.0.0/8\ntcp prot 22\n", 0o644);
+    let rules = place.path("rules");
+    for (options, parts) in [
+        (["--networks", "10.0.0.0/33"], ["ETHERNOT_SOCKETS_NETWORKS", "10.0.0.0/33"]),
+        (["--except-ports", "ssh"], ["ETHERNOT_SOCKETS_EXCEPT_PORTS", "22,8000-8099"]),
+        (["--rules", rules.to_str().unwrap()], ["line 2", "\"prot\""]),
+        (["--rules", "/absent/rules"], ["/absent/rules", "may read"]),
+        (["--poll=often", "--rdma"], ["often", "always"]),
+        (["--links", "udp:::::"], ["ETHERNOT_SOCKETS_LINKS", "udp"]),
+        (["--log", "loud"], ["loud", "debug"]),
+        (["--log-file", "/absent/log"], ["/absent/log", "make its folder first"]),
+        (["--counters", "/absent"], ["/absent", "make it first"]),
+    ] {
+        let mut command = place.ethernot(&["run", "--sockets"]);
+        let output = command.args(options).args(["--", "echo", "started"]).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {error}");
+        assert_eq!(text(&output.stdout), "", "{options:?}");
+        for part in parts {
+            assert!(error.contains(part), "{options:?}: {error}");
+        }
+    }
+    // Without --sockets they mean nothing.
+    let output = place.ethernot(&["run", "--poll", "--", "true"]).output().unwrap();
+    assert!(text(&output.stderr).contains("--sockets"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn programs_whose_connections_cannot_move_are_told_so() {
+    let Some(place) = Place::new("kinds-sockets") else { return };
+    let program = fs::read(env!("CARGO_BIN_EXE_ethernot")).unwrap();
+    let elf = Elf(&program);
+    place.file("static", &elf.with(|elf| elf.segment_type(INTERPRETER, 0)), 0o755);
+    let mut command = place.ethernot(&["run", "--sockets", "--"]);
+    let output = command.arg(place.path("static")).output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    for part in ["statically linked", "the shared C library", "ethernot env --sockets"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn launchers_start_daemons_that_move_connections_too() {
+    let Some(place) = Place::new("launchers-sockets") else { return };
+    let program = env!("CARGO_BIN_EXE_ethernot");
+    let name = "PRTE_MCA_prte_launch_agent";
+    let again = ["--sockets", "--rdma", "--", program, "run", "--sockets", "--", "printenv", name];
+    let output = place.ethernot(&["run"]).args(again).output().unwrap();
+    let told = text(&output.stdout);
+    assert!(told.ends_with(&format!("{program} run --sockets -- prted\n")), "{told}");
+}
+
+#[test]
 fn each_command_explains_itself_with_an_example() {
     for command in ["run", "env"] {
         let mut ethernot = Command::new(env!("CARGO_BIN_EXE_ethernot"));
@@ -285,21 +375,23 @@ fn each_command_explains_itself_with_an_example() {
 }
 
 #[test]
-fn the_page_names_every_option_and_no_other() {
+fn the_pages_name_every_option_and_no_other() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = fs::read_to_string(root.join("docs/running-programs.md")).unwrap();
+    let pages = ["docs/running-programs.md", "docs/sockets.md"];
+    let page = pages.map(|page| fs::read_to_string(root.join(page)).unwrap()).concat();
     let help = |command: &str| {
         let mut ethernot = Command::new(env!("CARGO_BIN_EXE_ethernot"));
         text(&ethernot.args([command, "--help"]).output().unwrap().stdout)
     };
     let options = |help: &str| -> Vec<String> {
         let words = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
-        words.filter_map(|rest| rest.split([' ', '=']).next()).map(str::to_owned).collect()
+        words.filter_map(|rest| rest.split([' ', '=', '[']).next()).map(str::to_owned).collect()
     };
     let known = options(&help("run"));
     assert!(known.len() >= 6, "{known:?}");
     for option in &known {
-        assert!(page.contains(&format!("| `--{option} ")), "the page does not name --{option}");
+        let starts = [' ', '`'].map(|end| format!("| `--{option}{end}"));
+        assert!(starts.iter().any(|start| page.contains(start)), "no page names --{option}");
     }
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `--"));
     for named in rows.filter_map(|rest| rest.split([' ', '`']).next()) {
@@ -310,6 +402,9 @@ fn the_page_names_every_option_and_no_other() {
         assert!(page.contains(&format!("ethernot {command}")), "{command}");
     }
 }
+
+/// The library that moves connections.
+const SOCKETS: &str = "libethernot-sockets.so";
 
 /// A folder of a test, with empty libraries.
 struct Place {
@@ -325,7 +420,7 @@ impl Place {
         let _ = fs::remove_dir_all(&folder);
         let libraries = folder.join("libraries");
         fs::create_dir_all(&libraries).unwrap();
-        for name in ["libibverbs.so.1", "librdmacm.so.1", "libethernot_paths.so"] {
+        for name in ["libibverbs.so.1", "librdmacm.so.1", "libethernot_paths.so", SOCKETS] {
             let mut command = Command::new("cc");
             command.args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(libraries.join(name));
             if !command.status().is_ok_and(|status| status.success()) {

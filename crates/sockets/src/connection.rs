@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::unistd::dup3;
 use runtime::{Mark, Readiness as DescriptorReadiness};
 
+use crate::counters;
 use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::place::Place;
@@ -85,6 +86,7 @@ struct Options {
     cork: bool,
     is_watched: bool,
     tells_edges: bool,
+    is_relayed: bool,
 }
 
 impl Connection {
@@ -138,16 +140,18 @@ impl Connection {
     /// group before an answer came, the peer's seal may still come: the connection stays undecided, and is reset then.
     pub(crate) fn leave(&self, reason: Reason) {
         let mut reading = lock(&self.reading);
-        let has_asked = self.role == Role::Connecting && reason == Reason::NoGroup;
+        let may_come = matches!(reason, Reason::NoGroup | Reason::NoAnswer);
+        let has_asked = self.role == Role::Connecting && may_come;
         if has_asked && reading.begin_watching() {
             return;
         }
         let writing = lock(&self.writing);
-        let left = self.route.compare_exchange(UNDECIDED, LEFT, Ordering::SeqCst, Ordering::SeqCst);
-        if left.is_err() {
+        if self.route.load(Ordering::SeqCst) != UNDECIDED {
             return;
         }
+        // Who sees the route sees the reason. Under the locks the route changes here and in `seal` only.
         self.left.get_or_init(|| reason);
+        self.route.store(LEFT, Ordering::SeqCst);
         if let (Some(how), Some(stream)) = (writing.is_shut(), self.stream.get()) {
             // It was put off, in case the connection moves. It may be over by now.
             let _over = shutdown_by_kernel(stream.socket(), how);
@@ -155,6 +159,8 @@ impl Connection {
         drop((reading, writing));
         self.mark.raise();
         self.place.decided(self.token);
+        self.endpoint.on_left(self.token);
+        counters::note_left(self.role, self.local, self.peer, reason);
     }
 
     /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
@@ -218,6 +224,10 @@ impl Connection {
         if dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC).is_err() {
             return Sealing::Refused(Reason::Descriptors);
         }
+        // Who joins must be who holds the TCP connection: that side's seal came first.
+        if self.role == Role::Connecting && !stream.is_seal_there() {
+            return Sealing::Busy;
+        }
         match writing.seal(stream.socket(), seal) {
             Ok(true) => {}
             // The peer has moved already, and waits: nothing else is written before the seal.
@@ -235,6 +245,9 @@ impl Connection {
         }
         stream.end.install(high);
         self.route.store(MOVED, Ordering::SeqCst);
+        // It is needed again if the connection is to be relayed.
+        let kept = program.try_clone().ok();
+        counters::note_moved(self.role, self.local, self.peer);
         let is_there = self.place.put(self.token, program);
         if let Some(how) = writing.is_shut() {
             Self::shut_stream(stream, how);
@@ -254,10 +267,12 @@ impl Connection {
         } else if options.is_watched {
             stream.end.watch();
         }
-        if is_there {
-            stream.tell_arrival();
-        } else {
-            stream.abandon();
+        match kept {
+            Some(program) if options.is_relayed && is_there => {
+                stream.relay.start(stream, program.as_fd());
+            }
+            _ if is_there => stream.tell_arrival(),
+            _ => drop(stream.abandon()),
         }
         Sealing::Done
     }
@@ -526,8 +541,10 @@ impl Connection {
 
     /// Has bytes carried between the program's descriptor and the stream, so that the program's calls may go to the
     /// kernel: another process is to use the descriptor, or something that this crate does not stand before. `fd` is any
-    /// descriptor of it. Without effect before the connection has moved.
+    /// descriptor of it. Before the connection has moved, it is relayed from then on, if it does.
     pub fn relay(&self, fd: BorrowedFd<'_>) {
+        lock(&self.options).is_relayed = true;
+        // Who moves it has set the route before it looks at this.
         if let Some(stream) = self.moved() {
             stream.relay.start(stream, fd);
             stream.bell.ring();

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{SockaddrStorage, getpeername};
 use serde::{Deserialize, Serialize};
 
 use crate::log::{LogLevel, note};
@@ -61,7 +63,7 @@ pub fn note_left(role: Role, local: SocketAddr, peer: SocketAddr, reason: Reason
 }
 
 /// A connection has moved: counts it, and notes it.
-pub fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr) {
+pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr) {
     COUNTERS.moved.fetch_add(1, Ordering::Relaxed);
     let way = way(role);
     note(LogLevel::Info, format_args!("{local} {way} {peer} has moved to the edge"));
@@ -69,25 +71,27 @@ pub fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr) {
 }
 
 /// A connection that had moved is closed, by an end or a reset.
-pub fn note_closed() {
+pub(crate) fn note_closed() {
     COUNTERS.closed.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A connection that had moved was reset.
-pub fn note_reset(local: SocketAddr, peer: SocketAddr, why: &str) {
+/// A connection that had moved was reset. `tcp` is its TCP socket, which knows its addresses.
+pub(crate) fn note_reset(tcp: BorrowedFd<'_>) {
     COUNTERS.resets.fetch_add(1, Ordering::Relaxed);
-    note(LogLevel::Info, format_args!("{local} with {peer} is reset: {why}"));
+    let peer = getpeername::<SockaddrStorage>(tcp.as_raw_fd()).map(|peer| peer.to_string());
+    let peer = peer.unwrap_or_else(|_| "a peer that is gone".into());
+    note(LogLevel::Info, format_args!("the moved connection with {peer} is reset"));
 }
 
 /// Bytes of the program are at the peer.
 #[inline]
-pub fn add_sent(bytes: u64) {
+pub(crate) fn add_sent(bytes: u64) {
     COUNTERS.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// Bytes for the program have come.
 #[inline]
-pub fn add_received(bytes: u64) {
+pub(crate) fn add_received(bytes: u64) {
     COUNTERS.bytes_received.fetch_add(bytes, Ordering::Relaxed);
 }
 
@@ -101,30 +105,61 @@ pub fn restart_in_child() {
     COUNTERS.restart();
     // A thread of the parent may have held it, and there is none in the child that would let go.
     if let Ok(mut written) = WRITTEN.try_lock() {
-        *written = None;
+        *written = Written::NOTHING;
     }
 }
 
-/// Writes the file, if one is asked for and the last was written a second ago or earlier. To be called now and then.
+/// Whether a file is asked for: then [`write_if_due`] is to be called each [`INTERVAL`].
+pub(crate) fn is_kept() -> bool {
+    folder().is_some()
+}
+
+/// Writes the file, if one is asked for, the last was written a second ago or earlier, and there is news.
 #[expect(clippy::disallowed_methods, reason = "how old the file is, which people look at")]
 pub fn write_if_due() {
     let Some(folder) = folder() else { return };
     // Whoever holds it is writing.
     let Ok(mut written) = WRITTEN.try_lock() else { return };
     let now = Instant::now();
-    if written.is_some_and(|at| now.duration_since(at) < INTERVAL) {
+    if written.at.is_some_and(|at| now.duration_since(at) < INTERVAL) {
         return;
     }
-    *written = Some(now);
-    write(folder);
+    written.at = Some(now);
+    written.write(folder);
 }
 
-/// Writes the file, if one is asked for and there is anything to tell. To be called when the process ends.
+/// Writes the file, if one is asked for and there is news. To be called when the process ends.
 pub fn finish() {
     let Some(folder) = folder() else { return };
-    let _alone = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if !COUNTERS.report().is_empty() {
-        write(folder);
+    WRITTEN.lock().unwrap_or_else(PoisonError::into_inner).write(folder);
+}
+
+/// What the file says.
+struct Written {
+    at: Option<Instant>,
+    report: Option<Report>,
+}
+
+impl Written {
+    const NOTHING: Self = Self { at: None, report: None };
+
+    /// Writes the file unless it says the same already, or there is nothing to say.
+    fn write(&mut self, folder: &Path) {
+        let report = COUNTERS.report();
+        if report.is_empty() || self.report.as_ref() == Some(&report) {
+            return;
+        }
+        if let Err(error) = report.write(folder) {
+            let folder = folder.display();
+            note(
+                LogLevel::Error,
+                format_args!(
+                    "ETHERNOT_SOCKETS_COUNTERS={folder}: {error}; every user who runs programs must be able to write \
+                     there"
+                ),
+            );
+        }
+        self.report = Some(report);
     }
 }
 
@@ -212,26 +247,14 @@ fn folder() -> Option<&'static Path> {
     FOLDER.get()?.as_deref()
 }
 
-fn write(folder: &Path) {
-    if let Err(error) = COUNTERS.report().write(folder) {
-        let folder = folder.display();
-        note(
-            LogLevel::Error,
-            format_args!(
-                "ETHERNOT_SOCKETS_COUNTERS={folder}: {error}; every user who runs programs must be able to write there"
-            ),
-        );
-    }
-}
-
 static COUNTERS: Counters = Counters::new();
 
 static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
 
-/// When the file was written last.
-static WRITTEN: Mutex<Option<Instant>> = Mutex::new(None);
+static WRITTEN: Mutex<Written> = Mutex::new(Written::NOTHING);
 
-const INTERVAL: Duration = Duration::from_secs(1);
+/// How often the file is written at most.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -38,6 +38,7 @@ pub mod rules;
 mod seal;
 mod sending;
 mod settings;
+pub mod statistics;
 mod stream;
 mod table;
 mod tcp_part;

@@ -191,4 +191,15 @@ mod tests {
             |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
         assert!(names.iter().all(|name| is_plain(name)));
     }
+
+    #[test]
+    fn the_page_tells_each_reason_and_no_other() {
+        let page = include_str!("../../../docs/sockets.md");
+        for reason in Reason::ALL {
+            let line = format!("| `{}` | {reason} |", reason.name());
+            assert!(page.lines().any(|told| told == line), "docs/sockets.md lacks: {line}");
+        }
+        let rows = page.lines().skip_while(|line| !line.starts_with("| reason |")).skip(2);
+        assert_eq!(rows.take_while(|line| line.starts_with('|')).count(), Reason::ALL.len());
+    }
 }

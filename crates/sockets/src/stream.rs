@@ -12,6 +12,7 @@ use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use runtime::{Mark, Readiness as DescriptorReadiness};
 use thiserror::Error;
 
+use crate::counters;
 use crate::held::IsHeld;
 use crate::readiness::{End, Readiness};
 use crate::receiving::ReceiveHalf;
@@ -143,6 +144,8 @@ pub(crate) enum Bit {
     Released = 512,
     /// Nothing more comes by TCP, or nothing is expected.
     TcpDone = 1024,
+    /// It was broken off, for whatever reason.
+    Broken = 2048,
 }
 
 impl State {
@@ -221,6 +224,11 @@ impl Stream {
         self.bell.mark();
     }
 
+    /// Whether the peer's seal is among the bytes that TCP has. They stay there.
+    pub(crate) fn is_seal_there(&self) -> bool {
+        self.tcp.is_seal_there()
+    }
+
     /// What to post next, if anything. What was given is under way until it is acknowledged or was not posted.
     #[inline]
     pub(crate) fn next(&self, _now: Instant) -> Option<Out> {
@@ -258,6 +266,7 @@ impl Stream {
     /// The oldest data under way, so many bytes, is placed at the peer.
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
+        counters::add_sent(length.into());
         self.sending.on_acknowledged(length);
         self.mark.raise();
         if self.has_room() {
@@ -282,6 +291,7 @@ impl Stream {
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Misbehaved> {
         let arrived = self.receiving.on_arrived(at, length);
         arrived.map_err(|_| Misbehaved::Data { at, length })?;
+        counters::add_received(length.into());
         if self.state.has(Bit::Released) {
             // Nobody will read it: the peer is to know, as of a TCP connection.
             self.reset();
@@ -443,11 +453,15 @@ impl Stream {
 
     /// Nothing comes or goes from now on: the program is told.
     fn break_off(&self) {
+        let is_news = self.state.set(Bit::Broken);
         let has_end = self.receiving.has_end();
-        if !(has_end && self.state.has(Bit::EndAcknowledged)) {
+        if is_news && !(has_end && self.state.has(Bit::EndAcknowledged)) {
             // As TCP: one that has had the peer's end is told that nobody reads.
             let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
-            self.error.store(error as i32, Ordering::SeqCst);
+            let before = self.error.swap(error as i32, Ordering::SeqCst);
+            if before == 0 && self.state.has(Bit::Open) {
+                counters::note_reset(self.tcp.socket());
+            }
         }
         self.mark.raise();
         self.relay.on_change(self);
@@ -547,6 +561,14 @@ impl Stream {
     /// The TCP socket.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.tcp.socket()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.state.has(Bit::Open) {
+            counters::note_closed();
+        }
     }
 }
 

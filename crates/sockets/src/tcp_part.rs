@@ -70,6 +70,14 @@ impl TcpPart {
         if self.is_over() { 0 } else { lock(&self.prefix).shown.len() as u64 }
     }
 
+    /// Whether the seal is among the bytes that TCP has, which stay there. Only those are looked at that are kept at most.
+    pub(crate) fn is_seal_there(&self) -> bool {
+        let mut bytes = vec![0; PREFIX_BYTES + Seal::BYTES];
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        let count = recv(self.socket.as_raw_fd(), &mut bytes, flags).unwrap_or(0);
+        scan(&bytes[..count], &self.expected).is_sealed
+    }
+
     /// Reads what TCP has.
     pub(crate) fn pump(&self) -> Pumped {
         let mut prefix = lock(&self.prefix);
@@ -165,6 +173,17 @@ mod tests {
         assert!(part.is_over());
         drop(peer);
         assert_eq!(part.pump(), Pumped::Closed);
+    }
+
+    #[test]
+    fn the_seal_is_seen_where_it_is() {
+        let (mut peer, part) = part();
+        peer.write_all(b"hello012").expect("room");
+        assert!(!part.is_seal_there());
+        peer.write_all(b"3456789abcdef").expect("room");
+        assert!(part.is_seal_there());
+        assert_eq!(part.pump(), Pumped::All);
+        assert_eq!(part.available(), 5);
     }
 
     #[test]

@@ -1,0 +1,96 @@
+//! What is said of TCP connections that move: options of the command line, and the variables they become.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use sockets::Settings;
+
+use super::{Options, Variables};
+use crate::Failure;
+use crate::output::check_writable;
+
+/// Which connections move, and how threads wait for them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "TCP connections that move")]
+pub(crate) struct SocketsOptions {
+    /// Move TCP connections to the edge where the peer has it, too
+    #[arg(long)]
+    pub(super) sockets: bool,
+    /// Give the program the RDMA device beside that
+    #[arg(long, requires = "sockets")]
+    pub(super) rdma: bool,
+    /// Look for data instead of sleeping: always, never, adaptive, or for so many microseconds
+    /// [default: adaptive; without a value always]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        requires = "sockets",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always"
+    )]
+    poll: Option<String>,
+    /// Peers that connections may move to: networks, host (those of this host's interfaces), all or
+    /// none [default: host]
+    #[arg(long, value_name = "NETWORKS", requires = "sockets")]
+    networks: Option<String>,
+    /// Ports of services whose connections stay on TCP, such as 22,8000-8099
+    #[arg(long, value_name = "PORTS", requires = "sockets")]
+    except_ports: Option<String>,
+    /// File of rules, one a line, such as `tcp port 22` or `edge 10.0.0.0/8`; the first that holds
+    /// decides
+    #[arg(long, value_name = "FILE", requires = "sockets")]
+    rules: Option<PathBuf>,
+    /// Tell there what happens to connections, instead of on standard error
+    #[arg(long, value_name = "FILE", requires = "sockets")]
+    log_file: Option<PathBuf>,
+    /// Have each process keep a file of its counters in this folder
+    #[arg(long, value_name = "FOLDER", requires = "sockets")]
+    counters: Option<PathBuf>,
+}
+
+impl Variables {
+    /// What the library that moves connections is told. Paths hold wherever the program goes.
+    pub(super) fn sockets(&mut self, options: &Options) -> Result<(), Failure> {
+        let Options { device, sockets } = options;
+        let texts = [
+            ("ETHERNOT_SOCKETS_LINKS", &device.links),
+            ("ETHERNOT_SOCKETS_FAULTS", &device.faults),
+            ("ETHERNOT_SOCKETS_LOG", &device.log),
+            ("ETHERNOT_SOCKETS_POLL", &sockets.poll),
+            ("ETHERNOT_SOCKETS_NETWORKS", &sockets.networks),
+            ("ETHERNOT_SOCKETS_EXCEPT_PORTS", &sockets.except_ports),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                self.set(name, text.into());
+            }
+        }
+        let paths = [
+            ("ETHERNOT_SOCKETS_RULES", &sockets.rules),
+            ("ETHERNOT_SOCKETS_LOG_FILE", &sockets.log_file),
+            ("ETHERNOT_SOCKETS_COUNTERS", &sockets.counters),
+        ];
+        for (name, path) in paths {
+            if let Some(path) = path {
+                let path = std::path::absolute(path)
+                    .map_err(|error| format!("{}: {error}", path.display()))?;
+                self.set(name, path.into_os_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the library could say on standard error only, where nobody may look.
+pub(super) fn check(settings: &Settings) -> Result<(), Failure> {
+    check_writable(settings.log_file().into_iter())?;
+    match settings.counters() {
+        Some(folder) if !folder.is_dir() => Err(no_folder(folder)),
+        _ => Ok(()),
+    }
+}
+
+fn no_folder(folder: &Path) -> Failure {
+    format!("ETHERNOT_SOCKETS_COUNTERS: {} is no folder; make it first", folder.display()).into()
+}

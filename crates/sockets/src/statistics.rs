@@ -1,0 +1,122 @@
+//! Tells whoever asks from outside the process what became of its connections, as `ethernot stat` does.
+//!
+//! A process whose connections may move listens on an abstract Unix socket whose name begins with [`SOCKET`] and ends
+//! with the number of the process. Whoever connects, and is the same user or root, is written one [`Report`] in JSON.
+//!
+//! [`Report`]: crate::counters::Report
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process;
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::geteuid;
+use runtime::{Readiness, Runtime};
+
+use crate::counters::report;
+
+/// What names of sockets begin with.
+pub const SOCKET: &str = "ethernot-sockets-";
+
+/// The socket of a process. It is gone with the process, and leaves nothing.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    listener: UnixListener,
+}
+
+impl Statistics {
+    /// Listens, if it can: connections move without that, too.
+    pub(crate) fn listen() -> Option<Self> {
+        listen().ok().map(|listener| Self { listener })
+    }
+
+    /// Has the hooks told when somebody asks.
+    pub(crate) fn watch(&self, runtime: &Runtime) -> io::Result<()> {
+        runtime.watch_descriptor(self.listener.as_fd(), KEY, Readiness::READABLE)
+    }
+
+    /// Answers whoever asks and may know. It never waits: a report is smaller than what a socket takes at once.
+    pub(crate) fn answer(&self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if may_know(&stream) {
+                // Who asks may have gone.
+                let _gone = write(stream);
+            }
+        }
+    }
+}
+
+/// Listens under the number of this process; with one more number before, if a process of the same number in another
+/// container of this network namespace has that name.
+fn listen() -> io::Result<UnixListener> {
+    let process = process::id();
+    let names = (1..=NAMES_MAX).map(|place| match place {
+        1 => format!("{SOCKET}{process}"),
+        place => format!("{SOCKET}{place}-{process}"),
+    });
+    let mut refused = io::ErrorKind::AddrInUse.into();
+    for name in names {
+        let address = SocketAddr::from_abstract_name(name)?;
+        match UnixListener::bind_addr(&address) {
+            Ok(listener) => {
+                listener.set_nonblocking(true)?;
+                return Ok(listener);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused)
+}
+
+/// The same user, or root.
+fn may_know(stream: &UnixStream) -> bool {
+    getsockopt(stream, PeerCredentials)
+        .is_ok_and(|asks| asks.uid() == 0 || asks.uid() == geteuid().as_raw())
+}
+
+fn write(mut stream: UnixStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.write_all(&serde_json::to_vec(&report())?)
+}
+
+/// What the hooks are told when somebody asks: doors have a smaller key, and streams none of these bits together.
+pub(crate) const KEY: u64 = 1 << 62 | 1 << 40;
+
+/// Containers with a process of the same number.
+const NAMES_MAX: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+    use crate::counters::{FORMAT, Report};
+
+    #[test]
+    fn each_that_asks_is_told_and_nobody_costs_nothing() {
+        let statistics = Statistics::listen().expect("a name is free");
+        statistics.answer();
+        let address = statistics.listener.local_addr().unwrap();
+        assert!(address.as_abstract_name().unwrap().starts_with(SOCKET.as_bytes()));
+        let ask = || UnixStream::connect_addr(&address).unwrap();
+        let asking = [ask(), ask()];
+        statistics.answer();
+        for mut stream in asking {
+            let mut text = Vec::new();
+            stream.read_to_end(&mut text).unwrap();
+            let told: Report = serde_json::from_slice(&text).unwrap();
+            assert_eq!((told.format.as_str(), told.pid), (FORMAT, process::id()));
+        }
+    }
+
+    #[test]
+    fn two_of_one_process_have_names_of_their_own() {
+        let all = [Statistics::listen().unwrap(), Statistics::listen().unwrap()];
+        let names = all.each_ref().map(|one| one.listener.local_addr().unwrap());
+        assert_ne!(names[0].as_abstract_name(), names[1].as_abstract_name());
+    }
+}
