@@ -11,9 +11,10 @@ mod listing;
 mod sources;
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use crate::XtaskError;
+use crate::suite::Count;
 use crate::tidy::{files_below, read};
 use crate::workspace::Workspace;
 
@@ -123,6 +124,53 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(if found.complaints().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Prints whether programs that were written before work with the API as it is, and what has changed: since the last release; where
+/// there was none, since the last commit, or if that is what is here, by that commit.
+pub(crate) fn show(workspace: &Workspace) -> Result<Count, XtaskError> {
+    let listing = Findings::of(workspace)?.listing;
+    let bases = if let Ok(released) = read(&workspace.root.join(RELEASED)) {
+        vec![(name_of_release(&released), released)]
+    } else {
+        let commits = [("the last commit", "HEAD"), ("the commit before the last", "HEAD~1")];
+        let of_commit =
+            |(name, revision): (&str, _)| Some((name.to_owned(), committed(workspace, revision)?));
+        commits.into_iter().filter_map(of_commit).collect()
+    };
+    let Some(verdict) = verdict(&bases, &listing) else {
+        println!("skipped: no release, and git does not know an earlier public API");
+        return Ok(Count::ONE_SKIPPED);
+    };
+    println!("{verdict}");
+    Ok(Count::ONE_PASSED)
+}
+
+/// The verdict on the first of the bases that has not the same API, or on the last.
+fn verdict(bases: &[(String, String)], listing: &str) -> Option<String> {
+    let mut last = None;
+    for (name, base) in bases {
+        let changes = Changes::between(base, listing);
+        last = Some(changes.verdict(name));
+        if !changes.is_empty() {
+            break;
+        }
+    }
+    last
+}
+
+fn name_of_release(listing: &str) -> String {
+    let version = listing.lines().find_map(|line| line.strip_prefix(VERSION));
+    format!("version {}", version.unwrap_or("unknown"))
+}
+
+/// The listing of a commit, if git has it.
+fn committed(workspace: &Workspace, revision: &str) -> Option<String> {
+    let object = format!("{revision}:{LISTING}");
+    let output =
+        Command::new("git").arg("-C").arg(&workspace.root).args(["show", &object]).output();
+    let shown = output.ok().filter(|output| output.status.success())?;
+    String::from_utf8(shown.stdout).ok()
+}
+
 /// Code that is run: of the documentation of all that is exported, of guides, the README and examples.
 fn corpus(
     workspace: &Workspace,
@@ -168,9 +216,19 @@ fn version(manifest: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
+
+    #[test]
+    fn the_verdict_is_on_the_first_base_that_differs() {
+        let base = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        let same = "struct a::S\n";
+        let told = |bases: Vec<_>| verdict(&bases, same);
+        let before = base("b", "struct a::S\nstruct a::T\n");
+        let both = told(vec![base("a", same), before]).expect("there are bases");
+        assert!(both.contains("BREAKING, programs for b may"), "{both}");
+        assert_eq!(told(vec![base("a", same)]).as_deref(), Some("public API: as in a"));
+        assert_eq!(told(vec![]), None);
+    }
 
     #[test]
     fn the_public_api_is_listed_and_shown_and_its_errors_say_what_to_do() {

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, build_program_in, deny, libraries, loom, python};
+use crate::{XtaskError, build_program_in, deny, libraries, loom, public_api, python};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
@@ -64,6 +64,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
         let doc = ["doc", "--workspace", "--no-deps", "--quiet"];
         lint(cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
+    step("public API", &|| public_api::show(workspace))?;
     step("crates from outside", &deny::test)?;
     step("C libraries", &|| build_libraries(workspace))?;
     step("tests", &run_tests)?;

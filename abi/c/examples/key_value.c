@@ -129,15 +129,16 @@ static bool put_by_swap(struct client *client, uint64_t key, const char *value)
 
 static bool put_by_message(struct client *client, uint64_t key, const char *value)
 {
-    ethernot_completion answered;
+    ethernot_receive *answer = NULL;
+    ethernot_message message;
+    unsigned char is_put = 0;
     client->scratch[WRITTEN] = made(0, key, value);
-    check(ethernot_post_receive(client->connection, client->memory, ANSWER * sizeof(struct slot), 1, 1), "receive");
-    check(ethernot_send(client->connection, client->memory, WRITTEN * sizeof(struct slot), sizeof(struct slot), NULL,
-                        NULL),
-          "send");
-    check(ethernot_wait_completion(client->connection, LIMIT_MS, &answered), "answer");
-    return answered.result == ETHERNOT_RESULT_OK && answered.kind == ETHERNOT_COMPLETION_KIND_RECEIVE &&
-           *(volatile unsigned char *)&client->scratch[ANSWER] == 1;
+    check(ethernot_call(client->connection, client->memory, WRITTEN * sizeof(struct slot), sizeof(struct slot),
+                        client->memory, ANSWER * sizeof(struct slot), 1, NULL, &answer),
+          "call");
+    check(ethernot_receive_wait(answer, LIMIT_MS, &is_put, 1, &message), "answer");
+    check(ethernot_receive_free(answer), "free");
+    return message.length == 1 && is_put == 1;
 }
 
 int main(int argc, char **argv)

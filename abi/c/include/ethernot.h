@@ -226,6 +226,11 @@ typedef struct ethernot_memory ethernot_memory;
 typedef struct ethernot_operation ethernot_operation;
 
 /*
+ A buffer that waits for one message.
+ */
+typedef struct ethernot_receive ethernot_receive;
+
+/*
  A peer asks for a connection.
  */
 typedef struct ethernot_request ethernot_request;
@@ -371,6 +376,24 @@ typedef struct ethernot_completion {
    */
   uint32_t reserved;
 } ethernot_completion;
+
+/*
+ A message that has come.
+ */
+typedef struct ethernot_message {
+  /*
+   Bytes of it.
+   */
+  uint64_t length;
+  /*
+   What the peer sent along.
+   */
+  uint32_t immediate;
+  /*
+   Not 0: there is an immediate.
+   */
+  uint32_t has_immediate;
+} ethernot_message;
 
 #ifdef __cplusplus
 extern "C" {
@@ -667,6 +690,66 @@ ethernot_result ethernot_poll(struct ethernot_connection *connection, struct eth
 ethernot_result ethernot_wait_completion(struct ethernot_connection *connection,
                                          int64_t timeout_ms,
                                          struct ethernot_completion *completion);
+
+/*
+ Posts memory with the right `ETHERNOT_LOCAL_WRITE` for one message of at most `length` bytes, which goes to the handle and to
+ nobody else: there is no completion. Messages go to the receives of a connection in the order in which these were posted.
+
+ Of all that make a receive: it is freed by `ethernot_receive_free`. If one was freed before its message was seen, the
+ next `ethernot_receive_post` takes it over, buffer and all: so take the bytes from `ethernot_receive_wait`.
+ */
+ethernot_result ethernot_receive_post(struct ethernot_connection *connection,
+                                      struct ethernot_memory *memory,
+                                      uint64_t offset,
+                                      uint32_t length,
+                                      struct ethernot_receive **receive);
+
+/*
+ Sends a question, whose bytes must not change until the answer is here, and posts a buffer for the answer, as one: of the questions of
+ several threads the answers come in the order in which they were asked, if the peer answers in order. `options` may be
+ null.
+ */
+ethernot_result ethernot_call(struct ethernot_connection *connection,
+                              struct ethernot_memory *question,
+                              uint64_t question_offset,
+                              uint64_t question_length,
+                              struct ethernot_memory *answer,
+                              uint64_t offset,
+                              uint32_t length,
+                              const struct ethernot_operation_options *options,
+                              struct ethernot_receive **receive);
+
+/*
+ As `ethernot_call`, with a question of up to 64 bytes, which are taken along at once.
+ */
+ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
+                                    const void *question,
+                                    size_t question_length,
+                                    struct ethernot_memory *answer,
+                                    uint64_t offset,
+                                    uint32_t length,
+                                    const struct ethernot_operation_options *options,
+                                    struct ethernot_receive **receive);
+
+/*
+ Waits for the message of a receive, and copies as much of it as there is room for to `bytes`, which may be null. May be called again
+ after `ETHERNOT_RESULT_TIMED_OUT`; afterwards it tells the same once more.
+ */
+ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
+                                      int64_t timeout_ms,
+                                      void *bytes,
+                                      size_t capacity,
+                                      struct ethernot_message *message);
+
+/*
+ Whether a message has come, or never will: `ETHERNOT_RESULT_OK`, or else `ETHERNOT_RESULT_AGAIN`. Makes no progress by itself.
+ */
+ethernot_result ethernot_receive_test(struct ethernot_receive *receive);
+
+/*
+ Frees the handle of a receive. A message that nobody has seen goes to the next `ethernot_receive_post` of the connection.
+ */
+ethernot_result ethernot_receive_free(struct ethernot_receive *receive);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -19,3 +19,4 @@ pub mod failure;
 mod handle;
 pub mod memory;
 pub mod operation;
+pub mod receive;

@@ -88,7 +88,7 @@ pub struct Completion {
 
 /// # Safety
 /// `options` is null or valid.
-unsafe fn options_of(
+pub(crate) unsafe fn options_of(
     options: *const OperationOptions,
 ) -> std::result::Result<ethernot::OperationOptions, Failure> {
     // SAFETY: the caller's promise.

@@ -16,13 +16,18 @@ use ethernot_c::endpoint::{
 };
 use ethernot_c::failure::{Result, ethernot_last_error, ethernot_result_name};
 use ethernot_c::memory::{
-    ETHERNOT_REMOTE_WRITE, Memory, Remote, ethernot_memory_allocate, ethernot_memory_data,
-    ethernot_memory_free, ethernot_memory_register, ethernot_memory_remote,
+    ETHERNOT_LOCAL_WRITE, ETHERNOT_REMOTE_WRITE, Memory, Remote, ethernot_memory_allocate,
+    ethernot_memory_data, ethernot_memory_free, ethernot_memory_register, ethernot_memory_remote,
     ethernot_remote_from_bytes, ethernot_remote_to_bytes,
 };
 use ethernot_c::operation::{
     Operation, OperationOptions, ethernot_operation_free, ethernot_operation_test,
-    ethernot_operation_wait, ethernot_poll, ethernot_write, ethernot_write_bytes,
+    ethernot_operation_wait, ethernot_poll, ethernot_send_bytes, ethernot_write,
+    ethernot_write_bytes,
+};
+use ethernot_c::receive::{
+    Message, Receive, ethernot_call, ethernot_call_bytes, ethernot_receive_free,
+    ethernot_receive_post, ethernot_receive_test, ethernot_receive_wait,
 };
 
 fn text() -> String {
@@ -49,11 +54,13 @@ fn endpoint() -> *mut Endpoint {
 }
 
 fn memory(endpoint: *mut Endpoint, length: u64) -> *mut Memory {
+    memory_for(endpoint, length, ETHERNOT_REMOTE_WRITE)
+}
+
+fn memory_for(endpoint: *mut Endpoint, length: u64, rights: u32) -> *mut Memory {
     let mut memory = null_mut();
     // SAFETY: the place is valid.
-    let made = unsafe {
-        ethernot_memory_allocate(endpoint, length, ETHERNOT_REMOTE_WRITE, &raw mut memory)
-    };
+    let made = unsafe { ethernot_memory_allocate(endpoint, length, rights, &raw mut memory) };
     assert_eq!(made, Result::Ok, "{}", text());
     memory
 }
@@ -189,6 +196,135 @@ fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
     assert_eq!(ethernot_memory_free(source), Result::Ok);
     assert_eq!(ethernot_endpoint_free(server), Result::Ok);
     assert_eq!(ethernot_endpoint_free(client), Result::Ok);
+}
+
+const NO_MESSAGE: Message = Message { length: 0, immediate: 0, has_immediate: 0 };
+
+/// Answers so many questions, each with its own bytes.
+///
+/// # Safety
+/// The handles are numbers, and any will do.
+unsafe fn echo(connection: usize, memory: usize, count: u32) {
+    let connection = std::ptr::with_exposed_provenance_mut::<Connection>(connection);
+    let memory = std::ptr::with_exposed_provenance_mut::<Memory>(memory);
+    for _ in 0..count {
+        let (mut receive, mut bytes, mut message) = (null_mut(), [0_u8; 8], NO_MESSAGE);
+        // SAFETY: all places are valid.
+        unsafe {
+            let posted = ethernot_receive_post(connection, memory, 0, 8, &raw mut receive);
+            assert_eq!(posted, Result::Ok, "{}", text());
+            let into = bytes.as_mut_ptr().cast();
+            let waited = ethernot_receive_wait(receive, 20_000, into, 8, &raw mut message);
+            assert_eq!(waited, Result::Ok, "{}", text());
+            assert_eq!(ethernot_receive_free(receive), Result::Ok);
+            let length = message.length as usize;
+            let from = bytes.as_ptr().cast();
+            let sent = ethernot_send_bytes(connection, from, length, null(), null_mut());
+            assert_eq!(sent, Result::Ok, "{}", text());
+        }
+    }
+}
+
+#[test]
+fn threads_that_share_a_connection_get_their_own_answers() {
+    const EACH: u32 = 500;
+    let (server, client) = (endpoint(), endpoint());
+    let [inbox, answers] =
+        [server, client].map(|endpoint| memory_for(endpoint, 64, ETHERNOT_LOCAL_WRITE));
+    let (accepted, connected) = connect(server, client);
+    let [accepted, inbox, connected, answers] = [
+        accepted.expose_provenance(),
+        inbox.expose_provenance(),
+        connected.expose_provenance(),
+        answers.expose_provenance(),
+    ];
+    thread::scope(|scope| {
+        // SAFETY: they are handles.
+        scope.spawn(move || unsafe { echo(accepted, inbox, 2 * EACH) });
+        for number in 0..2_u8 {
+            scope.spawn(move || {
+                let connected = std::ptr::with_exposed_provenance_mut::<Connection>(connected);
+                let answers = std::ptr::with_exposed_provenance_mut::<Memory>(answers);
+                for round in 0..EACH {
+                    let question = [number, 0, 0, 0, round as u8, 1, 2, 3];
+                    let (mut receive, mut got, mut message) = (null_mut(), [0_u8; 8], NO_MESSAGE);
+                    let (asked, into) = (question.as_ptr().cast(), got.as_mut_ptr().cast());
+                    let (at, none) = (u64::from(number) * 8, null());
+                    let place = &raw mut receive;
+                    // SAFETY: all places are valid.
+                    let waited = unsafe {
+                        let called =
+                            ethernot_call_bytes(connected, asked, 8, answers, at, 8, none, place);
+                        assert_eq!(called, Result::Ok, "{}", text());
+                        ethernot_receive_wait(receive, 20_000, into, 8, &raw mut message)
+                    };
+                    assert_eq!(waited, Result::Ok, "{}", text());
+                    assert_eq!((got, message.length, message.has_immediate), (question, 8, 0));
+                    assert_eq!(ethernot_receive_free(receive), Result::Ok);
+                }
+            });
+        }
+    });
+    for endpoint in [server, client] {
+        assert_eq!(ethernot_endpoint_free(endpoint), Result::Ok);
+    }
+}
+
+#[test]
+fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
+    let (server, client) = (endpoint(), endpoint());
+    let inbox = memory_for(server, 64, ETHERNOT_LOCAL_WRITE);
+    let (accepted, connected) = connect(server, client);
+    let (mut receive, mut message): (*mut Receive, _) = (null_mut(), NO_MESSAGE);
+    let (mut two, told) = ([0_u8; 2], &raw mut message);
+    let into = two.as_mut_ptr().cast();
+    // SAFETY: all places are valid, or null, which is what is tried.
+    unsafe {
+        let post =
+            |offset, length, place| ethernot_receive_post(accepted, inbox, offset, length, place);
+        assert_eq!(post(0, 8, null_mut()), Result::Invalid);
+        assert_eq!(post(60, 8, &raw mut receive), Result::Invalid);
+        assert_eq!(post(0, 8, &raw mut receive), Result::Ok);
+        assert_eq!(ethernot_receive_test(receive), Result::Again);
+        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, told), Result::TimedOut);
+        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, null_mut()), Result::Invalid);
+        let bytes = c"abc".as_ptr().cast();
+        assert_eq!(ethernot_send_bytes(connected, bytes, 3, null(), null_mut()), Result::Ok);
+        for _ in 0..2 {
+            assert_eq!(ethernot_receive_wait(receive, 20_000, into, 2, told), Result::Ok);
+        }
+        assert_eq!((&two, message.length), (b"ab", 3), "as much as there is room for");
+        assert_eq!(ethernot_receive_wait(receive, 0, null_mut(), 0, told), Result::Ok);
+        assert_eq!(ethernot_receive_test(receive), Result::Ok);
+        assert_eq!(ethernot_memory_free(inbox), Result::Ok);
+        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, told), Result::Invalid);
+        assert!(text().contains("memory of the receive"), "{}", text());
+        assert_eq!(ethernot_receive_free(receive), Result::Ok);
+        assert_eq!(ethernot_receive_free(receive), Result::BadHandle);
+        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, told), Result::BadHandle);
+        let mut answer = null_mut();
+        let place = &raw mut answer;
+        let many = [0_u8; 65];
+        let asked = many.as_ptr().cast();
+        let refused = ethernot_call_bytes(connected, asked, 65, inbox, 0, 8, null(), place);
+        assert_eq!(refused, Result::BadHandle, "the memory was freed");
+        let answers = memory_for(client, 64, ETHERNOT_LOCAL_WRITE);
+        let refused = ethernot_call_bytes(connected, asked, 65, answers, 0, 8, null(), place);
+        assert_eq!(refused, Result::Invalid, "too long a question");
+        let refused = ethernot_call(connected, answers, 60, 8, answers, 0, 8, null(), place);
+        assert_eq!(refused, Result::Invalid, "it leaves the memory");
+        assert_eq!(
+            ethernot_call(connected, answers, 8, 8, answers, 0, 8, null(), place),
+            Result::Ok
+        );
+        assert_eq!(ethernot_connection_free(accepted), Result::Ok);
+        let closed = ethernot_receive_wait(answer, 20_000, null_mut(), 0, told);
+        assert!(matches!(closed, Result::Failed | Result::Closed), "{closed:?}: {}", text());
+        assert_eq!(ethernot_receive_free(answer), Result::Ok);
+    }
+    for endpoint in [server, client] {
+        assert_eq!(ethernot_endpoint_free(endpoint), Result::Ok);
+    }
 }
 
 #[test]

@@ -95,8 +95,8 @@ fn of_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let is_closing = flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0;
     let mut from = first;
     let mut gone = Vec::new();
-    let looked_after = (first..=last).take_while(|&number| (number as usize) < table::NUMBERS);
-    for number in looked_after.filter(|&number| is_known(number.cast_signed())) {
+    let highest = last.min(c_uint::try_from(table::highest()).unwrap_or(0));
+    for number in (first..=highest).filter(|&number| is_known(number.cast_signed())) {
         let fd = number.cast_signed();
         if table::kind(fd) == Kind::Private {
             if from < number && of_kernel(from, number - 1, flags) != 0 {

@@ -23,6 +23,8 @@ pub(crate) fn begin() {
     sockets::counters::begin(&settings);
     SETTINGS.get_or_init(|| Arc::new(settings));
     HOME.store(pid(), Ordering::Relaxed);
+    // SAFETY: the handler is a function without captured state.
+    unsafe { libc::atexit(at_end) };
 }
 
 /// What becomes of a connection.
@@ -69,6 +71,13 @@ pub(crate) fn finish() {
         && is_home()
     {
         sockets.finish(FINISH_LIMIT);
+        sockets::counters::finish();
+    }
+}
+
+/// After all that the program does at its end.
+extern "C" fn at_end() {
+    if is_home() {
         sockets::counters::finish();
     }
 }

@@ -1,19 +1,42 @@
-//! Forks, and the end of the process.
+//! Forks, other programs in the place of this one, and the end of the process.
 
 use std::cell::RefCell;
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, MutexGuard};
 
-use libc::c_int;
+use libc::{FILE, c_char, c_int, c_void, pid_t};
+use sockets::{Reason, Route};
 
+use crate::inherited::{self, Asking, Channel};
 use crate::ledger::{self, Ledger};
 use crate::next::interpose;
-use crate::socket::Owner;
-use crate::{house, table};
+use crate::socket::{Owner, Socket};
+use crate::{house, passing, table};
 
 interpose! {
     quick_exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
     _exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
     _Exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
+    execve(path: *const c_char, words: *const *const c_char, set: *const *const c_char) -> c_int,
+        else -1, if ledger::has_any(), by replaced();
+    execv(path: *const c_char, words: *const *const c_char) -> c_int,
+        else -1, if ledger::has_any(), by replaced();
+    execvp(file: *const c_char, words: *const *const c_char) -> c_int,
+        else -1, if ledger::has_any(), by replaced();
+    execvpe(file: *const c_char, words: *const *const c_char, set: *const *const c_char) -> c_int,
+        else -1, if ledger::has_any(), by replaced();
+    fexecve(fd: c_int, words: *const *const c_char, set: *const *const c_char) -> c_int,
+        else -1, if ledger::has_any(), by replaced();
+    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void,
+        attributes: *const c_void, words: *const *mut c_char, set: *const *mut c_char) -> c_int,
+        else libc::ENOSYS, if ledger::has_any(), by spawning();
+    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void,
+        attributes: *const c_void, words: *const *mut c_char, set: *const *mut c_char) -> c_int,
+        else libc::ENOSYS, if ledger::has_any(), by spawning();
+    posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int,
+        else libc::ENOSYS, if table::is_known(fd), by given(fd);
+    fdopen(fd: c_int, mode: *const c_char) -> *mut FILE,
+        else std::ptr::null_mut(), if table::is_known(fd), by given(fd);
 }
 
 /// Has forks told of.
@@ -25,39 +48,133 @@ pub(crate) fn begin() {
 
 /// # Safety
 /// As of `_exit`.
-unsafe fn finished() -> Option<()> {
-    if house::is_home() {
-        house::finish();
-    }
+unsafe fn finished<T>() -> Option<T> {
+    house::finish();
     None
 }
 
+/// Another program takes the place of this one: what it has open it uses by the kernel.
+///
+/// # Safety
+/// As of `execve`.
+unsafe fn replaced<T>() -> Option<T> {
+    leave_open_ones();
+    house::finish();
+    None
+}
+
+/// Another program begins with copies of what is open.
+///
+/// # Safety
+/// As of `posix_spawn`.
+unsafe fn spawning<T>() -> Option<T> {
+    leave_open_ones();
+    None
+}
+
+/// Functions of the C library that nobody stands before use a number.
+///
+/// # Safety
+/// As of `fdopen`.
+unsafe fn given<T>(fd: c_int) -> Option<T> {
+    passing::leave_to_kernel(fd);
+    None
+}
+
+/// Leaves connections to the kernel that are not closed by `exec`.
+fn leave_open_ones() {
+    let all: Vec<c_int> =
+        ledger::lock().all().flat_map(|(_, numbers)| numbers.iter().copied()).collect();
+    for fd in all {
+        // SAFETY: takes no pointers.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
+            passing::leave_to_kernel(fd);
+        }
+    }
+}
+
+/// What the forking thread keeps others from changing, and what child and parent will talk through.
+struct Forking {
+    asking: Asking,
+    starting: MutexGuard<'static, ()>,
+    ledger: MutexGuard<'static, Ledger>,
+    channel: Option<Channel>,
+}
+
 thread_local! {
-    /// What the forking thread keeps others from changing.
-    static HELD: RefCell<Option<(MutexGuard<'static, ()>, MutexGuard<'static, Ledger>)>> =
-        const { RefCell::new(None) };
+    static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
 }
 
 extern "C" fn before() {
-    let held = (house::hold(), ledger::lock());
-    HELD.with(|place| place.replace(Some(held)));
+    let all: Vec<_> = all();
+    let mut is_any_begun = false;
+    for (socket, numbers) in &all {
+        match (socket.owner, socket.begun()) {
+            // Who asks for it next may be the child, or a child of it.
+            (Owner::Inherited, _) => {
+                numbers.first().inspect(|&&fd| inherited::fetch(socket, fd));
+            }
+            (Owner::Own, Some(connection)) => {
+                // A move in the middle of which there are two of the process cannot be ended.
+                let stays =
+                    connection.route() == Route::Undecided && connection.stay(Reason::Forked);
+                is_any_begun |= !stays;
+            }
+            (Owner::Own | Owner::Other, _) => {}
+        }
+    }
+    let channel = if is_any_begun { Channel::open() } else { None };
+    let asking = inherited::hold();
+    let forking = Forking { asking, starting: house::hold(), ledger: ledger::lock(), channel };
+    FORKING.with(|place| place.replace(Some(forking)));
 }
 
 extern "C" fn in_parent() {
-    drop(HELD.with(RefCell::take));
+    let Some(Forking { asking, starting, ledger, channel }) = FORKING.with(RefCell::take) else {
+        return;
+    };
+    drop((asking, starting, ledger));
+    if let Some(Channel { parent, child }) = channel {
+        drop(child);
+        let begun = all().into_iter().map(|(socket, _)| socket);
+        inherited::serve(parent, begun.filter(|socket| !socket.is_unused()).collect());
+    }
 }
 
 extern "C" fn in_child() {
-    let Some((starting, mut ledger)) = HELD.with(RefCell::take) else { return };
+    let Some(Forking { asking, starting, mut ledger, channel }) = FORKING.with(RefCell::take)
+    else {
+        return;
+    };
     let all: Vec<_> = ledger.all().map(|(socket, _)| Arc::clone(socket)).collect();
     for socket in &all {
-        let owner = if socket.is_unused() { Owner::Own } else { Owner::Inherited };
-        ledger.replace(&socket.owned_by(owner));
+        ledger.replace(&socket.owned_by(owner_in_child(socket)));
     }
     drop((ledger, starting));
     house::forget_in_child();
     sockets::counters::restart_in_child();
     // Nothing of the parent's is told that it ended: its threads, which would have to be asked, are not here.
     std::mem::forget(all);
-    table::close_private();
+    let kept = channel.map(|channel| {
+        std::mem::forget(channel.parent);
+        channel.child
+    });
+    table::close_private(kept.as_ref().map(AsRawFd::as_raw_fd));
+    inherited::begin_child(asking, kept);
+}
+
+fn owner_in_child(socket: &Socket) -> Owner {
+    match (socket.owner, socket.begun()) {
+        _ if socket.is_unused() => Owner::Own,
+        (Owner::Own, Some(connection)) if connection.is_relayed() => Owner::Other,
+        (Owner::Own | Owner::Inherited, _) => Owner::Inherited,
+        (Owner::Other, _) => Owner::Other,
+    }
+}
+
+/// All connections with their numbers.
+fn all() -> Vec<(Arc<Socket>, Vec<c_int>)> {
+    let ledger = ledger::lock();
+    ledger.all().map(|(socket, numbers)| (Arc::clone(socket), numbers.to_vec())).collect()
 }

@@ -90,9 +90,9 @@ impl Socket {
         self.connection.get()?.as_ref()
     }
 
-    /// Whether anything has begun.
+    /// Whether it is this process that may move it, and nothing has begun.
     pub(crate) fn is_unused(&self) -> bool {
-        self.connection.get().is_none()
+        self.owner == Owner::Own && self.connection.get().is_none()
     }
 }
 

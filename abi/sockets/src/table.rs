@@ -3,7 +3,7 @@
 //! Every call of a program on any descriptor looks here first, so the look is one load of one byte from a flat array.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use arc_swap::ArcSwapOption;
 use libc::c_int;
@@ -49,7 +49,16 @@ pub(crate) fn kind(fd: c_int) -> Kind {
 
 /// Notes what a number stands for. False if the number is beyond those that are looked after.
 pub(crate) fn set(fd: c_int, kind: Kind) -> bool {
-    KINDS.get(fd as usize).inspect(|known| known.store(kind as u8, Ordering::Release)).is_some()
+    let known = KINDS.get(fd as usize);
+    if kind != Kind::Plain && known.is_some() {
+        HIGHEST.fetch_max(fd, Ordering::Relaxed);
+    }
+    known.inspect(|known| known.store(kind as u8, Ordering::Release)).is_some()
+}
+
+/// The highest number that ever was anything but plain.
+pub(crate) fn highest() -> c_int {
+    HIGHEST.load(Ordering::Relaxed)
 }
 
 /// The connection of a number, if it stands for one.
@@ -72,9 +81,11 @@ pub(crate) fn clear(fd: c_int) {
     }
 }
 
-/// In a forked child: closes descriptors of this library that it has copies of. Files it goes on with, as its log.
-pub(crate) fn close_private() {
-    for fd in (0..).take(NUMBERS).filter(|&fd| is_known(fd) && kind(fd) == Kind::Private) {
+/// In a forked child: closes descriptors of this library that it has copies of, but for one. Files it goes on with, as its
+/// log.
+pub(crate) fn close_private(kept: Option<c_int>) {
+    let is_closed = |&fd: &c_int| kind(fd) == Kind::Private && Some(fd) != kept;
+    for fd in (0..=highest()).filter(is_closed) {
         let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: there is room for it, and all zero is a value of it.
         let found = unsafe {
@@ -93,6 +104,7 @@ pub(crate) fn close_private() {
 /// gives memory to the pages with numbers that were known.
 pub(crate) const NUMBERS: usize = 1 << 20;
 
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
 static KINDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 static SOCKETS: [ArcSwapOption<Socket>; NUMBERS] =
     [const { ArcSwapOption::const_empty() }; NUMBERS];

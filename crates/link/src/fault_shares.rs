@@ -24,7 +24,7 @@ pub enum FaultSharesError {
     #[error("{0:?} has no value; write it as in loss=0.01")]
     NoValue(String),
     /// There is no such fault.
-    #[error("{0:?} is none of loss, dup, reorder")]
+    #[error("{0:?} is no fault; name loss, dup or reorder")]
     Name(String),
     /// What stands behind the name is no share.
     #[error("{0:?} is no share; give a number between 0 and 1")]

@@ -566,9 +566,13 @@ impl Runtime {
         if key >= DOOR_KEYS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.shared.host.sleeper.auxiliary.watch(fd, key, ready)?;
-        // Who sleeps may not know yet that there are any.
-        self.shared.host.call_watch();
+        let auxiliary = &self.shared.host.sleeper.auxiliary;
+        let is_known = auxiliary.fd().is_some();
+        auxiliary.watch(fd, key, ready)?;
+        // Who sleeps knows the set if there was one; of what is added to it the kernel tells.
+        if !is_known {
+            self.shared.host.call_watch();
+        }
         Ok(())
     }
 

@@ -160,7 +160,7 @@ impl Shared {
 
 /// Looks before the processor is offered to others, and then twice as many, and so on: an offer costs as much as a
 /// look, and most answers have come by then if no processor is short.
-const LOOKS_PER_OFFER: u32 = 16;
+const LOOKS_PER_OFFER: u32 = 4;
 
 #[cfg(test)]
 mod tests {

@@ -140,16 +140,18 @@ impl Connection {
     /// group before an answer came, the peer's seal may still come: the connection stays undecided, and is reset then.
     pub(crate) fn leave(&self, reason: Reason) {
         let mut reading = lock(&self.reading);
-        let has_asked = self.role == Role::Connecting && reason == Reason::NoGroup;
+        let may_come = matches!(reason, Reason::NoGroup | Reason::NoAnswer);
+        let has_asked = self.role == Role::Connecting && may_come;
         if has_asked && reading.begin_watching() {
             return;
         }
         let writing = lock(&self.writing);
-        let left = self.route.compare_exchange(UNDECIDED, LEFT, Ordering::SeqCst, Ordering::SeqCst);
-        if left.is_err() {
+        if self.route.load(Ordering::SeqCst) != UNDECIDED {
             return;
         }
+        // Who sees the route sees the reason. Under the locks the route changes here and in `seal` only.
         self.left.get_or_init(|| reason);
+        self.route.store(LEFT, Ordering::SeqCst);
         if let (Some(how), Some(stream)) = (writing.is_shut(), self.stream.get()) {
             // It was put off, in case the connection moves. It may be over by now.
             let _over = shutdown_by_kernel(stream.socket(), how);
@@ -157,6 +159,7 @@ impl Connection {
         drop((reading, writing));
         self.mark.raise();
         self.place.decided(self.token);
+        self.endpoint.on_left(self.token);
         counters::note_left(self.role, self.local, self.peer, reason);
     }
 

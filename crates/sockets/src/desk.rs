@@ -23,6 +23,7 @@ use crate::group::{Grave, Group};
 use crate::log::{LogLevel, note};
 use crate::offer::{Offer, Offering};
 use crate::reasons::Reason;
+use crate::stream::Stream;
 use crate::table::StreamTable;
 use crate::upgrade::Joining;
 use crate::wire::{Incarnation, OfferToken, StreamNumber, decode_greeting, encode_greeting};
@@ -32,8 +33,11 @@ pub(crate) struct Desk {
     /// Whose desk it is.
     endpoint: Weak<Endpoint>,
     groups: HashMap<ConnectionHandle, Group>,
+    /// By the tokens of their connections.
     joiners: HashMap<u64, Joiner>,
     offers: HashMap<OfferToken, Offered>,
+    /// Offers by the tokens of their connections.
+    offered: HashMap<u64, OfferToken>,
     streams: StreamTable,
     /// When who wants to be told of the time. Who was told otherwise since is asked once more than needed.
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
@@ -88,6 +92,7 @@ impl Desk {
             groups: HashMap::new(),
             joiners: HashMap::new(),
             offers: HashMap::new(),
+            offered: HashMap::new(),
             streams: StreamTable::default(),
             timers: BinaryHeap::new(),
             queue: Arc::new(CompletionQueue::new(COMPLETIONS)),
@@ -107,7 +112,8 @@ impl Desk {
     pub(crate) fn take_arrivals(&mut self, turn: &mut Turn<'_, '_>) {
         for arrival in turn.endpoint.take_arrivals() {
             match arrival {
-                Arrival::Joiner { id, connection, door } => {
+                Arrival::Joiner { connection, door } => {
+                    let id = connection.token();
                     let joining = Joining::new(turn.now);
                     self.timers.push(Reverse((joining.due(), Timer::Joiner(id))));
                     let (door, group, stream) = (Some(door), None, None);
@@ -119,8 +125,10 @@ impl Desk {
                     // The first was sent by the thread that left it.
                     let _sent = offering.step(turn.now);
                     self.timers.push(Reverse((turn.now, Timer::Offer(offer.token.0))));
+                    self.offered.insert(connection.token(), offer.token);
                     self.offers.insert(offer.token, Offered { connection, offer, offering });
                 }
+                Arrival::Left { token } => self.on_left(turn, token),
             }
         }
     }
@@ -284,11 +292,11 @@ impl Desk {
         std::mem::take(&mut self.graves)
     }
 
-    /// All connections that have moved or are about to.
-    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+    /// All streams that have moved or are about to.
+    pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
         let numbers = self.streams.numbers();
         let entries = numbers.into_iter().filter_map(|number| self.streams.get(number));
-        entries.map(|entry| Arc::clone(&entry.connection)).collect()
+        entries.map(|entry| Arc::clone(&entry.stream)).collect()
     }
 }
 

@@ -70,9 +70,11 @@ pub(crate) struct Site {
 /// What a thread leaves for the desk.
 pub(crate) enum Arrival {
     /// The program has connected, and the door is open.
-    Joiner { id: u64, connection: Arc<Connection>, door: OwnedFd },
+    Joiner { connection: Arc<Connection>, door: OwnedFd },
     /// The program uses a connection that it has accepted; the first offer is sent.
     Offered { offer: Offer, connection: Arc<Connection> },
+    /// A connection was left to TCP, by the program perhaps.
+    Left { token: u64 },
 }
 
 impl Endpoint {
@@ -138,6 +140,12 @@ impl Endpoint {
     pub(crate) fn leave(&self, arrival: Arrival) {
         lock(&self.inbox).push(arrival);
         self.has_arrivals.store(true, Ordering::Release);
+    }
+
+    /// Whether so much was left there that somebody should take it: a program that connects and closes all the time,
+    /// and never waits, has open doors.
+    pub(crate) fn is_crowded(&self) -> bool {
+        lock(&self.inbox).len() >= ARRIVALS
     }
 
     pub(crate) fn take_arrivals(&self) -> Vec<Arrival> {
@@ -276,6 +284,10 @@ impl Waits for Endpoint {
         self.wait(Interest::Mark(mark), others, limit, ready)
     }
 
+    fn on_left(&self, token: u64) {
+        self.leave(Arrival::Left { token });
+    }
+
     fn raise(&self, mark: &Mark) {
         match self.runtime() {
             Some(runtime) => runtime.raise(mark),
@@ -287,6 +299,9 @@ impl Waits for Endpoint {
         &self.held
     }
 }
+
+/// Arrivals that wait until whoever leaves one makes a turn.
+const ARRIVALS: usize = 16;
 
 /// How long a thread waits for the endpoint to start until it looks again.
 const MOMENT: Duration = Duration::from_millis(1);

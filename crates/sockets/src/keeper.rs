@@ -2,9 +2,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
-use std::sync::mpsc::Receiver;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use delivery::LinkId;
 use link::{Fault, FaultShares, Link, ShmLink, UdpConfig, UdpLink};
@@ -14,13 +15,14 @@ use thiserror::Error;
 
 use crate::bell::{DescriptorKey, as_source};
 use crate::connection::Connection;
+use crate::counters;
 use crate::desk::SERVICE;
 use crate::endpoint::{Arrival, Endpoint, Site};
 use crate::group::Grave;
 use crate::hooks::DeskHooks;
 use crate::log::{LogLevel, note};
 use crate::offer::Offer;
-use crate::process::{Door, canonical};
+use crate::process::canonical;
 use crate::reasons::Reason;
 use crate::settings::Settings;
 use crate::statistics::Statistics;
@@ -28,14 +30,31 @@ use crate::statistics::Statistics;
 /// What it is asked to do.
 pub(crate) enum Job {
     /// A connection of the side that connected, whose door the runtime does not watch yet.
-    Join { connection: Arc<Connection>, door: Door },
+    Join { connection: Arc<Connection>, door: OwnedFd },
     /// A connection of the side that accepted, at whose address there is no link yet.
     Offer { connection: Arc<Connection> },
     /// The memory of a group that is no more.
     Bury(Vec<Grave>),
+    /// Look whether counters are to be written.
+    Look,
     /// It is over.
     Stop,
 }
+
+/// What it does next; `None` if nobody asks any more.
+fn next(jobs: &Receiver<Job>, is_counting: bool) -> Option<Job> {
+    if !is_counting {
+        return jobs.recv().ok();
+    }
+    match jobs.recv_timeout(LOOK) {
+        Ok(job) => Some(job),
+        Err(RecvTimeoutError::Timeout) => Some(Job::Look),
+        Err(RecvTimeoutError::Disconnected) => None,
+    }
+}
+
+/// How often it looks whether counters are to be written.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Its life.
 pub(crate) fn keep(
@@ -55,8 +74,9 @@ pub(crate) fn keep(
     };
     endpoint.started(&started);
     let runtime = runtime.get_or_init(|| started);
-    for job in jobs {
+    while let Some(job) = next(jobs, settings.counters().is_some()) {
         match job {
+            Job::Look => counters::write_if_due(),
             Job::Join { connection, door } => join(endpoint, runtime, connection, door),
             Job::Offer { connection } => offer(endpoint, runtime, &connection),
             Job::Bury(graves) => {
@@ -116,13 +136,13 @@ fn refuse_all(jobs: &Receiver<Job>) {
             Job::Join { connection, .. } | Job::Offer { connection } => {
                 connection.leave(Reason::NoEndpoint);
             }
-            Job::Bury(_) => {}
+            Job::Bury(_) | Job::Look => {}
             Job::Stop => return,
         }
     }
 }
 
-fn join(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: Arc<Connection>, door: Door) {
+fn join(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: Arc<Connection>, door: OwnedFd) {
     if let Err(error) = site_at(endpoint, runtime, connection.local()) {
         note(LogLevel::Warn, format_args!("{}: {error}", connection.local()));
         return connection.leave(Reason::NoEndpoint);
@@ -135,21 +155,23 @@ pub(crate) fn open(
     endpoint: &Arc<Endpoint>,
     runtime: &Runtime,
     connection: Arc<Connection>,
-    door: Door,
+    door: OwnedFd,
 ) {
-    let Door { id, socket } = door;
-    let key = DescriptorKey::Door(id).bits();
-    if runtime.watch_descriptor(socket.as_fd(), key, runtime::Readiness::READABLE).is_err() {
+    let key = DescriptorKey::Door(connection.token()).bits();
+    if runtime.watch_descriptor(door.as_fd(), key, runtime::Readiness::READABLE).is_err() {
         return connection.leave(Reason::Descriptors);
     }
-    endpoint.leave(Arrival::Joiner { id, connection, door: socket.into() });
-    // The desk enters when it is to be told of the time.
-    let _forked = runtime.drive();
+    // No turn is made for it: the offer brings one, and until the program waits, which is another, nobody minds a door
+    // that is open for longer.
+    endpoint.leave(Arrival::Joiner { connection, door });
+    if endpoint.is_crowded() {
+        let _forked = runtime.drive();
+    }
 }
 
 fn offer(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: &Arc<Connection>) {
     match site_at(endpoint, runtime, connection.local()) {
-        Ok(site) => make_offer(endpoint, runtime, &site, connection),
+        Ok(site) => make_offer(endpoint, &site, connection),
         Err(error) => {
             note(LogLevel::Warn, format_args!("{}: {error}", connection.local()));
             connection.leave(Reason::NoEndpoint);
@@ -158,12 +180,7 @@ fn offer(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: &Arc<Connectio
 }
 
 /// Makes an offer, for the first time.
-pub(crate) fn make_offer(
-    endpoint: &Arc<Endpoint>,
-    runtime: &Runtime,
-    site: &Site,
-    connection: &Arc<Connection>,
-) {
+pub(crate) fn make_offer(endpoint: &Arc<Endpoint>, site: &Site, connection: &Arc<Connection>) {
     let offer = Offer {
         token: endpoint.random_token(),
         incarnation: endpoint.incarnation,
@@ -172,8 +189,8 @@ pub(crate) fn make_offer(
         connecting: canonical(connection.peer()),
     };
     endpoint.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
+    // The answer brings a turn, and so does the program when it waits.
     Endpoint::send_offer(site, &offer);
-    let _forked = runtime.drive();
 }
 
 /// The link at an address of this host, which is opened if there is none.

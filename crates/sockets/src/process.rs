@@ -1,7 +1,7 @@
 //! What a process has: an endpoint, its groups, doors and offers.
 
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use engine::EngineConfig;
 use link::start_thread;
 use mem::TableLimits;
 use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
 use runtime::{Interest, Polling, Runtime, RuntimeConfig};
 use semantics::PoolLimits;
 use thiserror::Error;
@@ -21,6 +22,7 @@ use crate::keeper::{self, Job};
 use crate::place::Place;
 use crate::reasons::Reason;
 use crate::settings::{Choice, Role, Settings};
+use crate::stream::{Bit, Stream};
 use crate::waiting::{Waited, Waits};
 
 /// Why a process has no part in it.
@@ -42,16 +44,8 @@ pub struct Sockets {
     endpoint: Arc<Endpoint>,
     /// What keeps the endpoint alive.
     runtime: Arc<OnceLock<Arc<Runtime>>>,
-    doors: AtomicU64,
     /// How many forks the process that started it was away from the first.
     forks: u32,
-}
-
-/// The door of a connection.
-pub(crate) struct Door {
-    /// No other of the process has the same.
-    pub(crate) id: u64,
-    pub(crate) socket: UdpSocket,
 }
 
 impl Sockets {
@@ -69,7 +63,7 @@ impl Sockets {
         let (kept, held) = (Arc::clone(&endpoint), Arc::clone(&runtime));
         start_thread("ethernot-keeper", move || keeper::keep(&kept, &own, config, &held, &to_do))
             .map_err(StartError::Thread)?;
-        Ok(Self { place, settings, endpoint, runtime, doors: AtomicU64::new(0), forks })
+        Ok(Self { place, settings, endpoint, runtime, forks })
     }
 
     /// The program has connected, or begun to: opens the door for the peer's offer. `local` is bound already.
@@ -119,11 +113,8 @@ impl Sockets {
     fn open_door(&self, connection: &Arc<Connection>) -> Result<(), Reason> {
         self.check(connection)?;
         let local = canonical(connection.local());
-        let socket = UdpSocket::bind(local).map_err(|_taken| Reason::NoDoor)?;
-        socket.set_nonblocking(true).map_err(|_none| Reason::Descriptors)?;
-        let id = self.doors.fetch_add(1, Ordering::Relaxed);
+        let door = door_at(local)?;
         let connection = Arc::clone(connection);
-        let door = Door { id, socket };
         match self.runtime.get() {
             Some(runtime) if self.endpoint.site(local.ip()).is_some() => {
                 keeper::open(&self.endpoint, runtime, connection, door);
@@ -138,7 +129,10 @@ impl Sockets {
         let site = self.endpoint.site(connection.local().ip());
         match (self.runtime.get(), site) {
             (Some(runtime), Some(site)) => {
-                keeper::make_offer(&self.endpoint, runtime, &site, connection);
+                keeper::make_offer(&self.endpoint, &site, connection);
+                if self.endpoint.is_crowded() {
+                    let _forked = runtime.drive();
+                }
             }
             _ => self.endpoint.ask(Job::Offer { connection: Arc::clone(connection) }),
         }
@@ -181,22 +175,19 @@ impl Sockets {
         if !self.is_of_this_process() {
             return;
         }
-        let connections = self.endpoint.desk().connections();
-        for connection in &connections {
-            connection.released();
+        // As if the program had closed all its descriptors, which it is about to do.
+        let streams = self.endpoint.desk().streams();
+        for stream in &streams {
+            stream.abandon();
+            stream.bell.ring();
         }
-        self.drive();
-        let is_out = || {
-            let is_out = self
-                .endpoint
-                .desk()
-                .connections()
-                .iter()
-                .all(|connection| connection.queued().unsent == 0);
-            is_out.then_some(())
+        self.endpoint.held().push_all();
+        let is_out = |stream: &Arc<Stream>| {
+            stream.is_over() || stream.state.is_broken() || stream.state.has(Bit::EndAcknowledged)
         };
+        let are_out = || streams.iter().all(is_out).then_some(());
         // What is not out by then is lost, as with a process that is killed.
-        let _forked = runtime.wait(Interest::Anything, Some(limit), is_out);
+        let _forked = runtime.wait(Interest::Mark(self.endpoint.any()), Some(limit), are_out);
     }
 }
 
@@ -212,6 +203,17 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
         (SocketAddr::V6(_), ip) if ip.is_ipv4() => SocketAddr::new(ip, address.port()),
         _ => address,
     }
+}
+
+/// A UDP socket at the address and the TCP port of a connection.
+fn door_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
+    let family = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let door =
+        socket(family, SockType::Datagram, flags, None).map_err(|_none| Reason::Descriptors)?;
+    let address = SockaddrStorage::from(local);
+    bind(door.as_raw_fd(), &address).map_err(|_taken| Reason::NoDoor)?;
+    Ok(door)
 }
 
 /// A runtime as sockets want it.

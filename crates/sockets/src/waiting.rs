@@ -40,6 +40,9 @@ pub(crate) trait Waits: Send + Sync {
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<Waited, Errno>;
 
+    /// A connection was left to TCP, by whomever: what was begun for it ends.
+    fn on_left(&self, token: u64);
+
     /// Raises a mark from outside of the engine.
     fn raise(&self, mark: &Mark);
 

@@ -140,6 +140,8 @@ impl Network {
 }
 
 impl Waits for Network {
+    fn on_left(&self, _token: u64) {}
+
     fn drive(&self) {
         self.carry();
     }

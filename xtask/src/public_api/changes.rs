@@ -51,6 +51,23 @@ impl Changes {
         self.breaking.is_empty() && self.additions.is_empty()
     }
 
+    /// Whether programs written for the `base` work, and all that has changed since, a line each.
+    pub(super) fn verdict(&self, base: &str) -> String {
+        let (breaking, additions) = (self.breaking.len(), self.additions.len());
+        let mut text = match (breaking, additions) {
+            (0, 0) => format!("public API: as in {base}"),
+            (0, _) => format!("public API: compatible with {base}, {additions} additions"),
+            _ => format!(
+                "public API: BREAKING, programs for {base} may not compile: {breaking} changes, {additions} additions"
+            ),
+        };
+        for line in self.breaking.iter().chain(&self.additions) {
+            text.push_str("\n  ");
+            text.push_str(line);
+        }
+        text
+    }
+
     /// What is wrong with the versions if the second follows the first with these changes: below 1.0 the second number
     /// says that programs may break, from then on the first does.
     pub(super) fn fault_of_versions(&self, old: &str, new: &str) -> Option<String> {
@@ -148,6 +165,21 @@ mod tests {
         assert_eq!(with("fn a::T::g(&self) (required)").0.len(), 1);
         assert_eq!(with("fn a::T::g(&self)").0.len(), 0);
         assert_eq!(changes(&OLD.replace(" (exhaustive)", "")).0.len(), 0);
+    }
+
+    #[test]
+    fn the_verdict_says_whether_programs_work_and_what_has_changed() {
+        let verdict = |new: &str| Changes::between(OLD, new).verdict("0.1.0");
+        assert_eq!(verdict(OLD), "public API: as in 0.1.0");
+        let more = format!("{OLD}fn a::S::g(&self)\n");
+        let told = "public API: compatible with 0.1.0, 1 additions\n  added: fn a::S::g(&self)";
+        assert_eq!(verdict(&more), told);
+        let both = verdict(&more.replace("impl Clone for a::S\n", ""));
+        assert!(both.starts_with("public API: BREAKING, programs for 0.1.0 may"), "{both}");
+        assert!(
+            both.ends_with("removed: impl Clone for a::S\n  added: fn a::S::g(&self)"),
+            "{both}"
+        );
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Desk {
         end: StreamEnd,
     ) {
         let refuse = |refusal| Message::Refused { to: end.number, refusal };
-        let Some(Offered { connection, mut offering, .. }) = self.offers.remove(&token) else {
+        let Some(Offered { connection, mut offering, .. }) = self.take_offer(token) else {
             let refused = refuse(Refusal::UnknownToken);
             return self.send(turn, handle, refused, Context::Message);
         };
@@ -240,6 +240,24 @@ impl Desk {
         }
     }
 
+    /// A connection was left to TCP by the program, or by us before.
+    pub(super) fn on_left(&mut self, turn: &mut Turn<'_, '_>, token: u64) {
+        if let Some(offer) = self.offered.remove(&token) {
+            self.offers.remove(&offer);
+        }
+        // Who was asked may have moved its direction: its answer is waited for.
+        if self.joiners.get(&token).is_some_and(|joiner| joiner.stream.is_none()) {
+            self.leave(turn, token, Reason::Closed);
+        }
+    }
+
+    /// The connection of an offer that holds no more, or is taken.
+    fn take_offer(&mut self, token: OfferToken) -> Option<Offered> {
+        let offered = self.offers.remove(&token)?;
+        self.offered.remove(&offered.connection.token());
+        Some(offered)
+    }
+
     pub(super) fn on_joiner_due(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
         let now = turn.now;
         let Some(joiner) = self.joiners.get(&id) else { return };
@@ -264,7 +282,7 @@ impl Desk {
             }
             OfferStep::Wait(until) => self.timers.push(wait(until)),
             OfferStep::Expired => {
-                if let Some(offered) = self.offers.remove(&token) {
+                if let Some(offered) = self.take_offer(token) {
                     offered.connection.leave(Reason::NoAnswer);
                 }
             }
@@ -290,4 +308,4 @@ fn ip_of(from: &SockaddrStorage) -> Option<std::net::IpAddr> {
 }
 
 /// How soon it is tried again to write a seal for which TCP has no room, in nanoseconds.
-const SEAL_AGAIN_NS: u64 = 1_000_000;
+const SEAL_AGAIN_NS: u64 = 100_000;

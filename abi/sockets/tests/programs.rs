@@ -1,0 +1,133 @@
+//! Programs in C say the same with the library as without, and their connections have moved.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+#[test]
+fn every_way_to_send_and_receive() {
+    is_the_same("data", &[]);
+}
+
+#[test]
+fn every_way_to_wait() {
+    for mode in ["poll", "ppoll", "select", "level", "edge", "oneshot"] {
+        is_the_same("waits", &[mode]);
+    }
+}
+
+#[test]
+fn numbers_are_copied_and_closed_in_every_order() {
+    is_the_same("numbers", &[]);
+}
+
+#[test]
+fn processes_share_a_connection() {
+    for mode in ["serve", "snapshot", "child", "exec", "vfork", "spawn", "pass", "stdio"] {
+        is_the_same("processes", &[mode]);
+    }
+}
+
+#[test]
+fn data_out_of_band_keeps_a_connection_on_tcp() {
+    let Some(program) = compiled("urgent") else { return };
+    let (output, counters) = preloaded(&program, &[]);
+    assert_eq!(lines(&output), lines(&plain(&program, &[])), "{output:?}");
+    assert!(!counters.contains("\"moved\":1"), "{counters}");
+}
+
+/// Runs a program without the library and with it. Two processes write to one output, so the order of lines is nothing.
+fn is_the_same(name: &str, arguments: &[&str]) {
+    let Some(program) = compiled(name) else { return };
+    let expected = plain(&program, arguments);
+    assert!(
+        expected.status.success(),
+        "{name} {arguments:?} fails without the library: {expected:?}"
+    );
+    let (output, counters) = preloaded(&program, arguments);
+    let what = format!("{name} {arguments:?}: {output:?}");
+    assert!(output.status.success(), "{what}");
+    assert_eq!(lines(&output), lines(&expected), "{what}");
+    let moved = counters.replace(' ', "").matches("\"moved\":1").count();
+    assert_eq!(moved, 2, "both ends move: {what}\n{counters}");
+}
+
+fn lines(output: &Output) -> BTreeSet<String> {
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+fn plain(program: &Path, arguments: &[&str]) -> Output {
+    limited(program, arguments).output().expect("the program runs")
+}
+
+/// What a program says with the library, and what its processes have counted.
+fn preloaded(program: &Path, arguments: &[&str]) -> (Output, String) {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let folder = program.with_file_name(format!("{name}-{}", arguments.concat()));
+    // One may be there of an earlier run.
+    let _none = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder is made");
+    let mut command = limited(program, arguments);
+    command.env("ETHERNOT_SOCKETS_COUNTERS", &folder).env("LD_PRELOAD", library());
+    let output = command.output().expect("the program runs");
+    let files = fs::read_dir(&folder).expect("the folder is read").flatten();
+    let counters = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
+    (output, counters)
+}
+
+/// A program that hangs ends.
+fn limited(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program).args(arguments);
+    for (name, _) in env::vars().filter(|(name, _)| name.starts_with("ETHERNOT_SOCKETS_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// The program, or `None` and a printed reason if there is no compiler.
+fn compiled(name: &str) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    let folder = target_folder().join("sockets-programs");
+    fs::create_dir_all(&folder).expect("a folder is made");
+    let program = folder.join(name);
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-Wall", "-Werror", "-o"]).arg(&program).arg(source.with_extension("c"));
+    let Ok(output) = command.output() else {
+        println!("skipped: there is no compiler `cc`");
+        return None;
+    };
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {error}");
+    Some(program)
+}
+
+fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args(["run", "--quiet", "--package", "xtask", "--", "libraries"]);
+        if profile() == "release" {
+            command.arg("--release");
+        }
+        let output = command.output().expect("cargo runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {error}");
+        target_folder().join(profile()).join("lib/ethernot/libethernot-sockets.so")
+    })
+}
+
+const fn profile() -> &'static str {
+    if cfg!(debug_assertions) { "debug" } else { "release" }
+}
+
+/// The folder of all that is built: test programs lie in `PROFILE/deps` there.
+fn target_folder() -> PathBuf {
+    let program = env::current_exe().expect("a program knows where it is");
+    let folder = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");
+    folder.to_owned()
+}

@@ -1,0 +1,192 @@
+//! Two endpoints, and connections between them.
+
+use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use nix::errno::Errno;
+use sockets::{Connection, Place, ReceiveFlags, Route, SendFlags, Settings, Sockets};
+
+/// What stands for the table of descriptors of a program.
+#[derive(Default)]
+pub(crate) struct Program {
+    descriptors: Mutex<HashMap<u64, Arc<Mutex<OwnedFd>>>>,
+}
+
+impl Program {
+    fn get(&self, token: u64) -> Option<Arc<Mutex<OwnedFd>>> {
+        self.descriptors.lock().unwrap().get(&token).cloned()
+    }
+}
+
+impl Place for Program {
+    fn duplicate(&self, token: u64) -> Option<OwnedFd> {
+        self.get(token)?.lock().unwrap().try_clone().ok()
+    }
+
+    fn put(&self, token: u64, end: OwnedFd) -> bool {
+        let Some(fd) = self.get(token) else { return false };
+        nix::unistd::dup2(end, &mut fd.lock().unwrap()).is_ok()
+    }
+
+    fn decided(&self, _token: u64) {}
+}
+
+pub(crate) struct Side {
+    program: Arc<Program>,
+    pub(crate) sockets: Sockets,
+}
+
+/// One end of a connection, as a program has it.
+pub(crate) struct End {
+    program: Arc<Program>,
+    pub(crate) connection: Arc<Connection>,
+    fd: OwnedFd,
+}
+
+pub(crate) struct Pair {
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    listener: TcpListener,
+    tokens: AtomicU64,
+}
+
+impl Side {
+    fn new(set: &[(&str, &str)]) -> Self {
+        let program = Arc::new(Program::default());
+        let value_of = |name: &str| {
+            let is_it = |(other, _): &&(&str, &str)| *other == name;
+            set.iter().find(is_it).map(|(_, value)| (*value).into())
+        };
+        let settings = Settings::read(value_of).expect("settings");
+        let place = Arc::clone(&program) as Arc<dyn Place>;
+        let sockets = Sockets::start(Arc::new(settings), place).expect("it starts");
+        Self { program, sockets }
+    }
+
+    fn end(
+        &self,
+        token: u64,
+        tcp: TcpStream,
+        make: impl FnOnce(&Sockets, u64, SocketAddr, SocketAddr) -> Arc<Connection>,
+    ) -> End {
+        let (local, peer) = (tcp.local_addr().unwrap(), tcp.peer_addr().unwrap());
+        // The number that the program knows is another one, which stays what it is when `put` comes.
+        let fd = OwnedFd::from(tcp);
+        let known = Arc::new(Mutex::new(fd.try_clone().expect("a descriptor is left")));
+        self.program.descriptors.lock().unwrap().insert(token, known);
+        let program = Arc::clone(&self.program);
+        End { program, connection: make(&self.sockets, token, local, peer), fd }
+    }
+}
+
+impl Pair {
+    pub(crate) fn new() -> Self {
+        Self::with(&[], &[])
+    }
+
+    /// With these variables set for the one side and the other.
+    pub(crate) fn with(client: &[(&str, &str)], server: &[(&str, &str)]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+        let tokens = AtomicU64::new(1);
+        Self { client: Side::new(client), server: Side::new(server), listener, tokens }
+    }
+
+    /// A new TCP connection, of which nobody knows yet.
+    pub(crate) fn tcp(&self) -> (TcpStream, TcpStream) {
+        let address = self.listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).expect("it listens");
+        (client, self.listener.accept().expect("a connection waits").0)
+    }
+
+    pub(crate) fn connected(&self, tcp: TcpStream) -> End {
+        self.client.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, Sockets::connected)
+    }
+
+    pub(crate) fn accepted(&self, tcp: TcpStream) -> End {
+        self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, Sockets::accepted)
+    }
+
+    /// A new connection, of both sides.
+    pub(crate) fn connect(&self) -> (End, End) {
+        let (client, server) = self.tcp();
+        let client = self.connected(client);
+        (client, self.accepted(server))
+    }
+
+    /// The same, once it has moved.
+    pub(crate) fn moved(&self) -> (End, End) {
+        let (client, server) = self.connect();
+        client.wait_until(is_moved);
+        server.wait_until(is_moved);
+        (client, server)
+    }
+}
+
+impl Drop for End {
+    /// The program closes its descriptors.
+    fn drop(&mut self) {
+        self.program.descriptors.lock().unwrap().remove(&self.connection.token());
+        // The last number of it.
+        let nothing = std::fs::File::open("/dev/null").expect("it is there");
+        nix::unistd::dup2(nothing, &mut self.fd).expect("it is closed");
+        self.connection.released();
+    }
+}
+
+impl End {
+    pub(crate) fn try_send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+        self.connection.send(self.fd(), &[IoSlice::new(bytes)], flags)
+    }
+
+    pub(crate) fn receive_some(&self) -> Result<Vec<u8>, Errno> {
+        let mut room = [0; 1024];
+        let mut slices = [IoSliceMut::new(&mut room)];
+        let length = self.connection.receive(self.fd(), &mut slices, ReceiveFlags::default())?;
+        Ok(room[..length].to_vec())
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn send_all(&self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let slices = [IoSlice::new(bytes)];
+            let sent = self.connection.send(self.fd(), &slices, SendFlags::default());
+            bytes = &bytes[sent.expect("it is sent")..];
+        }
+    }
+
+    pub(crate) fn expect(&self, bytes: &[u8]) {
+        let mut room = vec![0; bytes.len()];
+        let mut received = 0;
+        while received < room.len() {
+            let mut slices = [IoSliceMut::new(&mut room[received..])];
+            let flags = ReceiveFlags::default();
+            let length = self.connection.receive(self.fd(), &mut slices, flags);
+            let length = length.expect("it is received");
+            assert!(length > 0, "the end after {received} bytes");
+            received += length;
+        }
+        assert_eq!(room, bytes);
+    }
+
+    /// Waits for something to become so. Who waits for ever here is ended by whoever runs the tests.
+    pub(crate) fn wait_until(&self, is_so: impl Fn(&Connection) -> bool) {
+        while !is_so(&self.connection) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Whether it has moved, as it must in the end.
+pub(crate) fn is_moved(connection: &Connection) -> bool {
+    let route = connection.route();
+    assert!(!matches!(route, Route::Left(_)), "{route:?}");
+    route == Route::Moved
+}

@@ -1,0 +1,131 @@
+//! Connections that stay on TCP, and why.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, UdpSocket};
+
+use crate::pair::{End, Pair};
+use nix::errno::Errno;
+use sockets::{Connection, Reason, Route};
+
+/// Frames of the edge do not get through; offers do.
+const BLOCKED: &[(&str, &str)] = &[("ETHERNOT_SOCKETS_FAULTS", "loss=1")];
+
+fn left(end: &End) -> Reason {
+    end.wait_until(|connection: &Connection| matches!(connection.route(), Route::Left(_)));
+    match end.connection.route() {
+        Route::Left(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+//= sockets-protocol.md: offer.4, offer.5
+#[test]
+fn a_peer_without_the_library_is_left_to_tcp_on_either_side() {
+    let pair = Pair::new();
+    let (client, mut plain) = pair.tcp();
+    let client = pair.connected(client);
+    client.send_all(b"hello");
+    let mut room = [0; 5];
+    plain.read_exact(&mut room).expect("it comes by TCP");
+    pair.client.sockets.drive();
+    assert_eq!(left(&client), Reason::NoOffer);
+
+    let (mut plain, server) = pair.tcp();
+    let server = pair.accepted(server);
+    plain.write_all(b"hello").expect("it goes by TCP");
+    server.expect(b"hello");
+    pair.server.sockets.drive();
+    assert_eq!(left(&server), Reason::NoAnswer);
+}
+
+//= sockets-protocol.md: join.5
+#[test]
+fn where_the_edge_is_blocked_the_connection_stays_on_tcp() {
+    let pair = Pair::with(BLOCKED, BLOCKED);
+    let (client, server) = pair.connect();
+    client.send_all(b"hello");
+    server.expect(b"hello");
+    pair.client.sockets.drive();
+    pair.server.sockets.drive();
+    assert_eq!(left(&client), Reason::NoGroup);
+    assert_eq!(left(&server), Reason::NoAnswer);
+}
+
+//= sockets-protocol.md: door.1
+#[test]
+fn where_the_port_of_the_door_is_taken_the_connection_stays_on_tcp() {
+    let pair = Pair::new();
+    let (client, _server) = pair.tcp();
+    let _taken = UdpSocket::bind(client.local_addr().unwrap()).expect("the port is free");
+    assert_eq!(left(&pair.connected(client)), Reason::NoDoor);
+}
+
+//= sockets-protocol.md: offer.1, offer.2, version.2
+#[test]
+fn what_strangers_send_to_a_door_is_ignored_and_another_version_is_told() {
+    let pair = Pair::new();
+    // The link is there from then on.
+    drop(pair.moved());
+    let (client, _server) = pair.tcp();
+    let door = client.local_addr().unwrap();
+    let client = pair.connected(client);
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("loopback is there");
+    for bytes in [&b""[..], b"x", b"ENSO\x01\x01 no offer", &[0xff; 2000]] {
+        stranger.send_to(bytes, door).expect("it is sent");
+    }
+    pair.client.sockets.drive();
+    assert_eq!(client.connection.route(), Route::Undecided);
+    stranger.send_to(b"ENSO\x09 of another version", door).expect("it is sent");
+    assert_eq!(left(&client), Reason::Version);
+}
+
+#[test]
+fn doors_and_offers_of_closed_connections_are_taken_away() {
+    let pair = Pair::new();
+    drop(pair.moved());
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("/proc").count();
+    let before = descriptors();
+    for _ in 0..300 {
+        let (client, server) = pair.tcp();
+        let client = pair.connected(client);
+        drop(server);
+        drop(client);
+        let (client, server) = pair.tcp();
+        drop(client);
+        drop(pair.accepted(server));
+    }
+    // Some of those that came last are there still.
+    assert!(descriptors() < before + 100, "{before} to {}", descriptors());
+}
+
+#[test]
+fn a_stream_ends_as_tcp_does_and_its_rings_are_used_again() {
+    let pair = Pair::new();
+    for round in 0..200_u32 {
+        let (client, server) = pair.moved();
+        client.send_all(&round.to_be_bytes());
+        client.connection.shutdown(client.fd(), Shutdown::Write).expect("it is shut down");
+        server.expect(&round.to_be_bytes());
+        assert_eq!(server.receive_some(), Ok(Vec::new()), "the end");
+        server.send_all(b"answer");
+        drop(server);
+        client.expect(b"answer");
+        assert_eq!(client.receive_some(), Ok(Vec::new()), "the end");
+    }
+}
+
+#[test]
+fn a_closed_peer_resets_who_writes_on() {
+    let pair = Pair::new();
+    let (client, server) = pair.moved();
+    server.send_all(b"last words");
+    drop(server);
+    client.expect(b"last words");
+    let error = loop {
+        match client.try_send(b"more") {
+            Ok(_) => std::thread::yield_now(),
+            Err(error) => break error,
+        }
+    };
+    assert!([Errno::EPIPE, Errno::ECONNRESET].contains(&error), "{error}");
+}
