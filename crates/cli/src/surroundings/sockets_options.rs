@@ -84,7 +84,7 @@ impl Variables {
 
 /// What the library could say on standard error only, where nobody may look.
 pub(super) fn check(settings: &Settings) -> Result<(), Failure> {
-    check_writable(settings.log_file().into_iter())?;
+    check_writable(settings.log_file())?;
     match settings.counters() {
         Some(folder) if !folder.is_dir() => Err(no_folder(folder)),
         _ => Ok(()),
