@@ -93,7 +93,10 @@ impl Host {
     /// Wakes the threads and tasks that wait for something that has come.
     #[cold]
     pub(crate) fn wake_waiters(&self, news: bool) {
-        self.waiters.wake(news, &self.status, self.arming.told(), &self.sleeper);
+        let told = self.arming.told();
+        if self.waiters.wake(news, &self.status, told, &self.sleeper) {
+            self.is_unfinished.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Has it told, outside of the cell, that queues have got what they were armed for.

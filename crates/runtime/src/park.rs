@@ -289,16 +289,25 @@ impl Waiters {
     }
 
     /// Wakes the threads whose interest is met; all of them but those that wait for a mark, if there is `news` of a
-    /// connection. Tasks are only passed on to be woken outside of the engine, and taken off.
-    pub(crate) fn wake(&self, news: bool, status: &StatusTable, told: u64, sleeper: &Sleeper) {
+    /// connection. Tasks are only passed on to be woken outside of the engine, and taken off. Returns whether the calling
+    /// thread is one of them and about to sleep on the links: then it must look before.
+    pub(crate) fn wake(
+        &self,
+        news: bool,
+        status: &StatusTable,
+        told: u64,
+        sleeper: &Sleeper,
+    ) -> bool {
+        let mut must_look = false;
         let mut list = self.list();
         list.retain_mut(|waiter| {
             if !waiter.interest.is_met(news, status, told) {
                 return true;
             }
             if waiter.on_watch {
-                // The calling thread looks itself, after each turn that it makes.
-                if !waiter.who.is_thread(thread::current().id()) {
+                if waiter.who.is_thread(thread::current().id()) {
+                    must_look = true;
+                } else {
                     sleeper.call();
                 }
                 return true;
@@ -314,6 +323,7 @@ impl Waiters {
             true
         });
         self.blocked.store(list.len(), Ordering::SeqCst);
+        must_look
     }
 
     /// Takes the place of the one thread that sleeps on the links, if it is free.
@@ -380,8 +390,21 @@ mod tests {
         while waiters.blocked.load(Ordering::SeqCst) == 0 {
             thread::yield_now();
         }
-        waiters.wake(true, &status, 0, &sleeper);
+        assert!(!waiters.wake(true, &status, 0, &sleeper), "another thread waits");
         thread.join().expect("no panic");
         assert_eq!(waiters.blocked.load(Ordering::SeqCst), 0);
+    }
+    #[test]
+    fn a_thread_that_wakes_itself_on_watch_is_not_called_but_must_look() {
+        let (waiters, status) = (Waiters::new(), StatusTable::new(1));
+        let sleeper = Sleeper::new().expect("an eventfd");
+        waiters.enlist(Interest::News, 0);
+        assert!(waiters.take_watch());
+        waiters.set_on_watch(true);
+        assert!(!waiters.wake(false, &status, 0, &sleeper), "nothing has come");
+        assert!(waiters.wake(true, &status, 0, &sleeper));
+        assert!(!sleeper.sleep(Some(1)), "it called itself");
+        waiters.delist();
+        assert!(!waiters.wake(true, &status, 0, &sleeper));
     }
 }
