@@ -254,7 +254,8 @@ impl Connection {
         }
         drop((reading, writing));
         stream.open(peer_ring);
-        if let Some(end) = stream.end.socket() {
+        // One that has broken off is hung up, which would be taken for the program's last close.
+        if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
             if stream.bell.watch(StreamDescriptor::End, end, wanted).is_err() {
                 stream.reset();
