@@ -108,7 +108,7 @@ fn send(
         Answering::Connection(connection) => connection,
     };
     if flags & libc::MSG_OOB != 0 {
-        if connection.route() == Route::Undecided && connection.stay(Reason::OnlyTcp) {
+        if connection.route() == Route::Undecided && connection.stay(Reason::OutOfBand) {
             return None;
         }
         return Some(fail(libc::EOPNOTSUPP, -1));
