@@ -72,7 +72,8 @@ impl Apache<'_> {
     /// Starts it, and waits until it listens.
     pub fn start(&self, way: Way, folder: &Folder) -> Result<(Running, PathBuf), ProgramError> {
         let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
-        let file = find(NAME, NAME).or_else(|error| find("httpd", "httpd").map_err(|_| error))?;
+        let file =
+            find(NAME, PACKAGE).or_else(|error| find("httpd", "httpd").map_err(|_| error))?;
         let name = format!("apache-{}-{}", way.name(), self.address.port());
         let configuration = self.configuration(folder, &name).map_err(failed)?;
         let configuration = folder.write(&format!("{name}.conf"), configuration).map_err(failed)?;
@@ -124,6 +125,7 @@ const CONSTANT: &str = "KeepAlive On\nMaxKeepAliveRequests 0\nKeepAliveTimeout 6
     EnableSendfile On\nServerTokens Prod\nFileETag None\nHostnameLookups Off\nMaxConnectionsPerChild 0\n";
 
 const NAME: &str = "apache2";
+const PACKAGE: &str = "apache2-bin";
 
 const MODULE_FOLDERS: [&str; 4] = [
     "/usr/lib/apache2/modules",
