@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use libc::{c_int, sockaddr, socklen_t};
-use sockets::{Choice, Role};
+use sockets::{Choice, Role, Route};
 
 use crate::next::{call_next, fail, interpose};
-use crate::socket::Socket;
+use crate::socket::{Owner, Socket};
 use crate::table::{self, Kind, is_known};
 use crate::{addresses, closing, house, ledger};
 
@@ -64,15 +64,19 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
     }
+    // SAFETY: the caller's: so many bytes are there.
+    let peer = unsafe { addresses::parsed(address, length) };
+    if let Some(answer) = connected_again(fd) {
+        return Some(answer);
+    }
     let result = call_next!(
         connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, else -1
     );
     // SAFETY: the address is that of this thread's `errno`.
     let errno = unsafe { *libc::__errno_location() };
     if (result == 0 || errno == libc::EINPROGRESS) && house::is_home() {
-        // SAFETY: the caller's: so many bytes are there.
-        if let Some(peer) = unsafe { addresses::parsed(address, length) } {
-            consider(fd, peer);
+        if let Some(peer) = peer {
+            consider(fd, peer, result != 0);
         }
         if result != 0 {
             return Some(fail(errno, result));
@@ -81,11 +85,23 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     Some(result)
 }
 
-fn consider(fd: c_int, peer: SocketAddr) {
+/// What the kernel would say of a connection that has moved, of which it does not know that it is one.
+fn connected_again(fd: c_int) -> Option<c_int> {
+    let socket = table::socket(fd)?;
+    let has_moved = socket.owner == Owner::Other
+        || socket.begun().is_some_and(|connection| connection.route() == Route::Moved);
+    if !has_moved {
+        return None;
+    }
+    Some(if socket.ends_to_connect() { 0 } else { fail(libc::EISCONN, -1) })
+}
+
+fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
     let Some(local) = addresses::local(fd).filter(|_| is_tcp(fd)) else { return };
     let known = table::socket(fd);
     if known.as_ref().is_some_and(|known| (known.local, known.peer) == (local, peer)) {
-        // The program asks a second time whether it is connected.
+        // The program asks a second time whether it is connected, and now was told.
+        let _first = known.is_some_and(|known| known.ends_to_connect());
         return;
     }
     if known.is_some() {
@@ -94,6 +110,9 @@ fn consider(fd: c_int, peer: SocketAddr) {
         closing::released(known.as_ref());
     }
     let socket = Socket::new(Role::Connecting, local, peer);
+    if is_connecting {
+        socket.begin_to_connect();
+    }
     if begin(fd, &socket) {
         // The offer may come at once.
         socket.used(fd);

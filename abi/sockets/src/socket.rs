@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use libc::c_int;
@@ -23,6 +23,8 @@ pub(crate) struct Socket {
     pub(crate) peer: SocketAddr,
     /// Whose it is.
     pub(crate) owner: Owner,
+    /// The program was told that it connects, and not yet that it has.
+    is_connecting: AtomicBool,
     /// Made at its first use; `None` if this process has no part in any of it.
     connection: OnceLock<Option<Arc<Connection>>>,
 }
@@ -61,7 +63,18 @@ impl Socket {
     }
 
     fn of(token: u64, role: Role, local: SocketAddr, peer: SocketAddr, owner: Owner) -> Arc<Self> {
-        Arc::new(Self { token, role, local, peer, owner, connection: OnceLock::new() })
+        let (is_connecting, connection) = (AtomicBool::new(false), OnceLock::new());
+        Arc::new(Self { token, role, local, peer, owner, is_connecting, connection })
+    }
+
+    /// The program was told that it connects.
+    pub(crate) fn begin_to_connect(&self) {
+        self.is_connecting.store(true, Ordering::Relaxed);
+    }
+
+    /// The program connects again to the same peer. Whether it is to be told that it has connected, which it is once.
+    pub(crate) fn ends_to_connect(&self) -> bool {
+        self.is_connecting.swap(false, Ordering::Relaxed)
     }
 
     /// Its connection, which begins to move with the first use.

@@ -214,6 +214,10 @@ impl Connection {
             stream.bell.mark();
             return Sealing::Busy;
         };
+        // Who joins must be who holds the TCP connection: that side's seal came first.
+        if self.role == Role::Connecting && !stream.is_seal_there() {
+            return Sealing::Busy;
+        }
         let Ok((program, library)) = pair(stream.socket()) else {
             return Sealing::Refused(Reason::Descriptors);
         };
@@ -223,10 +227,6 @@ impl Connection {
         };
         if dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC).is_err() {
             return Sealing::Refused(Reason::Descriptors);
-        }
-        // Who joins must be who holds the TCP connection: that side's seal came first.
-        if self.role == Role::Connecting && !stream.is_seal_there() {
-            return Sealing::Busy;
         }
         match writing.seal(stream.socket(), seal) {
             Ok(true) => {}
@@ -254,7 +254,8 @@ impl Connection {
         }
         drop((reading, writing));
         stream.open(peer_ring);
-        if let Some(end) = stream.end.socket() {
+        // One that has broken off is hung up, which would be taken for the program's last close.
+        if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
             if stream.bell.watch(StreamDescriptor::End, end, wanted).is_err() {
                 stream.reset();

@@ -1,0 +1,35 @@
+/* A program that asks by connect() whether it has connected, long after. */
+#include "pair.h"
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
+    CHECK(listen(listener, 8) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+    peer = fork();
+    int is_client = peer == 0, fd;
+    if (is_client) {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        int result = connect(fd, (struct sockaddr *)&address, length);
+        printf("first %d %s\n", result, result == 0 ? "" : strerror(errno));
+        struct pollfd entry = {fd, POLLOUT, 0};
+        CHECK(poll(&entry, 1, 5000) == 1);
+        /* The accepting side begins to move at once. */
+        usleep(300000);
+        result = connect(fd, (struct sockaddr *)&address, length);
+        printf("second %d %s\n", result, result == 0 ? "" : strerror(errno));
+        result = connect(fd, (struct sockaddr *)&address, length);
+        printf("third %d %s\n", result, result == 0 ? "" : strerror(errno));
+        CHECK(fcntl(fd, F_SETFL, 0) == 0);
+    } else {
+        fd = accept(listener, NULL, NULL);
+        struct pollfd entry = {fd, POLLIN, 0};
+        CHECK(poll(&entry, 1, 5000) == 1);
+    }
+    settle(fd, is_client);
+    CHECK(close(fd) == 0);
+    return over(is_client);
+}
