@@ -16,7 +16,7 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
         return;
     }
     let Answering::Connection(connection) = answering(fd) else { return };
-    if connection.route() == Route::Undecided && connection.stay(Reason::OnlyTcp) {
+    if connection.route() == Route::Undecided && connection.stay(Reason::Passed) {
         return;
     }
     connection.relay(borrowed(fd));

@@ -6,6 +6,7 @@ use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t,
 };
 use nix::errno::Errno;
+use sockets::log::{LogLevel, note};
 use sockets::{Connection, Reason, Route, SendFlags};
 
 use crate::next::{fail, interpose};
@@ -108,9 +109,11 @@ fn send(
         Answering::Connection(connection) => connection,
     };
     if flags & libc::MSG_OOB != 0 {
-        if connection.route() == Route::Undecided && connection.stay(Reason::OnlyTcp) {
+        if connection.route() == Route::Undecided && connection.stay(Reason::OutOfBand) {
             return None;
         }
+        let what = format_args!("descriptor {fd} has moved: it carries no data out of band");
+        note(LogLevel::Info, what);
         return Some(fail(libc::EOPNOTSUPP, -1));
     }
     let result = by(&connection, flags);

@@ -101,7 +101,7 @@ fn wrong_settings_are_named_before_anything_starts() {
         (["--links", "udp:127.0.0.1,packet:absent0"], ["absent0", "interface"]),
         (["--device", "a/b"], ["ETHERNOT_DEVICE", "a/b"]),
         (["--faults", "loss=2"], ["ETHERNOT_FAULTS", "2"]),
-        (["--faults", "luck=0.1"], ["luck", "loss, dup, reorder"]),
+        (["--faults", "luck=0.1"], ["luck", "loss, dup or reorder"]),
         (["--log", "loud"], ["loud", "debug"]),
         (["--pcap", "/absent/frames"], ["/absent/frames", "make its folder first"]),
     ] {

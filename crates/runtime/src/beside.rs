@@ -80,6 +80,7 @@ impl Runtime {
             return Ok(Waited::Ready);
         }
         let mut spin = Spin::begin(shared, limit);
+        let looks_on = shared.waits.enter();
         loop {
             self.drive()?;
             if ready() {
@@ -96,6 +97,7 @@ impl Runtime {
                 break;
             }
         }
+        drop(looks_on);
         if spin.is_over() {
             return Ok(Waited::TimedOut);
         }

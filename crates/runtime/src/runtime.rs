@@ -402,6 +402,7 @@ impl Runtime {
             return Ok(Some(result));
         }
         let mut spin = Spin::begin(shared, limit);
+        let looks_on = shared.waits.enter();
         loop {
             self.drive()?;
             if let Some(result) = ready() {
@@ -412,6 +413,7 @@ impl Runtime {
                 break;
             }
         }
+        drop(looks_on);
         let result = shared.block(interest, spin.deadline(), ready);
         if result.is_some() {
             spin.came(shared, true);

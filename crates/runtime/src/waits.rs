@@ -1,7 +1,7 @@
 //! For how long threads and tasks look for what they wait for before they sleep.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ pub(crate) struct Waits {
     limit_ns: AtomicU64,
     /// Processors are short until then, in nanoseconds.
     short_until: AtomicU64,
+    /// Threads that look on at the moment.
+    looking: AtomicU32,
 }
 
 impl Waits {
@@ -28,7 +30,19 @@ impl Waits {
             lookout: Mutex::new(Lookout::new(cost_ns)),
             limit_ns: AtomicU64::new(cost_ns),
             short_until: AtomicU64::new(0),
+            looking: AtomicU32::new(0),
         }
+    }
+
+    /// The calling thread looks on for as long as it keeps this.
+    pub(crate) fn enter(&self) -> LooksOn<'_> {
+        self.looking.fetch_add(1, Ordering::Relaxed);
+        LooksOn(&self.looking)
+    }
+
+    /// Whether one of the threads that look on would do.
+    fn are_several_looking(&self) -> bool {
+        self.looking.load(Ordering::Relaxed) > 1
     }
 
     /// For how long a wait that begins now looks on.
@@ -62,6 +76,16 @@ impl Waits {
     fn learn(&self, lookout: &mut Lookout, what: impl FnOnce(&mut Lookout)) {
         what(lookout);
         self.limit_ns.store(lookout.limit_ns(), Ordering::Relaxed);
+    }
+}
+
+/// A thread is among those that look on.
+#[derive(Debug)]
+pub(crate) struct LooksOn<'a>(&'a AtomicU32);
+
+impl Drop for LooksOn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -113,7 +137,10 @@ impl Spin {
         self.now = shared.host.clock.now();
         shared.demand_sound();
         let is_adaptive = shared.polling.is_adaptive();
-        if is_adaptive && self.looks >= LOOKS_PER_OFFER && self.looks.is_power_of_two() {
+        // What one of several finds, it finds for all.
+        let is_offered = self.looks >= LOOKS_PER_OFFER && self.looks.is_power_of_two()
+            || shared.waits.are_several_looking();
+        if is_adaptive && is_offered {
             let since = self.now;
             thread::yield_now();
             self.now = shared.host.clock.now();

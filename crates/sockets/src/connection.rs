@@ -216,6 +216,10 @@ impl Connection {
             stream.bell.mark();
             return Sealing::Busy;
         };
+        // Who joins must be who holds the TCP connection: that side's seal came first.
+        if self.role == Role::Connecting && !stream.is_seal_there() {
+            return Sealing::Busy;
+        }
         let Ok((program, library)) = pair(stream.socket()) else {
             return Sealing::Refused(Reason::Descriptors);
         };
@@ -225,10 +229,6 @@ impl Connection {
         };
         if dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC).is_err() {
             return Sealing::Refused(Reason::Descriptors);
-        }
-        // Who joins must be who holds the TCP connection: that side's seal came first.
-        if self.role == Role::Connecting && !stream.is_seal_there() {
-            return Sealing::Busy;
         }
         match writing.seal(stream.socket(), seal) {
             Ok(true) => {}

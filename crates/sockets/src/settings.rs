@@ -330,7 +330,7 @@ mod tests {
             (POLL, "1000001", "microseconds"),
             (LOG, "loud", "off, error, warn, info"),
             (LINKS, "udp:::::", "udp"),
-            (FAULTS, "luck=0.1", "loss, dup, reorder"),
+            (FAULTS, "luck=0.1", "loss, dup or reorder"),
         ] {
             let told = read(&[(variable, value)]).unwrap_err().to_string();
             assert!(told.starts_with(&format!("{variable}={value}: ")), "{told}");

@@ -184,11 +184,12 @@ impl Case {
     }
 }
 
-/// Whether the client's connections took this way, all of them.
+/// Whether the client's connections took this way, all of them. One that its program closes before it can
+/// move, as a short question and its answer may be, is not held against the edge; the counters tell of it.
 fn is_as_meant(way: Way, path: &PathTaken) -> bool {
     match way {
         Way::Tcp => path.processes == 0,
-        Way::Edge | Way::EdgePoll => path.moved > 0 && path.left_count() == 0,
+        Way::Edge | Way::EdgePoll => path.moved > 0 && path.left.keys().all(|why| why == CLOSED),
         Way::ClientOnly | Way::LeftAlone => path.moved == 0 && path.left_count() > 0,
     }
 }
@@ -206,9 +207,25 @@ fn figure(quantity: Quantity, samples: &[[Sample; 2]]) -> Option<Figure> {
     })
 }
 
+/// The library's reason for a connection that was closed before it was decided.
+const CLOSED: &str = "closed";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_closed_before_it_can_move_is_not_held_against_the_edge() {
+        let path = |reason: &str| PathTaken {
+            processes: 1,
+            moved: 50,
+            left: [(reason.to_string(), 1)].into(),
+            ..PathTaken::default()
+        };
+        assert!(is_as_meant(Way::Edge, &path("closed")));
+        assert!(!is_as_meant(Way::Edge, &path("refused")));
+        assert!(!is_as_meant(Way::Edge, &PathTaken { moved: 0, ..path("closed") }));
+    }
 
     struct Silent;
 

@@ -36,11 +36,24 @@ impl Desk {
                 stalled.push(number);
             }
         }
+        // What streams have marked while they were asked is not forgotten when nothing else happens.
+        self.take_late_marks(turn);
         let rest = if self.turns.is_empty() { Rest::Blocked } else { Rest::More };
         for number in stalled {
             self.enqueue(number);
         }
         Posted { count, rest }
+    }
+
+    fn take_late_marks(&mut self, turn: &mut Turn<'_, '_>) {
+        turn.endpoint.take_marked(&mut self.marked);
+        for number in std::mem::take(&mut self.marked) {
+            match self.streams.get(number) {
+                // It is tried again when its time comes.
+                Some(entry) if matches!(entry.stage, EntryStage::Sealing(_)) => entry.bell.unmark(),
+                _ => self.enqueue(number),
+            }
+        }
     }
 
     /// A stream is asked for what it has when its turn comes.
