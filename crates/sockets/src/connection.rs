@@ -69,6 +69,8 @@ pub struct Connection {
     left: OnceLock<Reason>,
     /// The program wants it to stay on TCP.
     is_staying: AtomicBool,
+    /// The program has closed its last descriptor in this process.
+    is_released: AtomicBool,
     /// Raised when a thread of the program that waits should look again.
     pub(crate) mark: Arc<Mark>,
     /// Made when it begins to move.
@@ -110,6 +112,7 @@ impl Connection {
             began: counters::Beginning::now(),
             left: OnceLock::new(),
             is_staying: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
             mark: Arc::new(Mark::new()),
             stream: OnceLock::new(),
             reading: Mutex::new(Reading::Plain),
@@ -144,7 +147,9 @@ impl Connection {
         let mut reading = lock(&self.reading);
         let may_come = matches!(reason, Reason::NoGroup | Reason::NoAnswer);
         let has_asked = self.role == Role::Connecting && may_come;
-        if has_asked && reading.begin_watching() {
+        // Nobody reads of what is closed: the kernel answers the seal with a reset.
+        let is_released = self.is_released.load(Ordering::SeqCst);
+        if has_asked && !is_released && reading.begin_watching() {
             return;
         }
         let writing = lock(&self.writing);
@@ -159,6 +164,13 @@ impl Connection {
             let _over = shutdown_by_kernel(stream.socket(), how);
         }
         drop((reading, writing));
+        // Whether it was closed before: who closes it now sees the route.
+        if let Some(stream) = self.stream.get()
+            && self.is_released.load(Ordering::SeqCst)
+            && stream.state.set(Bit::Released)
+        {
+            stream.bell.mark();
+        }
         self.mark.raise();
         self.place.decided(self.token);
         self.endpoint.on_left(self.token);
@@ -195,6 +207,9 @@ impl Connection {
         if self.is_staying.load(Ordering::SeqCst) {
             return Err(Reason::OnlyTcp);
         }
+        if self.is_left() {
+            return Err(Reason::Closed);
+        }
         let stream = Stream::new(parts, tcp, Arc::clone(&self.mark));
         if self.stream.set(Arc::clone(&stream)).is_err() {
             return Err(Reason::Misbehaved);
@@ -216,20 +231,27 @@ impl Connection {
             stream.bell.mark();
             return Sealing::Busy;
         };
+        if self.is_left() {
+            return Sealing::Refused(Reason::Closed);
+        }
         // Who joins must be who holds the TCP connection: that side's seal came first.
         if self.role == Role::Connecting && !stream.is_seal_there() {
-            return Sealing::Busy;
+            // What stands before the seal is read by nobody: TCP resets such a connection.
+            let is_unread = self.is_released.load(Ordering::SeqCst) && stream.tcp.has_unread();
+            return if is_unread { Sealing::Refused(Reason::Closed) } else { Sealing::Busy };
         }
         let Ok((program, library)) = pair(stream.socket()) else {
             return Sealing::Refused(Reason::Descriptors);
         };
-        // A number that programs do not come across.
-        let Some(mut high) = self.place.duplicate(self.token) else {
-            return Sealing::Refused(Reason::Closed);
+        // A number that programs do not come across. Where the program has closed its own, what it has written goes
+        // on to the peer all the same, and then the end.
+        let high = match self.place.duplicate(self.token) {
+            None => library,
+            Some(mut high) => match dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC) {
+                Ok(()) => high,
+                Err(_) => return Sealing::Refused(Reason::Descriptors),
+            },
         };
-        if dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC).is_err() {
-            return Sealing::Refused(Reason::Descriptors);
-        }
         match writing.seal(stream.socket(), seal) {
             Ok(true) => {}
             // The peer has moved already, and waits: nothing else is written before the seal.
@@ -634,11 +656,19 @@ impl Connection {
     /// The program has closed the last of its descriptors in this process. What it has written goes on to the peer;
     /// if `SO_LINGER` says so, this waits for that.
     pub fn released(&self) {
+        self.is_released.store(true, Ordering::SeqCst);
         let Some(stream) = self.moved() else {
-            self.leave(Reason::Closed);
-            if let Some(stream) = self.stream.get() {
-                stream.state.set(Bit::Released);
-                stream.bell.ring();
+            match self.stream.get() {
+                // The peer may have moved its direction: only when that is decided it can be told of the end.
+                Some(stream) if !self.is_left() && !lock(&self.reading).is_watching() => {
+                    stream.bell.ring();
+                }
+                Some(stream) => {
+                    self.leave(Reason::Closed);
+                    stream.state.set(Bit::Released);
+                    stream.bell.ring();
+                }
+                None => self.leave(Reason::Closed),
             }
             return;
         };

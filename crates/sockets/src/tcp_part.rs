@@ -72,10 +72,19 @@ impl TcpPart {
 
     /// Whether the seal is among the bytes that TCP has, which stay there. Only those are looked at that are kept at most.
     pub(crate) fn is_seal_there(&self) -> bool {
-        let mut bytes = vec![0; PREFIX_BYTES + Seal::BYTES];
+        self.look(PREFIX_BYTES + Seal::BYTES).is_sealed
+    }
+
+    /// Whether TCP has bytes for the program.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.look(Seal::BYTES).shown > 0
+    }
+
+    fn look(&self, bytes: usize) -> Scan {
+        let mut bytes = vec![0; bytes];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         let count = recv(self.socket.as_raw_fd(), &mut bytes, flags).unwrap_or(0);
-        scan(&bytes[..count], &self.expected).is_sealed
+        scan(&bytes[..count], &self.expected)
     }
 
     /// Reads what TCP has.

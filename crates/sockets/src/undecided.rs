@@ -46,6 +46,11 @@ impl Reading {
         }
         !matches!(self, Self::Plain)
     }
+
+    /// Whether the seal must not come any more.
+    pub(crate) const fn is_watching(&self) -> bool {
+        matches!(self, Self::Watching(_))
+    }
 }
 
 impl Writing {

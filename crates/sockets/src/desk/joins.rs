@@ -162,9 +162,11 @@ impl Desk {
                 self.send(turn, handle, refused, Context::Message);
             }
             // The peer has moved its direction already: there is no way back.
+            // It is asked no more; its rings are free when the peer has answered.
             Sealing::Refused(_) => {
+                entry.stage = EntryStage::Refused;
+                entry.connection.leave(Reason::NoGroup);
                 self.send(turn, handle, Message::Reset { to: end.number }, Context::Message);
-                self.lose_stream(number);
             }
         }
     }
@@ -204,7 +206,12 @@ impl Desk {
         refusal: Refusal,
     ) {
         let Some(entry) = self.streams.of_group(handle, to) else { return };
-        let EntryStage::Asked(id) = entry.stage else { return };
+        let id = match entry.stage {
+            EntryStage::Asked(id) => id,
+            // It had been given up before.
+            EntryStage::Refused => return self.forget_stream(to),
+            EntryStage::Sealing(_) | EntryStage::Open { .. } => return,
+        };
         let Some(joiner) = self.joiners.get_mut(&id) else { return };
         if let AtAnswer::Leave(reason) = joiner.joining.on_refused(refusal) {
             self.leave(turn, id, reason);

@@ -37,6 +37,23 @@ fn bytes_written_while_it_moves_come_once_and_in_order() {
     }
 }
 
+#[test]
+fn a_connection_that_is_closed_while_it_moves_brings_what_was_written_and_the_end() {
+    let pair = Pair::new();
+    drop(pair.moved());
+    for round in 0..300_u32 {
+        let (client, server) = pair.connect();
+        client.send_all(b"last words");
+        // At another point of the move each time.
+        for _ in 0..round % 60 {
+            std::thread::yield_now();
+        }
+        drop(client);
+        server.expect(b"last words");
+        assert_eq!(server.receive_some(), Ok(Vec::new()), "the end, in round {round}");
+    }
+}
+
 fn byte_at(position: usize) -> u8 {
     (position % 251) as u8
 }
