@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use libc::{FILE, c_int, c_uint};
 
-use crate::next::{call_next, fail, interpose};
+use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::Socket;
 use crate::table::{self, Kind, is_known};
 use crate::{house, ledger};
@@ -24,9 +24,13 @@ unsafe extern "C" fn close_of_program(fd: c_int) -> c_int {
     if table::kind(fd) == Kind::Private {
         return fail(libc::EBADF, -1);
     }
+    let before = errno();
     let last = forgotten(fd);
+    set_errno(before);
     let result = call_next!(close(fd: c_int) -> c_int, else -1);
+    let after = errno();
     released(last.as_ref());
+    set_errno(after);
     result
 }
 

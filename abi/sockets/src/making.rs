@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libc::{c_int, sockaddr, socklen_t};
 use sockets::{Choice, Role, Route};
 
-use crate::next::{call_next, fail, interpose};
+use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::{Owner, Socket};
 use crate::table::{self, Kind, is_known};
 use crate::{addresses, closing, house, ledger};
@@ -44,6 +44,7 @@ unsafe extern "C" fn accept4_of_program(
 /// Looks at a connection that the kernel has just accepted: it may move, once the program uses it.
 fn accepted(fd: c_int) -> c_int {
     if fd >= 0 && house::is_home() {
+        let before = errno();
         if is_known(fd) && table::kind(fd) != Kind::Private {
             // It was closed by a call that nobody stands before.
             closing::released(closing::forgotten(fd).as_ref());
@@ -51,6 +52,7 @@ fn accepted(fd: c_int) -> c_int {
         if let Some(socket) = seen(fd) {
             begin(fd, &socket);
         }
+        set_errno(before);
     }
     fd
 }
@@ -72,8 +74,7 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     let result = call_next!(
         connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, else -1
     );
-    // SAFETY: the address is that of this thread's `errno`.
-    let errno = unsafe { *libc::__errno_location() };
+    let errno = errno();
     if (result == 0 || errno == libc::EINPROGRESS) && house::is_home() {
         if let Some(peer) = peer {
             consider(fd, peer, result != 0);

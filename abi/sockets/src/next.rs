@@ -39,9 +39,26 @@ impl Next {
 /// Sets `errno` and returns `value`.
 #[cold]
 pub(crate) fn fail<T>(number: c_int, value: T) -> T {
+    set_errno(number);
+    value
+}
+
+/// This thread's `errno`.
+#[inline]
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the address is that of this thread's `errno`.
+    unsafe { *libc::__errno_location() }
+}
+
+#[inline]
+pub(crate) fn set_errno(number: c_int) {
     // SAFETY: the address is that of this thread's `errno`.
     unsafe { *libc::__errno_location() = number };
-    value
+}
+
+/// Whether a call was answered, and with what says that it has failed.
+pub(crate) fn is_failure<T: PartialEq>(answer: Option<&T>, failed: &T) -> bool {
+    answer == Some(failed)
 }
 
 /// Calls the next function with this name; without one, the result is a failure with `ENOSYS`.
@@ -76,8 +93,14 @@ macro_rules! interpose {
                 #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
                 unsafe extern "C" fn of_program($($argument: $kind),*) -> $result {
                     if $condition {
+                        let before = $crate::next::errno();
                         // SAFETY: arguments are as the function of this name demands.
-                        if let Some(answer) = unsafe { $answer } {
+                        let answer = unsafe { $answer };
+                        // Calls that succeed leave it as it was, whatever was tried for them.
+                        if !$crate::next::is_failure(answer.as_ref(), &$failed) {
+                            $crate::next::set_errno(before);
+                        }
+                        if let Some(answer) = answer {
                             return answer;
                         }
                     }

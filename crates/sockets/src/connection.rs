@@ -14,6 +14,7 @@ use runtime::{Mark, Readiness as DescriptorReadiness};
 use crate::counters;
 use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
+use crate::peeking::Peeking;
 use crate::place::Place;
 use crate::readiness::{Readiness, pair};
 use crate::reasons::Reason;
@@ -323,6 +324,7 @@ impl Connection {
         }
         let total: usize = into.iter().map(|piece| piece.len()).sum();
         let mut blocking = Blocking::new(flags.dont_wait);
+        let mut peeking = Peeking::default();
         let mut done = 0;
         loop {
             let result = match self.moved() {
@@ -334,9 +336,16 @@ impl Connection {
             };
             match result {
                 Ok(0) => return Ok(done),
+                Ok(count) if flags.peek => {
+                    // What was shown is shown again, with what comes.
+                    let waits = flags.wait_all && count < total && blocking.may_wait(fd);
+                    if !waits || !self.wait_for_more(fd, count, &mut peeking) {
+                        return Ok(count);
+                    }
+                }
                 Ok(count) => {
                     done += count;
-                    if done >= total || !flags.wait_all || flags.peek {
+                    if done >= total || !flags.wait_all {
                         return Ok(done);
                     }
                 }
@@ -424,15 +433,13 @@ impl Connection {
                 }
                 Err(Errno::EAGAIN) => {
                     if !blocking.may_wait(fd) {
-                        if let Some(stream) = self.moved() {
-                            stream.end.on_full(fd, || stream.has_room());
-                        }
+                        self.tell_full(fd);
                         return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
                     }
-                    match self.wait(fd, Waiting::ToSend, &mut || self.can_send()) {
-                        Ok(()) => {}
-                        Err(_) if done > 0 => return Ok(done),
-                        Err(error) => return Err(error),
+                    if let Err(error) = self.wait(fd, Waiting::ToSend, &mut || self.can_send()) {
+                        // Its time is over, and it has no room still.
+                        self.tell_full(fd);
+                        return if done > 0 { Ok(done) } else { Err(error) };
                     }
                 }
                 Err(_) if done > 0 => return Ok(done),
@@ -462,6 +469,14 @@ impl Connection {
         }
         stream.on_written(self.endpoint.held());
         Ok(count)
+    }
+
+    /// A write has found no room: who polls the descriptor is to know.
+    #[cold]
+    fn tell_full(&self, fd: BorrowedFd<'_>) {
+        if let Some(stream) = self.moved() {
+            stream.end.on_full(fd, || stream.has_room());
+        }
     }
 
     fn can_send(&self) -> bool {

@@ -27,6 +27,7 @@ mod keeper;
 pub mod log;
 mod networks;
 mod offer;
+mod peeking;
 mod place;
 mod process;
 mod readiness;

@@ -59,6 +59,11 @@ impl ReceiveHalf {
         self.engine.arrived.load(Ordering::SeqCst) - consumed
     }
 
+    /// The peer may write nothing before something is read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.available() == u64::from(self.ring.size().bytes())
+    }
+
     /// All that the peer has sent, and will ever send, was read.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {

@@ -10,6 +10,8 @@ use std::time::Duration;
 use delivery::Instant;
 use mem::Buffer;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use runtime::{Mark, Readiness};
 
 use crate::connection::{Connection, Sealing};
@@ -447,6 +449,44 @@ fn a_call_that_waits_gets_all_it_asked_for() {
         read.extend_from_slice(&bytes[..count.unwrap_or(0)]);
     }
     assert_eq!(read, long);
+}
+
+#[test]
+fn a_peek_that_waits_shows_all_it_asked_for_or_what_comes_before_the_end() {
+    let world = World::moved();
+    let peek = |length: usize| {
+        let mut bytes = vec![0; length];
+        let flags = ReceiveFlags { wait_all: true, peek: true, ..ReceiveFlags::default() };
+        let count = world.ends[1].call(|connection, fd| {
+            fcntl(fd, FcntlArg::F_SETFL(OFlag::empty())).expect("it blocks");
+            connection.receive(fd, &mut [IoSliceMut::new(&mut bytes)], flags)
+        });
+        bytes.truncate(count.expect("something"));
+        bytes
+    };
+    assert_eq!(world.send(0, b"abc"), Ok(3));
+    world.network.carry();
+    // The network carries this while the other side waits.
+    assert_eq!(world.send(0, b"defgh"), Ok(5));
+    assert_eq!(peek(8), b"abcdefgh");
+    assert_eq!(peek(9), b"abcdefgh", "nothing comes in any time");
+    world.close(0);
+    assert_eq!(peek(100), b"abcdefgh", "nothing comes any more");
+    assert_eq!(world.receive(1, 100).as_deref(), Ok(b"abcdefgh".as_slice()));
+}
+
+#[test]
+fn a_write_whose_time_is_over_leaves_the_descriptor_unwritable() {
+    let world = World::moved();
+    let bytes = vec![1; 4 * RING as usize];
+    let sent = world.ends[0].call(|connection, fd| {
+        fcntl(fd, FcntlArg::F_SETFL(OFlag::empty())).expect("it blocks");
+        connection.send(fd, &[IoSlice::new(&bytes)], SendFlags::default())
+    });
+    assert!(sent.expect("a part of it") < bytes.len());
+    let kernel = world.ends[0].kernel();
+    let mut entries = [PollFd::new(kernel.as_fd(), PollFlags::POLLOUT)];
+    assert_eq!(poll(&mut entries, PollTimeout::ZERO), Ok(0));
 }
 
 /// What programs and the network do next.

@@ -29,8 +29,10 @@ impl Desk {
             else {
                 return;
             };
-            let Some(from) = ip_of(&from) else { continue };
             let (local, peer) = (joiner.connection.local(), joiner.connection.peer());
+            // Strangers have no say, not even by their version.
+            let from = ip_of(&from).filter(|from| from.to_canonical() == peer.ip().to_canonical());
+            let Some(from) = from else { continue };
             // Until the link is there, offers are not taken: they come again.
             let Some(site) = turn.endpoint.site(local.ip()) else { continue };
             let datagram = Offer::decode(room.get(..length).unwrap_or_default());

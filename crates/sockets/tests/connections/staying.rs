@@ -73,6 +73,8 @@ fn what_strangers_send_to_a_door_is_ignored_and_another_version_is_told() {
     for bytes in [&b""[..], b"x", b"ENSO\x01\x01 no offer", &[0xff; 2000]] {
         stranger.send_to(bytes, door).expect("it is sent");
     }
+    let elsewhere = UdpSocket::bind("127.0.0.9:0").expect("all of 127.0.0.0/8 is there");
+    elsewhere.send_to(b"ENSO\x09 of another version", door).expect("it is sent");
     pair.client.sockets.drive();
     assert_eq!(client.connection.route(), Route::Undecided);
     stranger.send_to(b"ENSO\x09 of another version", door).expect("it is sent");
