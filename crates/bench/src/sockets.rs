@@ -1,7 +1,7 @@
 //! The suite of the papers about sockets over offloaded transports, by their definitions: latency,
 //! throughput, multi-stream, hot-spot, fan-in, fan-out, and the time of connecting.
 //!
-//! One small program with ordinary sockets ([`serve`], [`ask`]) runs as it is, over kernel TCP, and
+//! One small program with ordinary sockets (modules `serve` and `ask`) runs as it is, over kernel TCP, and
 //! with the library that moves its connections, whose counters then must prove that they moved.
 //! Where it makes sense the native API runs beside it. All of it is repeated in turn on the same
 //! virtual hosts, so that ratios are of neighbours in time.
