@@ -64,7 +64,7 @@ impl CompletionChannel {
         for queue in self.context.provider().registry().completion_queues() {
             let is_here =
                 queue.channel().is_some_and(|channel| std::ptr::eq(Arc::as_ptr(channel), self));
-            if is_here && queue.is_left() {
+            if is_here && queue.take_left() {
                 queue.fire();
             }
         }

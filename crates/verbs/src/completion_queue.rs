@@ -319,6 +319,23 @@ impl CompletionQueue {
         Ok(())
     }
 
+    /// A completion has come since it was armed. If that was polled meanwhile it stays armed: an event without a completion
+    /// confuses programs that poll once for each.
+    pub(crate) fn on_completion(&self) {
+        let again = match self.armed.load(Ordering::SeqCst) {
+            armed if armed == Arm::Next as u8 => Arm::Next,
+            _ => return self.fire(),
+        };
+        if !self.work.is_empty() {
+            return self.fire();
+        }
+        let _has_events = self.work.arm(again);
+        // What came before it was armed again is not told of otherwise.
+        if self.take_left() {
+            self.fire();
+        }
+    }
+
     /// What it was armed for is there.
     pub(crate) fn fire(&self) {
         if let Some(channel) = &self.channel
@@ -329,9 +346,12 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether it was armed for whatever comes next while there is something that nobody has polled.
-    pub(crate) fn is_left(&self) -> bool {
-        self.armed.load(Ordering::SeqCst) == Arm::Next as u8 && !self.work.is_empty()
+    /// Whether it was armed for whatever comes next while there is something that nobody has polled, and nobody else is about
+    /// to tell of it: told twice, the second event would find nothing. Who is told so tells it.
+    pub(crate) fn take_left(&self) -> bool {
+        self.armed.load(Ordering::SeqCst) == Arm::Next as u8
+            && !self.work.is_empty()
+            && self.work.disarm()
     }
 
     /// Acknowledges events of this queue that were taken from the channel.

@@ -44,7 +44,7 @@ impl Registry {
         for queue in queues {
             let found = read(&self.queues).get(&name(queue)).and_then(Weak::upgrade);
             if let Some(queue) = found {
-                queue.fire();
+                queue.on_completion();
             }
         }
     }

@@ -248,6 +248,21 @@ impl CompletionQueue {
         true
     }
 
+    /// Takes back what [`CompletionQueue::arm`] did. False if it was not armed, or [`Push::Fired`] has been said of a completion
+    /// already: then whoever added that is about to tell of it.
+    ///
+    /// ```
+    /// # use work::{Arm, CompletionQueue};
+    /// let queue = CompletionQueue::with_events(8);
+    /// assert!(queue.arm(Arm::Next));
+    /// assert!(queue.disarm());
+    /// assert!(!queue.disarm());
+    /// ```
+    #[must_use]
+    pub fn disarm(&self) -> bool {
+        self.armed.as_ref().is_some_and(|armed| armed.swap(0, AcqRel) != 0)
+    }
+
     /// Takes the queue for an endpoint, a number not 0. False if it is that of another: it is filled by one
     /// thread at a time, and two endpoints are two.
     #[must_use]
