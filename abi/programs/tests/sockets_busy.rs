@@ -17,6 +17,7 @@ fn signal_first(running: &Running, name: &str) {
 }
 
 #[test]
+#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_busy -- --ignored"]
 fn nginx_is_reloaded_under_load() {
     if !are_installed(&["nginx", "ab", "curl"]) {
         return;
