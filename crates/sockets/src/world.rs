@@ -406,6 +406,29 @@ fn what_was_held_back_as_a_seal_is_shown_when_the_connection_is_left() {
     assert_eq!(world.receive(0, 100).as_deref(), Ok(&SEALS[0].0[..3]));
 }
 
+/// What is held back keeps the buffer in which it came. The kernel must take what follows all the same.
+#[test]
+fn bytes_come_behind_those_that_may_be_the_seal() {
+    const SENT: usize = 1 << 20;
+    let held = Seal::BYTES - 1;
+    for round in 0..40 {
+        let world = World::new();
+        assert!(world.move_on(0));
+        let bytes = vec![SEALS[0].0[0]; 60_000];
+        let (mut sent, mut received) = (0, 0);
+        while received + held < SENT {
+            while sent < SENT {
+                let length = (1 + sent * 7 % (500 * (round + 1))).min(SENT - sent);
+                let Ok(count) = world.send(1, &bytes[..length]) else { break };
+                sent += count;
+            }
+            while let Ok(bytes) = world.receive(0, 60_000) {
+                received += bytes.len();
+            }
+        }
+    }
+}
+
 #[test]
 fn a_connection_that_is_closed_either_begins_to_move_or_is_left() {
     for _ in 0..500 {
