@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::sys::socket::{MsgFlags, recv};
 
 use crate::connection::{Connection, Route};
-use crate::seal::scan;
+use crate::seal::{Scan, scan};
 use crate::undecided::Reading;
 use crate::waiting::lock;
 use crate::wire::Seal;
@@ -68,25 +68,27 @@ impl Connection {
     /// Whether all that TCP has is the seal, or what may be its beginning.
     pub(crate) fn has_only_seal(&self, fd: BorrowedFd<'_>) -> bool {
         let mut bytes = [0; Seal::BYTES];
-        self.shown_of(fd, &mut bytes).is_some_and(|(shown, hidden)| shown == 0 && hidden > 0)
+        let Some((count, scan)) = self.scanned(fd, &mut bytes) else { return false };
+        if scan.is_sealed {
+            self.on_seal_seen();
+        }
+        count > 0 && scan.shown == 0
     }
 
     /// Bytes of the program among the `counted` that the kernel has for an undecided connection.
     pub fn shown(&self, fd: BorrowedFd<'_>, counted: usize) -> usize {
         let mut bytes = vec![0; counted];
-        self.shown_of(fd, &mut bytes).map_or(counted, |(shown, _)| shown)
+        self.scanned(fd, &mut bytes).map_or(counted, |(_, scan)| scan.shown)
     }
 
-    /// Looks how many bytes at the beginning of what TCP has are the program's, and how many of those behind are not;
-    /// `None` if no seal is expected.
-    fn shown_of(&self, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Option<(usize, usize)> {
+    /// Looks for the seal among the bytes that TCP has, and how many these are; `None` if no seal is expected.
+    fn scanned(&self, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Option<(usize, Scan)> {
         let reading = lock(&self.reading);
         // Whoever moves it holds the lock, so the descriptor is TCP's still.
         let Reading::Expecting(seal, _) = &*reading else { return None };
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         let count = recv(fd.as_raw_fd(), bytes, flags).unwrap_or(0);
-        let shown = scan(&bytes[..count], seal).shown;
-        Some((shown, count - shown))
+        Some((count, scan(&bytes[..count], seal)))
     }
 }
 
