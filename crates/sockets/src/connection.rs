@@ -14,6 +14,7 @@ use runtime::{Mark, Readiness as DescriptorReadiness};
 use crate::counters;
 use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
+use crate::hidden::Expects;
 use crate::peeking::Peeking;
 use crate::place::Place;
 use crate::readiness::{Readiness, pair};
@@ -225,7 +226,7 @@ impl Connection {
         if self.stream.set(Arc::clone(&stream)).is_err() {
             return Err(Reason::Misbehaved);
         }
-        *reading = Reading::Expecting(expected);
+        *reading = Reading::Expecting(expected, Expects::new());
         drop(reading);
         let options = *lock(&self.options);
         stream.sending.set_no_delay(options.no_delay);
@@ -238,7 +239,7 @@ impl Connection {
         let Some(stream) = self.stream.get() else { return Sealing::Refused(Reason::Misbehaved) };
         // Inside the engine nobody waits for a thread of the program.
         let locks = (self.reading.try_lock(), self.writing.try_lock());
-        let (Ok(reading), Ok(mut writing)) = locks else {
+        let (Ok(mut reading), Ok(mut writing)) = locks else {
             return Sealing::InCall;
         };
         if self.is_left() {
@@ -277,16 +278,20 @@ impl Connection {
             Err(_) => return Sealing::Refused(Reason::Closed),
         }
         stream.end.install(high);
+        // What TCP has is in the stream before anybody asks the stream.
+        stream.open(peer_ring);
         self.route.store(MOVED, Ordering::SeqCst);
         // It is needed again if the connection is to be relayed.
         let kept = program.try_clone().ok();
         counters::note_moved(self.role, self.local, self.peer, self.began);
         let is_there = self.place.put(self.token, program);
+        // The stream looks for the seal, and the kernel counts it no more at the program's descriptor.
+        *reading = Reading::Plain;
         if let Some(how) = writing.is_shut() {
             Self::shut_stream(stream, how);
         }
         drop((reading, writing));
-        stream.open(peer_ring);
+        self.mark.raise();
         // One that has broken off is hung up, which would be taken for the program's last close.
         if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();

@@ -11,6 +11,7 @@ use nix::sys::socket::{MsgFlags, getsockopt, recv, recvmsg, send, sendmsg, setso
 
 use crate::connection::Connection;
 use crate::flags::{ReceiveFlags, SendFlags};
+use crate::hidden::Expects;
 use crate::seal::{Scan, Watch, scan};
 use crate::waiting::{Waited, Waiting, lock};
 use crate::wire::Seal;
@@ -22,7 +23,7 @@ pub(crate) enum Reading {
     Plain,
     /// The seal may come. Bytes that may be its beginning stay with the kernel, so that nothing is kept here of a
     /// connection that does not move after all.
-    Expecting(Seal),
+    Expecting(Seal, Expects),
     /// The seal must not come any more, but may: then the peer has moved, and this side cannot.
     Watching(Watch),
 }
@@ -41,7 +42,7 @@ pub(crate) struct Writing {
 impl Reading {
     /// The seal is not expected any more, but may come. False if it was never expected.
     pub(crate) fn begin_watching(&mut self) -> bool {
-        if let Self::Expecting(seal) = *self {
+        if let Self::Expecting(seal, _) = *self {
             *self = Self::Watching(Watch::new(seal));
         }
         !matches!(self, Self::Plain)
@@ -140,7 +141,7 @@ impl Connection {
                 }
                 Ok(count)
             }
-            Reading::Expecting(seal) => {
+            Reading::Expecting(seal, _) => {
                 let (result, is_sealed) = receive_before(fd, &mut rest, *seal, peek);
                 drop(reading);
                 if is_sealed {
@@ -178,7 +179,7 @@ impl Connection {
         let limit = what.limit(fd);
         let mut ready = || self.moved().is_some() || self.is_left();
         let is_held = match what {
-            Waiting::ToReceive => self.is_tail_held(fd),
+            Waiting::ToReceive => self.has_only_seal(fd),
             Waiting::ToSend => lock(&self.writing).is_blocked,
         };
         if is_held {
@@ -191,16 +192,6 @@ impl Connection {
             Waited::Ready | Waited::Others => Ok(()),
             Waited::TimedOut => Err(Errno::EAGAIN),
         }
-    }
-
-    /// Whether all that TCP has is what may be the beginning of the seal.
-    fn is_tail_held(&self, fd: BorrowedFd<'_>) -> bool {
-        let reading = lock(&self.reading);
-        let Reading::Expecting(seal) = &*reading else { return false };
-        let mut bytes = [0; Seal::BYTES];
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-        let count = recv(fd.as_raw_fd(), &mut bytes, flags).unwrap_or(0);
-        count > 0 && scan(&bytes[..count], seal).shown == 0
     }
 }
 
