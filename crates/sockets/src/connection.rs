@@ -168,6 +168,7 @@ impl Connection {
         // Who sees the route sees the reason. Under the locks the route changes here and in `seal` only.
         self.left.get_or_init(|| reason);
         self.route.store(LEFT, Ordering::SeqCst);
+        // Who is inside a call still is shown all that TCP has.
         *reading = Reading::Plain;
         if let (Some(how), Some(stream)) = (writing.is_shut(), self.stream.get()) {
             // It was put off, in case the connection moves. It may be over by now.
@@ -210,7 +211,8 @@ impl Connection {
         let expected = parts.expected;
         let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
         let mut reading = lock(&self.reading);
-        if lock(&self.writing).is_shut().is_some() {
+        let is_released = self.is_released.load(Ordering::SeqCst);
+        if is_released || lock(&self.writing).is_shut().is_some() {
             // The seal cannot follow the end.
             return Err(Reason::Closed);
         }
@@ -696,13 +698,16 @@ impl Connection {
     /// The program has closed the last of its descriptors in this process. What it has written goes on to the peer;
     /// if `SO_LINGER` says so, this waits for that.
     pub fn released(&self) {
-        self.is_released.store(true, Ordering::SeqCst);
+        let is_watching = {
+            // `begin` looks under the same lock: either it has made the stream that is seen below, or makes none.
+            let reading = lock(&self.reading);
+            self.is_released.store(true, Ordering::SeqCst);
+            reading.is_watching()
+        };
         let Some(stream) = self.moved() else {
             match self.stream.get() {
                 // The peer may have moved its direction: only when that is decided it can be told of the end.
-                Some(stream) if !self.is_left() && !lock(&self.reading).is_watching() => {
-                    stream.bell.ring();
-                }
+                Some(stream) if !self.is_left() && !is_watching => stream.bell.ring(),
                 Some(stream) => {
                     self.leave(Reason::Closed);
                     stream.state.set(Bit::Released);

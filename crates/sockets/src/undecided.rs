@@ -221,8 +221,11 @@ fn take_before(
     peek: bool,
 ) -> Result<usize, Errno> {
     if bytes.is_empty() {
-        let is_wanted = into.iter().any(|piece| !piece.is_empty());
-        return if is_wanted { Err(Errno::EAGAIN) } else { Ok(0) };
+        if into.iter().all(|piece| piece.is_empty()) {
+            return Ok(0);
+        }
+        make_room_behind(fd);
+        return Err(Errno::EAGAIN);
     }
     let mut from = &*bytes;
     for piece in into {
@@ -235,6 +238,21 @@ fn take_before(
         recv(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?;
     }
     Ok(bytes.len())
+}
+
+/// Bytes stay in the socket that may be the beginning of the seal: what follows must come, however large the buffer is in
+/// which they are.
+fn make_room_behind(fd: BorrowedFd<'_>) {
+    let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
+    if size().is_none() {
+        return;
+    }
+    // It may not be allowed: then it is as it was.
+    let _as_it_was = link::make_room(fd, ROOM_BYTES);
+    if let Some(size) = size() {
+        // The program has set it. The kernel takes twice as much as it is told, as far as the host allows.
+        let _as_it_was = setsockopt(&fd, sockopt::RcvBuf, &size);
+    }
 }
 
 /// The pieces behind the first `done` bytes.
@@ -297,3 +315,6 @@ const HELD_LOOK: Duration = Duration::from_millis(1);
 
 /// Bytes that are looked at before they are taken.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
+
+/// Bytes for which the kernel has room behind those that wait: more than a buffer of it keeps.
+const ROOM_BYTES: u32 = 1 << 20;

@@ -457,6 +457,57 @@ fn the_death_of_the_peer_is_noticed_by_tcp() {
 }
 
 #[test]
+fn what_was_held_back_as_a_seal_is_shown_when_the_connection_is_left() {
+    let world = World::new();
+    assert!(world.move_on(0));
+    assert_eq!(world.send(1, &SEALS[0].0[..3]), Ok(3));
+    assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN));
+    world.ends[0].connection.leave(Reason::Refused);
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(&SEALS[0].0[..3]));
+}
+
+/// What is held back keeps the buffer in which it came. The kernel must take what follows all the same.
+#[test]
+fn bytes_come_behind_those_that_may_be_the_seal() {
+    const SENT: usize = 1 << 20;
+    let held = Seal::BYTES - 1;
+    for round in 0..40 {
+        let world = World::new();
+        assert!(world.move_on(0));
+        let bytes = vec![SEALS[0].0[0]; 60_000];
+        let (mut sent, mut received) = (0, 0);
+        while received + held < SENT {
+            while sent < SENT {
+                let length = (1 + sent * 7 % (500 * (round + 1))).min(SENT - sent);
+                let Ok(count) = world.send(1, &bytes[..length]) else { break };
+                sent += count;
+            }
+            while let Ok(bytes) = world.receive(0, 60_000) {
+                received += bytes.len();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_is_closed_either_begins_to_move_or_is_left() {
+    for _ in 0..500 {
+        let world = World::new();
+        let start = std::sync::Barrier::new(2);
+        let begins = std::thread::scope(|scope| {
+            let begins = scope.spawn(|| {
+                start.wait();
+                world.begin(0)
+            });
+            start.wait();
+            world.ends[0].connection.released();
+            begins.join().expect("no panic")
+        });
+        assert_eq!(world.ends[0].connection.is_left(), !begins);
+    }
+}
+
+#[test]
 fn another_process_reads_and_writes_the_descriptor_of_a_relayed_connection() {
     let world = World::moved();
     world.ends[0].connection.watch();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
-use sockets::{Connection, Place, ReceiveFlags, Route, SendFlags, Settings, Sockets};
+use sockets::{Connection, Place, Reason, ReceiveFlags, Route, SendFlags, Settings, Sockets};
 
 /// What stands for the table of descriptors of a program.
 #[derive(Default)]
@@ -110,11 +110,16 @@ impl Pair {
         self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, Sockets::accepted)
     }
 
-    /// A new connection, of both sides.
+    /// A new connection, of both sides. Where somebody has the UDP port of the door, which is one that the kernel gives to
+    /// whoever asks for any, another is made.
     pub(crate) fn connect(&self) -> (End, End) {
-        let (client, server) = self.tcp();
-        let client = self.connected(client);
-        (client, self.accepted(server))
+        loop {
+            let (client, server) = self.tcp();
+            let client = self.connected(client);
+            if client.connection.route() != Route::Left(Reason::NoDoor) {
+                return (client, self.accepted(server));
+            }
+        }
     }
 
     /// The same, once it has moved.
