@@ -49,9 +49,11 @@ pub struct Queued {
 pub(crate) enum Sealing {
     /// It is written: what the program writes from now on goes by the ring.
     Done,
-    /// A thread of the program is inside a TCP write, or TCP has no room. The bell is rung when that is over; then this
-    /// is to be tried again.
+    /// TCP has no room for it, or the peer's has not come. The bell is rung when there may be a change; then this is to be
+    /// tried again.
     Busy,
+    /// A thread of the program is inside a call, out of which it comes at once. Nobody tells of that.
+    InCall,
     /// It cannot be written.
     Refused(Reason),
 }
@@ -153,9 +155,14 @@ impl Connection {
         if has_asked && !is_released && reading.begin_watching() {
             return;
         }
-        let writing = lock(&self.writing);
+        let mut writing = lock(&self.writing);
         if self.route.load(Ordering::SeqCst) != UNDECIDED {
             return;
+        }
+        writing.unblock();
+        if let Some(stream) = self.stream.get() {
+            // A seal may have waited for room.
+            stream.bell.unwatch(stream.socket());
         }
         // Who sees the route sees the reason. Under the locks the route changes here and in `seal` only.
         self.left.get_or_init(|| reason);
@@ -229,8 +236,7 @@ impl Connection {
         // Inside the engine nobody waits for a thread of the program.
         let locks = (self.reading.try_lock(), self.writing.try_lock());
         let (Ok(reading), Ok(mut writing)) = locks else {
-            stream.bell.mark();
-            return Sealing::Busy;
+            return Sealing::InCall;
         };
         if self.is_left() {
             return Sealing::Refused(Reason::Closed);
@@ -255,8 +261,8 @@ impl Connection {
         };
         match writing.seal(stream.socket(), seal) {
             Ok(true) => {}
-            // The peer has moved already, and waits: nothing else is written before the seal.
-            Ok(false) if writing.has_begun() || self.role == Role::Connecting => {
+            // The peer waits: nothing else is written before the seal. The program could not write now anyway.
+            Ok(false) => {
                 writing.block();
                 let wanted = DescriptorReadiness { readable: false, writable: true };
                 let tcp = stream.socket();
@@ -265,7 +271,6 @@ impl Connection {
                     Err(_) => Sealing::Refused(Reason::Descriptors),
                 };
             }
-            Ok(false) => return Sealing::Refused(Reason::Busy),
             Err(_) => return Sealing::Refused(Reason::Closed),
         }
         stream.end.install(high);
@@ -301,6 +306,19 @@ impl Connection {
             _ => drop(stream.abandon()),
         }
         Sealing::Done
+    }
+
+    /// The peer's seal is in TCP: what this side answers may wait for it. Outside of locks.
+    pub(crate) fn on_seal_seen(&self) {
+        if let Some(stream) = self.stream.get() {
+            stream.bell.ring();
+        }
+    }
+
+    /// TCP has had no room for so long that the seal is written no more, unless some of it is.
+    pub(crate) fn give_up_seal(&self) -> Sealing {
+        let Ok(writing) = self.writing.try_lock() else { return Sealing::InCall };
+        if writing.has_begun() { Sealing::Busy } else { Sealing::Refused(Reason::Busy) }
     }
 
     /// Its stream, once it has moved.

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+mod attempts;
 mod bell;
 mod calls;
 mod connection;

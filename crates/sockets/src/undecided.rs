@@ -71,6 +71,10 @@ impl Writing {
         self.is_blocked = true;
     }
 
+    pub(crate) fn unblock(&mut self) {
+        self.is_blocked = false;
+    }
+
     pub(crate) const fn has_begun(&self) -> bool {
         self.sealed > 0
     }
@@ -136,7 +140,14 @@ impl Connection {
                 }
                 Ok(count)
             }
-            Reading::Expecting(seal) => receive_before(fd, &mut rest, *seal, peek),
+            Reading::Expecting(seal) => {
+                let (result, is_sealed) = receive_before(fd, &mut rest, *seal, peek);
+                drop(reading);
+                if is_sealed {
+                    self.on_seal_seen();
+                }
+                result
+            }
         }
     }
 
@@ -193,26 +204,36 @@ impl Connection {
     }
 }
 
-/// Receives what comes before the seal: looks, and takes no more than that.
+/// Receives what comes before the seal, and tells whether that follows: looks, and takes no more than that.
 fn receive_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
     seal: Seal,
     peek: bool,
-) -> Result<usize, Errno> {
+) -> (Result<usize, Errno>, bool) {
     let wanted: usize = into.iter().map(|piece| piece.len()).sum();
     let mut bytes = vec![0; (wanted + Seal::BYTES).min(LOOKED_AT_BYTES)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-    let count = recv(fd.as_raw_fd(), &mut bytes, flags)?;
-    if count == 0 {
-        return Ok(0);
+    let count = match recv(fd.as_raw_fd(), &mut bytes, flags) {
+        Ok(count) if count > 0 => count,
+        ended => return (ended, false),
+    };
+    let Scan { shown, is_sealed } = scan(&bytes[..count], &seal);
+    (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), is_sealed)
+}
+
+/// Hands out bytes that the kernel has first, and has it forget them if they are not only peeked at.
+fn take_before(
+    fd: BorrowedFd<'_>,
+    into: &mut [IoSliceMut<'_>],
+    bytes: &mut [u8],
+    peek: bool,
+) -> Result<usize, Errno> {
+    if bytes.is_empty() {
+        let is_wanted = into.iter().any(|piece| !piece.is_empty());
+        return if is_wanted { Err(Errno::EAGAIN) } else { Ok(0) };
     }
-    let Scan { shown, .. } = scan(&bytes[..count], &seal);
-    let shown = shown.min(wanted);
-    if shown == 0 {
-        return if wanted == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
-    }
-    let mut from = &bytes[..shown];
+    let mut from = &*bytes;
     for piece in into {
         let (now, later) = from.split_at(from.len().min(piece.len()));
         piece[..now.len()].copy_from_slice(now);
@@ -220,9 +241,9 @@ fn receive_before(
     }
     if !peek {
         // They are there, and nobody else reads.
-        recv(fd.as_raw_fd(), &mut bytes[..shown], MsgFlags::MSG_DONTWAIT)?;
+        recv(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?;
     }
-    Ok(shown)
+    Ok(bytes.len())
 }
 
 /// The pieces behind the first `done` bytes.

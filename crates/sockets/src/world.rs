@@ -246,8 +246,39 @@ impl World {
     }
 
     fn seal(&self, index: usize) {
-        let sealed = self.ends[index].connection.seal(SEALS[1 - index], RING);
-        assert_eq!(sealed, Sealing::Done);
+        assert_eq!(self.try_seal(index), Sealing::Done);
+    }
+
+    fn try_seal(&self, index: usize) -> Sealing {
+        self.ends[index].connection.seal(SEALS[1 - index], RING)
+    }
+
+    /// Writes by TCP until it has no room: the bytes, each its place in a count.
+    fn fill(&self, index: usize) -> Vec<u8> {
+        let mut written = Vec::new();
+        loop {
+            let bytes: Vec<u8> =
+                (written.len()..).take(60_000).map(|at| (at % 251) as u8).collect();
+            match self.send(index, &bytes) {
+                Ok(count) => written.extend_from_slice(&bytes[..count]),
+                Err(error) => {
+                    assert_eq!(error, Errno::EAGAIN);
+                    return written;
+                }
+            }
+        }
+    }
+
+    /// Reads so many bytes, however they come.
+    fn receive_all(&self, index: usize, length: usize) -> Vec<u8> {
+        let mut read = Vec::new();
+        while read.len() < length {
+            match self.receive(index, length - read.len()) {
+                Ok(bytes) => read.extend(bytes),
+                Err(error) => assert_eq!(error, Errno::EAGAIN),
+            }
+        }
+        read
     }
 
     pub(crate) fn network(&self) -> &Network {
@@ -327,6 +358,35 @@ fn bytes_by_tcp_come_before_those_of_the_ring() {
         assert_eq!(read, expected);
         assert_eq!(world.receive(index, 1), Err(Errno::EAGAIN));
     }
+}
+
+//= sockets-protocol.md: join.3
+#[test]
+fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
+    let world = World::new();
+    let first = world.fill(1);
+    assert!(world.move_on(0) && world.begin(1));
+    assert_eq!(world.try_seal(1), Sealing::Busy);
+    // Whatever the program writes comes behind the seal, so nothing may go before it any more.
+    assert_eq!(world.receive_all(0, first.len()), first);
+    assert_eq!(world.send(1, b"more"), Err(Errno::EAGAIN));
+    world.seal(1);
+    world.seal(0);
+    assert_eq!(world.send(1, b"more"), Ok(4));
+    assert_eq!(world.receive_all(0, 4), b"more");
+}
+
+//= sockets-protocol.md: join.3
+#[test]
+fn a_program_goes_on_by_tcp_when_the_seal_was_given_up() {
+    let world = World::new();
+    let first = world.fill(1);
+    assert!(world.move_on(0) && world.begin(1));
+    assert_eq!(world.try_seal(1), Sealing::Busy);
+    world.ends.iter().for_each(|end| end.connection.leave(Reason::Busy));
+    assert_eq!(world.receive_all(0, first.len()), first);
+    assert_eq!(world.send(1, b"more"), Ok(4));
+    assert_eq!(world.receive_all(0, 4), b"more");
 }
 
 #[test]

@@ -50,7 +50,9 @@ impl Desk {
         for number in std::mem::take(&mut self.marked) {
             match self.streams.get(number) {
                 // It is tried again when its time comes.
-                Some(entry) if matches!(entry.stage, EntryStage::Sealing(_)) => entry.bell.unmark(),
+                Some(entry) if matches!(entry.stage, EntryStage::Sealing(..)) => {
+                    entry.bell.unmark();
+                }
                 _ => self.enqueue(number),
             }
         }
@@ -94,7 +96,7 @@ impl Desk {
         entry.bell.unmark();
         let (to, ring) = match entry.stage {
             EntryStage::Open { to, ring } => (to, ring),
-            EntryStage::Sealing(_) => {
+            EntryStage::Sealing(..) => {
                 self.seal(turn, number);
                 return (0, false);
             }
