@@ -87,12 +87,13 @@ impl Stream {
         if self.is_at_end() || self.state.has(Bit::ReadShut) {
             return Ok(0);
         }
-        if self.state.is_broken() {
+        if self.state.is_broken_off() {
             return self.take_error().map_or(Ok(0), Err);
         }
         Err(Errno::EAGAIN)
     }
 
+    //= sockets-protocol.md: seal.1
     /// Bytes of the TCP part, and of the ring when that is over. One thread at a time.
     #[inline]
     pub(crate) fn take(&self, out: &mut [u8], taking: Taking) -> usize {

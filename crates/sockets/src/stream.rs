@@ -1,7 +1,7 @@
 //! One moved connection: what goes between its rings and the link group.
 
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -174,6 +174,12 @@ impl State {
     pub(crate) fn is_broken(&self) -> bool {
         self.has_any(&[Bit::ResetDue, Bit::PeerReset, Bit::Lost])
     }
+
+    /// The same, and not in order: what has not come never does.
+    #[inline]
+    pub(crate) fn is_broken_off(&self) -> bool {
+        self.is_broken() && self.has(Bit::Broken)
+    }
 }
 
 impl Stream {
@@ -321,26 +327,27 @@ impl Stream {
         Ok(())
     }
 
+    //= sockets-protocol.md: data.5
     /// The peer has reset the connection.
     pub(crate) fn on_reset(&self) {
-        self.state.set(Bit::PeerReset);
-        self.state.set(Bit::ResetDue);
-        self.break_off();
+        self.break_off(&[Bit::PeerReset, Bit::ResetDue]);
         self.bell.mark();
     }
 
     /// The group is lost, or the peer misbehaved: nothing comes or goes any more.
     pub(crate) fn on_lost(&self) {
-        self.state.set(Bit::Lost);
-        self.on_gone();
+        self.on_gone(&[Bit::Lost]);
     }
 
     /// The peer's process is gone, or out of reach. As of TCP, one that has ended its direction, and has all of this one,
     /// may go: what it has sent is read up to the end.
-    fn on_gone(&self) {
+    fn on_gone(&self, why: &[Bit]) {
         let is_parted = self.receiving.has_end() && self.sending.unacknowledged() == 0;
         if !is_parted || self.state.has(Bit::Broken) {
-            return self.break_off();
+            return self.break_off(why);
+        }
+        for bit in why {
+            self.state.set(*bit);
         }
         self.mark.raise();
         if self.state.has(Bit::WriteShut) && !self.relay.is_on() {
@@ -422,7 +429,7 @@ impl Stream {
             readable: self.is_readable(),
             writable: self.has_room() || is_broken || self.state.has(Bit::WriteShut),
             peer_ended,
-            hung_up: self.state.has(Bit::Broken) || (peer_ended && self.state.has(Bit::WriteShut)),
+            hung_up: self.state.is_broken_off() || (peer_ended && self.state.has(Bit::WriteShut)),
             error: self.error.load(Ordering::SeqCst) != 0,
         }
     }
@@ -432,12 +439,12 @@ impl Stream {
     pub(crate) fn is_readable(&self) -> bool {
         if !self.tcp.is_over() {
             return self.tcp.available() > 0
-                || self.state.is_broken()
+                || self.state.is_broken_off()
                 || self.state.has(Bit::ReadShut);
         }
         self.receiving.available() > 0
             || self.receiving.is_at_end()
-            || self.state.is_broken()
+            || self.state.is_broken_off()
             || self.state.has(Bit::ReadShut)
     }
 
@@ -464,22 +471,20 @@ impl Stream {
 
     /// The connection is reset by this side: the peer is told.
     pub(crate) fn reset(&self) {
-        if self.state.set(Bit::ResetDue) {
-            self.break_off();
+        if !self.state.has(Bit::ResetDue) {
+            self.break_off(&[Bit::ResetDue]);
             self.bell.mark();
         }
     }
 
     /// The peer is not what it says, or has died.
     fn fail(&self) {
-        self.state.set(Bit::ResetDue);
-        self.state.set(Bit::PeerReset);
-        self.break_off();
+        self.break_off(&[Bit::ResetDue, Bit::PeerReset]);
         self.bell.mark();
     }
 
-    /// Nothing comes or goes from now on: the program is told.
-    fn break_off(&self) {
+    /// Nothing comes or goes from now on, for this reason: the program is told.
+    fn break_off(&self, why: &[Bit]) {
         let is_news = self.state.set(Bit::Broken);
         let has_end = self.receiving.has_end();
         if is_news && !(has_end && self.state.has(Bit::EndAcknowledged)) {
@@ -490,10 +495,18 @@ impl Stream {
                 counters::note_reset(self.tcp.socket());
             }
         }
+        // Who sees that it is broken off finds the error: without one it would be the end.
+        for bit in why {
+            self.state.set(*bit);
+        }
         self.mark.raise();
         self.relay.on_change(self);
         self.unwatch_end();
-        self.end.hang_up();
+        if self.error.load(Ordering::SeqCst) == 0 {
+            self.end.hang_up();
+        } else {
+            self.end.reset();
+        }
         self.stop_tcp();
         if self.tcp.is_sealed() {
             // Closing it is to say the same to whoever looks at it.
@@ -503,7 +516,7 @@ impl Stream {
 
     pub(crate) fn unwatch_end(&self) {
         if let Some(end) = self.end.socket() {
-            self.bell.unwatch(end);
+            self.bell.unwatch(end.as_fd());
         }
     }
 
@@ -531,6 +544,7 @@ impl Stream {
         self.relay.on_change(self);
     }
 
+    //= sockets-protocol.md: seal.2
     /// Reads what TCP has brought. Also outside of the engine, where its end is not seen: the peer's End, which comes before
     /// it, may not have been looked at. Who watches TCP tells of it again.
     pub(crate) fn pump(&self, sees_end: bool) {
@@ -547,9 +561,7 @@ impl Stream {
                 self.stop_tcp();
                 // The peer may close when it has this side's end, and has sent its own. Otherwise its process has ended.
                 if !self.state.has(Bit::EndPosted) {
-                    self.state.set(Bit::ResetDue);
-                    self.state.set(Bit::PeerReset);
-                    self.on_gone();
+                    self.on_gone(&[Bit::ResetDue, Bit::PeerReset]);
                     self.bell.mark();
                 }
             }
