@@ -19,7 +19,7 @@ use crate::hidden::Expects;
 use crate::offer::Offer;
 use crate::peeking::Peeking;
 use crate::place::Place;
-use crate::readiness::{Readiness, pair};
+use crate::readiness::{End, Readiness, pair};
 use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::stream::{Bit, Stream, StreamDescriptor, StreamParts};
@@ -334,7 +334,7 @@ impl Connection {
         // One that has broken off is hung up, which would be taken for the program's last close.
         if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
-            if stream.bell.watch(StreamDescriptor::End, end, wanted).is_err() {
+            if stream.bell.watch(StreamDescriptor::End, end.as_fd(), wanted).is_err() {
                 stream.reset();
             }
         }
@@ -396,7 +396,7 @@ impl Connection {
                 Some(stream) if stream.relay.is_on() => {
                     return Self::receive_relayed(fd, into, flags);
                 }
-                Some(stream) => self.receive_moved(stream, fd, into, done, flags.peek),
+                Some(stream) => told(fd, self.receive_moved(stream, fd, into, done, flags.peek)),
                 None => self.receive_undecided(fd, into, done, flags.peek),
             };
             match result {
@@ -486,7 +486,7 @@ impl Connection {
                 Some(stream) if stream.relay.is_on() => {
                     return Self::send_relayed(fd, from, done, flags);
                 }
-                Some(stream) => self.send_moved(stream, from, done, flags.more),
+                Some(stream) => told(fd, self.send_moved(stream, from, done, flags.more)),
                 None => self.send_undecided(fd, from, done, flags),
             };
             match result {
@@ -702,8 +702,9 @@ impl Connection {
     }
 
     /// What `SO_ERROR` is to say once it has moved: the reason of a reset, once.
-    pub fn take_error(&self) -> Option<Errno> {
-        self.moved().and_then(|stream| stream.take_error())
+    pub fn take_error(&self, fd: BorrowedFd<'_>) -> Option<Errno> {
+        let error = self.moved().and_then(|stream| stream.take_error());
+        error.inspect(|_| End::on_error_told(fd))
     }
 
     /// `TCP_NODELAY`.
@@ -779,6 +780,16 @@ impl std::fmt::Debug for Connection {
             .field("route", &self.route())
             .finish_non_exhaustive()
     }
+}
+
+/// What a call of the program on a moved connection is told; an error is so once.
+#[inline]
+fn told(fd: BorrowedFd<'_>, result: Result<usize, Errno>) -> Result<usize, Errno> {
+    result.inspect_err(|error| {
+        if *error != Errno::EAGAIN {
+            End::on_error_told(fd);
+        }
+    })
 }
 
 fn shutdown_by_kernel(fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {

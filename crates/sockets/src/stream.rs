@@ -1,7 +1,7 @@
 //! One moved connection: what goes between its rings and the link group.
 
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -466,7 +466,11 @@ impl Stream {
         self.mark.raise();
         self.relay.on_change(self);
         self.unwatch_end();
-        self.end.hang_up();
+        if self.error.load(Ordering::SeqCst) == 0 {
+            self.end.hang_up();
+        } else {
+            self.end.reset();
+        }
         self.stop_tcp();
         if self.tcp.is_sealed() {
             // Closing it is to say the same to whoever looks at it.
@@ -476,7 +480,7 @@ impl Stream {
 
     pub(crate) fn unwatch_end(&self) {
         if let Some(end) = self.end.socket() {
-            self.bell.unwatch(end);
+            self.bell.unwatch(end.as_fd());
         }
     }
 
