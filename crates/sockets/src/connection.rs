@@ -12,9 +12,11 @@ use nix::unistd::dup3;
 use runtime::{Mark, Readiness as DescriptorReadiness};
 
 use crate::counters;
+use crate::endpoint::{Endpoint, Site};
 use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::hidden::Expects;
+use crate::offer::Offer;
 use crate::peeking::Peeking;
 use crate::place::Place;
 use crate::readiness::{End, Readiness, pair};
@@ -84,6 +86,10 @@ pub struct Connection {
     /// How TCP is written to while it is undecided.
     pub(crate) writing: Mutex<Writing>,
     options: Mutex<Options>,
+    /// The offer that this side has made, and from where.
+    offer: OnceLock<(Site, Offer)>,
+    /// Bytes have gone over it.
+    has_bytes: AtomicBool,
 }
 
 /// What the program has set, kept for the stream.
@@ -122,6 +128,8 @@ impl Connection {
             reading: Mutex::new(Reading::Plain),
             writing: Mutex::default(),
             options: Mutex::default(),
+            offer: OnceLock::new(),
+            has_bytes: AtomicBool::new(false),
         })
     }
 
@@ -143,6 +151,37 @@ impl Connection {
     /// The peer's address, as TCP has it.
     pub const fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// This offer was made of it. Once.
+    pub(crate) fn offered(&self, site: Site, offer: Offer) {
+        self.offer.get_or_init(|| (site, offer));
+    }
+
+    /// Whether bytes have gone over it while it was undecided.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.has_bytes.load(Ordering::SeqCst)
+    }
+
+    //= sockets-protocol.md: offer.3, offer.4
+    /// Bytes have gone over it, from the peer or to it.
+    #[inline]
+    pub(crate) fn on_bytes(&self, are_from_peer: bool) {
+        if self.role == Role::Accepting && !self.has_bytes.load(Ordering::Relaxed) {
+            self.on_first_bytes(are_from_peer);
+        }
+    }
+
+    #[cold]
+    fn on_first_bytes(&self, are_from_peer: bool) {
+        if self.has_bytes.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // The peer's program has begun to use the connection, so its door is open by now.
+        if let Some((site, offer)) = self.offer.get().filter(|_| are_from_peer) {
+            Endpoint::send_offer(site, offer);
+        }
+        self.endpoint.on_first_bytes(self.token);
     }
 
     /// It is left to TCP. Without effect when it has moved. Where this side has asked the peer to join and lost the

@@ -127,6 +127,7 @@ impl Desk {
                     self.offered.insert(connection.token(), offer.token);
                     self.offers.insert(offer.token, Offered { connection, offer, offering });
                 }
+                Arrival::Began { token } => self.on_first_bytes(turn, token),
                 Arrival::Left { token } => self.on_left(turn, token),
             }
         }

@@ -194,6 +194,7 @@ pub(crate) fn make_offer(endpoint: &Arc<Endpoint>, site: &Site, connection: &Arc
         accepting: connection.local(),
         connecting: canonical(connection.peer()),
     };
+    connection.offered(site.clone(), offer);
     endpoint.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
     // The answer brings a turn, and so does the program when it waits.
     Endpoint::send_offer(site, &offer);

@@ -126,8 +126,11 @@ impl Connection {
         let mut rest = behind(into, done);
         match &mut *reading {
             Reading::Plain => {
-                let message = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?;
-                Ok(message.bytes)
+                let count = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?.bytes;
+                if count > 0 {
+                    self.on_bytes(true);
+                }
+                Ok(count)
             }
             Reading::Watching(watch) => {
                 let count = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?.bytes;
@@ -171,7 +174,11 @@ impl Connection {
             how |= MsgFlags::from_bits_retain(libc::MSG_MORE);
         }
         let rest = rest_of(from, done);
-        sendmsg::<()>(fd.as_raw_fd(), &rest, &[], how, None)
+        let sent = sendmsg::<()>(fd.as_raw_fd(), &rest, &[], how, None);
+        if sent.is_ok() {
+            self.on_bytes(false);
+        }
+        sent
     }
 
     /// Waits for TCP, or for the connection to move.

@@ -143,6 +143,7 @@ impl Network {
 
 impl Waits for Network {
     fn on_left(&self, _token: u64) {}
+    fn on_first_bytes(&self, _token: u64) {}
 
     fn drive(&self) {
         self.carry();

@@ -12,7 +12,7 @@ use crate::attempts::{Attempts, FIRST_WAIT_NS};
 use crate::bell::Bell;
 use crate::connection::{Connection, Sealing};
 use crate::group::Context;
-use crate::offer::{OFFER_BYTES, Offer, OfferStep};
+use crate::offer::{OFFER_BYTES, Offer, OfferStep, Offering};
 use crate::reasons::Reason;
 use crate::stream::StreamParts;
 use crate::table::{Entry, EntryStage};
@@ -293,6 +293,15 @@ impl Desk {
         self.give_up(turn, id, |joining| joining.on_time(now));
     }
 
+    /// The first bytes have gone over a connection: its offer counts from now, and was sent.
+    pub(super) fn on_first_bytes(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        let Some(&token) = self.offered.get(&id) else { return };
+        let Some(offered) = self.offers.get_mut(&token) else { return };
+        offered.offering = Offering::new(turn.now);
+        let _sent = offered.offering.step(turn.now);
+        self.timers.push(Reverse((turn.now, Timer::Offer(token.0))));
+    }
+
     //= sockets-protocol.md: offer.3, offer.4
     pub(super) fn on_offer_due(&mut self, turn: &mut Turn<'_, '_>, token: OfferToken) {
         let Some(offered) = self.offers.get_mut(&token) else { return };
@@ -305,6 +314,8 @@ impl Desk {
                 self.timers.push(wait(turn.now));
             }
             OfferStep::Wait(until) => self.timers.push(wait(until)),
+            // A peer that does not use the connection has no door open: nothing is lost by waiting.
+            OfferStep::Expired if !offered.connection.has_bytes() => {}
             OfferStep::Expired => {
                 if let Some(offered) = self.take_offer(token) {
                     offered.connection.leave(Reason::NoAnswer);
