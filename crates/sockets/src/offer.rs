@@ -132,8 +132,8 @@ pub(crate) const OFFER_BYTES: usize = 68;
 /// Kind of the datagram.
 const OFFER: u8 = 1;
 
-/// When an offer is sent, in nanoseconds after the connection was first used: the door opens with `connect`, and may come
-/// late only when the kernel of the peer is slow to run it, or when datagrams are lost.
+/// When an offer is sent, in nanoseconds after the connection was first used: the door opens when the peer's
+/// program uses it, which may be later. Datagrams may be lost, too.
 const OFFERS_AFTER_NS: [u64; 5] = [0, 1_000_000, 4_000_000, 16_000_000, 64_000_000];
 
 /// For how long a door is open, in nanoseconds: all offers of a peer whose program takes its time to use the

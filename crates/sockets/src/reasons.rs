@@ -32,7 +32,7 @@ pub enum Reason {
     Descriptors = 11,
     /// There is no memory for its rings, or there are as many streams as there may be.
     Memory = 12,
-    /// Bytes were waiting to be sent, or a thread was sending, when it should have moved.
+    /// TCP had no room for a seal for too long.
     Busy = 13,
     /// The program uses out-of-band data.
     OutOfBand = 14,
@@ -143,7 +143,9 @@ impl Reason {
             Self::Refused => "the peer refused: its own log says why",
             Self::Descriptors => "the process has no descriptors left: raise its limit (ulimit -n)",
             Self::Memory => "there is no memory for its rings, or there are too many streams",
-            Self::Busy => "bytes were waiting to be sent by TCP when it should have moved",
+            Self::Busy => {
+                "TCP had no room for 5 s when it should have moved: the peer read too slowly"
+            }
             Self::OutOfBand => "the program uses out-of-band data, which the edge does not carry",
             Self::Forked => "the process forked before the connection had moved",
             Self::Exec => "the process became another program before the connection had moved",
