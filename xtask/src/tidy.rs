@@ -18,7 +18,10 @@ use crate::XtaskError;
 use crate::workspace::Workspace;
 
 /// The normative text.
-const PROTOCOL: &str = "docs/protocol.md";
+pub(crate) const PROTOCOL: &str = "docs/protocol.md";
+
+/// The normative text of moving sockets.
+const SOCKETS_PROTOCOL: &str = "docs/sockets-protocol.md";
 
 /// Has the way of a write, and of a frame.
 pub(crate) const ARCHITECTURE: &str = "docs/architecture.md";
@@ -40,18 +43,20 @@ impl fmt::Display for Violation {
 
 /// Prints every violation; fails if there is one.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
-    let (violations, summary) = check(workspace)?;
+    let (violations, summaries) = check(workspace)?;
     for violation in &violations {
         println!("{violation}");
     }
-    println!("tidy: {summary}");
+    for summary in &summaries {
+        println!("tidy: {summary}");
+    }
     println!("tidy: {} violations", violations.len());
     Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Applies every rule to the repository. Beside what breaks one returns what there is to say of the rules of
-/// the protocol.
-fn check(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> {
+/// the protocols.
+fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskError> {
     let mut violations = Vec::new();
     let files = files_below(&workspace.root, &workspace.target_dir)?;
 
@@ -94,15 +99,21 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> 
             violations.extend(source::check_forbids_unsafe(&place, &text));
         }
     }
-    let rules = cited_rules(workspace)?;
-    let summary = rules.summary();
-    violations.extend(rules.violations());
-    Ok((violations, summary))
+    let mut summaries = Vec::new();
+    for document in [PROTOCOL, SOCKETS_PROTOCOL] {
+        let rules = cited_rules(workspace, document)?;
+        summaries.push(rules.summary());
+        violations.extend(rules.violations());
+    }
+    Ok((violations, summaries))
 }
 
-/// The rules of the protocol, and which of them code and tests cite.
-pub(crate) fn cited_rules(workspace: &Workspace) -> Result<rules::Rules, XtaskError> {
-    let mut rules = rules::Rules::of(PROTOCOL, &read(&workspace.root.join(PROTOCOL))?);
+/// The rules of a protocol, and which of them code and tests cite.
+pub(crate) fn cited_rules(
+    workspace: &Workspace,
+    document: &str,
+) -> Result<rules::Rules, XtaskError> {
+    let mut rules = rules::Rules::of(document, &read(&workspace.root.join(document))?);
     // Only there is the protocol: the tests of the checker itself cite what is not.
     for file in files_below(&workspace.root.join("crates"), &workspace.target_dir)? {
         if file.extension().is_some_and(|extension| extension == "rs") {

@@ -383,8 +383,83 @@ static void room_client(struct context *context)
 	expect_end(s);
 }
 
+/* Answers on connections that are new, each asked for as soon as it is connected and then a while on. What is said to
+ * be readable is: a call that does not wait gets something, and FIONREAD has said so. */
+enum { NEW_CONNECTIONS = 40 };
+
+static void answers(struct context *context)
+{
+	for (int i = 0; i < NEW_CONNECTIONS; i++) {
+		int s = accepted_cold(context);
+		char byte;
+		while (read(s, &byte, 1) == 1)
+			tell(s, byte);
+		close(s);
+	}
+}
+
+static int wait_readable(int way, int s, int e)
+{
+	struct pollfd wait = {.fd = s, .events = POLLIN};
+	struct epoll_event event;
+	struct timespec limit = {.tv_sec = 10};
+	sigset_t none;
+	fd_set readable;
+	FD_ZERO(&readable);
+	FD_SET(s, &readable);
+	sigemptyset(&none);
+	switch (way) {
+	case 0:
+		return poll(&wait, 1, 10000);
+	case 1:
+		return ppoll(&wait, 1, &limit, &none);
+	case 2:
+		return select(s + 1, &readable, NULL, NULL, &(struct timeval){.tv_sec = 10});
+	case 3:
+		return pselect(s + 1, &readable, NULL, NULL, &limit, &none);
+	case 4:
+		return epoll_pwait(e, &event, 1, 10000, &none);
+	default:
+		return epoll_wait(e, &event, 1, 10000);
+	}
+}
+
+static void answers_client(struct context *context)
+{
+	int in_vain = 0, uncounted = 0;
+	for (int i = 0; i < NEW_CONNECTIONS; i++) {
+		int s = connected_cold(context), way = i % 8, e = epoll_create1(0);
+		struct epoll_event event = {.events = EPOLLIN | (way == 6 ? EPOLLET : way == 7 ? EPOLLONESHOT : 0)};
+		CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
+		int64_t end = now_ms() + 20;
+		for (int turn = 0; now_ms() < end; turn++) {
+			char word = (char)('a' + turn % 26), got = 0;
+			tell(s, word);
+			for (;;) {
+				CHECK(wait_readable(way, s, e) == 1);
+				int counted = 0;
+				CHECK(ioctl(s, FIONREAD, &counted) == 0);
+				uncounted += counted != 1;
+				if (way == 7)
+					CHECK(epoll_ctl(e, EPOLL_CTL_MOD, s, &event) == 0);
+				if (recv(s, &got, 1, MSG_DONTWAIT) == 1)
+					break;
+				CHECK(errno == EAGAIN);
+				in_vain++;
+			}
+			CHECK(got == word);
+			/* With nothing on its way nothing is said. */
+			in_vain += poll(&(struct pollfd){.fd = s, .events = POLLIN}, 1, turn % 2) != 0;
+		}
+		close(e);
+		close(s);
+	}
+	show("in vain", in_vain);
+	show("not counted", uncounted);
+}
+
 SUBJECTS({"poll", by_poll, send_words}, {"ppoll", by_ppoll, send_words}, {"select", by_select, send_words},
 		 {"pselect", by_pselect, send_words}, {"limits", limits, limits_client}, {"level", level, send_words},
 		 {"edge", edge, send_words}, {"one_shot", one_shot, send_words}, {"edge_one_shot", edge_one_shot, send_words},
 		 {"rdhup", rdhup, rdhup_client}, {"nested", nested, send_words}, {"duplicated", duplicated, send_words},
-		 {"room", room, room_client});
+		 {"room", room, room_client}, {"answers", answers, answers_client});

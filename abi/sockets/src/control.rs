@@ -7,6 +7,7 @@ use crate::copying::anywhere;
 use crate::next::{call_next, fail, interpose};
 use crate::options::of_moved;
 use crate::passing::leave_to_kernel;
+use crate::socket::borrowed;
 use crate::table::{self, Kind, is_known};
 
 // A variable argument list is passed in the registers of ordinary arguments on the architectures there are: the third is
@@ -77,6 +78,12 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     if matches!(request, libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) {
         stay(fd);
     }
+    if request == libc::FIONREAD
+        // SAFETY: the caller's.
+        && let Some(result) = unsafe { received_undecided(fd, argument) }
+    {
+        return Some(result);
+    }
     let connection = match of_moved(fd)? {
         Ok(connection) => connection,
         Err(error) => return Some(fail(error, -1)),
@@ -95,6 +102,33 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     // SAFETY: the caller's: these requests answer with a number.
     unsafe { into.write_unaligned(c_int::try_from(answer).unwrap_or(c_int::MAX)) };
     Some(0)
+}
+
+/// Has the kernel say how many bytes there are, less those of a seal; `None` if it is decided which way they take.
+///
+/// # Safety
+/// As of `ioctl` with `FIONREAD`.
+unsafe fn received_undecided(fd: c_int, argument: usize) -> Option<c_int> {
+    let socket = table::socket(fd)?;
+    let connection = socket.begun()?;
+    if connection.route() != Route::Undecided {
+        return None;
+    }
+    let request = libc::FIONREAD;
+    let result = call_next!(
+        ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int, else -1
+    );
+    if result != 0 {
+        return Some(result);
+    }
+    let place = std::ptr::with_exposed_provenance_mut::<c_int>(argument);
+    // SAFETY: the kernel has written there.
+    let counted = usize::try_from(unsafe { place.read_unaligned() }).unwrap_or(0);
+    let shown = connection.shown(borrowed(fd), counted);
+    // SAFETY: as above.
+    unsafe { place.write_unaligned(c_int::try_from(shown).unwrap_or(c_int::MAX)) };
+    // Else it was another descriptor that was asked, or may have been.
+    (connection.route() == Route::Undecided).then_some(0)
 }
 
 /// Bytes that a read would bring. What is relayed is in the kernel's queue.

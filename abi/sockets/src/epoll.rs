@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use libc::{c_int, epoll_event, pollfd, sigset_t, timespec};
+use sockets::Hiding;
 
+use crate::hidden::Found;
 use crate::next::{call_next, fail, interpose};
 use crate::polling::{masked, time_of};
 use crate::socket::{Answering, answering};
@@ -83,11 +85,14 @@ unsafe fn waited(
         Kind::Plain | Kind::Socket => return None,
     }
     let look = || {
+        let hiding = Hiding::begin();
         let limit: c_int = 0;
-        call_next!(
+        let found = call_next!(
             epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int) -> c_int,
             else -1
-        )
+        );
+        // SAFETY: the kernel has put so many there.
+        unsafe { so(found, epoll, events, hiding) }
     };
     let mut others = [pollfd { fd: epoll, events: libc::POLLIN, revents: 0 }];
     // The kernel moves registrations with their connections, so a thread that sleeps on the set sees all.
@@ -107,14 +112,16 @@ unsafe fn waited_masked(
         // SAFETY: the caller's.
         return unsafe { waited(epoll, events, room, limit) };
     }
-    Some(masked(limit, |slice| {
-        let limit =
-            slice.map_or(-1, |slice| c_int::try_from(slice.as_millis()).unwrap_or(c_int::MAX));
-        call_next!(
+    Some(masked(limit, mask, |slice| {
+        let hiding = Hiding::begin();
+        let limit = c_int::try_from(slice.as_millis()).unwrap_or(c_int::MAX);
+        let found = call_next!(
             epoll_pwait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int,
                 mask: *const sigset_t) -> c_int,
             else -1
-        )
+        );
+        // SAFETY: the kernel has put so many there.
+        unsafe { so(found, epoll, events, hiding) }
     }))
 }
 
@@ -137,13 +144,27 @@ unsafe fn waited_precisely(
         // SAFETY: the caller's.
         return unsafe { waited(epoll, events, room, limit) };
     }
-    Some(masked(limit, |slice| {
-        let slice = slice.map(time_of);
-        let limit = slice.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        call_next!(
+    Some(masked(limit, mask, |slice| {
+        let hiding = Hiding::begin();
+        let slice = time_of(slice);
+        let limit = &raw const slice;
+        let found = call_next!(
             epoll_pwait2(epoll: c_int, events: *mut epoll_event, room: c_int,
                 limit: *const timespec, mask: *const sigset_t) -> c_int,
             else -1
-        )
+        );
+        // SAFETY: the kernel has put so many there.
+        unsafe { so(found, epoll, events, hiding) }
     }))
+}
+
+/// What of the events that the kernel has found is so.
+///
+/// # Safety
+/// There are `found` events, if it is more than 0.
+unsafe fn so(found: c_int, epoll: c_int, events: *mut epoll_event, hiding: Hiding) -> Found {
+    let Ok(count @ 1..) = usize::try_from(found) else { return Found::as_said(found) };
+    // SAFETY: the caller's. The type is packed where the kernel's is: then its place need not be aligned.
+    let list = unsafe { std::slice::from_raw_parts_mut(events, count) };
+    Found::of_events(found, epoll, list, hiding)
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, epoll_event};
+use sockets::Connection;
 
 use crate::armed::is_disarmed;
 use crate::socket::Socket;
@@ -35,6 +36,16 @@ struct Registration {
     fd: c_int,
     events: u32,
     data: u64,
+}
+
+/// That a number of a connection is in a set of `epoll`, outside of the ledger.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) epoll: c_int,
+    pub(crate) fd: c_int,
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+    pub(crate) connection: Arc<Connection>,
 }
 
 /// The ledger, locked.
@@ -136,6 +147,33 @@ impl Ledger {
         table::clear(epoll);
         for held in self.held.values_mut() {
             held.registrations.retain(|known| known.epoll != epoll);
+        }
+    }
+
+    /// What is registered in a set with one of `data`, and was used.
+    pub(crate) fn registered(&self, epoll: c_int, data: &[u64]) -> Vec<Registered> {
+        let mut found = Vec::new();
+        for held in self.held.values() {
+            let Some(connection) = held.socket.begun() else { continue };
+            for &Registration { epoll: set, fd, events, data: of } in &held.registrations {
+                if set == epoll && data.contains(&of) {
+                    let connection = Arc::clone(connection);
+                    found.push(Registered { epoll, fd, events, data: of, connection });
+                }
+            }
+        }
+        found
+    }
+
+    /// Has the kernel tell again of what is registered, if it is so still and is told of but once.
+    pub(crate) fn arm_again(&self, known: &Registered, is_dropped: bool) {
+        let &Registered { epoll, fd, events, data, .. } = known;
+        let registration = Registration { epoll, fd, events, data };
+        let is_there = self.held.values().any(|held| held.registrations.contains(&registration));
+        if is_there && known.is_told_once(is_dropped) {
+            let mut event = epoll_event { events, u64: data };
+            // SAFETY: the event is valid during the call. The set may be gone: then nobody waits for it.
+            unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, fd, &raw mut event) };
         }
     }
 

@@ -17,6 +17,7 @@ mod copying;
 mod epoll;
 mod files;
 mod giving;
+mod hidden;
 mod house;
 mod information;
 mod inherited;

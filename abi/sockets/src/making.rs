@@ -57,7 +57,7 @@ fn accepted(fd: c_int) -> c_int {
     fd
 }
 
-/// Connects, and opens the door for an offer.
+/// Connects. The door for an offer opens when the program uses the connection, so that this costs no more than it must.
 ///
 /// # Safety
 /// As of `connect`.
@@ -114,10 +114,7 @@ fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
     if is_connecting {
         socket.begin_to_connect();
     }
-    if begin(fd, &socket) {
-        // The offer may come at once.
-        socket.used(fd);
-    }
+    begin(fd, &socket);
 }
 
 /// The TCP connection of a number that was accepted; `None` if it is something else.

@@ -50,7 +50,7 @@ unsafe fn asked(
     }
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => {
-            let error = connection.take_error().map_or(0, |error| error as c_int);
+            let error = connection.take_error(borrowed(fd)).map_or(0, |error| error as c_int);
             // SAFETY: the kernel has written there, as far as `length` says.
             unsafe {
                 if *length as usize >= size_of::<c_int>()

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use libc::{c_int, nfds_t, pollfd, sigset_t, size_t, timespec};
+use sockets::Hiding;
 
+use crate::hidden::Found;
 use crate::ledger;
 use crate::next::{call_next, fail, interpose};
 use crate::table::{self, Kind, is_known};
-use crate::waiting::{Awaited, UNDECIDED_SLICE, of_milliseconds, of_time, wait};
+use crate::waiting::{Awaited, SEAL_SLICE, UNDECIDED_SLICE, of_milliseconds, of_time, wait};
 
 interpose! {
     poll(list: *mut pollfd, count: nfds_t, limit: c_int) -> c_int,
@@ -34,17 +36,22 @@ unsafe fn polled(list: *mut pollfd, count: nfds_t, limit: Option<Duration>) -> O
         return None;
     }
     // SAFETY: the caller's.
-    let others = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
-    if !others.iter().any(|entry| is_ours(entry.fd)) {
+    let entries = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
+    if !entries.iter().any(|entry| is_ours(entry.fd)) {
         return None;
     }
-    let wanted: Vec<_> = others.iter().map(|entry| (entry.fd, entry.events)).collect();
-    let awaited = || wanted.iter().filter_map(|&(fd, events)| Awaited::of(fd, events)).collect();
+    let mut wanted = entries.to_vec();
+    let numbers: Vec<_> = wanted.iter().map(|entry| (entry.fd, entry.events)).collect();
+    let awaited = || numbers.iter().filter_map(|&(fd, events)| Awaited::of(fd, events)).collect();
     let look = || {
+        let hiding = Hiding::begin();
+        let list = entries.as_mut_ptr();
         let limit: c_int = 0;
-        call_next!(poll(list: *mut pollfd, count: nfds_t, limit: c_int) -> c_int, else -1)
+        let found =
+            call_next!(poll(list: *mut pollfd, count: nfds_t, limit: c_int) -> c_int, else -1);
+        Found::of_entries(found, entries, hiding)
     };
-    Some(wait(limit, others, awaited, look))
+    Some(wait(limit, &mut wanted, awaited, look))
 }
 
 /// # Safety
@@ -69,40 +76,56 @@ unsafe fn polled_masked(
         return None;
     }
     // SAFETY: the caller's.
-    let entries = unsafe { std::slice::from_raw_parts(list, count as usize) };
+    let entries = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
     if !entries.iter().any(|entry| is_ours(entry.fd)) {
         return None;
     }
     // Signals come and the wait begins in one step of the kernel only.
-    Some(masked(limit, |slice| {
-        for entry in entries {
+    Some(masked(limit, mask, |slice| {
+        for entry in &*entries {
             drop(Awaited::of(entry.fd, entry.events));
         }
-        let slice = slice.map(time_of);
-        let limit = slice.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        call_next!(
+        let hiding = Hiding::begin();
+        let list = entries.as_mut_ptr();
+        let slice = time_of(slice);
+        let limit = &raw const slice;
+        let found = call_next!(
             ppoll(list: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t)
                 -> c_int,
             else -1
-        )
+        );
+        Found::of_entries(found, entries, hiding)
     }))
 }
 
 /// Has the kernel wait with another mask of signals, in slices while connections may move.
 pub(crate) fn masked(
     limit: Option<Duration>,
-    mut by: impl FnMut(Option<Duration>) -> c_int,
+    mask: *const sigset_t,
+    mut by: impl FnMut(Duration) -> Found,
 ) -> c_int {
     if let Some(sockets) = crate::house::started() {
         sockets.drive();
     }
     let mut rest = limit;
     loop {
-        let slice = rest.map_or(UNDECIDED_SLICE, |rest| rest.min(UNDECIDED_SLICE));
-        let found = by(Some(slice));
+        let mut slice = rest.map_or(UNDECIDED_SLICE, |rest| rest.min(UNDECIDED_SLICE));
+        let found = by(slice);
+        if found.count != 0 {
+            return found.count;
+        }
+        if found.is_all_hidden() {
+            slice = slice.min(SEAL_SLICE);
+            let time = time_of(slice);
+            // SAFETY: there is no entry; the time is valid during the call, and so is the mask: the caller's.
+            let slept = unsafe { libc::ppoll(std::ptr::null_mut(), 0, &raw const time, mask) };
+            if slept < 0 {
+                return slept;
+            }
+        }
         rest = rest.map(|rest| rest.saturating_sub(slice));
-        if found != 0 || rest == Some(Duration::ZERO) {
-            return found;
+        if rest == Some(Duration::ZERO) {
+            return 0;
         }
     }
 }

@@ -5,7 +5,8 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, MutexGuard};
 
 use libc::{FILE, c_char, c_int, c_void, pid_t};
-use sockets::{Reason, Route};
+use sockets::counters::note_left;
+use sockets::{Reason, Role, Route};
 
 use crate::inherited::{self, Asking, Channel};
 use crate::ledger::{self, Ledger};
@@ -120,6 +121,11 @@ extern "C" fn before() {
                 let stays =
                     connection.route() == Route::Undecided && connection.stay(Reason::Forked);
                 is_any_begun |= !stays;
+            }
+            // Either process may use it, and only one of them could have the door.
+            (Owner::Own, None) if socket.role == Role::Connecting => {
+                ledger::lock().forget(socket.token);
+                note_left(socket.role, socket.local, socket.peer, Reason::Forked);
             }
             (Owner::Own | Owner::Other, _) => {}
         }

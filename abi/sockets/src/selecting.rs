@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use libc::{c_int, fd_set, pollfd, sigset_t, timespec, timeval};
+use sockets::Hiding;
 
+use crate::hidden::Found;
 use crate::ledger;
 use crate::next::{call_next, fail, interpose};
 use crate::polling::{is_ours, masked, time_of};
@@ -64,19 +66,22 @@ unsafe fn selected_masked(
     // SAFETY: the caller's.
     let asked = unsafe { Copies::of(count, sets) };
     let [read, write, other] = sets;
-    Some(masked(limit, |slice| {
+    Some(masked(limit, mask, |slice| {
         for entry in &wanted {
             drop(Awaited::of(entry.fd, entry.events));
         }
         // SAFETY: the caller's.
         unsafe { asked.put(sets) };
-        let slice = slice.map(time_of);
-        let limit = slice.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        call_next!(
+        let hiding = Hiding::begin();
+        let slice = time_of(slice);
+        let limit = &raw const slice;
+        let found = call_next!(
             pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
                 limit: *const timespec, mask: *const sigset_t) -> c_int,
             else -1
-        )
+        );
+        // SAFETY: the caller's.
+        Found::of_numbers(found, readers(&wanted), hiding, |fd| unsafe { taken_out(read, fd) })
     }))
 }
 
@@ -97,13 +102,16 @@ unsafe fn waited(
     let look = || {
         // SAFETY: the caller's.
         unsafe { asked.put(sets) };
+        let hiding = Hiding::begin();
         let mut now = timeval { tv_sec: 0, tv_usec: 0 };
         let limit = &raw mut now;
-        call_next!(
+        let found = call_next!(
             select(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
                 limit: *mut timeval) -> c_int,
             else -1
-        )
+        );
+        // SAFETY: the caller's.
+        Found::of_numbers(found, readers(wanted), hiding, |fd| unsafe { taken_out(read, fd) })
     };
     wait(limit, &mut wanted.to_vec(), awaited, look)
 }
@@ -139,6 +147,24 @@ unsafe fn bit(set: *const fd_set, fd: c_int) -> bool {
     // SAFETY: the caller's.
     let word = unsafe { *set.cast::<usize>().add(at) };
     word >> of_word & 1 == 1
+}
+
+/// The numbers of which the program asks whether they are readable.
+fn readers(wanted: &[pollfd]) -> impl Iterator<Item = c_int> + '_ {
+    wanted.iter().filter(|entry| entry.events & libc::POLLIN != 0).map(|entry| entry.fd)
+}
+
+/// Takes a number out of a set; whether it was there.
+///
+/// # Safety
+/// There are more than `fd` bits.
+unsafe fn taken_out(set: *mut fd_set, fd: c_int) -> bool {
+    // SAFETY: the caller's.
+    let was_there = unsafe { bit(set, fd) };
+    let (at, of_word) = (fd as usize / WORD_BITS, fd as usize % WORD_BITS);
+    // SAFETY: the caller's.
+    unsafe { *set.cast::<usize>().add(at) &= !(1 << of_word) };
+    was_there
 }
 
 /// What a program has asked for: the kernel writes its answer to the same place.
@@ -192,6 +218,8 @@ mod tests {
             set.cast::<usize>().add(1).write(0);
             copies.put([set, std::ptr::null_mut(), std::ptr::null_mut()]);
             assert!(bit(set, 70));
+            assert!(taken_out(set, 70));
+            assert!(!taken_out(set, 70));
         }
     }
 }

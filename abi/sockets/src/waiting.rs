@@ -2,7 +2,7 @@
 //! edge wakes the thread that waits for it.
 //!
 //! The kernel knows what every descriptor is ready for, also those of connections that have moved. So a look of the
-//! kernel decides, and all else only makes sure that the look comes in time.
+//! kernel decides, less the [seals](crate::hidden) it takes for bytes, and all else only makes sure that the look comes in time.
 
 #![expect(clippy::disallowed_methods, reason = "programs say how long they wait")]
 
@@ -13,6 +13,7 @@ use libc::{c_int, c_short, pollfd};
 use nix::errno::Errno;
 use sockets::{Connection, Route, Sockets};
 
+use crate::hidden::Found;
 use crate::next::fail;
 use crate::socket::{Answering, answering};
 use crate::{house, table};
@@ -57,30 +58,35 @@ pub(crate) fn wait(
     limit: Option<Duration>,
     others: &mut [pollfd],
     mut awaited: impl FnMut() -> Vec<Awaited>,
-    mut look: impl FnMut() -> c_int,
+    mut look: impl FnMut() -> Found,
 ) -> c_int {
     let mut connections = awaited();
     let Some(sockets) = house::started().filter(|sockets| sockets.is_of_this_process()) else {
         return without(limit, others, look);
     };
     sockets.drive();
-    let found = look();
-    if found != 0 || limit == Some(Duration::ZERO) {
-        return found;
+    let mut found = look();
+    if found.count != 0 || limit == Some(Duration::ZERO) {
+        return found.count;
     }
     // A time that no clock reaches is for ever.
     let end = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut looks_in_vain = 0;
     loop {
         let rest = end.map(|end| end.saturating_duration_since(Instant::now()));
-        match sleep(sockets, rest, others, &connections, looks_in_vain) {
+        let slept = if found.is_all_hidden() {
+            sleep_beside_seals(sockets, rest, &found.hidden)
+        } else {
+            sleep(sockets, rest, others, &connections, looks_in_vain)
+        };
+        match slept {
             Ok(()) => {}
             Err(Errno::EINTR) => return fail(libc::EINTR, -1),
             Err(_) => return without(rest, others, look),
         }
-        let found = look();
-        if found != 0 || end.is_some_and(|end| end <= Instant::now()) {
-            return found;
+        found = look();
+        if found.count != 0 || end.is_some_and(|end| end <= Instant::now()) {
+            return found.count;
         }
         looks_in_vain += 1;
         connections = awaited();
@@ -108,11 +114,22 @@ fn sleep(
     sockets.wait_beside(others, rest, ready).map(drop)
 }
 
+/// Sleeps once while the kernel takes seals for bytes: it would end each wait for their descriptors at once.
+fn sleep_beside_seals(
+    sockets: &Sockets,
+    rest: Option<Duration>,
+    hidden: &[Arc<Connection>],
+) -> Result<(), Errno> {
+    let limit = rest.map_or(SEAL_SLICE, |rest| rest.min(SEAL_SLICE));
+    let ready = || hidden.iter().any(|connection| connection.route() != Route::Undecided);
+    sockets.wait_beside(&mut [], Some(limit), ready).map(drop)
+}
+
 /// Waits by the kernel alone.
 fn without(
     limit: Option<Duration>,
     others: &mut [pollfd],
-    mut look: impl FnMut() -> c_int,
+    mut look: impl FnMut() -> Found,
 ) -> c_int {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -123,7 +140,7 @@ fn without(
     let found = unsafe {
         libc::ppoll(others.as_mut_ptr(), others.len() as libc::nfds_t, limit, std::ptr::null())
     };
-    if found < 0 { found } else { look() }
+    if found < 0 { found } else { look().count }
 }
 
 /// A time in milliseconds, of which negative ones are for ever.
@@ -144,6 +161,9 @@ pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno>
 
 /// For how long a thread sleeps while it is undecided which way a connection takes.
 pub(crate) const UNDECIDED_SLICE: Duration = Duration::from_millis(20);
+
+/// For how long a thread sleeps while a seal has come and the connection has not moved, which takes less as a rule.
+pub(crate) const SEAL_SLICE: Duration = Duration::from_millis(1);
 
 /// Times that a connection may say it is ready while the kernel does not.
 const LOOKS_IN_VAIN_MAX: u32 = 3;

@@ -12,11 +12,14 @@ use nix::unistd::dup3;
 use runtime::{Mark, Readiness as DescriptorReadiness};
 
 use crate::counters;
+use crate::endpoint::{Endpoint, Site};
 use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
+use crate::hidden::Expects;
+use crate::offer::Offer;
 use crate::peeking::Peeking;
 use crate::place::Place;
-use crate::readiness::{Readiness, pair};
+use crate::readiness::{End, Readiness, pair};
 use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::stream::{Bit, Stream, StreamDescriptor, StreamParts};
@@ -49,9 +52,11 @@ pub struct Queued {
 pub(crate) enum Sealing {
     /// It is written: what the program writes from now on goes by the ring.
     Done,
-    /// A thread of the program is inside a TCP write, or TCP has no room. The bell is rung when that is over; then this
-    /// is to be tried again.
+    /// TCP has no room for it, or the peer's has not come. The bell is rung when there may be a change; then this is to be
+    /// tried again.
     Busy,
+    /// A thread of the program is inside a call, out of which it comes at once. Nobody tells of that.
+    InCall,
     /// It cannot be written.
     Refused(Reason),
 }
@@ -81,6 +86,10 @@ pub struct Connection {
     /// How TCP is written to while it is undecided.
     pub(crate) writing: Mutex<Writing>,
     options: Mutex<Options>,
+    /// The offer that this side has made, and from where.
+    offer: OnceLock<(Site, Offer)>,
+    /// Bytes have gone over it.
+    has_bytes: AtomicBool,
 }
 
 /// What the program has set, kept for the stream.
@@ -119,6 +128,8 @@ impl Connection {
             reading: Mutex::new(Reading::Plain),
             writing: Mutex::default(),
             options: Mutex::default(),
+            offer: OnceLock::new(),
+            has_bytes: AtomicBool::new(false),
         })
     }
 
@@ -142,6 +153,37 @@ impl Connection {
         self.peer
     }
 
+    /// This offer was made of it. Once.
+    pub(crate) fn offered(&self, site: Site, offer: Offer) {
+        self.offer.get_or_init(|| (site, offer));
+    }
+
+    /// Whether bytes have gone over it while it was undecided.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.has_bytes.load(Ordering::SeqCst)
+    }
+
+    //= sockets-protocol.md: offer.3, offer.4
+    /// Bytes have gone over it, from the peer or to it.
+    #[inline]
+    pub(crate) fn on_bytes(&self, are_from_peer: bool) {
+        if self.role == Role::Accepting && !self.has_bytes.load(Ordering::Relaxed) {
+            self.on_first_bytes(are_from_peer);
+        }
+    }
+
+    #[cold]
+    fn on_first_bytes(&self, are_from_peer: bool) {
+        if self.has_bytes.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // The peer's program has begun to use the connection, so its door is open by now.
+        if let Some((site, offer)) = self.offer.get().filter(|_| are_from_peer) {
+            Endpoint::send_offer(site, offer);
+        }
+        self.endpoint.on_first_bytes(self.token);
+    }
+
     /// It is left to TCP. Without effect when it has moved. Where this side has asked the peer to join and lost the
     /// group before an answer came, the peer's seal may still come: the connection stays undecided, and is reset then.
     pub(crate) fn leave(&self, reason: Reason) {
@@ -153,13 +195,20 @@ impl Connection {
         if has_asked && !is_released && reading.begin_watching() {
             return;
         }
-        let writing = lock(&self.writing);
+        let mut writing = lock(&self.writing);
         if self.route.load(Ordering::SeqCst) != UNDECIDED {
             return;
+        }
+        writing.unblock();
+        if let Some(stream) = self.stream.get() {
+            // A seal may have waited for room.
+            stream.bell.unwatch(stream.socket());
         }
         // Who sees the route sees the reason. Under the locks the route changes here and in `seal` only.
         self.left.get_or_init(|| reason);
         self.route.store(LEFT, Ordering::SeqCst);
+        // Who is inside a call still is shown all that TCP has.
+        *reading = Reading::Plain;
         if let (Some(how), Some(stream)) = (writing.is_shut(), self.stream.get()) {
             // It was put off, in case the connection moves. It may be over by now.
             let _over = shutdown_by_kernel(stream.socket(), how);
@@ -201,7 +250,8 @@ impl Connection {
         let expected = parts.expected;
         let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
         let mut reading = lock(&self.reading);
-        if lock(&self.writing).is_shut().is_some() {
+        let is_released = self.is_released.load(Ordering::SeqCst);
+        if is_released || lock(&self.writing).is_shut().is_some() {
             // The seal cannot follow the end.
             return Err(Reason::Closed);
         }
@@ -215,7 +265,7 @@ impl Connection {
         if self.stream.set(Arc::clone(&stream)).is_err() {
             return Err(Reason::Misbehaved);
         }
-        *reading = Reading::Expecting(expected);
+        *reading = Reading::Expecting(expected, Expects::new());
         drop(reading);
         let options = *lock(&self.options);
         stream.sending.set_no_delay(options.no_delay);
@@ -228,9 +278,8 @@ impl Connection {
         let Some(stream) = self.stream.get() else { return Sealing::Refused(Reason::Misbehaved) };
         // Inside the engine nobody waits for a thread of the program.
         let locks = (self.reading.try_lock(), self.writing.try_lock());
-        let (Ok(reading), Ok(mut writing)) = locks else {
-            stream.bell.mark();
-            return Sealing::Busy;
+        let (Ok(mut reading), Ok(mut writing)) = locks else {
+            return Sealing::InCall;
         };
         if self.is_left() {
             return Sealing::Refused(Reason::Closed);
@@ -255,8 +304,8 @@ impl Connection {
         };
         match writing.seal(stream.socket(), seal) {
             Ok(true) => {}
-            // The peer has moved already, and waits: nothing else is written before the seal.
-            Ok(false) if writing.has_begun() || self.role == Role::Connecting => {
+            // The peer waits: nothing else is written before the seal. The program could not write now anyway.
+            Ok(false) => {
                 writing.block();
                 let wanted = DescriptorReadiness { readable: false, writable: true };
                 let tcp = stream.socket();
@@ -265,24 +314,27 @@ impl Connection {
                     Err(_) => Sealing::Refused(Reason::Descriptors),
                 };
             }
-            Ok(false) => return Sealing::Refused(Reason::Busy),
             Err(_) => return Sealing::Refused(Reason::Closed),
         }
         stream.end.install(high);
+        // What TCP has is in the stream before anybody asks the stream.
+        stream.open(peer_ring);
         self.route.store(MOVED, Ordering::SeqCst);
         // It is needed again if the connection is to be relayed.
         let kept = program.try_clone().ok();
         counters::note_moved(self.role, self.local, self.peer, self.began);
         let is_there = self.place.put(self.token, program);
+        // The stream looks for the seal, and the kernel counts it no more at the program's descriptor.
+        *reading = Reading::Plain;
         if let Some(how) = writing.is_shut() {
             Self::shut_stream(stream, how);
         }
         drop((reading, writing));
-        stream.open(peer_ring);
+        self.mark.raise();
         // One that has broken off is hung up, which would be taken for the program's last close.
         if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
-            if stream.bell.watch(StreamDescriptor::End, end, wanted).is_err() {
+            if stream.bell.watch(StreamDescriptor::End, end.as_fd(), wanted).is_err() {
                 stream.reset();
             }
         }
@@ -301,6 +353,19 @@ impl Connection {
             _ => drop(stream.abandon()),
         }
         Sealing::Done
+    }
+
+    /// The peer's seal is in TCP: what this side answers may wait for it. Outside of locks.
+    pub(crate) fn on_seal_seen(&self) {
+        if let Some(stream) = self.stream.get() {
+            stream.bell.ring();
+        }
+    }
+
+    /// TCP has had no room for so long that the seal is written no more, unless some of it is.
+    pub(crate) fn give_up_seal(&self) -> Sealing {
+        let Ok(writing) = self.writing.try_lock() else { return Sealing::InCall };
+        if writing.has_begun() { Sealing::Busy } else { Sealing::Refused(Reason::Busy) }
     }
 
     /// Its stream, once it has moved.
@@ -331,7 +396,7 @@ impl Connection {
                 Some(stream) if stream.relay.is_on() => {
                     return Self::receive_relayed(fd, into, flags);
                 }
-                Some(stream) => self.receive_moved(stream, fd, into, done, flags.peek),
+                Some(stream) => told(fd, self.receive_moved(stream, fd, into, done, flags.peek)),
                 None => self.receive_undecided(fd, into, done, flags.peek),
             };
             match result {
@@ -421,7 +486,7 @@ impl Connection {
                 Some(stream) if stream.relay.is_on() => {
                     return Self::send_relayed(fd, from, done, flags);
                 }
-                Some(stream) => self.send_moved(stream, from, done, flags.more),
+                Some(stream) => told(fd, self.send_moved(stream, from, done, flags.more)),
                 None => self.send_undecided(fd, from, done, flags),
             };
             match result {
@@ -637,8 +702,9 @@ impl Connection {
     }
 
     /// What `SO_ERROR` is to say once it has moved: the reason of a reset, once.
-    pub fn take_error(&self) -> Option<Errno> {
-        self.moved().and_then(|stream| stream.take_error())
+    pub fn take_error(&self, fd: BorrowedFd<'_>) -> Option<Errno> {
+        let error = self.moved().and_then(|stream| stream.take_error());
+        error.inspect(|_| End::on_error_told(fd))
     }
 
     /// `TCP_NODELAY`.
@@ -671,13 +737,16 @@ impl Connection {
     /// The program has closed the last of its descriptors in this process. What it has written goes on to the peer;
     /// if `SO_LINGER` says so, this waits for that.
     pub fn released(&self) {
-        self.is_released.store(true, Ordering::SeqCst);
+        let is_watching = {
+            // `begin` looks under the same lock: either it has made the stream that is seen below, or makes none.
+            let reading = lock(&self.reading);
+            self.is_released.store(true, Ordering::SeqCst);
+            reading.is_watching()
+        };
         let Some(stream) = self.moved() else {
             match self.stream.get() {
                 // The peer may have moved its direction: only when that is decided it can be told of the end.
-                Some(stream) if !self.is_left() && !lock(&self.reading).is_watching() => {
-                    stream.bell.ring();
-                }
+                Some(stream) if !self.is_left() && !is_watching => stream.bell.ring(),
                 Some(stream) => {
                     self.leave(Reason::Closed);
                     stream.state.set(Bit::Released);
@@ -711,6 +780,16 @@ impl std::fmt::Debug for Connection {
             .field("route", &self.route())
             .finish_non_exhaustive()
     }
+}
+
+/// What a call of the program on a moved connection is told; an error is so once.
+#[inline]
+fn told(fd: BorrowedFd<'_>, result: Result<usize, Errno>) -> Result<usize, Errno> {
+    result.inspect_err(|error| {
+        if *error != Errno::EAGAIN {
+            End::on_error_told(fd);
+        }
+    })
 }
 
 fn shutdown_by_kernel(fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {

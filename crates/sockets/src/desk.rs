@@ -128,6 +128,7 @@ impl Desk {
                     self.offered.insert(connection.token(), offer.token);
                     self.offers.insert(offer.token, Offered { connection, offer, offering });
                 }
+                Arrival::Began { token } => self.on_first_bytes(turn, token),
                 Arrival::Left { token } => self.on_left(turn, token),
             }
         }
@@ -146,7 +147,7 @@ impl Desk {
         }
     }
 
-    //= sockets-protocol.md: group.1, group.2
+    //= sockets-protocol.md: group.1, group.2, group.3
     /// A process asks for a group.
     fn accept_group(
         &mut self,
@@ -229,8 +230,11 @@ impl Desk {
         // What completed before its end comes first.
         self.take_completions(turn);
         let Some(group) = self.groups.remove(&handle) else { return };
-        for id in &group.joiners {
-            self.give_up(turn, *id, Joining::on_lost);
+        let has_asked = |joiner: &Joiner| joiner.group == Some(handle);
+        let asked = self.joiners.iter().filter(|(_, joiner)| has_asked(joiner)).map(|(id, _)| *id);
+        let waiting: Vec<u64> = asked.chain(group.joiners.iter().copied()).collect();
+        for id in waiting {
+            self.give_up(turn, id, Joining::on_lost);
         }
         for number in self.streams.numbers() {
             if self.streams.of_group(handle, number).is_some() {

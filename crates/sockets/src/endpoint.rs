@@ -73,6 +73,8 @@ pub(crate) enum Arrival {
     Joiner { connection: Arc<Connection>, door: OwnedFd },
     /// The program uses a connection that it has accepted; the first offer is sent.
     Offered { offer: Offer, connection: Arc<Connection> },
+    /// The first bytes have gone over an accepted connection, whose peer uses it by now.
+    Began { token: u64 },
     /// A connection was left to TCP, by the program perhaps.
     Left { token: u64 },
 }
@@ -286,6 +288,10 @@ impl Waits for Endpoint {
 
     fn on_left(&self, token: u64) {
         self.leave(Arrival::Left { token });
+    }
+
+    fn on_first_bytes(&self, token: u64) {
+        self.leave(Arrival::Began { token });
     }
 
     fn raise(&self, mark: &Mark) {

@@ -148,6 +148,8 @@ fn join(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: Arc<Connection>
         return connection.leave(Reason::NoEndpoint);
     }
     open(endpoint, runtime, connection, door);
+    // The program may have begun to wait before this was left at the desk.
+    endpoint.ring();
 }
 
 /// Has the door watched, and leaves it at the desk.
@@ -171,7 +173,11 @@ pub(crate) fn open(
 
 fn offer(endpoint: &Arc<Endpoint>, runtime: &Runtime, connection: &Arc<Connection>) {
     match site_at(endpoint, runtime, connection.local()) {
-        Ok(site) => make_offer(endpoint, &site, connection),
+        Ok(site) => {
+            make_offer(endpoint, &site, connection);
+            // As with a door.
+            endpoint.ring();
+        }
         Err(error) => {
             note(LogLevel::Warn, format_args!("{}: {error}", connection.local()));
             connection.leave(Reason::NoEndpoint);
@@ -188,6 +194,7 @@ pub(crate) fn make_offer(endpoint: &Arc<Endpoint>, site: &Site, connection: &Arc
         accepting: connection.local(),
         connecting: canonical(connection.peer()),
     };
+    connection.offered(site.clone(), offer);
     endpoint.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
     // The answer brings a turn, and so does the program when it waits.
     Endpoint::send_offer(site, &offer);

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+mod attempts;
 mod bell;
 mod calls;
 mod connection;
@@ -22,6 +23,7 @@ mod files;
 mod flags;
 mod group;
 mod held;
+mod hidden;
 mod hooks;
 mod keeper;
 pub mod log;
@@ -52,6 +54,7 @@ mod world;
 
 pub use connection::{Connection, Queued, Route};
 pub use flags::{ReceiveFlags, SendFlags};
+pub use hidden::Hiding;
 #[doc(hidden)]
 pub use offer::fuzz_offer;
 pub use place::Place;

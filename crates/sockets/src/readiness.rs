@@ -7,14 +7,14 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, setsockopt, shutdown,
-    socketpair, sockopt,
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, recv, send, setsockopt,
+    shutdown, socketpair, sockopt,
 };
 
 use crate::waiting::{is_non_blocking, lock};
@@ -37,7 +37,8 @@ pub struct Readiness {
 /// The library's end of a socket pair, of which the other is the program's descriptor.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    socket: OnceLock<OwnedFd>,
+    /// Taken away when the stream is reset.
+    socket: Mutex<Option<Arc<OwnedFd>>>,
     /// The program has the kernel tell it of the descriptor.
     is_watched: AtomicBool,
     /// It is told of edges: of each arrival.
@@ -59,27 +60,29 @@ struct Inside {
     is_hung_up: bool,
 }
 
-/// A socket pair for a stream: the program's end, which blocks if its TCP socket does, and the library's.
+/// A socket pair for a stream: the program's end, which blocks if its TCP socket does, and the library's. In the latter a
+/// byte waits that nobody reads, so that closing it is an error for the program's.
 pub(crate) fn pair(tcp: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let (program, library) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     if !is_non_blocking(tcp) {
         fcntl(&program, FcntlArg::F_SETFL(OFlag::empty()))?;
     }
-    // A message or two make it unwritable.
-    setsockopt(&program, sockopt::SndBuf, &1)?;
+    // A message or two make it unwritable, beside that byte.
+    setsockopt(&program, sockopt::SndBuf, &LEAST_BYTES)?;
+    send(program.as_raw_fd(), &[0; KEPT_BYTES], MsgFlags::MSG_NOSIGNAL)?;
     Ok((program, library))
 }
 
 impl End {
     /// The connection has moved: this is the library's end.
     pub(crate) fn install(&self, socket: OwnedFd) {
-        // A second one would be of a second move, which there is not.
-        self.socket.get_or_init(|| socket);
+        *lock(&self.socket) = Some(Arc::new(socket));
     }
 
-    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.socket.get().map(AsFd::as_fd)
+    /// The library's end, unless it was never there or the stream was reset.
+    pub(crate) fn socket(&self) -> Option<Arc<OwnedFd>> {
+        lock(&self.socket).clone()
     }
 
     /// The kernel is to tell the program of the descriptor from now on.
@@ -107,7 +110,7 @@ impl End {
 
     #[cold]
     fn tell(&self, is_readable: impl FnOnce() -> bool) {
-        let Some(socket) = self.socket.get() else { return };
+        let Some(socket) = self.socket() else { return };
         let mut inside = lock(&self.inside);
         let tells = inside.tokens == 0
             || (self.tells_edges.load(Ordering::Relaxed) && inside.tokens < TOKENS_MAX);
@@ -146,13 +149,9 @@ impl End {
             self.is_full.store(false, Ordering::SeqCst);
             return;
         }
-        for _ in 0..FILLINGS_MAX {
-            let sent = send_some(program, &[0; FILLING_BYTES]);
-            inside.filling += sent;
-            if sent == 0 {
-                break;
-            }
-        }
+        inside.filling += send_some(program, &[0; FILLING_BYTES]);
+        // What stays there when it is emptied again takes no more room than before.
+        inside.filling += send_some(program, &[0; KEPT_BYTES]);
     }
 
     /// There is room in the send ring: the program's end is made writable if it was not.
@@ -165,7 +164,7 @@ impl End {
 
     #[cold]
     fn empty(&self) {
-        let Some(socket) = self.socket.get() else { return };
+        let Some(socket) = self.socket() else { return };
         let mut inside = lock(&self.inside);
         self.is_full.store(false, Ordering::SeqCst);
         if !inside.is_silent {
@@ -175,7 +174,7 @@ impl End {
 
     /// The peer sends no more: the program's end is readable for ever, and says why.
     pub(crate) fn on_end(&self) {
-        let Some(socket) = self.socket.get() else { return };
+        let Some(socket) = self.socket() else { return };
         let inside = lock(&self.inside);
         if !inside.is_silent {
             // It may be closed already.
@@ -185,7 +184,7 @@ impl End {
 
     /// The stream is over: the program's end says so, and the library's is of no more use.
     pub(crate) fn hang_up(&self) {
-        let Some(socket) = self.socket.get() else { return };
+        let Some(socket) = self.socket() else { return };
         let mut inside = lock(&self.inside);
         inside.is_silent = true;
         if !inside.is_hung_up {
@@ -194,15 +193,33 @@ impl End {
         }
     }
 
+    /// The stream was reset: the program's end is hung up with an error.
+    pub(crate) fn reset(&self) {
+        {
+            let mut inside = lock(&self.inside);
+            inside.is_silent = true;
+            inside.is_hung_up |= self.socket().is_some();
+        }
+        // The byte in it makes this an error.
+        drop(lock(&self.socket).take());
+    }
+
+    /// The program was told of the error, as it is once: its end `program` has it no more.
+    pub(crate) fn on_error_told(program: BorrowedFd<'_>) {
+        // To ask for it is to take it.
+        let _taken = getsockopt(&program, sockopt::SocketError);
+    }
+
     /// From now on the bytes in the pair are those of the stream. What was there to tell readiness is taken out, for
     /// which a descriptor of the program's end is needed. False if the stream is over.
     pub(crate) fn relay(&self, program: BorrowedFd<'_>) -> bool {
-        let Some(socket) = self.socket.get() else { return false };
+        let Some(socket) = self.socket() else { return false };
         let mut inside = lock(&self.inside);
         if inside.is_silent {
             return false;
         }
         inside.take_tokens(program);
+        inside.filling += KEPT_BYTES;
         inside.take_filling(socket.as_fd());
         inside.is_silent = true;
         // Others write to it now, as quickly as to any socket.
@@ -212,7 +229,7 @@ impl End {
 
     /// All copies of the program's end are closed, in whatever processes.
     pub(crate) fn is_abandoned(&self) -> bool {
-        let Some(socket) = self.socket.get() else { return false };
+        let Some(socket) = self.socket() else { return lock(&self.inside).is_hung_up };
         let mut entries = [PollFd::new(socket.as_fd(), PollFlags::empty())];
         let count = poll(&mut entries, PollTimeout::ZERO).unwrap_or(0);
         count > 0 && entries[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
@@ -251,11 +268,14 @@ fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> usize {
 /// The most bytes that make a descriptor readable: with more, one who waits for edges has long been told.
 const TOKENS_MAX: usize = 128;
 
-/// Bytes of a message that fills a descriptor: it takes all of the least send buffer.
-const FILLING_BYTES: usize = 2048;
+/// The send buffer of a descriptor, in bytes, of which the kernel takes twice as much.
+const LEAST_BYTES: usize = 4096;
 
-/// Messages that fill a descriptor at most; the kernel refuses the second or third.
-const FILLINGS_MAX: usize = 8;
+/// Bytes that stay in the library's end.
+const KEPT_BYTES: usize = 1;
+
+/// Bytes of a message that fills a descriptor: a part of its send buffer, of which a quarter must be free to be writable.
+const FILLING_BYTES: usize = 2048;
 
 /// The send buffer of a descriptor that is relayed.
 const RELAY_BYTES: usize = 256 * 1024;
@@ -410,6 +430,33 @@ mod tests {
         let world = World::new();
         world.end.hang_up();
         assert!(world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN));
+    }
+
+    #[test]
+    fn a_stream_that_is_reset_is_hung_up_with_an_error_that_is_told_once() {
+        let world = World::new();
+        world.end.on_full(world.program.as_fd(), || false);
+        world.end.on_room();
+        world.end.reset();
+        assert!(world.end.is_abandoned());
+        assert!(
+            world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN | PollFlags::POLLERR)
+        );
+        End::on_error_told(world.program.as_fd());
+        assert!(world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN));
+        assert!(!world.polled().contains(PollFlags::POLLERR));
+    }
+
+    #[test]
+    fn only_bytes_of_the_program_are_relayed() {
+        let world = World::new();
+        world.arrive();
+        world.end.on_full(world.program.as_fd(), || false);
+        assert!(world.end.relay(world.program.as_fd()));
+        let library = world.end.socket().expect("it is there");
+        for socket in [library.as_fd(), world.program.as_fd()] {
+            assert_eq!(receive_some(socket, &mut [0; 10]), 0);
+        }
     }
 
     #[test]

@@ -119,6 +119,7 @@ impl ReceiveHalf {
         self.engine.told.store(before, Ordering::SeqCst);
     }
 
+    //= sockets-protocol.md: data.1, data.2
     /// The peer has written bytes to a place in the ring: those that come next, and no more than it may.
     #[inline]
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Implausible> {
@@ -137,6 +138,7 @@ impl ReceiveHalf {
         Ok(())
     }
 
+    //= sockets-protocol.md: data.4
     /// The peer has sent so many bytes, and sends no more.
     pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Implausible> {
         if self.has_end() || bytes != self.engine.arrived.load(Ordering::Relaxed) {

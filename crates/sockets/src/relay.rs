@@ -3,7 +3,7 @@
 //! Another process that has the program's descriptor, and whatever in this one this crate does not stand before, reads and
 //! writes one end of the socket pair; here they go on between the other end and the rings.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -66,6 +66,7 @@ impl Relay {
     #[cold]
     fn carry(&self, stream: &Stream) {
         let Some(end) = stream.end.socket() else { return };
+        let end = end.as_fd();
         let mut carried = lock(&self.carried);
         carried.take_from(stream, end);
         carried.give_to(stream, end);

@@ -167,6 +167,7 @@ impl SendHalf {
         self.written() - self.acknowledged()
     }
 
+    //= sockets-protocol.md: data.1, data.2
     /// The bytes to be posted next, which count as posted from now on. Inside the engine, as all below.
     #[inline]
     pub(crate) fn next(&self) -> Option<Piece> {
@@ -199,6 +200,7 @@ impl SendHalf {
         self.engine.acknowledged.store(acknowledged, Ordering::SeqCst);
     }
 
+    //= sockets-protocol.md: data.3
     /// The peer's program has read so many bytes of the stream. True if this is news.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<bool, Implausible> {
         let (posted, known) = (&self.engine.posted, &self.engine.consumed);

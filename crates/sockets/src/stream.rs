@@ -1,7 +1,7 @@
 //! One moved connection: what goes between its rings and the link group.
 
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -321,18 +321,16 @@ impl Stream {
         Ok(())
     }
 
+    //= sockets-protocol.md: data.5
     /// The peer has reset the connection.
     pub(crate) fn on_reset(&self) {
-        self.state.set(Bit::PeerReset);
-        self.state.set(Bit::ResetDue);
-        self.break_off();
+        self.break_off(&[Bit::PeerReset, Bit::ResetDue]);
         self.bell.mark();
     }
 
     /// The group is lost, or the peer misbehaved: nothing comes or goes any more.
     pub(crate) fn on_lost(&self) {
-        self.state.set(Bit::Lost);
-        self.break_off();
+        self.break_off(&[Bit::Lost]);
     }
 
     /// A descriptor that is watched for the stream is ready.
@@ -437,22 +435,20 @@ impl Stream {
 
     /// The connection is reset by this side: the peer is told.
     pub(crate) fn reset(&self) {
-        if self.state.set(Bit::ResetDue) {
-            self.break_off();
+        if !self.state.has(Bit::ResetDue) {
+            self.break_off(&[Bit::ResetDue]);
             self.bell.mark();
         }
     }
 
     /// The peer is not what it says, or has died.
     fn fail(&self) {
-        self.state.set(Bit::ResetDue);
-        self.state.set(Bit::PeerReset);
-        self.break_off();
+        self.break_off(&[Bit::ResetDue, Bit::PeerReset]);
         self.bell.mark();
     }
 
-    /// Nothing comes or goes from now on: the program is told.
-    fn break_off(&self) {
+    /// Nothing comes or goes from now on, for this reason: the program is told.
+    fn break_off(&self, why: &[Bit]) {
         let is_news = self.state.set(Bit::Broken);
         let has_end = self.receiving.has_end();
         if is_news && !(has_end && self.state.has(Bit::EndAcknowledged)) {
@@ -463,10 +459,18 @@ impl Stream {
                 counters::note_reset(self.tcp.socket());
             }
         }
+        // Who sees that it is broken off finds the error: without one it would be the end.
+        for bit in why {
+            self.state.set(*bit);
+        }
         self.mark.raise();
         self.relay.on_change(self);
         self.unwatch_end();
-        self.end.hang_up();
+        if self.error.load(Ordering::SeqCst) == 0 {
+            self.end.hang_up();
+        } else {
+            self.end.reset();
+        }
         self.stop_tcp();
         if self.tcp.is_sealed() {
             // Closing it is to say the same to whoever looks at it.
@@ -476,7 +480,7 @@ impl Stream {
 
     pub(crate) fn unwatch_end(&self) {
         if let Some(end) = self.end.socket() {
-            self.bell.unwatch(end);
+            self.bell.unwatch(end.as_fd());
         }
     }
 
@@ -504,6 +508,7 @@ impl Stream {
         self.relay.on_change(self);
     }
 
+    //= sockets-protocol.md: seal.2
     /// Reads what TCP has brought. Also outside of the engine.
     pub(crate) fn pump(&self) {
         if self.state.has(Bit::TcpDone) {

@@ -6,6 +6,7 @@ use delivery::Instant;
 use engine::ConnectionHandle;
 
 use crate::arena::Rings;
+use crate::attempts::Attempts;
 use crate::bell::Bell;
 use crate::connection::Connection;
 use crate::stream::Stream;
@@ -34,7 +35,7 @@ pub(crate) enum EntryStage {
     /// The join of this joiner is on its way.
     Asked(u64),
     /// The peer's seal waits until it can be written.
-    Sealing(StreamEnd),
+    Sealing(StreamEnd, Attempts),
     /// It has moved.
     Open {
         /// Its number at the peer.

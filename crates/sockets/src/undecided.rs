@@ -11,6 +11,7 @@ use nix::sys::socket::{MsgFlags, getsockopt, recv, recvmsg, send, sendmsg, setso
 
 use crate::connection::Connection;
 use crate::flags::{ReceiveFlags, SendFlags};
+use crate::hidden::Expects;
 use crate::seal::{Scan, Watch, scan};
 use crate::waiting::{Waited, Waiting, lock};
 use crate::wire::Seal;
@@ -22,7 +23,7 @@ pub(crate) enum Reading {
     Plain,
     /// The seal may come. Bytes that may be its beginning stay with the kernel, so that nothing is kept here of a
     /// connection that does not move after all.
-    Expecting(Seal),
+    Expecting(Seal, Expects),
     /// The seal must not come any more, but may: then the peer has moved, and this side cannot.
     Watching(Watch),
 }
@@ -41,7 +42,7 @@ pub(crate) struct Writing {
 impl Reading {
     /// The seal is not expected any more, but may come. False if it was never expected.
     pub(crate) fn begin_watching(&mut self) -> bool {
-        if let Self::Expecting(seal) = *self {
+        if let Self::Expecting(seal, _) = *self {
             *self = Self::Watching(Watch::new(seal));
         }
         !matches!(self, Self::Plain)
@@ -69,6 +70,10 @@ impl Writing {
 
     pub(crate) fn block(&mut self) {
         self.is_blocked = true;
+    }
+
+    pub(crate) fn unblock(&mut self) {
+        self.is_blocked = false;
     }
 
     pub(crate) const fn has_begun(&self) -> bool {
@@ -121,8 +126,11 @@ impl Connection {
         let mut rest = behind(into, done);
         match &mut *reading {
             Reading::Plain => {
-                let message = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?;
-                Ok(message.bytes)
+                let count = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?.bytes;
+                if count > 0 {
+                    self.on_bytes(true);
+                }
+                Ok(count)
             }
             Reading::Watching(watch) => {
                 let count = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?.bytes;
@@ -136,7 +144,14 @@ impl Connection {
                 }
                 Ok(count)
             }
-            Reading::Expecting(seal) => receive_before(fd, &mut rest, *seal, peek),
+            Reading::Expecting(seal, _) => {
+                let (result, is_sealed) = receive_before(fd, &mut rest, *seal, peek);
+                drop(reading);
+                if is_sealed {
+                    self.on_seal_seen();
+                }
+                result
+            }
         }
     }
 
@@ -159,7 +174,11 @@ impl Connection {
             how |= MsgFlags::from_bits_retain(libc::MSG_MORE);
         }
         let rest = rest_of(from, done);
-        sendmsg::<()>(fd.as_raw_fd(), &rest, &[], how, None)
+        let sent = sendmsg::<()>(fd.as_raw_fd(), &rest, &[], how, None);
+        if sent.is_ok() {
+            self.on_bytes(false);
+        }
+        sent
     }
 
     /// Waits for TCP, or for the connection to move.
@@ -167,7 +186,7 @@ impl Connection {
         let limit = what.limit(fd);
         let mut ready = || self.moved().is_some() || self.is_left();
         let is_held = match what {
-            Waiting::ToReceive => self.is_tail_held(fd),
+            Waiting::ToReceive => self.has_only_seal(fd),
             Waiting::ToSend => lock(&self.writing).is_blocked,
         };
         if is_held {
@@ -181,38 +200,41 @@ impl Connection {
             Waited::TimedOut => Err(Errno::EAGAIN),
         }
     }
-
-    /// Whether all that TCP has is what may be the beginning of the seal.
-    fn is_tail_held(&self, fd: BorrowedFd<'_>) -> bool {
-        let reading = lock(&self.reading);
-        let Reading::Expecting(seal) = &*reading else { return false };
-        let mut bytes = [0; Seal::BYTES];
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-        let count = recv(fd.as_raw_fd(), &mut bytes, flags).unwrap_or(0);
-        count > 0 && scan(&bytes[..count], seal).shown == 0
-    }
 }
 
-/// Receives what comes before the seal: looks, and takes no more than that.
+/// Receives what comes before the seal, and tells whether that follows: looks, and takes no more than that.
 fn receive_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
     seal: Seal,
     peek: bool,
-) -> Result<usize, Errno> {
+) -> (Result<usize, Errno>, bool) {
     let wanted: usize = into.iter().map(|piece| piece.len()).sum();
     let mut bytes = vec![0; (wanted + Seal::BYTES).min(LOOKED_AT_BYTES)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-    let count = recv(fd.as_raw_fd(), &mut bytes, flags)?;
-    if count == 0 {
-        return Ok(0);
+    let count = match recv(fd.as_raw_fd(), &mut bytes, flags) {
+        Ok(count) if count > 0 => count,
+        ended => return (ended, false),
+    };
+    let Scan { shown, is_sealed } = scan(&bytes[..count], &seal);
+    (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), is_sealed)
+}
+
+/// Hands out bytes that the kernel has first, and has it forget them if they are not only peeked at.
+fn take_before(
+    fd: BorrowedFd<'_>,
+    into: &mut [IoSliceMut<'_>],
+    bytes: &mut [u8],
+    peek: bool,
+) -> Result<usize, Errno> {
+    if bytes.is_empty() {
+        if into.iter().all(|piece| piece.is_empty()) {
+            return Ok(0);
+        }
+        make_room_behind(fd);
+        return Err(Errno::EAGAIN);
     }
-    let Scan { shown, .. } = scan(&bytes[..count], &seal);
-    let shown = shown.min(wanted);
-    if shown == 0 {
-        return if wanted == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
-    }
-    let mut from = &bytes[..shown];
+    let mut from = &*bytes;
     for piece in into {
         let (now, later) = from.split_at(from.len().min(piece.len()));
         piece[..now.len()].copy_from_slice(now);
@@ -220,9 +242,24 @@ fn receive_before(
     }
     if !peek {
         // They are there, and nobody else reads.
-        recv(fd.as_raw_fd(), &mut bytes[..shown], MsgFlags::MSG_DONTWAIT)?;
+        recv(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?;
     }
-    Ok(shown)
+    Ok(bytes.len())
+}
+
+/// Bytes stay in the socket that may be the beginning of the seal: what follows must come, however large the buffer is in
+/// which they are.
+fn make_room_behind(fd: BorrowedFd<'_>) {
+    let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
+    if size().is_none() {
+        return;
+    }
+    // It may not be allowed: then it is as it was.
+    let _as_it_was = link::make_room(fd, ROOM_BYTES);
+    if let Some(size) = size() {
+        // The program has set it. The kernel takes twice as much as it is told, as far as the host allows.
+        let _as_it_was = setsockopt(&fd, sockopt::RcvBuf, &size);
+    }
 }
 
 /// The pieces behind the first `done` bytes.
@@ -285,3 +322,6 @@ const HELD_LOOK: Duration = Duration::from_millis(1);
 
 /// Bytes that are looked at before they are taken.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
+
+/// Bytes for which the kernel has room behind those that wait: more than a buffer of it keeps.
+const ROOM_BYTES: u32 = 1 << 20;

@@ -147,9 +147,9 @@ impl Joining {
 /// works meanwhile, by TCP.
 const GROUP_WITHIN_NS: u64 = 2_000_000_000;
 
-/// For how long the answer to a join may take, in nanoseconds: the peer is there and answers at once, unless a thread of it
-/// is inside a write to a TCP connection that is full. It works meanwhile, by TCP.
-const ANSWER_WITHIN_NS: u64 = 10_000_000_000;
+/// For how long the answer to a join may take, in nanoseconds: the peer is there and answers at once, unless its TCP
+/// connection is full, for which it waits half as long. It works meanwhile, by TCP.
+pub(crate) const ANSWER_WITHIN_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -43,6 +43,9 @@ pub(crate) trait Waits: Send + Sync {
     /// A connection was left to TCP, by whomever: what was begun for it ends.
     fn on_left(&self, token: u64);
 
+    /// The first bytes have gone over a connection that was accepted.
+    fn on_first_bytes(&self, token: u64);
+
     /// Raises a mark from outside of the engine.
     fn raise(&self, mark: &Mark);
 

@@ -143,6 +143,7 @@ impl Network {
 
 impl Waits for Network {
     fn on_left(&self, _token: u64) {}
+    fn on_first_bytes(&self, _token: u64) {}
 
     fn drive(&self) {
         self.carry();
@@ -246,8 +247,39 @@ impl World {
     }
 
     fn seal(&self, index: usize) {
-        let sealed = self.ends[index].connection.seal(SEALS[1 - index], RING);
-        assert_eq!(sealed, Sealing::Done);
+        assert_eq!(self.try_seal(index), Sealing::Done);
+    }
+
+    fn try_seal(&self, index: usize) -> Sealing {
+        self.ends[index].connection.seal(SEALS[1 - index], RING)
+    }
+
+    /// Writes by TCP until it has no room: the bytes, each its place in a count.
+    fn fill(&self, index: usize) -> Vec<u8> {
+        let mut written = Vec::new();
+        loop {
+            let bytes: Vec<u8> =
+                (written.len()..).take(60_000).map(|at| (at % 251) as u8).collect();
+            match self.send(index, &bytes) {
+                Ok(count) => written.extend_from_slice(&bytes[..count]),
+                Err(error) => {
+                    assert_eq!(error, Errno::EAGAIN);
+                    return written;
+                }
+            }
+        }
+    }
+
+    /// Reads so many bytes, however they come.
+    fn receive_all(&self, index: usize, length: usize) -> Vec<u8> {
+        let mut read = Vec::new();
+        while read.len() < length {
+            match self.receive(index, length - read.len()) {
+                Ok(bytes) => read.extend(bytes),
+                Err(error) => assert_eq!(error, Errno::EAGAIN),
+            }
+        }
+        read
     }
 
     pub(crate) fn network(&self) -> &Network {
@@ -329,6 +361,35 @@ fn bytes_by_tcp_come_before_those_of_the_ring() {
     }
 }
 
+//= sockets-protocol.md: join.3
+#[test]
+fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
+    let world = World::new();
+    let first = world.fill(1);
+    assert!(world.move_on(0) && world.begin(1));
+    assert_eq!(world.try_seal(1), Sealing::Busy);
+    // Whatever the program writes comes behind the seal, so nothing may go before it any more.
+    assert_eq!(world.receive_all(0, first.len()), first);
+    assert_eq!(world.send(1, b"more"), Err(Errno::EAGAIN));
+    world.seal(1);
+    world.seal(0);
+    assert_eq!(world.send(1, b"more"), Ok(4));
+    assert_eq!(world.receive_all(0, 4), b"more");
+}
+
+//= sockets-protocol.md: join.3
+#[test]
+fn a_program_goes_on_by_tcp_when_the_seal_was_given_up() {
+    let world = World::new();
+    let first = world.fill(1);
+    assert!(world.move_on(0) && world.begin(1));
+    assert_eq!(world.try_seal(1), Sealing::Busy);
+    world.ends.iter().for_each(|end| end.connection.leave(Reason::Busy));
+    assert_eq!(world.receive_all(0, first.len()), first);
+    assert_eq!(world.send(1, b"more"), Ok(4));
+    assert_eq!(world.receive_all(0, 4), b"more");
+}
+
 #[test]
 fn the_end_comes_after_the_bytes_and_the_other_way_stays_open() {
     let world = World::moved();
@@ -394,6 +455,57 @@ fn the_death_of_the_peer_is_noticed_by_tcp() {
     }
     assert_eq!(world.receive(0, 100).as_deref(), Ok(b"last".as_slice()));
     assert_eq!(world.receive(0, 100), Err(Errno::ECONNRESET));
+}
+
+#[test]
+fn what_was_held_back_as_a_seal_is_shown_when_the_connection_is_left() {
+    let world = World::new();
+    assert!(world.move_on(0));
+    assert_eq!(world.send(1, &SEALS[0].0[..3]), Ok(3));
+    assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN));
+    world.ends[0].connection.leave(Reason::Refused);
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(&SEALS[0].0[..3]));
+}
+
+/// What is held back keeps the buffer in which it came. The kernel must take what follows all the same.
+#[test]
+fn bytes_come_behind_those_that_may_be_the_seal() {
+    const SENT: usize = 1 << 20;
+    let held = Seal::BYTES - 1;
+    for round in 0..40 {
+        let world = World::new();
+        assert!(world.move_on(0));
+        let bytes = vec![SEALS[0].0[0]; 60_000];
+        let (mut sent, mut received) = (0, 0);
+        while received + held < SENT {
+            while sent < SENT {
+                let length = (1 + sent * 7 % (500 * (round + 1))).min(SENT - sent);
+                let Ok(count) = world.send(1, &bytes[..length]) else { break };
+                sent += count;
+            }
+            while let Ok(bytes) = world.receive(0, 60_000) {
+                received += bytes.len();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_is_closed_either_begins_to_move_or_is_left() {
+    for _ in 0..500 {
+        let world = World::new();
+        let start = std::sync::Barrier::new(2);
+        let begins = std::thread::scope(|scope| {
+            let begins = scope.spawn(|| {
+                start.wait();
+                world.begin(0)
+            });
+            start.wait();
+            world.ends[0].connection.released();
+            begins.join().expect("no panic")
+        });
+        assert_eq!(world.ends[0].connection.is_left(), !begins);
+    }
 }
 
 #[test]

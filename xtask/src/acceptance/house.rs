@@ -88,7 +88,7 @@ fn hop_count(workspace: &Workspace, table: usize) -> Result<Found, String> {
 
 /// How many of a hundred rules are cited: `choose` is given those that code cites and those that a test does.
 fn cited_share(workspace: &Workspace, choose: fn(usize, usize) -> usize) -> Result<Found, String> {
-    let rules = tidy::cited_rules(workspace).map_err(|error| error.to_string())?;
+    let rules = tidy::cited_rules(workspace, tidy::PROTOCOL).map_err(|error| error.to_string())?;
     let (kept, tested, all) = rules.cited();
     if all == 0 {
         return Err("no rules found".into());

@@ -1,14 +1,11 @@
-//! The rules of `docs/protocol.md` stand beside the code that keeps them, and beside a test.
+//! The rules of a protocol stand beside the code that keeps them, and beside a test.
 //!
-//! A rule of the text begins with its name in brackets: `[close.2]`. A comment `//= protocol.md: close.2`
-//! above an item of the code says that it does what the rule asks for; above a test, that the test shows it.
+//! A rule of the text begins with its name in brackets: `[close.2]`. A comment `//= protocol.md: close.2`, with the name
+//! of the text's file, above an item of the code says that it does what the rule asks for; above a test, that the test shows it.
 
 use std::collections::BTreeMap;
 
 use super::Violation;
-
-/// What a citation begins with.
-const MARK: &str = "//= protocol.md:";
 
 /// Of a hundred rules, how many have a test at least.
 const TESTED_PERCENT_MIN: usize = 95;
@@ -17,6 +14,8 @@ const TESTED_PERCENT_MIN: usize = 95;
 pub(crate) struct Rules {
     /// Path of the text below the root.
     place: String,
+    /// What a citation begins with.
+    mark: String,
     by_name: BTreeMap<String, Rule>,
     violations: Vec<Violation>,
 }
@@ -32,8 +31,13 @@ struct Rule {
 impl Rules {
     /// The rules of the text `text` at `place`.
     pub(super) fn of(place: &str, text: &str) -> Self {
-        let mut found =
-            Self { place: place.to_owned(), by_name: BTreeMap::new(), violations: Vec::new() };
+        let file = place.rsplit('/').next().unwrap_or(place);
+        let mut found = Self {
+            place: place.to_owned(),
+            mark: format!("//= {file}:"),
+            by_name: BTreeMap::new(),
+            violations: Vec::new(),
+        };
         for (line, name) in names(text) {
             let rule = Rule { line, is_kept: false, is_tested: false };
             if found.by_name.insert(name.to_owned(), rule).is_some() {
@@ -50,7 +54,7 @@ impl Rules {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         for (index, line) in lines.iter().enumerate() {
             is_test |= line.starts_with("mod tests {");
-            let Some(cited) = line.strip_prefix(MARK) else { continue };
+            let Some(cited) = line.strip_prefix(self.mark.as_str()) else { continue };
             let here = format!("{place}:{}", index + 1);
             let item = lines.iter().skip(index + 1).find(|line| !is_beside_item(line));
             let is_item = item.is_some_and(|item| !item.is_empty() && *item != "}");
@@ -76,7 +80,7 @@ impl Rules {
             self.violate(self.place.clone(), "no rules found".into());
         }
         for (name, line) in self.without(|rule| rule.is_kept) {
-            let what = format!("no code cites the rule: `{MARK} {name}` above what keeps it");
+            let what = format!("no code cites the rule: `{} {name}` above what keeps it", self.mark);
             self.violate(format!("{}:{line}", self.place), what);
         }
         let untested = self.without(|rule| rule.is_tested).len();
@@ -164,8 +168,8 @@ mod tests {
     const TEXT: &str = "[close.1] Close is repeated.\n| cell | [set-up.2] so |\n\
                         A list [blocks], a link [close.9](close.md), a word `[close.8]`.\n";
     const KEPT: &str =
-        "//= protocol.md: close.1, set-up.2\n/// Closes.\n#[must_use]\nfn close() {}\n";
-    const SHOWN: &str = "mod tests {\n    //= protocol.md: close.1\n    //= protocol.md: set-up.2\n    #[test]\n    fn a() {}\n}\n";
+        "//= p.md: close.1, set-up.2\n/// Closes.\n#[must_use]\nfn close() {}\n";
+    const SHOWN: &str = "mod tests {\n    //= p.md: close.1\n    //= p.md: set-up.2\n    #[test]\n    fn a() {}\n}\n";
 
     /// What is wrong if a text has these files.
     fn check(files: &[(&str, &str)]) -> Vec<String> {
@@ -187,13 +191,13 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!(
             found.first().map(String::as_str),
-            Some("p.md:1: no code cites the rule: `//= protocol.md: close.1` above what keeps it")
+            Some("p.md:1: no code cites the rule: `//= p.md: close.1` above what keeps it")
         );
     }
 
     #[test]
     fn a_rule_that_is_not_there_is_not_cited() {
-        let stale = "//= protocol.md: close.7\nfn close() {}\n";
+        let stale = "//= p.md: close.7\nfn close() {}\n";
         assert_eq!(
             check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("c.rs", stale)]),
             ["c.rs:1: p.md has no rule `close.7`"]
@@ -205,16 +209,16 @@ mod tests {
         assert_eq!(check(&[("a.rs", KEPT)]), ["p.md: 2 of 2 rules are cited by no test"]);
         let mut rules = Rules::of("p.md", TEXT);
         rules.read("a.rs", KEPT);
-        rules.read("x/tests/b.rs", "//= protocol.md: set-up.2\n#[test]\nfn a() {}\n");
+        rules.read("x/tests/b.rs", "//= p.md: set-up.2\n#[test]\nfn a() {}\n");
         assert_eq!(rules.summary(), "p.md: 2 rules, without a test: close.1");
         assert_eq!(rules.cited(), (2, 1, 2));
     }
 
     #[test]
     fn a_citation_above_nothing_is_found() {
-        let adrift = "//= protocol.md: close.1\n\nfn close() {}\n";
+        let adrift = "//= p.md: close.1\n\nfn close() {}\n";
         assert_eq!(check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("c.rs", adrift)]).len(), 1);
-        let no_test = "//= protocol.md: close.1\nconst A: u8 = 1;\n";
+        let no_test = "//= p.md: close.1\nconst A: u8 = 1;\n";
         assert_eq!(check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("x/tests.rs", no_test)]).len(), 1);
         assert!(check(&[("a.rs", KEPT), ("b.rs", SHOWN), ("c.rs", no_test)]).is_empty());
     }

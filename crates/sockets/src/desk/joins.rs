@@ -8,10 +8,11 @@ use engine::ConnectionHandle;
 use nix::sys::socket::{SockaddrStorage, recvfrom};
 
 use super::{Desk, Offered, Timer, Turn};
+use crate::attempts::{Attempts, FIRST_WAIT_NS};
 use crate::bell::Bell;
 use crate::connection::{Connection, Sealing};
 use crate::group::Context;
-use crate::offer::{OFFER_BYTES, Offer, OfferStep};
+use crate::offer::{OFFER_BYTES, Offer, OfferStep, Offering};
 use crate::reasons::Reason;
 use crate::stream::StreamParts;
 use crate::table::{Entry, EntryStage};
@@ -125,7 +126,8 @@ impl Desk {
             let refused = refuse(Refusal::UnknownToken);
             return self.send(turn, handle, refused, Context::Message);
         }
-        match self.begin(turn, handle, &connection, EntryStage::Sealing(end)) {
+        let stage = EntryStage::Sealing(end, Attempts::new(turn.now));
+        match self.begin(turn, handle, &connection, stage) {
             Ok(own) => self.seal(turn, own.number),
             Err(reason) => {
                 connection.leave(reason);
@@ -138,12 +140,19 @@ impl Desk {
     /// Writes the peer's seal into the TCP connection, if it may be written by now.
     pub(super) fn seal(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
-        let EntryStage::Sealing(end) = entry.stage else { return };
+        let EntryStage::Sealing(end, attempts) = &mut entry.stage else { return };
+        let end = *end;
         let handle = entry.group;
         let is_accepting = entry.connection.role() == crate::settings::Role::Accepting;
         // Whoever comes out of a TCP write from now on marks it again.
         entry.bell.unmark();
-        match entry.connection.seal(end.seal, end.ring.bytes) {
+        let sealing = match entry.connection.seal(end.seal, end.ring.bytes) {
+            Sealing::Busy if is_accepting && attempts.are_over(turn.now) => {
+                entry.connection.give_up_seal()
+            }
+            sealing => sealing,
+        };
+        match sealing {
             Sealing::Done => {
                 entry.stage = EntryStage::Open { to: end.number, ring: end.ring };
                 if is_accepting {
@@ -153,9 +162,15 @@ impl Desk {
                 }
                 self.enqueue(number);
             }
-            Sealing::Busy => {
-                let again = turn.now.after_ns(SEAL_AGAIN_NS);
-                self.timers.push(Reverse((again, Timer::Stream(number.0))));
+            Sealing::Busy | Sealing::InCall => {
+                let again = match sealing {
+                    Sealing::InCall => turn.now.after_ns(FIRST_WAIT_NS),
+                    _ => attempts.again(turn.now),
+                };
+                if again < entry.timer {
+                    entry.timer = again;
+                    self.timers.push(Reverse((again, Timer::Stream(number.0))));
+                }
             }
             Sealing::Refused(reason) if is_accepting => {
                 entry.connection.leave(reason);
@@ -191,7 +206,7 @@ impl Desk {
         let Some(mut joiner) = self.joiners.remove(&id) else { return };
         match joiner.joining.on_joined() {
             AtAnswer::Seal => {
-                entry.stage = EntryStage::Sealing(end);
+                entry.stage = EntryStage::Sealing(end, Attempts::new(turn.now));
                 self.seal(turn, to);
             }
             AtAnswer::Leave(_) | AtAnswer::Reset => {
@@ -212,7 +227,7 @@ impl Desk {
             EntryStage::Asked(id) => id,
             // It had been given up before.
             EntryStage::Refused => return self.forget_stream(to),
-            EntryStage::Sealing(_) | EntryStage::Open { .. } => return,
+            EntryStage::Sealing(..) | EntryStage::Open { .. } => return,
         };
         let Some(joiner) = self.joiners.get_mut(&id) else { return };
         if let AtAnswer::Leave(reason) = joiner.joining.on_refused(refusal) {
@@ -278,6 +293,15 @@ impl Desk {
         self.give_up(turn, id, |joining| joining.on_time(now));
     }
 
+    /// The first bytes have gone over a connection: its offer counts from now, and was sent.
+    pub(super) fn on_first_bytes(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        let Some(&token) = self.offered.get(&id) else { return };
+        let Some(offered) = self.offers.get_mut(&token) else { return };
+        offered.offering = Offering::new(turn.now);
+        let _sent = offered.offering.step(turn.now);
+        self.timers.push(Reverse((turn.now, Timer::Offer(token.0))));
+    }
+
     //= sockets-protocol.md: offer.3, offer.4
     pub(super) fn on_offer_due(&mut self, turn: &mut Turn<'_, '_>, token: OfferToken) {
         let Some(offered) = self.offers.get_mut(&token) else { return };
@@ -290,6 +314,8 @@ impl Desk {
                 self.timers.push(wait(turn.now));
             }
             OfferStep::Wait(until) => self.timers.push(wait(until)),
+            // A peer that does not use the connection has no door open: nothing is lost by waiting.
+            OfferStep::Expired if !offered.connection.has_bytes() => {}
             OfferStep::Expired => {
                 if let Some(offered) = self.take_offer(token) {
                     offered.connection.leave(Reason::NoAnswer);
@@ -315,6 +341,3 @@ fn ip_of(from: &SockaddrStorage) -> Option<std::net::IpAddr> {
     let v6 = || from.as_sockaddr_in6().map(|from| from.ip().into());
     v4().or_else(v6)
 }
-
-/// How soon it is tried again to write a seal for which TCP has no room, in nanoseconds.
-const SEAL_AGAIN_NS: u64 = 100_000;

@@ -10,7 +10,7 @@ use semantics::{Completion, CompletionKind};
 
 use super::{Desk, Timer, Turn};
 use crate::group::{Context, Write};
-use crate::stream::{Misbehaved, Out};
+use crate::stream::{Bit, Misbehaved, Out};
 use crate::table::EntryStage;
 use crate::wire::{Message, StreamNumber};
 
@@ -50,7 +50,9 @@ impl Desk {
         for number in std::mem::take(&mut self.marked) {
             match self.streams.get(number) {
                 // It is tried again when its time comes.
-                Some(entry) if matches!(entry.stage, EntryStage::Sealing(_)) => entry.bell.unmark(),
+                Some(entry) if matches!(entry.stage, EntryStage::Sealing(..)) => {
+                    entry.bell.unmark();
+                }
                 _ => self.enqueue(number),
             }
         }
@@ -94,7 +96,7 @@ impl Desk {
         entry.bell.unmark();
         let (to, ring) = match entry.stage {
             EntryStage::Open { to, ring } => (to, ring),
-            EntryStage::Sealing(_) => {
+            EntryStage::Sealing(..) => {
                 self.seal(turn, number);
                 return (0, false);
             }
@@ -147,7 +149,9 @@ impl Desk {
     /// After a stream was told of something, or gave what it had: is it over, when is it due?
     fn settle(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
-        if entry.stream.is_over() {
+        // Until the peer has answered it may move its direction, and write to the ring.
+        let is_answered = matches!(entry.stage, EntryStage::Open { .. });
+        if entry.stream.is_over() && (is_answered || entry.stream.state.has(Bit::Lost)) {
             return self.forget_stream(number);
         }
         let due = entry.stream.due();

@@ -1,9 +1,9 @@
 //! Connections that move.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Write};
 
 use crate::pair::{End, Pair, is_moved};
-use sockets::{ReceiveFlags, SendFlags};
+use sockets::{ReceiveFlags, Route, SendFlags};
 
 #[test]
 fn a_connection_moves_and_bytes_go_both_ways() {
@@ -52,6 +52,38 @@ fn a_connection_that_is_closed_while_it_moves_brings_what_was_written_and_the_en
         server.expect(b"last words");
         assert_eq!(server.receive_some(), Ok(Vec::new()), "the end, in round {round}");
     }
+}
+
+//= sockets-protocol.md: join.3
+#[test]
+fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
+    let pair = Pair::new();
+    drop(pair.moved());
+    let (client, server) = pair.tcp();
+    server.set_nonblocking(true).expect("a socket");
+    let mut written = 0;
+    loop {
+        let bytes: Vec<u8> = (written..written + 60_000).map(byte_at).collect();
+        match (&server).write(&bytes) {
+            Ok(count) => written += count,
+            Err(_) => break,
+        }
+    }
+    server.set_nonblocking(false).expect("a socket");
+    let client = pair.connected(client);
+    let server = pair.accepted(server);
+    // The join comes meanwhile.
+    for _ in 0..1000 {
+        pair.client.sockets.drive();
+        pair.server.sockets.drive();
+        std::thread::yield_now();
+    }
+    assert_eq!(server.connection.route(), Route::Undecided);
+    expect_counting(&client, written);
+    server.wait_until(is_moved);
+    client.wait_until(is_moved);
+    server.send_all(b"more");
+    client.expect(b"more");
 }
 
 fn byte_at(position: usize) -> u8 {

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
-use sockets::{Connection, Place, ReceiveFlags, Route, SendFlags, Settings, Sockets};
+use sockets::{Connection, Place, Reason, ReceiveFlags, Route, SendFlags, Settings, Sockets};
 
 /// What stands for the table of descriptors of a program.
 #[derive(Default)]
@@ -95,11 +95,16 @@ impl Pair {
         Self { client: Side::new(client), server: Side::new(server), listener, tokens }
     }
 
-    /// A new TCP connection, of which nobody knows yet.
+    /// A new TCP connection, of which nobody knows yet. Its door can be opened: by chance another socket may have the port.
     pub(crate) fn tcp(&self) -> (TcpStream, TcpStream) {
         let address = self.listener.local_addr().unwrap();
-        let client = TcpStream::connect(address).expect("it listens");
-        (client, self.listener.accept().expect("a connection waits").0)
+        loop {
+            let client = TcpStream::connect(address).expect("it listens");
+            let server = self.listener.accept().expect("a connection waits").0;
+            if UdpSocket::bind(client.local_addr().unwrap()).is_ok() {
+                return (client, server);
+            }
+        }
     }
 
     pub(crate) fn connected(&self, tcp: TcpStream) -> End {
@@ -110,11 +115,16 @@ impl Pair {
         self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, Sockets::accepted)
     }
 
-    /// A new connection, of both sides.
+    /// A new connection, of both sides. Where somebody has the UDP port of the door, which is one that the kernel gives to
+    /// whoever asks for any, another is made.
     pub(crate) fn connect(&self) -> (End, End) {
-        let (client, server) = self.tcp();
-        let client = self.connected(client);
-        (client, self.accepted(server))
+        loop {
+            let (client, server) = self.tcp();
+            let client = self.connected(client);
+            if client.connection.route() != Route::Left(Reason::NoDoor) {
+                return (client, self.accepted(server));
+            }
+        }
     }
 
     /// The same, once it has moved.
@@ -148,6 +158,14 @@ impl End {
         let mut slices = [IoSliceMut::new(&mut room)];
         let length = self.connection.receive(self.fd(), &mut slices, ReceiveFlags::default())?;
         Ok(room[..length].to_vec())
+    }
+
+    /// Nothing can be received.
+    pub(crate) fn expect_nothing(&self) {
+        let flags = ReceiveFlags { dont_wait: true, ..ReceiveFlags::default() };
+        let mut room = [0; 16];
+        let received = self.connection.receive(self.fd(), &mut [IoSliceMut::new(&mut room)], flags);
+        assert_eq!(received, Err(Errno::EAGAIN));
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, UdpSocket};
 
-use crate::pair::{End, Pair};
+use crate::pair::{End, Pair, is_moved};
 use nix::errno::Errno;
 use sockets::{Connection, Reason, Route};
 
@@ -36,6 +36,27 @@ fn a_peer_without_the_library_is_left_to_tcp_on_either_side() {
     server.expect(b"hello");
     pair.server.sockets.drive();
     assert_eq!(left(&server), Reason::NoAnswer);
+}
+
+//= sockets-protocol.md: door.1, offer.3, offer.4
+#[test]
+fn a_connection_that_the_client_uses_late_moves_then() {
+    let pair = Pair::new();
+    let (late, server) = pair.tcp();
+    let server = pair.accepted(server);
+    let (mut plain, other) = pair.tcp();
+    let other = pair.accepted(other);
+    plain.write_all(b"hello").expect("it goes by TCP");
+    other.expect(b"hello");
+    pair.server.sockets.drive();
+    // An offer of the same time holds no more.
+    assert_eq!(left(&other), Reason::NoAnswer);
+    assert_eq!(server.connection.route(), Route::Undecided);
+    let late = pair.connected(late);
+    late.send_all(b"hello");
+    server.expect(b"hello");
+    late.wait_until(is_moved);
+    server.wait_until(is_moved);
 }
 
 //= sockets-protocol.md: join.5

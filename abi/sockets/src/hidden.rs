@@ -1,0 +1,162 @@
+//! What the kernel says of descriptors, without the seals that it takes for bytes of the program.
+
+use std::sync::Arc;
+
+use libc::{c_int, c_short, epoll_event, pollfd};
+use sockets::{Connection, Hiding};
+
+use crate::ledger::{self, Registered};
+use crate::socket::borrowed;
+use crate::table;
+
+/// What a look of the kernel has found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// As the kernel's call has it, less what is not so: descriptors or events, or -1.
+    pub(crate) count: c_int,
+    /// Connections of which the kernel has said what is not so.
+    pub(crate) hidden: Vec<Arc<Connection>>,
+}
+
+impl Found {
+    /// What the kernel says is so.
+    pub(crate) const fn as_said(count: c_int) -> Self {
+        Self { count, hidden: Vec::new() }
+    }
+
+    /// Whether nothing is left of what the kernel has said: it would say the same at once again.
+    pub(crate) fn is_all_hidden(&self) -> bool {
+        self.count == 0 && !self.hidden.is_empty()
+    }
+
+    /// What `poll` has found, and put into `entries`.
+    pub(crate) fn of_entries(count: c_int, entries: &mut [pollfd], hiding: Hiding) -> Self {
+        let mut found = Self::as_said(count);
+        if count <= 0 || !hiding.was_possible() {
+            return found;
+        }
+        for entry in entries.iter_mut().filter(|entry| entry.revents & OF_BYTES != 0) {
+            if let Some(connection) = hidden(entry.fd) {
+                entry.revents &= !OF_BYTES;
+                found.count -= c_int::from(entry.revents == 0);
+                found.hidden.push(connection);
+            }
+        }
+        found
+    }
+
+    /// What `select` has found. `clear` says whether a number is in the set of those that are readable, and takes it out.
+    pub(crate) fn of_numbers(
+        count: c_int,
+        numbers: impl Iterator<Item = c_int>,
+        hiding: Hiding,
+        mut clear: impl FnMut(c_int) -> bool,
+    ) -> Self {
+        let mut found = Self::as_said(count);
+        if count <= 0 || !hiding.was_possible() {
+            return found;
+        }
+        for fd in numbers {
+            if let Some(connection) = hidden(fd)
+                && clear(fd)
+            {
+                found.count -= 1;
+                found.hidden.push(connection);
+            }
+        }
+        found
+    }
+
+    /// What `epoll_wait` has found in a set, and put into `events`, of which `count` are so afterwards.
+    pub(crate) fn of_events(
+        count: c_int,
+        epoll: c_int,
+        events: &mut [epoll_event],
+        hiding: Hiding,
+    ) -> Self {
+        if !hiding.was_possible() {
+            return Self::as_said(count);
+        }
+        let about: Vec<u64> =
+            events.iter().filter(|event| is_of_bytes(event)).map(|event| event.u64).collect();
+        // The ledger's lock is not held while a connection is asked, which holds its own when it is put into the ledger.
+        let known = ledger::lock().registered(epoll, &about);
+        let mut hidden = Vec::new();
+        let mut left = 0;
+        for at in 0..events.len() {
+            let mut event = events[at];
+            let data = event.u64;
+            let mut of_event = known.iter().filter(|known| known.data == data).peekable();
+            let is_hidden = is_of_bytes(&event)
+                && of_event.peek().is_some()
+                && of_event.clone().all(|known| is_nothing(known.fd, &known.connection));
+            if is_hidden {
+                event.events &= !(OF_BYTES as u32);
+                let is_dropped = event.events & REPORTED == 0;
+                for known in of_event {
+                    // It was told of, and the program was not.
+                    ledger::lock().arm_again(known, is_dropped);
+                    hidden.push(Arc::clone(&known.connection));
+                }
+                if is_dropped {
+                    continue;
+                }
+            }
+            events[left] = event;
+            left += 1;
+        }
+        Self { count: c_int::try_from(left).unwrap_or(c_int::MAX), hidden }
+    }
+}
+
+/// The connection of a number, if the kernel errs when it says that there is something to read.
+fn hidden(fd: c_int) -> Option<Arc<Connection>> {
+    if table::kind(fd) != table::Kind::Socket {
+        return None;
+    }
+    let socket = table::socket(fd)?;
+    let connection = socket.begun()?;
+    is_nothing(fd, connection).then(|| Arc::clone(connection))
+}
+
+fn is_nothing(fd: c_int, connection: &Connection) -> bool {
+    fd >= 0 && connection.has_nothing_to_read(borrowed(fd))
+}
+
+const fn is_of_bytes(event: &epoll_event) -> bool {
+    event.events & OF_BYTES as u32 != 0
+}
+
+impl Registered {
+    /// Whether the kernel does not tell of it a second time by itself.
+    pub(crate) const fn is_told_once(&self, is_dropped: bool) -> bool {
+        let is_edge = self.events & libc::EPOLLET as u32 != 0;
+        let is_one_shot = self.events & libc::EPOLLONESHOT as u32 != 0;
+        // One that is told of the rest asks again itself.
+        if is_one_shot { is_dropped } else { is_edge }
+    }
+}
+
+/// What a seal makes the kernel say, and the end of TCP behind it. They are the same in `epoll`.
+const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;
+
+/// What is told in events.
+const REPORTED: u32 = 0xffff;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_of_connections_is_as_the_kernel_says() {
+        let hiding = Hiding::begin();
+        let mut entries = [pollfd { fd: -1, events: libc::POLLIN, revents: libc::POLLIN }];
+        let found = Found::of_entries(1, &mut entries, hiding);
+        assert_eq!((found.count, found.is_all_hidden()), (1, false));
+        let mut events = [epoll_event { events: libc::EPOLLIN as u32, u64: 7 }];
+        let found = Found::of_events(1, -1, &mut events, hiding);
+        assert_eq!((found.count, found.hidden.len()), (1, 0));
+        let found = Found::of_numbers(-1, [5].into_iter(), hiding, |_| true);
+        assert_eq!(found.count, -1);
+    }
+}

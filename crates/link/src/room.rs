@@ -1,0 +1,68 @@
+//! Room for what a stream socket receives.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libc::{c_int, c_void, socklen_t};
+
+/// Has the kernel keep `bytes` that are received on a TCP socket and not yet read, unless it keeps as many already. A size
+/// that the program has set (`SO_RCVBUF`) stays what it is.
+///
+/// A byte that stays in the socket keeps the buffer in which it came, up to some hundred kilobytes. That may shut the
+/// window of the connection for good, and what the byte waits for does not come.
+///
+/// # Errors
+/// As of `setsockopt`.
+pub fn make_room(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    let before = low_water(socket)?;
+    // The kernel makes room for as much as is to come before a reader is told, and does not take it back.
+    set_low_water(socket, c_int::try_from(bytes).unwrap_or(c_int::MAX))?;
+    set_low_water(socket, before)
+}
+
+fn low_water(socket: BorrowedFd<'_>) -> io::Result<c_int> {
+    let mut value: c_int = 0;
+    let mut length = size_of::<c_int>() as socklen_t;
+    // SAFETY: both pointers are valid for what they point to during the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw mut value).cast::<c_void>(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+fn set_low_water(socket: BorrowedFd<'_>, value: c_int) -> io::Result<()> {
+    // SAFETY: the pointer is valid for its length during the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const value).cast::<c_void>(),
+            size_of::<c_int>() as socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn the_program_is_told_of_a_single_byte_afterwards() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+        let socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        make_room(socket.as_fd(), 1 << 20).expect("a socket");
+        assert_eq!(low_water(socket.as_fd()).expect("a socket"), 1);
+    }
+}

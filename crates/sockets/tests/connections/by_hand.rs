@@ -1,0 +1,218 @@
+//! A peer whose every byte a test decides, from the tables of docs/sockets-protocol.md: an ordinary program of the edge.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ethernot::{
+    Buffer, ConnectOptions, Connection, Endpoint, MemoryRegion, OperationOptions, PostError,
+    ReceiveHandle, RemoteKey, RemoteRegion, Rights, SubmitError,
+};
+
+use crate::pair::Pair;
+
+/// Far longer than anything takes here.
+pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
+
+/// The service of link groups.
+pub(crate) const SERVICE: u32 = 0x534f_434b;
+
+/// Bytes of its ring.
+pub(crate) const RING: u32 = 1 << 16;
+
+/// Bytes of an offer.
+const OFFER: usize = 68;
+
+/// Room of a message.
+const LETTER: u64 = 64;
+
+/// Messages that may come without being read.
+const LETTERS: u64 = 32;
+
+/// An offer, as far as it is of use.
+#[derive(Clone, Copy)]
+pub(crate) struct Offer {
+    pub(crate) port: u16,
+    pub(crate) token: u64,
+}
+
+/// The end of a stream, as Join and Joined have it.
+#[derive(Clone, Copy)]
+pub(crate) struct StreamEnd {
+    pub(crate) number: u32,
+    pub(crate) seal: [u8; 16],
+    pub(crate) ring: RemoteRegion,
+}
+
+/// Its end of a link group.
+pub(crate) struct Hand {
+    pub(crate) connection: Connection,
+    ring: Arc<Buffer>,
+    ring_region: MemoryRegion,
+    letters: MemoryRegion,
+    waiting: VecDeque<ReceiveHandle>,
+    next_letter: u64,
+    _endpoint: Endpoint,
+}
+
+/// A TCP connection whose connecting side is this peer, and the door where offers for it come.
+pub(crate) fn with_door(pair: &Pair) -> (TcpStream, TcpStream, UdpSocket) {
+    loop {
+        let (tcp, server) = pair.tcp();
+        // Another socket may have the port.
+        let Ok(door) = UdpSocket::bind(tcp.local_addr().unwrap()) else { continue };
+        door.set_read_timeout(LIMIT).unwrap();
+        return (tcp, server, door);
+    }
+}
+
+/// The first offer that comes.
+pub(crate) fn offer_at(door: &UdpSocket) -> Offer {
+    let mut bytes = [0; OFFER + 1];
+    assert_eq!(door.recv(&mut bytes).expect("an offer"), OFFER);
+    assert_eq!(&bytes[..6], b"ENSO\x01\x01");
+    let port = u16::from_be_bytes(bytes[6..8].try_into().unwrap());
+    Offer { port, token: u64::from_be_bytes(bytes[8..16].try_into().unwrap()) }
+}
+
+/// The offer of a peer of this incarnation, who accepted a connection between these addresses.
+pub(crate) fn offer_bytes(
+    offer: Offer,
+    incarnation: u128,
+    accepting: SocketAddr,
+    connecting: SocketAddr,
+) -> Vec<u8> {
+    let mut bytes = b"ENSO\x01\x01".to_vec();
+    bytes.extend(offer.port.to_be_bytes());
+    bytes.extend(offer.token.to_be_bytes());
+    bytes.extend(incarnation.to_be_bytes());
+    for address in [accepting, connecting] {
+        let SocketAddr::V4(address) = address else { panic!("{address} is not of IPv4") };
+        bytes.extend(address.ip().to_ipv6_mapped().octets());
+        bytes.extend(address.port().to_be_bytes());
+    }
+    bytes
+}
+
+pub(crate) fn greeting(incarnation: u128) -> Vec<u8> {
+    [&b"ENSO\x01"[..], &incarnation.to_be_bytes()].concat()
+}
+
+pub(crate) fn endpoint() -> Endpoint {
+    Endpoint::bind("127.0.0.1:0").expect("loopback is there")
+}
+
+impl Hand {
+    /// Asks for a link group at the endpoint of an offer.
+    pub(crate) fn connect(offer: Offer, incarnation: u128) -> Self {
+        let endpoint = endpoint();
+        let options = ConnectOptions::new().service(SERVICE).private_data(greeting(incarnation));
+        let connection = endpoint
+            .connect_with((Ipv4Addr::LOCALHOST, offer.port), options)
+            .expect("the group is granted");
+        assert_eq!(&connection.peer_data()[..5], b"ENSO\x01");
+        assert_eq!(connection.peer_data().len(), 21);
+        Self::on(endpoint, connection)
+    }
+
+    /// On a link group that is there.
+    pub(crate) fn on(endpoint: Endpoint, connection: Connection) -> Self {
+        let ring = Buffer::new(RING.into());
+        let ring_region =
+            endpoint.register(Arc::clone(&ring), Rights::REMOTE_WRITE).expect("it is registered");
+        let letters = endpoint
+            .register(Buffer::new(LETTER * LETTERS), Rights::LOCAL_WRITE)
+            .expect("it is registered");
+        let (waiting, next_letter) = (VecDeque::new(), 0);
+        let mut hand = Self {
+            connection,
+            ring,
+            ring_region,
+            letters,
+            waiting,
+            next_letter,
+            _endpoint: endpoint,
+        };
+        (0..LETTERS).for_each(|_| hand.post_letter());
+        hand
+    }
+
+    fn post_letter(&mut self) {
+        let offset = self.next_letter % LETTERS * LETTER;
+        self.next_letter += 1;
+        let posted = self.connection.receive(&self.letters, offset, LETTER as u32);
+        self.waiting.push_back(posted.expect("there is room"));
+    }
+
+    /// Sends a message.
+    pub(crate) fn say(&self, parts: &[&[u8]]) {
+        let sent = self.connection.send_bytes(&parts.concat(), OperationOptions::NONE);
+        drop(sent.expect("it is sent"));
+    }
+
+    /// The next message.
+    pub(crate) fn hear(&mut self) -> Vec<u8> {
+        let handle = self.waiting.pop_front().expect("more than one is posted");
+        let message = handle.wait(LIMIT).expect("a message").to_vec().expect("its bytes");
+        drop(handle);
+        self.post_letter();
+        message
+    }
+
+    /// The stream end of this side: the number, the seal and the ring.
+    pub(crate) fn end(&self, number: u32, seal: &[u8; 16]) -> Vec<u8> {
+        let ring = self.ring_region.remote();
+        [
+            &number.to_be_bytes()[..],
+            seal,
+            &ring.key.0.to_be_bytes(),
+            &ring.address.to_be_bytes(),
+            &RING.to_be_bytes(),
+        ]
+        .concat()
+    }
+
+    /// Writes to the peer's ring.
+    pub(crate) fn write(&self, bytes: &[u8], to: &StreamEnd, offset: u64) {
+        let options = OperationOptions::NONE.immediate(Some(to.number));
+        loop {
+            match self.connection.write_bytes(bytes, &to.ring, offset, options) {
+                Ok(handle) => return drop(handle),
+                // As many are under way as may be.
+                Err(PostError::Submit(SubmitError::Busy(_))) => std::thread::yield_now(),
+                Err(error) => panic!("it cannot be posted: {error}"),
+            }
+        }
+    }
+
+    /// Waits until so many bytes were written to its ring.
+    pub(crate) fn ring_bytes(&self, length: usize) -> Vec<u8> {
+        let mut arrived = 0;
+        while arrived < length {
+            let completion = self.connection.wait_completion(LIMIT).expect("bytes come");
+            if completion.kind == ethernot::CompletionKind::Notification {
+                arrived += completion.bytes as usize;
+            }
+        }
+        let mut bytes = vec![0; length];
+        self.ring.read(0, &mut bytes);
+        bytes
+    }
+}
+
+/// The stream end in a Join, behind its token, or in a Joined, behind the number of the receiver's end.
+pub(crate) fn end_in(message: &[u8]) -> StreamEnd {
+    let at = message.len() - 36;
+    let field = |from: usize, to: usize| &message[at + from..at + to];
+    let key = u32::from_be_bytes(field(20, 24).try_into().unwrap());
+    StreamEnd {
+        number: u32::from_be_bytes(field(0, 4).try_into().unwrap()),
+        seal: field(4, 20).try_into().unwrap(),
+        ring: RemoteRegion {
+            key: RemoteKey(key),
+            address: u64::from_be_bytes(field(24, 32).try_into().unwrap()),
+            len: u32::from_be_bytes(field(32, 36).try_into().unwrap()).into(),
+        },
+    }
+}

@@ -1,0 +1,353 @@
+//! What is done about peers that keep to the protocol by hand, and about those that do not.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+
+use ethernot::{ConnectOptions, Connection};
+use nix::errno::Errno;
+use sockets::{Reason, Route};
+
+use crate::by_hand::{
+    Hand, LIMIT, Offer, SERVICE, StreamEnd, end_in, endpoint, greeting, offer_at, offer_bytes,
+    with_door,
+};
+use crate::pair::{End, Pair};
+
+const SEAL: &[u8; 16] = b"0123456789abcdef";
+const INCARNATION: u128 = 7;
+const NUMBER: u32 = 40;
+
+const JOIN: &[u8] = &[1];
+const JOINED: &[u8] = &[2];
+const REFUSED: u8 = 3;
+const CREDIT: &[u8] = &[4];
+const END: &[u8] = &[5];
+const RESET: &[u8] = &[6];
+
+/// A connection that a peer by hand has joined: all but that peer's seal.
+struct Joined {
+    pair: Pair,
+    server: End,
+    tcp: TcpStream,
+    hand: Hand,
+    theirs: StreamEnd,
+}
+
+impl Joined {
+    fn new() -> Self {
+        let pair = Pair::new();
+        let (mut tcp, server, door) = with_door(&pair);
+        let server = pair.accepted(server);
+        let offer = offer_at(&door);
+        let mut hand = Hand::connect(offer, INCARNATION);
+        hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, SEAL)]);
+        let mut seal = [0; 16];
+        tcp.read_exact(&mut seal).expect("the seal comes by TCP");
+        assert_eq!(&seal, SEAL);
+        let joined = hand.hear();
+        assert_eq!(
+            (joined.len(), &joined[..5]),
+            (41, [JOINED, &NUMBER.to_be_bytes()].concat().as_slice())
+        );
+        let theirs = end_in(&joined);
+        Self { pair, server, tcp, hand, theirs }
+    }
+
+    /// And that as well.
+    fn sealed() -> Self {
+        let mut joined = Self::new();
+        joined.tcp.write_all(&joined.theirs.seal).expect("it is sent");
+        joined
+    }
+
+    fn to(&self) -> [u8; 4] {
+        self.theirs.number.to_be_bytes()
+    }
+
+    /// What a connection ends with whose peer has broken a rule.
+    fn expect_reset(&self) {
+        assert_eq!(self.server.receive_some(), Err(Errno::ECONNRESET));
+    }
+
+    fn expect_the_group_has_ended(&self) {
+        self.hand.connection.wait_closed(LIMIT).expect("it ends");
+        self.expect_reset();
+    }
+}
+
+//= sockets-protocol.md: group.1, group.2, join.3, seal.1, data.1, data.4
+#[test]
+fn a_peer_by_hand_moves_a_connection_and_is_not_heard_before_its_seal() {
+    let mut joined = Joined::new();
+    joined.hand.write(b"hello", &joined.theirs, 0);
+    joined.server.send_all(b"answer");
+    assert_eq!(joined.hand.ring_bytes(6), b"answer");
+    joined.server.expect_nothing();
+    joined.tcp.write_all(b"first, ").expect("it is sent");
+    joined.server.expect(b"first, ");
+    joined.server.expect_nothing();
+    joined.tcp.write_all(&joined.theirs.seal).expect("it is sent");
+    joined.server.expect(b"hello");
+    joined.hand.say(&[END, &joined.to(), &5_u64.to_be_bytes()]);
+    assert_eq!(joined.server.receive_some(), Ok(Vec::new()));
+    let Joined { server, mut hand, .. } = joined;
+    drop(server);
+    assert_eq!(hand.hear(), [END, &NUMBER.to_be_bytes(), &6_u64.to_be_bytes()].concat());
+}
+
+//= sockets-protocol.md: join.2
+#[test]
+fn a_token_that_was_not_given_out_or_was_taken_is_refused() {
+    let pair = Pair::new();
+    let (_tcp, server, door) = with_door(&pair);
+    let _server = pair.accepted(server);
+    let offer = offer_at(&door);
+    let mut hand = Hand::connect(offer, INCARNATION);
+    let refused = [&[REFUSED][..], &NUMBER.to_be_bytes(), &[1]].concat();
+    hand.say(&[JOIN, &(offer.token ^ 1).to_be_bytes(), &hand.end(NUMBER, SEAL)]);
+    assert_eq!(hand.hear(), refused);
+    hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, SEAL)]);
+    assert_eq!(hand.hear()[..1], *JOINED);
+    hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, SEAL)]);
+    assert_eq!(hand.hear(), refused);
+}
+
+//= sockets-protocol.md: group.4, message.1, message.2
+#[test]
+fn a_malformed_message_ends_the_group_and_resets_its_streams() {
+    let nine = [9; 46];
+    for malformed in [&[][..], &[9], &[6, 0, 0, 0], &[6, 0, 0, 0, 0, 0], &nine] {
+        let joined = Joined::sealed();
+        joined.hand.say(&[malformed]);
+        joined.expect_the_group_has_ended();
+    }
+}
+
+//= sockets-protocol.md: message.3
+#[test]
+fn a_ring_that_none_may_be_ends_the_group() {
+    for (address, bytes) in [(0_u64, 4095_u32), (0, 1 << 31), (u64::MAX - 100, 4096)] {
+        let joined = Joined::sealed();
+        let end = [
+            &NUMBER.to_be_bytes()[..],
+            SEAL,
+            &[0; 4],
+            &address.to_be_bytes(),
+            &bytes.to_be_bytes(),
+        ];
+        joined.hand.say(&[JOIN, &1_u64.to_be_bytes(), &end.concat()]);
+        joined.expect_the_group_has_ended();
+    }
+}
+
+//= sockets-protocol.md: message.4
+#[test]
+fn a_message_for_a_stream_that_is_not_there_is_ignored_and_a_joined_is_answered() {
+    let mut joined = Joined::sealed();
+    let unknown = 12_345_u32.to_be_bytes();
+    joined.hand.say(&[CREDIT, &unknown, &1_u64.to_be_bytes()]);
+    joined.hand.say(&[END, &unknown, &1_u64.to_be_bytes()]);
+    joined.hand.say(&[RESET, &unknown]);
+    joined.hand.say(&[JOINED, &unknown, &joined.hand.end(NUMBER + 1, SEAL)]);
+    assert_eq!(joined.hand.hear(), [RESET, &(NUMBER + 1).to_be_bytes()].concat());
+    joined.hand.write(b"still there", &joined.theirs, 0);
+    joined.server.expect(b"still there");
+}
+
+//= sockets-protocol.md: seal.2
+#[test]
+fn bytes_behind_the_seal_or_an_end_of_tcp_before_that_of_the_stream_reset_it() {
+    let mut joined = Joined::sealed();
+    joined.tcp.write_all(b"behind").expect("it is sent");
+    joined.expect_reset();
+    assert_eq!(joined.hand.hear(), [RESET, &NUMBER.to_be_bytes()].concat());
+
+    let Joined { server, tcp, mut hand, pair, .. } = Joined::sealed();
+    drop(tcp);
+    assert_eq!(server.receive_some(), Err(Errno::ECONNRESET));
+    assert_eq!(hand.hear(), [RESET, &NUMBER.to_be_bytes()].concat());
+    drop(pair);
+}
+
+//= sockets-protocol.md: data.2
+#[test]
+fn bytes_that_do_not_follow_end_the_group() {
+    for offset in [1, 100] {
+        let joined = Joined::sealed();
+        joined.hand.write(b"hello", &joined.theirs, offset);
+        joined.expect_the_group_has_ended();
+    }
+}
+
+//= sockets-protocol.md: data.2, data.3
+#[test]
+fn more_than_there_is_room_for_ends_the_group() {
+    let joined = Joined::sealed();
+    let room = joined.theirs.ring.len;
+    let piece = [1; 64];
+    for offset in (0..room).step_by(piece.len()) {
+        joined.hand.write(&piece, &joined.theirs, offset);
+    }
+    // The program has read nothing, so there is no credit.
+    joined.hand.write(&piece, &joined.theirs, 0);
+    joined.hand.connection.wait_closed(LIMIT).expect("it ends");
+}
+
+//= sockets-protocol.md: data.3, data.4
+#[test]
+fn credit_and_ends_that_cannot_be_end_the_group() {
+    for (kind, bytes) in [(CREDIT, 1_u64), (CREDIT, u64::MAX), (END, 1), (END, u64::MAX)] {
+        let joined = Joined::sealed();
+        joined.hand.say(&[kind, &joined.to(), &bytes.to_be_bytes()]);
+        joined.expect_the_group_has_ended();
+    }
+}
+
+//= sockets-protocol.md: data.5
+#[test]
+fn a_reset_is_answered_with_one() {
+    let mut joined = Joined::sealed();
+    joined.hand.say(&[RESET, &joined.to()]);
+    assert_eq!(joined.hand.hear(), [RESET, &NUMBER.to_be_bytes()].concat());
+    joined.expect_reset();
+}
+
+//= sockets-protocol.md: group.2
+#[test]
+fn who_greets_wrongly_gets_no_group() {
+    let pair = Pair::new();
+    let (_tcp, server, door) = with_door(&pair);
+    let _server = pair.accepted(server);
+    let offer = offer_at(&door);
+    let mut another = greeting(INCARNATION);
+    another[4] = 2;
+    for data in [Vec::new(), another, greeting(0), [&greeting(1)[..], &[0]].concat()] {
+        let options = ConnectOptions::new().service(SERVICE).private_data(data);
+        let endpoint = endpoint();
+        let refused = endpoint.connect_with((Ipv4Addr::LOCALHOST, offer.port), options);
+        assert!(refused.is_err(), "{refused:?}");
+    }
+}
+
+//= sockets-protocol.md: group.3
+#[test]
+fn no_peer_writes_to_the_ring_of_another() {
+    let joined = Joined::sealed();
+    let (_tcp, server, door) = with_door(&joined.pair);
+    let _server = joined.pair.accepted(server);
+    let thief = Hand::connect(offer_at(&door), INCARNATION + 1);
+    thief.write(b"stolen", &joined.theirs, 0);
+    thief.connection.wait_closed(LIMIT).expect("it ends");
+    joined.hand.write(b"mine", &joined.theirs, 0);
+    joined.server.expect(b"mine");
+}
+
+/// Two connections of a client, to a peer by hand that makes an offer for each and grants one group.
+struct Asked {
+    client: [End; 2],
+    tcp: [TcpStream; 2],
+    hand: Hand,
+    _pair: Pair,
+}
+
+impl Asked {
+    fn new() -> Self {
+        let pair = Pair::new();
+        // The link is there from then on.
+        drop(pair.moved());
+        let endpoint = endpoint();
+        let listener = endpoint.listen(SERVICE).expect("nobody else does");
+        let port = endpoint.local_addresses().unwrap()[0].port();
+        let ends = [1, 2].map(|token| {
+            let (client, server) = pair.tcp();
+            let (accepting, connecting) =
+                (server.local_addr().unwrap(), client.local_addr().unwrap());
+            let client = pair.connected(client);
+            let offer = Offer { port, token };
+            let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback is there");
+            let bytes = offer_bytes(offer, INCARNATION, accepting, connecting);
+            sender.send_to(&bytes, connecting).expect("it is sent");
+            (client, server)
+        });
+        pair.client.sockets.drive();
+        let request = listener.accept(LIMIT).expect("the client asks for a group");
+        assert_eq!(
+            (request.private_data().len(), &request.private_data()[..5]),
+            (21, &b"ENSO\x01"[..])
+        );
+        let options = ConnectOptions::new().private_data(greeting(INCARNATION));
+        let connection: Connection = request.accept_with(options).expect("it is granted");
+        let hand = Hand::on(endpoint, connection);
+        let [(first, first_tcp), (second, second_tcp)] = ends;
+        Self { client: [first, second], tcp: [first_tcp, second_tcp], hand, _pair: pair }
+    }
+
+    /// The two joins, by token.
+    fn joins(&mut self) -> [StreamEnd; 2] {
+        let mut joins = [self.hand.hear(), self.hand.hear()];
+        joins.sort();
+        for (join, token) in joins.iter().zip([1_u64, 2]) {
+            assert_eq!(
+                (join.len(), &join[..9]),
+                (45, [JOIN, &token.to_be_bytes()].concat().as_slice())
+            );
+        }
+        joins.each_ref().map(|join| end_in(join))
+    }
+}
+
+//= sockets-protocol.md: group.1, join.1, join.4
+#[test]
+fn connections_to_one_process_share_a_group_and_seal_when_their_own_has_come() {
+    let mut asked = Asked::new();
+    let [theirs, _] = asked.joins();
+    asked.hand.say(&[JOINED, &theirs.number.to_be_bytes(), &asked.hand.end(NUMBER, SEAL)]);
+    // It stays undecided until its own seal comes: this goes by TCP.
+    asked.client[0].send_all(b"question");
+    let mut bytes = [0; 8];
+    asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
+    assert_eq!((&bytes, asked.client[0].connection.route()), (b"question", Route::Undecided));
+    asked.tcp[0].write_all(&theirs.seal).expect("it is sent");
+    let mut seal = [0; 16];
+    asked.tcp[0].read_exact(&mut seal).expect("by TCP");
+    assert_eq!(&seal, SEAL);
+    asked.client[0].wait_until(crate::pair::is_moved);
+    asked.client[0].send_all(b"more");
+    assert_eq!(asked.hand.ring_bytes(4), b"more");
+}
+
+//= sockets-protocol.md: group.4, join.3
+#[test]
+fn what_is_refused_stays_on_tcp() {
+    let mut asked = Asked::new();
+    let [first, _] = asked.joins();
+    asked.hand.say(&[&[REFUSED], &first.number.to_be_bytes(), &[5]]);
+    let client = &asked.client[0];
+    client.wait_until(|connection| matches!(connection.route(), Route::Left(_)));
+    assert_eq!(client.connection.route(), Route::Left(Reason::Refused));
+    asked.tcp[0].write_all(b"by TCP").expect("it is sent");
+    client.expect(b"by TCP");
+}
+
+//= sockets-protocol.md: group.4, join.6
+#[test]
+fn who_loses_the_group_before_the_answer_goes_on_by_tcp_until_a_seal_comes() {
+    let mut asked = Asked::new();
+    let [theirs, _] = asked.joins();
+    asked.hand.connection.close(&[]).expect("it is closed");
+    asked.tcp[0].write_all(b"by TCP").expect("it is sent");
+    let client = &asked.client[0];
+    client.expect(b"by TCP");
+    client.send_all(b"as well");
+    let mut bytes = [0; 7];
+    asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
+    asked.tcp[0].write_all(&theirs.seal).expect("it is sent");
+    // A thread that waits is shown at most what came with it.
+    let error = loop {
+        match client.receive_some() {
+            Ok(bytes) => assert!(!bytes.is_empty() && theirs.seal.starts_with(&bytes), "{bytes:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, Errno::ECONNRESET);
+}
