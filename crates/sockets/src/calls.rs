@@ -87,7 +87,7 @@ impl Stream {
         if self.is_at_end() || self.state.has(Bit::ReadShut) {
             return Ok(0);
         }
-        if self.state.is_broken() {
+        if self.state.is_broken_off() {
             return self.take_error().map_or(Ok(0), Err);
         }
         Err(Errno::EAGAIN)

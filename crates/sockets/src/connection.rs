@@ -323,7 +323,9 @@ impl Connection {
         // It is needed again if the connection is to be relayed.
         let kept = program.try_clone().ok();
         counters::note_moved(self.role, self.local, self.peer, self.began);
-        let is_there = self.place.put(self.token, program);
+        // One that is closed is there for nobody, nor is any when the process ends.
+        let is_released = self.is_released.load(Ordering::SeqCst);
+        let is_there = !is_released && self.place.put(self.token, program);
         // The stream looks for the seal, and the kernel counts it no more at the program's descriptor.
         *reading = Reading::Plain;
         if let Some(how) = writing.is_shut() {
@@ -397,7 +399,11 @@ impl Connection {
                     return Self::receive_relayed(fd, into, flags);
                 }
                 Some(stream) => told(fd, self.receive_moved(stream, fd, into, done, flags.peek)),
-                None => self.receive_undecided(fd, into, done, flags.peek),
+                None => match self.receive_undecided(fd, into, done, flags.peek) {
+                    // It moved before TCP was asked: its bytes are in the stream.
+                    Err(Errno::EAGAIN) if self.moved().is_some() => continue,
+                    result => result,
+                },
             };
             match result {
                 Ok(0) => return Ok(done),
@@ -487,7 +493,10 @@ impl Connection {
                     return Self::send_relayed(fd, from, done, flags);
                 }
                 Some(stream) => told(fd, self.send_moved(stream, from, done, flags.more)),
-                None => self.send_undecided(fd, from, done, flags),
+                None => match self.send_undecided(fd, from, done, flags) {
+                    Err(Errno::EAGAIN) if self.moved().is_some() => continue,
+                    result => result,
+                },
             };
             match result {
                 Ok(count) => {
@@ -732,6 +741,34 @@ impl Connection {
     /// The TCP socket, once the connection has moved: it answers what the program asks of addresses and options.
     pub fn tcp(&self) -> Option<BorrowedFd<'_>> {
         self.moved().map(|stream| stream.socket())
+    }
+
+    /// The process is about to end: as if the program had closed its descriptors.
+    /// One that has not begun to move does not any more; one that moves goes on, as the peer may have moved its direction.
+    pub(crate) fn end(&self) {
+        {
+            // `begin` and `seal` look under the same lock.
+            let reading = lock(&self.reading);
+            if self.route.load(Ordering::SeqCst) == UNDECIDED {
+                let is_moving = matches!(*reading, Reading::Expecting(..));
+                let flag = if is_moving { &self.is_released } else { &self.is_staying };
+                flag.store(true, Ordering::SeqCst);
+            }
+        }
+        if let Some(stream) = self.moved() {
+            stream.abandon();
+        }
+        if let Some(stream) = self.stream.get() {
+            stream.bell.ring();
+        }
+    }
+
+    /// Nothing of it is lost when the process ends now.
+    pub(crate) fn is_out(&self) -> bool {
+        match self.moved() {
+            Some(stream) => stream.is_out(),
+            None => self.is_left() || !matches!(*lock(&self.reading), Reading::Expecting(..)),
+        }
     }
 
     /// The program has closed the last of its descriptors in this process. What it has written goes on to the peer;

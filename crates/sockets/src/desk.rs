@@ -23,7 +23,6 @@ use crate::group::{Grave, Group};
 use crate::log::{LogLevel, note};
 use crate::offer::{Offer, Offering};
 use crate::reasons::Reason;
-use crate::stream::Stream;
 use crate::table::StreamTable;
 use crate::upgrade::Joining;
 use crate::wire::{Incarnation, OfferToken, StreamNumber, decode_greeting, encode_greeting};
@@ -264,6 +263,8 @@ impl Desk {
             DescriptorKey::Door(id) => self.on_door(turn, id),
             DescriptorKey::Stream(number, which) => {
                 self.has_changed = true;
+                // The peer closes TCP after its end, which may be here unread.
+                self.take_completions(turn);
                 let Some(entry) = self.streams.get(number) else { return };
                 entry.stream.on_descriptor(which, ready);
                 self.enqueue(number);
@@ -296,11 +297,14 @@ impl Desk {
         std::mem::take(&mut self.graves)
     }
 
-    /// All streams that have moved or are about to.
-    pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
-        let numbers = self.streams.numbers();
-        let entries = numbers.into_iter().filter_map(|number| self.streams.get(number));
-        entries.map(|entry| Arc::clone(&entry.stream)).collect()
+    /// All connections that have moved, or may.
+    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+        let numbers = self.streams.numbers().into_iter();
+        let moving =
+            numbers.filter_map(|number| self.streams.get(number)).map(|entry| &entry.connection);
+        let joiners = self.joiners.values().map(|joiner| &joiner.connection);
+        let offered = self.offers.values().map(|offered| &offered.connection);
+        moving.chain(joiners).chain(offered).map(Arc::clone).collect()
     }
 }
 

@@ -22,7 +22,6 @@ use crate::keeper::{self, Job};
 use crate::place::Place;
 use crate::reasons::Reason;
 use crate::settings::{Choice, Role, Settings};
-use crate::stream::{Bit, Stream};
 use crate::waiting::{Waited, Waits};
 
 /// Why a process has no part in it.
@@ -49,9 +48,12 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Starts it. The endpoint itself starts behind: nothing waits for it.
+    /// Starts it. The endpoint itself starts behind: nothing waits for it. A handler that calls [`Sockets::finish`] when
+    /// the process exits is registered after this.
     pub fn start(settings: Arc<Settings>, place: Arc<dyn Place>) -> Result<Self, StartError> {
         let forks = runtime::forks();
+        // The endpoint is there only later, and its groups must not end before `finish`.
+        runtime::tell_peers_at_exit();
         let usual = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let (jobs, to_do) = channel();
         let endpoint = Endpoint::new(usual.seed, settings.faults(), jobs);
@@ -176,16 +178,12 @@ impl Sockets {
             return;
         }
         // As if the program had closed all its descriptors, which it is about to do.
-        let streams = self.endpoint.desk().streams();
-        for stream in &streams {
-            stream.abandon();
-            stream.bell.ring();
+        let connections = self.endpoint.desk().connections();
+        for connection in &connections {
+            connection.end();
         }
         self.endpoint.held().push_all();
-        let is_out = |stream: &Arc<Stream>| {
-            stream.is_over() || stream.state.is_broken() || stream.state.has(Bit::EndAcknowledged)
-        };
-        let are_out = || streams.iter().all(is_out).then_some(());
+        let are_out = || connections.iter().all(|connection| connection.is_out()).then_some(());
         // What is not out by then is lost, as with a process that is killed.
         let _forked = runtime.wait(Interest::Mark(self.endpoint.any()), Some(limit), are_out);
     }

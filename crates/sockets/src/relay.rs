@@ -141,10 +141,11 @@ impl Carried {
     /// Has the end watched for what there is to wait for.
     fn watch(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         let wanted = Readiness {
-            readable: !self.is_input_over && stream.sending.room() > 0,
+            readable: !self.is_input_over && stream.sending.room() > 0 && !stream.state.is_broken(),
             writable: !self.is_output_over && !self.left.is_empty(),
         };
-        if self.watched != wanted && !stream.state.is_broken() && !stream.state.has(Bit::Released) {
+        // What came before the peer's end goes on, though the peer is gone.
+        if self.watched != wanted && !stream.state.has_any(&[Bit::Broken, Bit::Released]) {
             self.watched = wanted;
             if stream.bell.watch(StreamDescriptor::End, end, wanted).is_err() {
                 stream.reset();

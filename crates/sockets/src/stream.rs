@@ -174,6 +174,12 @@ impl State {
     pub(crate) fn is_broken(&self) -> bool {
         self.has_any(&[Bit::ResetDue, Bit::PeerReset, Bit::Lost])
     }
+
+    /// The same, and not in order: what has not come never does.
+    #[inline]
+    pub(crate) fn is_broken_off(&self) -> bool {
+        self.is_broken() && self.has(Bit::Broken)
+    }
 }
 
 impl Stream {
@@ -219,7 +225,7 @@ impl Stream {
             self.fail();
             return;
         }
-        self.pump();
+        self.pump(false);
         self.tell_arrival();
         self.bell.mark();
     }
@@ -330,7 +336,28 @@ impl Stream {
 
     /// The group is lost, or the peer misbehaved: nothing comes or goes any more.
     pub(crate) fn on_lost(&self) {
-        self.break_off(&[Bit::Lost]);
+        self.on_gone(&[Bit::Lost]);
+    }
+
+    /// The peer's process is gone, or out of reach. As of TCP, one that has ended its direction, and has all of this one,
+    /// may go: what it has sent is read up to the end.
+    fn on_gone(&self, why: &[Bit]) {
+        let is_parted = self.receiving.has_end() && self.sending.unacknowledged() == 0;
+        if !is_parted || self.state.has(Bit::Broken) {
+            return self.break_off(why);
+        }
+        for bit in why {
+            self.state.set(*bit);
+        }
+        self.mark.raise();
+        if self.state.has(Bit::WriteShut) && !self.relay.is_on() {
+            self.unwatch_end();
+            self.end.hang_up();
+        }
+        self.relay.on_change(self);
+        if self.tcp.is_sealed() {
+            self.stop_tcp();
+        }
     }
 
     /// A descriptor that is watched for the stream is ready.
@@ -343,7 +370,7 @@ impl Stream {
                     self.bell.mark();
                 }
                 if ready.readable && self.state.has(Bit::Open) {
-                    self.pump();
+                    self.pump(true);
                     self.tell_arrival();
                 }
             }
@@ -381,6 +408,15 @@ impl Stream {
         is_quiet && (is_reset || is_ended)
     }
 
+    /// The peer has all that it will ever get of it, or is gone.
+    pub(crate) fn is_out(&self) -> bool {
+        let state = &self.state;
+        // Who has closed TCP after its own end had this one, or has ended since.
+        let is_closed =
+            state.has(Bit::EndPosted) && state.has(Bit::TcpDone) && self.receiving.has_end();
+        self.is_over() || state.is_broken() || state.has(Bit::EndAcknowledged) || is_closed
+    }
+
     pub(crate) const fn is_held(&self) -> &IsHeld {
         &self.is_held
     }
@@ -393,7 +429,7 @@ impl Stream {
             readable: self.is_readable(),
             writable: self.has_room() || is_broken || self.state.has(Bit::WriteShut),
             peer_ended,
-            hung_up: is_broken || (peer_ended && self.state.has(Bit::WriteShut)),
+            hung_up: self.state.is_broken_off() || (peer_ended && self.state.has(Bit::WriteShut)),
             error: self.error.load(Ordering::SeqCst) != 0,
         }
     }
@@ -403,12 +439,12 @@ impl Stream {
     pub(crate) fn is_readable(&self) -> bool {
         if !self.tcp.is_over() {
             return self.tcp.available() > 0
-                || self.state.is_broken()
+                || self.state.is_broken_off()
                 || self.state.has(Bit::ReadShut);
         }
         self.receiving.available() > 0
             || self.receiving.is_at_end()
-            || self.state.is_broken()
+            || self.state.is_broken_off()
             || self.state.has(Bit::ReadShut)
     }
 
@@ -509,8 +545,9 @@ impl Stream {
     }
 
     //= sockets-protocol.md: seal.2
-    /// Reads what TCP has brought. Also outside of the engine.
-    pub(crate) fn pump(&self) {
+    /// Reads what TCP has brought. Also outside of the engine, where its end is not seen: the peer's End, which comes before
+    /// it, may not have been looked at. Who watches TCP tells of it again.
+    pub(crate) fn pump(&self, sees_end: bool) {
         if self.state.has(Bit::TcpDone) {
             return;
         }
@@ -519,8 +556,15 @@ impl Stream {
             Pumped::All => {}
             // Watched again when the program has read.
             Pumped::Full => self.bell.unwatch(self.tcp.socket()),
-            // The peer may close when it has this side's end, and has sent its own.
-            Pumped::Closed if self.tcp.is_sealed() && self.receiving.has_end() => self.stop_tcp(),
+            Pumped::Closed if !sees_end => {}
+            Pumped::Closed if self.tcp.is_sealed() && self.receiving.has_end() => {
+                self.stop_tcp();
+                // The peer may close when it has this side's end, and has sent its own. Otherwise its process has ended.
+                if !self.state.has(Bit::EndPosted) {
+                    self.on_gone(&[Bit::ResetDue, Bit::PeerReset]);
+                    self.bell.mark();
+                }
+            }
             Pumped::Closed | Pumped::BehindSeal => self.fail(),
         }
         if !was_sealed && self.tcp.is_sealed() {
@@ -536,7 +580,7 @@ impl Stream {
         if !self.tcp.is_sealed() && !self.state.has(Bit::TcpDone) {
             let tcp = self.tcp.socket();
             drop(self.bell.watch(StreamDescriptor::Tcp, tcp, DescriptorReadiness::READABLE));
-            self.pump();
+            self.pump(false);
         }
     }
 

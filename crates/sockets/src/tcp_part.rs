@@ -190,7 +190,7 @@ mod tests {
         peer.write_all(b"hello012").expect("room");
         assert!(!part.is_seal_there());
         peer.write_all(b"3456789abcdef").expect("room");
-        assert!(part.is_seal_there());
+        assert!(part.is_seal_there() && part.has_unread());
         assert_eq!(part.pump(), Pumped::All);
         assert_eq!(part.available(), 5);
     }

@@ -54,7 +54,7 @@ pub(crate) struct Network {
 
 /// The table of a program with one descriptor.
 struct OnePlace {
-    tcp: TcpStream,
+    tcp: Mutex<Option<TcpStream>>,
     /// What was put in the place of the TCP socket.
     put: Mutex<Option<Arc<OwnedFd>>>,
 }
@@ -63,12 +63,12 @@ struct NoBell;
 
 impl Place for OnePlace {
     fn duplicate(&self, _token: u64) -> Option<OwnedFd> {
-        self.tcp.try_clone().ok().map(OwnedFd::from)
+        lock(&self.tcp).as_ref()?.try_clone().ok().map(OwnedFd::from)
     }
 
     fn put(&self, _token: u64, end: OwnedFd) -> bool {
         *lock(&self.put) = Some(Arc::new(end));
-        true
+        lock(&self.tcp).is_some()
     }
 
     fn decided(&self, _token: u64) {}
@@ -188,7 +188,7 @@ impl World {
             // Nothing here waits for the kernel's clock.
             tcp.set_nodelay(true).expect("a socket");
             let own = tcp.try_clone().expect("a descriptor");
-            let place = Arc::new(OnePlace { tcp: own, put: Mutex::default() });
+            let place = Arc::new(OnePlace { tcp: Mutex::new(Some(own)), put: Mutex::default() });
             let (local, peer) = (tcp.local_addr(), tcp.peer_addr());
             let connection = Connection::new(
                 1,
@@ -305,7 +305,8 @@ impl World {
 
     /// The program closes its descriptor.
     pub(crate) fn close(&self, index: usize) {
-        lock(&self.ends[index].place.put).take();
+        let place = &self.ends[index].place;
+        drop((lock(&place.put).take(), lock(&place.tcp).take()));
         self.ends[index].connection.released();
     }
 }
@@ -505,6 +506,70 @@ fn a_connection_that_is_closed_either_begins_to_move_or_is_left() {
             begins.join().expect("no panic")
         });
         assert_eq!(world.ends[0].connection.is_left(), !begins);
+    }
+}
+
+#[test]
+fn the_end_of_a_process_after_that_of_its_connection_is_no_reset() {
+    for is_told_by_tcp in [false, true] {
+        let world = World::moved();
+        assert_eq!(world.send(1, b"last"), Ok(4));
+        world.close(1);
+        world.network.carry();
+        let streams = lock(&world.network.streams).clone();
+        if is_told_by_tcp {
+            let tcp = streams[1].0.socket().try_clone_to_owned().expect("a descriptor");
+            TcpStream::from(tcp).shutdown(std::net::Shutdown::Both).expect("connected");
+            streams[0].0.on_descriptor(StreamDescriptor::Tcp, Readiness::READABLE);
+        } else {
+            streams[0].0.on_lost();
+        }
+        let readiness = world.ends[0].connection.readiness();
+        assert!(readiness.peer_ended && !readiness.error && !readiness.hung_up);
+        assert_eq!(world.receive(0, 100).as_deref(), Ok(b"last".as_slice()));
+        assert_eq!(world.receive(0, 100).as_deref(), Ok(b"".as_slice()));
+        assert_eq!(world.send(0, b"more"), Err(Errno::EPIPE));
+        world.close(0);
+        world.network.carry();
+        assert!(streams[0].0.is_over());
+    }
+}
+
+/// TCP may tell of its end before the peer's End was looked at, which came first.
+#[test]
+fn the_end_of_tcp_is_not_seen_by_who_reads() {
+    let world = World::moved();
+    let stream = Arc::clone(&lock(&world.network.streams)[0].0);
+    world.ends[1].tcp.shutdown(std::net::Shutdown::Both).expect("connected");
+    stream.pump(false);
+    assert!(!stream.state.is_broken());
+    stream.on_descriptor(StreamDescriptor::Tcp, Readiness::READABLE);
+    assert!(stream.state.is_broken());
+}
+
+#[test]
+fn a_connection_that_is_closed_while_it_moves_ends_in_order() {
+    for index in 0..2 {
+        let world = World::new();
+        assert_eq!(world.send(0, b"zero"), Ok(4));
+        assert_eq!(world.receive(1, 100).as_deref(), Ok(b"zero".as_slice()));
+        assert!(world.move_on(0));
+        assert_eq!(world.send(index, b"last"), Ok(4));
+        if index == 0 {
+            assert!(world.move_on(1));
+            world.close(0);
+            assert!(world.move_on(2));
+        } else {
+            assert!(world.move_on(1) && world.move_on(2));
+            world.close(1);
+        }
+        world.network.carry();
+        assert_eq!(world.receive(1 - index, 100).as_deref(), Ok(b"last".as_slice()));
+        assert_eq!(world.receive(1 - index, 100).as_deref(), Ok(b"".as_slice()));
+        assert!(!world.ends[1 - index].connection.readiness().error);
+        world.close(1 - index);
+        world.network.carry();
+        assert!(lock(&world.network.streams).iter().all(|(stream, _)| stream.is_over()));
     }
 }
 
