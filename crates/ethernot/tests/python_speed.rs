@@ -5,8 +5,8 @@
 mod pair;
 
 use std::env;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
@@ -26,8 +26,11 @@ const TURNS: usize = 5;
 #[ignore = "it measures: run it alone, after `./x python`"]
 fn gets_of_asyncio_against_those_of_rust() {
     let python = env::var_os("ETHERNOT_PYTHON").map_or_else(built, PathBuf::from);
-    if !python.exists() {
-        println!("skipped: no Python with the package `ethernot` (`./x python` installs it)");
+    if !has_package(&python) {
+        println!(
+            "skipped: {} cannot import the package `ethernot`; to build and install it there: ./x python",
+            python.display()
+        );
         return;
     }
     let pair = Pair::build(loopback(), loopback(), Rights::REMOTE_READ | Rights::LOCAL_WRITE);
@@ -48,6 +51,13 @@ fn built() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     let target = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");
     target.join("python/venv/bin/python")
+}
+
+/// Whether it runs and has the package.
+fn has_package(python: &Path) -> bool {
+    let mut imports = Command::new(python);
+    imports.args(["-c", "import ethernot"]).stderr(Stdio::null());
+    imports.status().is_ok_and(|status| status.success())
 }
 
 #[expect(clippy::disallowed_methods, reason = "it measures")]

@@ -12,7 +12,8 @@ use delivery::Instant;
 /// So peers that ask again at once are served by who looks on, and those that come rarely cost nothing.
 ///
 /// A processor that others want is not kept from them for that. The thread offers it while it looks on, and if others
-/// keep it for longer than a sleep costs, it sleeps at once, for [`REPENT`] times as long as it was away.
+/// keep it for longer than a sleep costs, it sleeps at once: for as long as it was away when that happens once, as a host
+/// may stand still for a moment, and for twice as long each time that it happens soon again, up to [`REPENT`] times.
 #[derive(Debug)]
 pub(crate) struct Lookout {
     wake_ups: WakeUps,
@@ -22,6 +23,8 @@ pub(crate) struct Lookout {
     limit_ns: u64,
     /// Processors are short until then.
     short_until: Instant,
+    /// For how many times as long as it was away, the last time.
+    repented: u64,
 }
 
 impl Lookout {
@@ -34,7 +37,7 @@ impl Lookout {
         }
         let assumed = WakeUp { late_ns: cost_ns, spent_ns: 0 };
         let wake_ups = WakeUps { latest: [assumed; WAKE_UPS], count: 0, usual: assumed };
-        Self { wake_ups, came, limit_ns: cost_ns, short_until: Instant(0) }
+        Self { wake_ups, came, limit_ns: cost_ns, short_until: Instant(0), repented: 0 }
     }
 
     /// A thread slept until a time.
@@ -67,7 +70,9 @@ impl Lookout {
         let WakeUp { late_ns, spent_ns } = self.wake_ups.usual;
         // To a thread that gives it back sooner than this one could have woken up it was offered in time.
         if away_ns > late_ns + spent_ns {
-            self.short_until = now.after_ns(away_ns.saturating_mul(REPENT));
+            let is_soon = now.since_ns(self.short_until) < away_ns.saturating_mul(REPENT);
+            self.repented = if is_soon { (self.repented * 2).clamp(1, REPENT) } else { 1 };
+            self.short_until = now.after_ns(away_ns.saturating_mul(self.repented));
         }
     }
 
@@ -154,8 +159,8 @@ const REMEMBERED: u32 = 64;
 /// Wake-ups that are measured when a progress thread begins, and remembered.
 pub(crate) const WAKE_UPS: usize = 8;
 
-/// A thread that was kept from its processor sleeps without looking on for so many times as long as it was away: to find out
-/// whether processors are still short costs peers one or two hundredths of the time.
+/// A thread that is kept from its processor again and again sleeps without looking on for so many times as long as it was
+/// away: to find out whether processors are still short costs peers one or two hundredths of the time.
 pub(crate) const REPENT: u64 = 64;
 
 #[cfg(test)]
@@ -357,6 +362,47 @@ pub(crate) mod tests {
             }
             assert!(away * 50 < now.0, "away for {away} of {} ns: {costs:?}", now.0);
             assert!(lookout.looks_on(now.after_ns(slice * REPENT), 0), "the neighbour has gone");
+        }
+    }
+
+    /// The host was suspended, say, or whoever shares its processors with others gave it none for a moment.
+    #[test]
+    fn who_was_kept_from_the_processor_once_looks_on_again_soon() {
+        for costs in hosts() {
+            for stall in [100 * costs.wake_up, 100_000_000, 3_600_000_000_000] {
+                let mut lookout = on(costs);
+                let mut now = Instant(stall);
+                for _ in 0..3 {
+                    lookout.on_offer(now, stall);
+                    assert!(!lookout.looks_on(now, 0), "{stall}, {costs:?}");
+                    now = now.after_ns(stall);
+                    assert!(lookout.looks_on(now, 0), "it still sleeps: {stall}, {costs:?}");
+                    // Until it happens again, it looks on for long.
+                    now = now.after_ns(stall * REPENT);
+                }
+            }
+        }
+    }
+
+    /// Others take the processor for as long at every tenth offer, and the rest of the time it looks on.
+    #[test]
+    fn who_is_kept_from_the_processor_now_and_then_loses_little_time() {
+        for costs in hosts() {
+            for slice in [1_000_000, 3_000_000, 24_000_000, 100_000_000] {
+                let mut lookout = on(costs);
+                let (mut now, mut away, mut offers) = (Instant(1), 0, 0_u64);
+                while now.0 < 100_000_000_000 {
+                    now = now.after_ns(costs.again + costs.serve);
+                    if lookout.looks_on(now, 0) {
+                        offers += 1;
+                        let kept = if offers.is_multiple_of(10) { slice } else { costs.serve };
+                        now = now.after_ns(kept);
+                        away += if kept == slice { slice } else { 0 };
+                        lookout.on_offer(now, kept);
+                    }
+                }
+                assert!(away * 30 < now.0, "{away} of {} ns: {slice}, {costs:?}", now.0);
+            }
         }
     }
 

@@ -399,7 +399,11 @@ impl Connection {
                     return Self::receive_relayed(fd, into, flags);
                 }
                 Some(stream) => told(fd, self.receive_moved(stream, fd, into, done, flags.peek)),
-                None => self.receive_undecided(fd, into, done, flags.peek),
+                None => match self.receive_undecided(fd, into, done, flags.peek) {
+                    // It moved before TCP was asked: its bytes are in the stream.
+                    Err(Errno::EAGAIN) if self.moved().is_some() => continue,
+                    result => result,
+                },
             };
             match result {
                 Ok(0) => return Ok(done),
@@ -489,7 +493,10 @@ impl Connection {
                     return Self::send_relayed(fd, from, done, flags);
                 }
                 Some(stream) => told(fd, self.send_moved(stream, from, done, flags.more)),
-                None => self.send_undecided(fd, from, done, flags),
+                None => match self.send_undecided(fd, from, done, flags) {
+                    Err(Errno::EAGAIN) if self.moved().is_some() => continue,
+                    result => result,
+                },
             };
             match result {
                 Ok(count) => {

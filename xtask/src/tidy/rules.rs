@@ -80,7 +80,8 @@ impl Rules {
             self.violate(self.place.clone(), "no rules found".into());
         }
         for (name, line) in self.without(|rule| rule.is_kept) {
-            let what = format!("no code cites the rule: `{} {name}` above what keeps it", self.mark);
+            let what =
+                format!("no code cites the rule: `{} {name}` above what keeps it", self.mark);
             self.violate(format!("{}:{line}", self.place), what);
         }
         let untested = self.without(|rule| rule.is_tested).len();
@@ -167,8 +168,7 @@ mod tests {
 
     const TEXT: &str = "[close.1] Close is repeated.\n| cell | [set-up.2] so |\n\
                         A list [blocks], a link [close.9](close.md), a word `[close.8]`.\n";
-    const KEPT: &str =
-        "//= p.md: close.1, set-up.2\n/// Closes.\n#[must_use]\nfn close() {}\n";
+    const KEPT: &str = "//= p.md: close.1, set-up.2\n/// Closes.\n#[must_use]\nfn close() {}\n";
     const SHOWN: &str = "mod tests {\n    //= p.md: close.1\n    //= p.md: set-up.2\n    #[test]\n    fn a() {}\n}\n";
 
     /// What is wrong if a text has these files.
