@@ -1,6 +1,9 @@
 //! Connections that move.
 
 use std::io::{IoSlice, IoSliceMut, Write};
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::pair::{End, Pair, is_moved};
 use sockets::{ReceiveFlags, Route, SendFlags};
@@ -63,15 +66,15 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     server.set_nonblocking(true).expect("a socket");
     let (mut written, mut refused) = (0, 0);
     // What is under way comes to rest, and the kernel makes room for more now and then.
-    while refused < 50 {
+    while refused < 5 {
         let bytes: Vec<u8> = (written..written + 60_000).map(byte_at).collect();
-        match (&server).write(&bytes) {
-            Ok(count) => (written, refused) = (written + count, 0),
-            Err(_) => {
-                refused += 1;
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
+        if let Ok(count) = (&server).write(&bytes) {
+            (written, refused) = (written + count, 0);
+            continue;
         }
+        refused += 1;
+        let mut room = [PollFd::new(server.as_fd(), PollFlags::POLLOUT)];
+        poll(&mut room, 10_u8).expect("it is looked at");
     }
     server.set_nonblocking(false).expect("a socket");
     let client = pair.connected(client);
