@@ -97,7 +97,6 @@ fn passed_descriptors() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn standard_streams() {
     same("descriptors", &["lines"]);
 }
