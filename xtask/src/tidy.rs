@@ -11,6 +11,7 @@ pub(crate) mod rules;
 pub(crate) mod source;
 
 use std::fmt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -72,6 +73,7 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     let text = read(&workspace.root.join(ARCHITECTURE))?;
     violations.extend(hops::check_hops(ARCHITECTURE, &text, |file| read(&crates.join(file)).ok()));
 
+    violations.extend(check_entrances(&workspace.root));
     for file in &files {
         let place = place(&workspace.root, file);
         violations.extend(source::check_name(&place));
@@ -106,6 +108,23 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
         violations.extend(rules.violations());
     }
     Ok((violations, summaries))
+}
+
+/// What README and the run of all checks call is there under its name and can be run.
+fn check_entrances(root: &Path) -> Vec<Violation> {
+    let can_be_run = |name: &&str| {
+        std::fs::metadata(root.join(name))
+            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    ["x", ".ci/run"]
+        .iter()
+        .filter(|name| !can_be_run(name))
+        .map(|name| Violation {
+            place: (*name).to_owned(),
+            what: "is no file that can be run, and everybody begins with it; bring it back"
+                .to_owned(),
+        })
+        .collect()
 }
 
 /// The rules of a protocol, and which of them code and tests cite.
