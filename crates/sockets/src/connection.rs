@@ -174,14 +174,13 @@ impl Connection {
 
     #[cold]
     fn on_first_bytes(&self, are_from_peer: bool) {
-        if self.has_bytes.swap(true, Ordering::SeqCst) {
-            return;
-        }
+        // The offer holds anew before anybody can take it, or finds that it has expired. A second thread does no harm.
+        self.endpoint.on_first_bytes(self.token);
+        self.has_bytes.store(true, Ordering::SeqCst);
         // The peer's program has begun to use the connection, so its door is open by now.
         if let Some((site, offer)) = self.offer.get().filter(|_| are_from_peer) {
             Endpoint::send_offer(site, offer);
         }
-        self.endpoint.on_first_bytes(self.token);
     }
 
     /// It is left to TCP. Without effect when it has moved. Where this side has asked the peer to join and lost the

@@ -284,6 +284,8 @@ impl Desk {
 
     pub(super) fn on_joiner_due(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
         let now = turn.now;
+        // An offer may have come while nobody had the time to look.
+        self.on_door(turn, id);
         let Some(joiner) = self.joiners.get(&id) else { return };
         let due = joiner.joining.due();
         if due > now && due < delivery::Instant::NEVER {

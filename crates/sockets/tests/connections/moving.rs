@@ -66,7 +66,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     server.set_nonblocking(true).expect("a socket");
     let (mut written, mut refused) = (0, 0);
     // What is under way comes to rest, and the kernel makes room for more now and then.
-    while refused < 5 {
+    while refused < 3 {
         let bytes: Vec<u8> = (written..written + 60_000).map(byte_at).collect();
         if let Ok(count) = (&server).write(&bytes) {
             (written, refused) = (written + count, 0);
@@ -74,7 +74,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
         }
         refused += 1;
         let mut room = [PollFd::new(server.as_fd(), PollFlags::POLLOUT)];
-        poll(&mut room, 10_u8).expect("it is looked at");
+        poll(&mut room, 100_u8).expect("it is looked at");
     }
     server.set_nonblocking(false).expect("a socket");
     let client = pair.connected(client);
