@@ -19,7 +19,7 @@ impl Mark {
     }
 
     /// Has threads that wait for it woken when the calling thread leaves the engine. For hooks, machines and work
-    /// sources, in a turn that does something: a source that posts nothing, and who is outside of the engine, says it by
+    /// sources, in a turn that does something, as a source [says](crate::Posted::count); who is outside of the engine says it by
     /// [`Runtime::raise`](crate::Runtime::raise).
     #[inline]
     pub fn raise(&self) {

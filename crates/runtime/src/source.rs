@@ -46,7 +46,8 @@ pub trait WorkSource: Send + Sync {
 /// What was taken from a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Posted {
-    /// Pieces of work.
+    /// Pieces of work. Not zero if the source has raised a [`Mark`](crate::Mark): after a turn that did nothing nobody is
+    /// woken, and the thread whose turn it is goes to sleep.
     pub count: u32,
     /// What is left.
     pub rest: Rest,

@@ -110,6 +110,7 @@ impl Desk {
     /// Takes in what threads have left.
     pub(crate) fn take_arrivals(&mut self, turn: &mut Turn<'_, '_>) {
         for arrival in turn.endpoint.take_arrivals() {
+            self.has_changed = true;
             match arrival {
                 Arrival::Joiner { connection, door } => {
                     let id = connection.token();
@@ -134,6 +135,7 @@ impl Desk {
     }
 
     pub(crate) fn on_event(&mut self, turn: &mut Turn<'_, '_>, event: Event) {
+        self.has_changed = true;
         match event {
             Event::Requested { connection, private_data, .. } => {
                 self.accept_group(turn, connection, &private_data);
@@ -287,7 +289,12 @@ impl Desk {
         }
     }
 
-    /// Whether something has come since this was asked.
+    /// Whether something has come, or a connection was decided, since this was taken.
+    pub(crate) const fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+
+    /// As [`Desk::has_changed`], from now on.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }

@@ -328,7 +328,12 @@ impl WorkSource for Endpoint {
         now: Instant,
         limit: u32,
     ) -> Posted {
-        self.at_desk(engine, memory, now, |desk, turn| desk.post(turn, limit))
+        self.at_desk(engine, memory, now, |desk, turn| {
+            let mut posted = desk.post(turn, limit);
+            // Marks are raised for what has changed. Those who wait are woken after a turn that did something only.
+            posted.count += u32::from(desk.has_changed());
+            posted
+        })
     }
 }
 

@@ -152,6 +152,7 @@ impl Desk {
             }
             sealing => sealing,
         };
+        self.has_changed |= !matches!(sealing, Sealing::Busy | Sealing::InCall);
         match sealing {
             Sealing::Done => {
                 entry.stage = EntryStage::Open { to: end.number, ring: end.ring };
