@@ -138,6 +138,10 @@ impl Place for Numbers {
         ledger::lock().put(token, &end)
     }
 
+    fn is_shared(&self, token: u64) -> bool {
+        ledger::lock().is_shared(token)
+    }
+
     fn decided(&self, token: u64) {
         ledger::lock().forget(token);
     }

@@ -87,12 +87,12 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
             if let Some(end) = end {
                 ledger.put(socket.token, &end);
             }
-            ledger.replace(&socket.owned_by(Owner::Other));
+            ledger.replace(&socket.of_other());
         }
         Err(error) => {
             let what = format_args!("the parent did not answer for a connection: {error}");
             note(LogLevel::Error, what);
-            ledger.replace(&socket.owned_by(Owner::Other));
+            ledger.replace(&socket.of_other());
         }
     }
 }

@@ -100,6 +100,11 @@ impl Ledger {
         self.count();
     }
 
+    /// Whether another process has a connection as well.
+    pub(crate) fn is_shared(&self, token: u64) -> bool {
+        self.held.get(&token).is_some_and(|held| held.socket.is_shared())
+    }
+
     /// Another descriptor of a connection's TCP socket, for this library.
     pub(crate) fn duplicate(&self, token: u64) -> Option<OwnedFd> {
         let &number = self.held.get(&token)?.numbers.first()?;

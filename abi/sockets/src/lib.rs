@@ -33,6 +33,7 @@ mod processes;
 mod receiving;
 mod selecting;
 mod sending;
+mod sharing;
 mod signals;
 mod socket;
 mod table;

@@ -1,6 +1,7 @@
 //! Forks, other programs in the place of this one, and the end of the process.
 
 use std::cell::RefCell;
+use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, MutexGuard};
 
@@ -11,6 +12,7 @@ use sockets::{Reason, Role, Route};
 use crate::inherited::{self, Asking, Channel};
 use crate::ledger::{self, Ledger};
 use crate::next::interpose;
+use crate::sharing::Counters;
 use crate::socket::{Owner, Socket};
 use crate::{house, passing, table};
 
@@ -51,6 +53,7 @@ pub(crate) fn begin() {
 /// As of `_exit`.
 unsafe fn finished<T>() -> Option<T> {
     house::finish();
+    ledger::lock().all().for_each(|(socket, _)| socket.end_share());
     None
 }
 
@@ -132,8 +135,31 @@ extern "C" fn before() {
     }
     let channel = if is_any_begun { Channel::open() } else { None };
     let asking = inherited::hold();
-    let forking = Forking { asking, starting: house::hold(), ledger: ledger::lock(), channel };
+    let starting = house::hold();
+    let mut ledger = ledger::lock();
+    share_with_child(&mut ledger);
+    let forking = Forking { asking, starting, ledger, channel };
     FORKING.with(|place| place.replace(Some(forking)));
+}
+
+/// Connections that nobody has used may be used by the child: each is to see whether the other has it still.
+fn share_with_child(ledger: &mut Ledger) {
+    let all: Vec<_> = ledger.all().map(|(socket, _)| Arc::clone(socket)).collect();
+    let wanting: Vec<_> = all.iter().filter(|socket| socket.wants_share()).collect();
+    if let Some(count) = NonZeroUsize::new(wanting.len()) {
+        match Counters::new(count) {
+            Ok(counters) => {
+                for (index, socket) in wanting.into_iter().enumerate() {
+                    socket.give_share(counters.share(index));
+                }
+            }
+            // There is no memory for it: they stay on TCP.
+            Err(_) => wanting.into_iter().for_each(|socket| ledger.forget(socket.token)),
+        }
+    }
+    for socket in all {
+        socket.share_with_child();
+    }
 }
 
 extern "C" fn in_parent() {
@@ -155,7 +181,7 @@ extern "C" fn in_child() {
     };
     let all: Vec<_> = ledger.all().map(|(socket, _)| Arc::clone(socket)).collect();
     for socket in &all {
-        ledger.replace(&socket.owned_by(owner_in_child(socket)));
+        ledger.replace(&socket.of_child(owner_in_child(socket)));
     }
     drop((ledger, starting));
     house::forget_in_child();

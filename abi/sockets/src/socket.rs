@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use libc::c_int;
 use sockets::{Connection, Role, Route};
 
+use crate::sharing::Share;
 use crate::table::{self, Kind};
 use crate::{house, inherited};
 
@@ -27,6 +28,8 @@ pub(crate) struct Socket {
     is_connecting: AtomicBool,
     /// Made at its first use; `None` if this process has no part in any of it.
     connection: OnceLock<Option<Arc<Connection>>>,
+    /// Since the process was forked before anybody used it.
+    share: OnceLock<Share>,
 }
 
 /// Whose connection it is.
@@ -54,17 +57,56 @@ pub(crate) enum Answering {
 impl Socket {
     /// One that nobody has used.
     pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
-        Self::of(next_token(), role, local, peer, Owner::Own)
+        Self::of(next_token(), role, local, peer, Owner::Own, OnceLock::new())
     }
 
-    /// The same connection in a forked child.
-    pub(crate) fn owned_by(&self, owner: Owner) -> Arc<Self> {
-        Self::of(self.token, self.role, self.local, self.peer, owner)
+    /// The same connection, which is another's by now.
+    pub(crate) fn of_other(&self) -> Arc<Self> {
+        Self::of(self.token, self.role, self.local, self.peer, Owner::Other, OnceLock::new())
     }
 
-    fn of(token: u64, role: Role, local: SocketAddr, peer: SocketAddr, owner: Owner) -> Arc<Self> {
+    /// The same connection in a forked child, which has the share that was added for it.
+    pub(crate) fn of_child(&self, owner: Owner) -> Arc<Self> {
+        let share = self.share.get().map(Share::of_child);
+        let share = share.map(OnceLock::from).unwrap_or_default();
+        Self::of(self.token, self.role, self.local, self.peer, owner, share)
+    }
+
+    fn of(
+        token: u64,
+        role: Role,
+        local: SocketAddr,
+        peer: SocketAddr,
+        owner: Owner,
+        share: OnceLock<Share>,
+    ) -> Arc<Self> {
         let (is_connecting, connection) = (AtomicBool::new(false), OnceLock::new());
-        Arc::new(Self { token, role, local, peer, owner, is_connecting, connection })
+        Arc::new(Self { token, role, local, peer, owner, is_connecting, connection, share })
+    }
+
+    /// Whether a share is wanted before the process is forked: there is none, and child and parent might both move it.
+    pub(crate) fn wants_share(&self) -> bool {
+        self.share.get().is_none() && self.is_unused()
+    }
+
+    /// Gives it a share.
+    pub(crate) fn give_share(&self, share: Share) {
+        self.share.get_or_init(|| share);
+    }
+
+    /// The process is about to be forked: the child has it as well.
+    pub(crate) fn share_with_child(&self) {
+        self.share.get().inspect(|share| share.add());
+    }
+
+    /// This process ends.
+    pub(crate) fn end_share(&self) {
+        self.share.get().inspect(|share| share.end());
+    }
+
+    /// Whether another process has it as well, so that it cannot move.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.share.get().is_some_and(Share::is_shared)
     }
 
     /// The program was told that it connects.

@@ -120,6 +120,10 @@ impl Place for Program {
         true
     }
 
+    fn is_shared(&self, _token: u64) -> bool {
+        false
+    }
+
     fn decided(&self, _token: u64) {}
 }
 

@@ -12,7 +12,7 @@ use nix::unistd::dup3;
 use runtime::{Mark, Readiness as DescriptorReadiness};
 
 use crate::counters;
-use crate::endpoint::{Endpoint, Site};
+use crate::endpoint::Site;
 use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::hidden::Expects;
@@ -158,6 +158,15 @@ impl Connection {
         self.offer.get_or_init(|| (site, offer));
     }
 
+    //= sockets-protocol.md: offer.3
+    /// Sends the offer that was made of it to where the peer's door is, unless another process has it as well.
+    pub(crate) fn send_offer(&self, site: &Site, offer: &Offer) {
+        if !self.place.is_shared(self.token) {
+            // Nobody may be there, or nobody yet: it is repeated.
+            let _refused = site.offers.send_to(&offer.encode(), offer.connecting);
+        }
+    }
+
     /// Whether bytes have gone over it while it was undecided.
     pub(crate) fn has_bytes(&self) -> bool {
         self.has_bytes.load(Ordering::SeqCst)
@@ -179,7 +188,7 @@ impl Connection {
         self.has_bytes.store(true, Ordering::SeqCst);
         // The peer's program has begun to use the connection, so its door is open by now.
         if let Some((site, offer)) = self.offer.get().filter(|_| are_from_peer) {
-            Endpoint::send_offer(site, offer);
+            self.send_offer(site, offer);
         }
     }
 

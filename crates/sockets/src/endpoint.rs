@@ -174,12 +174,6 @@ impl Endpoint {
         OfferToken(lock(&self.random).next_u64().max(1))
     }
 
-    /// Sends an offer to where the peer's door is.
-    pub(crate) fn send_offer(site: &Site, offer: &Offer) {
-        // Nobody may be there, or nobody yet: it is repeated.
-        let _refused = site.offers.send_to(&offer.encode(), offer.connecting);
-    }
-
     /// Raised when anything has come for a connection of the process, or was decided.
     pub(crate) const fn any(&self) -> &Arc<Mark> {
         &self.any

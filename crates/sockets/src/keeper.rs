@@ -197,7 +197,7 @@ pub(crate) fn make_offer(endpoint: &Arc<Endpoint>, site: &Site, connection: &Arc
     connection.offered(site.clone(), offer);
     endpoint.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
     // The answer brings a turn, and so does the program when it waits.
-    Endpoint::send_offer(site, &offer);
+    connection.send_offer(site, &offer);
 }
 
 /// The link at an address of this host, which is opened if there is none.

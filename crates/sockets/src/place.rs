@@ -16,6 +16,9 @@ pub trait Place: Send + Sync {
     /// the program has closed it: `end` is closed.
     fn put(&self, token: u64, end: OwnedFd) -> bool;
 
+    /// Whether another process may still use the TCP socket, as after a fork: then it cannot move.
+    fn is_shared(&self, token: u64) -> bool;
+
     /// The connection was left to TCP: nothing more is asked of this token.
     fn decided(&self, token: u64);
 }

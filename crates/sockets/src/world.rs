@@ -71,6 +71,10 @@ impl Place for OnePlace {
         lock(&self.tcp).is_some()
     }
 
+    fn is_shared(&self, _token: u64) -> bool {
+        false
+    }
+
     fn decided(&self, _token: u64) {}
 }
 

@@ -312,7 +312,7 @@ impl Desk {
         match offered.offering.step(turn.now) {
             OfferStep::Send => {
                 if let Some(site) = turn.endpoint.site(offered.offer.accepting.ip()) {
-                    crate::endpoint::Endpoint::send_offer(&site, &offered.offer);
+                    offered.connection.send_offer(&site, &offered.offer);
                 }
                 self.timers.push(wait(turn.now));
             }

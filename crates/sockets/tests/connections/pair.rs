@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
@@ -14,6 +14,8 @@ use sockets::{Connection, Place, Reason, ReceiveFlags, Route, SendFlags, Setting
 #[derive(Default)]
 pub(crate) struct Program {
     descriptors: Mutex<HashMap<u64, Arc<Mutex<OwnedFd>>>>,
+    /// Another process has them as well.
+    pub(crate) is_shared: AtomicBool,
 }
 
 impl Program {
@@ -32,11 +34,15 @@ impl Place for Program {
         nix::unistd::dup2(end, &mut fd.lock().unwrap()).is_ok()
     }
 
+    fn is_shared(&self, _token: u64) -> bool {
+        self.is_shared.load(Ordering::SeqCst)
+    }
+
     fn decided(&self, _token: u64) {}
 }
 
 pub(crate) struct Side {
-    program: Arc<Program>,
+    pub(crate) program: Arc<Program>,
     pub(crate) sockets: Sockets,
 }
 

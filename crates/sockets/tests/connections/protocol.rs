@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ethernot::{ConnectOptions, Connection};
 use nix::errno::Errno;
@@ -212,6 +214,23 @@ fn a_reset_is_answered_with_one() {
     joined.hand.say(&[RESET, &joined.to()]);
     assert_eq!(joined.hand.hear(), [RESET, &NUMBER.to_be_bytes()].concat());
     joined.expect_reset();
+}
+
+//= sockets-protocol.md: offer.3
+#[test]
+fn nothing_is_offered_while_another_process_has_the_socket() {
+    let pair = Pair::new();
+    let (mut tcp, server, door) = with_door(&pair);
+    pair.server.program.is_shared.store(true, Ordering::SeqCst);
+    let server = pair.accepted(server);
+    door.set_read_timeout(Some(Duration::from_millis(30))).expect("a socket");
+    let error = door.recv(&mut [0; 100]).expect_err("no offer");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    pair.server.program.is_shared.store(false, Ordering::SeqCst);
+    door.set_read_timeout(LIMIT).expect("a socket");
+    tcp.write_all(b"first").expect("it is sent");
+    server.expect(b"first");
+    offer_at(&door);
 }
 
 //= sockets-protocol.md: group.2

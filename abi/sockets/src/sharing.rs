@@ -1,0 +1,139 @@
+//! Accepted connections that several processes have and none has begun to move.
+//!
+//! After a fork both processes have what the parent had accepted. Mostly one of them closes it, and the other goes on:
+//! how many still have it is counted where all of them see it. One that ends without closing is counted for good: then the
+//! connection stays on TCP.
+
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Memory that a process has in common with those that are forked of it: a counter for each connection.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    first: NonNull<AtomicU32>,
+    count: NonZeroUsize,
+}
+
+/// The share of a process in a connection: it has it until this ends, or is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    counters: Arc<Counters>,
+    index: usize,
+    has_ended: AtomicBool,
+}
+
+impl Counters {
+    /// So many.
+    pub(crate) fn new(count: NonZeroUsize) -> Result<Arc<Self>, Errno> {
+        let bytes = count.saturating_mul(COUNTER_BYTES);
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: new memory at a place that the kernel chooses: zeros, which are counters.
+        let first = unsafe { mmap_anonymous(None, bytes, access, MapFlags::MAP_SHARED) }?;
+        Ok(Arc::new(Self { first: first.cast(), count }))
+    }
+
+    /// The share of this process, which has the connection alone.
+    pub(crate) fn share(self: &Arc<Self>, index: usize) -> Share {
+        assert!(index < self.count.get(), "counter {index} of {}", self.count);
+        let share = Share { counters: Arc::clone(self), index, has_ended: AtomicBool::new(false) };
+        share.counter().store(1, Ordering::SeqCst);
+        share
+    }
+}
+
+// SAFETY: all of it is counters, which any thread may use.
+unsafe impl Send for Counters {}
+// SAFETY: as above.
+unsafe impl Sync for Counters {}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        let bytes = self.count.get() * COUNTER_BYTES.get();
+        // SAFETY: it was mapped with this length, and no share is left that refers to it.
+        let _unmapped = unsafe { munmap(self.first.cast(), bytes) };
+    }
+}
+
+impl Share {
+    /// Whether another process has the connection as well.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.counter().load(Ordering::SeqCst) > 1
+    }
+
+    /// A child is made, which has it as well.
+    pub(crate) fn add(&self) {
+        self.counter().fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// In a child: the share that was [added](Self::add) for it.
+    pub(crate) fn of_child(&self) -> Self {
+        let has_ended = AtomicBool::new(false);
+        Self { counters: Arc::clone(&self.counters), index: self.index, has_ended }
+    }
+
+    /// The process ends.
+    pub(crate) fn end(&self) {
+        if !self.has_ended.swap(true, Ordering::SeqCst) {
+            self.counter().fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn counter(&self) -> &AtomicU32 {
+        // SAFETY: there are more than `index`, and they stay as long as `counters` does.
+        unsafe { self.counters.first.add(self.index).as_ref() }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+const COUNTER_BYTES: NonZeroUsize = NonZeroUsize::new(size_of::<AtomicU32>()).expect("it has some");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_shared_until_all_others_have_dropped_it() {
+        let counters = Counters::new(NonZeroUsize::new(2).expect("two")).expect("memory");
+        let [one, other] = [0, 1].map(|index| counters.share(index));
+        assert!(!one.is_shared());
+        one.add();
+        let child = one.of_child();
+        child.add();
+        let grandchild = child.of_child();
+        assert!(one.is_shared() && grandchild.is_shared() && !other.is_shared());
+        drop(one);
+        assert!(child.is_shared());
+        drop(child);
+        assert!(!grandchild.is_shared());
+    }
+
+    #[test]
+    fn a_child_that_drops_it_is_seen_by_its_parent() {
+        let counters = Counters::new(NonZeroUsize::MIN).expect("memory");
+        let share = counters.share(0);
+        share.add();
+        assert!(share.is_shared());
+        // SAFETY: the child drops a share, which takes no lock, and ends.
+        match unsafe { nix::unistd::fork() }.expect("a process") {
+            nix::unistd::ForkResult::Child => {
+                drop(share.of_child());
+                // SAFETY: ends the process.
+                unsafe { libc::_exit(0) }
+            }
+            nix::unistd::ForkResult::Parent { child } => {
+                nix::sys::wait::waitpid(child, None).expect("it ends");
+            }
+        }
+        assert!(!share.is_shared());
+    }
+}
