@@ -19,7 +19,6 @@ fn subjects(program: &str, names: &[&str], moves: bool) {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn poll_and_select() {
     same("events", &["poll", "ppoll", "select", "pselect", "limits"]);
 }
@@ -40,13 +39,11 @@ fn epoll_in_odd_ways() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn waiting_for_room() {
     same("events", &["room"]);
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn ways_to_read() {
     same("reading", &["peek", "wait_all", "limits", "counted", "scattered", "nonsense"]);
 }
@@ -63,7 +60,6 @@ fn files_and_pipes() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn writing_to_the_deaf() {
     same("writing", &["broken", "limits"]);
 }
@@ -91,9 +87,14 @@ fn duplicates() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn passed_descriptors() {
-    same_however("descriptors", &["passed", "passed_to_self"]);
+    same_however("descriptors", &["passed"]);
+}
+
+#[test]
+#[ignore = "a descriptor that a process sends to itself: with the library on the server alone the run takes longer than a minute"]
+fn descriptors_passed_to_oneself() {
+    same_however("descriptors", &["passed_to_self"]);
 }
 
 #[test]
@@ -102,15 +103,19 @@ fn standard_streams() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn blocking_is_changed_in_flight() {
     same("descriptors", &["changed"]);
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
-fn all_descriptors_are_taken_or_closed() {
-    same_however("descriptors", &["exhausted", "closes_all", "closes_range"]);
+fn all_descriptors_are_closed() {
+    same_however("descriptors", &["closes_all", "closes_range"]);
+}
+
+#[test]
+#[ignore = "without descriptors the library says on standard error, which the program does not, that it has none"]
+fn all_descriptors_are_taken() {
+    same_however("descriptors", &["exhausted"]);
 }
 
 #[test]
@@ -144,7 +149,6 @@ fn ended_by_another_thread() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn names() {
     same("connecting", &["names", "mapped"]);
     // Of the connection that tells the port; there need be no way to the other by UDP.
@@ -152,14 +156,18 @@ fn names() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn ways_to_connect() {
     same("connecting", &["not_blocking"]);
-    same_however("connecting", &["refused", "urgent"]);
+    same_however("connecting", &["refused"]);
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
+#[ignore = "MSG_OOB on a connection that has moved is EOPNOTSUPP: docs/sockets.md, Limits"]
+fn data_out_of_band() {
+    same_however("connecting", &["urgent"]);
+}
+
+#[test]
 fn many_connections() {
     same_however("connecting", &["many", "short_ones"]);
 }
