@@ -137,7 +137,7 @@ impl Shared {
         // What was done before it could be seen that this thread waits, is seen below.
         self.cell.pass();
         let result = self.sleep_beside(&call, others, deadline, &mut ready);
-        self.host.waiters.delist();
+        self.delist();
         result
     }
 
@@ -160,7 +160,7 @@ impl Shared {
             if self.host.waiters.take_watch() {
                 self.host.waiters.set_on_watch(true);
                 let result = self.watch_beside(others, deadline, ready);
-                self.leave_watch();
+                self.give_up_watch();
                 return result;
             }
             match others.sleep(call, left_ns.min(PARK_NS_MAX))? {

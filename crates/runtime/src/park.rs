@@ -257,8 +257,9 @@ impl Waiters {
         self.blocked.store(list.len(), Ordering::SeqCst);
     }
 
-    /// Takes the calling thread off.
-    pub(crate) fn delist(&self) {
+    /// Takes the calling thread off. If nobody sleeps on the links, another blocked thread is woken to do so: whoever left the
+    /// place may have chosen this one, which leaves as well. False if there is none.
+    pub(crate) fn delist(&self) -> bool {
         let me = thread::current().id();
         let mut list = self.list();
         let found = list.iter().position(|waiter| waiter.who.is_thread(me));
@@ -272,6 +273,7 @@ impl Waiters {
             }
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor);
         }
+        self.is_watched() || self.call_another()
     }
 
     /// Notes whether the calling thread is about to sleep on the links.
@@ -338,7 +340,16 @@ impl Waiters {
 
     /// Gives the place up, and wakes another blocked thread to take it. False if there is none.
     pub(crate) fn leave_watch(&self) -> bool {
+        self.give_up_watch();
+        self.call_another()
+    }
+
+    /// Gives the place up; the calling thread [looks for another](Waiters::delist) when it takes itself off.
+    pub(crate) fn give_up_watch(&self) {
         self.watch.store(false, Ordering::SeqCst);
+    }
+
+    fn call_another(&self) -> bool {
         if self.blocked.load(Ordering::SeqCst) == 0 {
             return false;
         }
@@ -406,5 +417,33 @@ mod tests {
         assert!(!sleeper.sleep(Some(1)), "it called itself");
         waiters.delist();
         assert!(!waiters.wake(true, &status, 0, &sleeper));
+    }
+
+    #[test]
+    fn a_thread_that_is_to_take_the_place_and_leaves_passes_it_on() {
+        let waiters = Arc::new(Waiters::new());
+        assert!(waiters.take_watch());
+        let (enter, entered) = std::sync::mpsc::channel();
+        let threads = [(); 2].map(|()| {
+            let (leave, may_leave) = std::sync::mpsc::channel::<()>();
+            let (blocked, enter) = (Arc::clone(&waiters), enter.clone());
+            let thread = thread::spawn(move || {
+                blocked.enlist(Interest::News, 0);
+                enter.send(()).expect("it is awaited");
+                // What it waits for has come meanwhile, so that it does not look at the place.
+                may_leave.recv().expect("it may");
+                blocked.delist()
+            });
+            (leave, thread)
+        });
+        for _ in &threads {
+            entered.recv().expect("it is blocked");
+        }
+        assert!(waiters.leave_watch(), "one of them is to take it");
+        let found = threads.map(|(leave, thread)| {
+            leave.send(()).expect("it waits");
+            thread.join().expect("no panic")
+        });
+        assert_eq!(found, [true, false], "the last one leaves it to the progress thread");
     }
 }

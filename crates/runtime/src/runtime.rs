@@ -846,16 +846,16 @@ impl Shared {
             }
             if self.host.waiters.take_watch() {
                 self.host.waiters.set_on_watch(true);
-                if let Some(result) = self.watch_until(deadline, &mut ready) {
-                    self.leave_watch();
-                    break Some(result);
+                let result = self.watch_until(deadline, &mut ready);
+                self.give_up_watch();
+                if result.is_some() {
+                    break result;
                 }
-                self.leave_watch();
             } else {
                 thread::park_timeout(Duration::from_nanos(left_ns.min(PARK_NS_MAX)));
             }
         };
-        self.host.waiters.delist();
+        self.delist();
         result
     }
 
@@ -887,9 +887,15 @@ impl Shared {
         }
     }
 
-    pub(crate) fn leave_watch(&self) {
+    /// The calling thread, which was on watch, waits no more: [`Shared::delist`] follows.
+    pub(crate) fn give_up_watch(&self) {
         self.host.waiters.set_on_watch(false);
-        let has_successor = self.host.waiters.leave_watch();
+        self.host.waiters.give_up_watch();
+    }
+
+    /// The calling thread waits no more. Somebody is on watch afterwards, or is called to be.
+    pub(crate) fn delist(&self) {
+        let has_successor = self.host.waiters.delist();
         if !has_successor && self.is_resting.swap(false, Ordering::SeqCst) {
             self.unpark_progress_thread();
         }

@@ -111,6 +111,7 @@ impl Connection {
         place: Arc<dyn Place>,
         endpoint: Arc<dyn Waits>,
     ) -> Arc<Self> {
+        counters::note_begun();
         Arc::new(Self {
             token,
             role,
@@ -232,6 +233,7 @@ impl Connection {
         self.mark.raise();
         self.place.decided(self.token);
         self.endpoint.on_left(self.token);
+        counters::note_decided();
         counters::note_left(self.role, self.local, self.peer, reason);
     }
 
@@ -330,6 +332,7 @@ impl Connection {
         self.route.store(MOVED, Ordering::SeqCst);
         // It is needed again if the connection is to be relayed.
         let kept = program.try_clone().ok();
+        counters::note_decided();
         counters::note_moved(self.role, self.local, self.peer, self.began);
         // One that is closed is there for nobody, nor is any when the process ends.
         let is_released = self.is_released.load(Ordering::SeqCst);

@@ -59,10 +59,20 @@ pub fn begin(settings: &Settings) {
 
 /// A connection was left to TCP: counts it, and notes it.
 pub fn note_left(role: Role, local: SocketAddr, peer: SocketAddr, reason: Reason) {
-    COUNTERS.add_left(reason);
+    COUNTERS.add_left(reason, 1);
     let (way, name) = (way(role), reason.name());
     note(LogLevel::Info, format_args!("{local} {way} {peer} stays on TCP: {name}: {reason}"));
     write_if_due();
+}
+
+/// A connection is used, and it is undecided which way it takes.
+pub(crate) fn note_begun() {
+    COUNTERS.undecided.fetch_add(1, Ordering::Relaxed);
+}
+
+/// It is decided; what it has come to is noted as well.
+pub(crate) fn note_decided() {
+    COUNTERS.decide(1);
 }
 
 /// When a connection began to be used.
@@ -147,8 +157,10 @@ pub fn write_if_due() {
     written.write(folder);
 }
 
-/// Writes the file, if one is asked for and there is news. To be called when the process ends.
+/// Writes the file, if one is asked for and there is news. To be called when the process ends: what is undecided stays on
+/// TCP.
 pub fn finish() {
+    COUNTERS.end_undecided();
     let Some(folder) = folder() else { return };
     WRITTEN.lock().unwrap_or_else(PoisonError::into_inner).write(folder);
 }
@@ -204,6 +216,7 @@ impl Report {
 /// The counters of a process.
 #[derive(Debug)]
 struct Counters {
+    undecided: AtomicU64,
     moved: AtomicU64,
     closed: AtomicU64,
     left: [AtomicU64; Reason::ALL.len()],
@@ -216,6 +229,7 @@ struct Counters {
 impl Counters {
     const fn new() -> Self {
         Self {
+            undecided: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             closed: AtomicU64::new(0),
             left: [const { AtomicU64::new(0) }; Reason::ALL.len()],
@@ -226,9 +240,19 @@ impl Counters {
         }
     }
 
-    fn add_left(&self, reason: Reason) {
-        let count = self.left.get(usize::from(reason.number()));
-        count.expect("every reason has a place").fetch_add(1, Ordering::Relaxed);
+    fn add_left(&self, reason: Reason, count: u64) {
+        let left = self.left.get(usize::from(reason.number()));
+        left.expect("every reason has a place").fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// So many are decided. A process that could not become another goes on with what was counted before.
+    fn decide(&self, count: u64) {
+        let less = |undecided: u64| Some(undecided.saturating_sub(count));
+        let _always = self.undecided.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn end_undecided(&self) {
+        self.add_left(Reason::Closed, self.undecided.swap(0, Ordering::Relaxed));
     }
 
     fn report(&self) -> Report {
@@ -251,9 +275,11 @@ impl Counters {
     }
 
     fn restart(&self) {
-        let Self { moved, closed, left, bytes_sent, bytes_received, resets, moving_ns } = self;
-        for counter in
-            [moved, closed, bytes_sent, bytes_received, resets, moving_ns].into_iter().chain(left)
+        let Self { undecided, moved, closed, left, bytes_sent, bytes_received, resets, moving_ns } =
+            self;
+        for counter in [undecided, moved, closed, bytes_sent, bytes_received, resets, moving_ns]
+            .into_iter()
+            .chain(left)
         {
             counter.store(0, Ordering::Relaxed);
         }
@@ -291,7 +317,7 @@ mod tests {
         counters.moved.fetch_add(2, Ordering::Relaxed);
         counters.closed.fetch_add(1, Ordering::Relaxed);
         for reason in [Reason::Network, Reason::NoOffer, Reason::NoOffer] {
-            counters.add_left(reason);
+            counters.add_left(reason, 1);
         }
         let report = counters.report();
         assert_eq!((report.moved, report.open, report.left_in_all()), (2, 1, 3));
@@ -301,6 +327,19 @@ mod tests {
         assert_eq!(left, [("network", 1), ("no-offer", 2)]);
         counters.restart();
         assert!(counters.report().is_empty());
+    }
+
+    #[test]
+    fn what_is_undecided_at_the_end_stays_on_tcp() {
+        let counters = Counters::new();
+        counters.undecided.fetch_add(3, Ordering::Relaxed);
+        counters.decide(1);
+        assert!(counters.report().is_empty());
+        counters.end_undecided();
+        assert_eq!(counters.report().left, [("closed".to_owned(), 2)].into());
+        counters.decide(1);
+        counters.end_undecided();
+        assert_eq!(counters.report().left_in_all(), 2);
     }
 
     #[test]

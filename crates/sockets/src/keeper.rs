@@ -84,7 +84,8 @@ pub(crate) fn keep(
                     grave.fill_in(runtime.memory());
                 }
             }
-            Job::Stop => return,
+            // Here, as its own thread may be the last that holds the runtime: inside the engine it cannot stop it.
+            Job::Stop => return runtime.stop(),
         }
     }
 }

@@ -138,6 +138,37 @@ fn who_blocks_while_completions_are_left_in_an_armed_queue_is_told_of_them() {
 }
 
 #[test]
+fn a_completion_that_was_polled_before_it_is_told_of_brings_no_event_and_the_queue_stays_armed() {
+    let watched = Watched::new();
+    watched.queue.arm(Arm::Next).expect("it is armed");
+    watched.host.device.tells_late.store(true, Ordering::SeqCst);
+    watched.message(false);
+    assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+    watched.host.device.tell();
+    assert!(!watched.is_readable(), "who polls once for each event would find nothing");
+    watched.message(false);
+    assert!(watched.is_readable(), "the next completion is still waited for");
+    assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+}
+
+#[test]
+fn who_blocks_does_not_tell_himself_of_a_completion_that_he_is_about_to_be_told_of() {
+    let watched = Watched::new();
+    watched.queue.arm(Arm::Next).expect("it is armed");
+    watched.host.device.tells_late.store(true, Ordering::SeqCst);
+    watched.message(false);
+    watched.channel.get().expect("an event").acknowledge_events(1);
+    // As programs do: armed first, then polled.
+    watched.queue.arm(Arm::Next).expect("it is armed");
+    watched.host.device.tell();
+    assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+    assert!(!watched.is_readable(), "a late word would take the arming that is for the next");
+    watched.message(false);
+    watched.channel.get().expect("an event").acknowledge_events(1);
+    assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+}
+
+#[test]
 fn the_events_of_a_channel_can_be_waited_for_through_a_copy_of_its_descriptor() {
     let watched = Watched::new();
     let copy = watched.channel.descriptor().try_clone_to_owned().expect("a copy");

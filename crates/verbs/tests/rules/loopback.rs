@@ -24,6 +24,8 @@ pub(crate) struct Loopback {
     pub(crate) is_foreign: AtomicBool,
     /// Sends are taken and not completed.
     pub(crate) holds: AtomicBool,
+    /// Who adds completions does not come to tell of them, until somebody waits.
+    pub(crate) tells_late: AtomicBool,
     /// What was asked of it while connections waited for shared receives.
     pub(crate) receives_posted: AtomicU32,
     /// How often threads that wait were woken, and how often the application went to wait elsewhere.
@@ -93,6 +95,7 @@ impl Loopback {
             next_number: AtomicU32::new(0x100),
             is_foreign: AtomicBool::new(false),
             holds: AtomicBool::new(false),
+            tells_late: AtomicBool::new(false),
             receives_posted: AtomicU32::new(0),
             wakes: AtomicU32::new(0),
             left_alone: AtomicU32::new(0),
@@ -109,9 +112,18 @@ impl Loopback {
     }
 
     fn leave(&self, mut engine: MutexGuard<'_, Engine>) {
+        if self.tells_late.load(Ordering::SeqCst) {
+            return;
+        }
         let fired = std::mem::take(&mut engine.fired);
         drop(engine);
         self.registry.on_completions(&fired);
+    }
+
+    /// Who added completions comes to tell of them.
+    pub(crate) fn tell(&self) {
+        self.tells_late.store(false, Ordering::SeqCst);
+        self.inside(|_, _| ());
     }
 
     /// Completes the sends of a queue pair that were taken and held, as carried out.
@@ -261,6 +273,7 @@ impl Provider for Loopback {
 
     fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         while !ready() {
+            self.tell();
             self.drive();
             std::thread::yield_now();
         }
