@@ -2,21 +2,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use delivery::Instant;
 use thiserror::Error;
 
-use crate::aside::QUIET_NS;
 use crate::cell::Drive;
 use crate::fork::Forked;
-use crate::looking::Looking;
 use crate::mark::Mark;
 use crate::park::Interest;
 use crate::runtime::{PARK_NS_MAX, Runtime, Shared};
 use crate::sleep::{Descriptor, Others, Slept};
-use crate::waits::{Next, Spin};
+use crate::waits::{Looking, Spin};
 
 /// What ended a [`Runtime::wait_beside`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -59,13 +56,13 @@ impl Runtime {
     /// looks once at each). `ready` is asked after every turn that may have brought it: what this thread does itself
     /// and what is of `interest`.
     ///
-    /// The thread looks on as [`Polling`](crate::Polling) says. Then it sleeps on the links and on the descriptors at
+    /// The thread spins as [`Polling`](crate::Polling) says. Then it sleeps on the links and on the descriptors at
     /// once, so that whatever comes wakes this thread first; if another thread sleeps on the links
     /// already, on the descriptors alone, and is woken by that one.
     ///
     /// # Errors
     /// [`WaitError::Interrupted`] after a signal handler has run: while the thread slept, or at any time of those signals
-    /// that are [blocked](Others::with_signals) but while it looks at the descriptors. What ran while it looked on counts as
+    /// that are [blocked](Others::with_signals) but while it looks at the descriptors. What ran while it spun counts as
     /// having run before the call. And as the variants of [`WaitError`] say.
     pub fn wait_beside(
         &self,
@@ -80,9 +77,8 @@ impl Runtime {
             return Ok(Waited::Ready);
         }
         let mut spin = Spin::begin(shared, limit);
-        let looks_on = shared.waits.enter();
         loop {
-            self.drive()?;
+            shared.drive_inline();
             if ready() {
                 spin.found(shared);
                 return Ok(Waited::Ready);
@@ -93,11 +89,10 @@ impl Runtime {
                 spin.found(shared);
                 return Ok(Waited::Descriptors(count));
             }
-            if spin.next(shared) == Next::Sleep {
+            if !spin.goes_on(shared) {
                 break;
             }
         }
-        drop(looks_on);
         if spin.is_over() {
             return Ok(Waited::TimedOut);
         }
@@ -195,16 +190,15 @@ impl Shared {
                 return Ok(Waited::Descriptors(count));
             }
             match outcome {
-                Drive::Drove if self.looks_on(QUIET_NS) => self.pause(&mut looking),
+                Drive::Drove if self.spins_on_watch() => std::hint::spin_loop(),
                 Drive::Drove => {
                     let slept = self.sleep_on_links_beside(Some(deadline), others)?;
                     if let Slept::Others(count) = slept {
                         return Ok(Waited::Descriptors(count));
                     }
-                    looking = Looking::after_sleep();
+                    looking.on_slept();
                 }
-                // It may need this processor to get out.
-                Drive::HandedOver => thread::yield_now(),
+                Drive::HandedOver => self.make_way(),
                 Drive::Exhausted => {}
             }
         }

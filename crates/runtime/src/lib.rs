@@ -5,9 +5,9 @@
 //!   whose wait is over.
 //! * Threads of the application make turns when they post, poll and wait; that is where latencies
 //!   of microseconds come from. A progress thread makes them while the application does something
-//!   else, and steps aside while it polls.
-//! * Waiting is one policy [`Polling`]: spin, yield, block. Of all blocked threads
-//!   one sleeps on the links itself, so that a wakeup is one switch of threads and not two.
+//!   else, and leaves the links to it while it polls.
+//! * Waiting is one policy (`docs/waiting.md`): spin, sleep until an event, sleep until a time. Of all blocked threads
+//!   one sleeps on the links itself, so that a wake-up is one switch of threads and not two.
 //!
 //! On the data path nothing is allocated and no lock is waited for: a thread that finds another one
 //! inside the engine puts its operation into a lock-free ring and goes on. Who has send queues of his own
@@ -21,7 +21,6 @@
 )]
 
 mod arming;
-mod aside;
 mod auxiliary;
 mod beside;
 mod cell;
@@ -32,8 +31,6 @@ mod driver;
 mod exit;
 mod fork;
 mod hooks;
-mod looking;
-mod lookout;
 mod machine;
 mod mark;
 mod park;

@@ -8,76 +8,59 @@ use std::thread::{self, Thread, ThreadId};
 use std::time::Duration;
 
 use semantics::{CompletionQueue, OperationStatus, StatusTable};
+use waiting::Spinning;
 
 use crate::mark::{Call, Mark};
 use crate::sleep::{Descriptor, Sleeper};
 
-/// How threads wait: those of an application for what they asked for, and those that serve peers for more to do, the
-/// progress thread among them.
+/// How threads wait: those of an application for what they asked for, and those that serve peers, the progress thread among
+/// them.
 ///
-/// A thread looks on for a while, lets others have the processor a few times, and sleeps until something comes. What
-/// comes while it sleeps waits for as long as the wake-up takes, which is several times as long as serving it.
+/// A thread spins for a while, and sleeps until something comes. What comes while it sleeps waits for as long as the
+/// wake-up takes, which is several times as long as serving it.
 ///
-/// | | who serves peers | who waits for an operation |
+/// | | a thread that serves peers | a thread that waits for an operation |
 /// |---|---|---|
-/// | [`Polling::ADAPTIVE`], the default | looks on as long as that pays: see there | the same, by how long its waits took so far |
-/// | [`Polling::for_at_most`] | looks on for so long after the last work | the same |
-/// | [`Polling::ALWAYS`] | looks on for ever: a processor for each endpoint | the same |
+/// | [`Polling::ADAPTIVE`], the default | spins if that costs less than sleeping | the same, by its own measurements |
+/// | [`Polling::for_at_most`] | spins for so long after the last work | the same |
+/// | [`Polling::ALWAYS`] | spins for ever: a processor for each endpoint | the same |
 /// | [`Polling::NEVER`] | sleeps at once | the same |
 ///
-/// While the application polls, nobody else looks on. What each costs and gains is in the table of
-/// docs/passive-servers.md.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// While the application polls, no other thread spins. `docs/waiting.md` has the whole policy, `docs/passive-servers.md` what
+/// each setting costs and gains.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Polling {
-    spin: Spin,
+    spinning: Spinning,
 }
 
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Spin {
-    #[default]
-    Adaptive,
-    For(Duration),
-    Always,
+impl Default for Polling {
+    fn default() -> Self {
+        Self::ADAPTIVE
+    }
 }
 
 impl Polling {
-    /// Follows from what sleeping and waking up costs on this host, which the runtime measures, and from when work came
-    /// so far. A thread that serves peers looks on for as long as that costs less than the sleeps that it
-    /// saves, never for longer than one costs, and not while another thread wants its processor. Peers that ask
-    /// again at once find it awake; an endpoint that is idle, or is asked rarely, takes no processor time. A thread or
-    /// task that waits for an operation does so by the same rule, learnt from how long such waits took. Where there is
-    /// no progress thread, nobody measures: a sleep is taken to cost 50 µs, with fewer than 4 processors 10 µs.
-    pub const ADAPTIVE: Self = Self { spin: Spin::Adaptive };
-    /// Never sleeps: for measurements and for processors of one's own. The progress thread does not sleep
-    /// either unless the application polls; where it always does, there need be none.
-    pub const ALWAYS: Self = Self { spin: Spin::Always };
+    /// Spins for as long as a sleep costs, if that has cost less than sleeping at once, and else sleeps at once; both are
+    /// measured. Peers that ask again soon find the thread awake; an endpoint that is idle, or is asked rarely, takes no
+    /// processor time. Where there is no progress thread, which measures sleeps, one is assumed to cost 30 µs.
+    pub const ADAPTIVE: Self = Self { spinning: Spinning::Learned };
+    /// Never sleeps: for measurements and for processors of one's own. The progress thread does not sleep either unless the
+    /// application has polled in the last 100 ms; where it always does, no progress thread is needed. A thread that
+    /// polls sleeps all the same while other threads want its processor and its peer is silent.
+    pub const ALWAYS: Self = Self { spinning: Spinning::AtMost(u64::MAX) };
     /// Sleeps at once: for programs that share the processor.
     pub const NEVER: Self = Self::for_at_most(Duration::ZERO);
 
     /// Sleeps after this long without work. It costs an endpoint that is used at least so often one
     /// processor, and every burst of frames that comes alone this much time of it.
     pub const fn for_at_most(time: Duration) -> Self {
-        Self { spin: Spin::For(time) }
+        let ns = time.as_nanos();
+        let ns = if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 };
+        Self { spinning: Spinning::AtMost(ns) }
     }
 
-    /// Whether the rule of [`Polling::ADAPTIVE`] applies to who serves peers.
-    pub(crate) fn is_adaptive(self) -> bool {
-        self.spin == Spin::Adaptive
-    }
-
-    /// For how long a thread looks on: with [`Polling::ADAPTIVE`] what a sleep is taken to cost until some were measured,
-    /// which the progress thread does when it begins.
-    pub(crate) fn spin_ns(self) -> u64 {
-        match self.spin {
-            // With at least 4 processors longer than a round trip between two hosts and the sleep and wakeup it
-            // avoids. With fewer, polling takes the processor away from the peer or the kernel that one waits for.
-            Spin::Adaptive => {
-                let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-                if processors >= 4 { 50_000 } else { 10_000 }
-            }
-            Spin::For(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
-            Spin::Always => u64::MAX,
-        }
+    pub(crate) const fn spinning(self) -> Spinning {
+        self.spinning
     }
 }
 

@@ -7,34 +7,36 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::aside::{Aside, Step};
+use delivery::Instant;
+use waiting::{Outcome, WAKE_UPS};
+
 use crate::cell::Drive;
-use crate::looking::Looking;
-use crate::lookout::WAKE_UPS;
 use crate::runtime::Shared;
 use crate::sleep::{processor_ns, sleep_precisely};
+use crate::waits::Looking;
 
 /// Serves the engine until told to stop.
 ///
-/// It sleeps on the links, and drives the engine when something comes. After that it looks on for as long
-/// as [`Polling`](crate::Polling) says: the next frame often comes soon, and waking up takes
-/// longer than serving it. While the application polls, or a thread of the application sleeps on the links
-/// itself, it steps aside: it then neither drives nor sleeps on the links (each frame would wake it for
-/// nothing), but looks now and then whether the application has turned to something else: [`Aside`]
-/// says when. It is what a network adapter's interrupt is to a polling driver.
+/// It sleeps on the links, and drives the engine when something comes. After that it spins for as long as
+/// [`Polling`](crate::Polling) says: the next frame often comes soon, and waking up takes longer than serving it. While
+/// the application polls, or a thread of the application sleeps on the links itself, it leaves the links to the application:
+/// it then neither drives nor sleeps on the links, but looks now and then whether the application does something
+/// else. It is what a network adapter's interrupt is to a polling driver.
 pub(crate) fn run(shared: &Arc<Shared>) {
     sleep_precisely();
     measure_wake_ups(shared);
-    let (mut aside, mut looking) = (Aside::new(), Looking::default());
+    let mut looking = Looking::default();
+    let mut watched_since = None;
     while !shared.is_stopping.load(Ordering::SeqCst) {
-        if let Step::Aside(ns) = aside.step(shared.is_driven(), shared.polled_ns_ago()) {
-            step_aside(ns);
+        if let Outcome::SleepUntil(time) = shared.while_serving() {
+            looking = Looking::default();
+            park_until(shared, time);
         } else if shared.host.waiters.take_watch() {
-            serve(shared, &mut aside, &mut looking);
-        } else if let Some(ns) = aside.watched() {
-            step_aside(ns);
+            watched_since = None;
+            serve(shared, &mut looking);
         } else {
-            rest(shared);
+            looking = Looking::default();
+            stand_by(shared, &mut watched_since);
         }
     }
 }
@@ -70,40 +72,52 @@ pub(crate) fn keep_to(thread: &JoinHandle<()>, processor: usize) -> io::Result<(
 }
 
 /// Serves the links and sleeps on them; the place of the thread that does so is taken.
-fn serve(shared: &Shared, aside: &mut Aside, looking: &mut Looking) {
+fn serve(shared: &Shared, looking: &mut Looking) {
     let (mut outcome, found) = shared.look(looking);
-    let away_ns = aside.away_ns();
-    while outcome == Drive::Drove && shared.looks_on(away_ns) {
-        shared.pause(looking);
-        outcome = shared.look(looking).0;
-    }
-    if outcome == Drive::Drove && shared.polled_ns_ago() >= away_ns {
-        shared.sleep_on_links(None);
-        *looking = Looking::after_sleep();
+    shared.on_served(found);
+    // If another thread is inside the engine, it may have lost its processor: looking again at once would only keep it from
+    // getting the processor back.
+    while outcome == Drive::Drove && !shared.is_stopping.load(Ordering::Relaxed) {
+        match shared.while_serving() {
+            Outcome::Spin => {
+                std::hint::spin_loop();
+                outcome = shared.look(looking).0;
+            }
+            Outcome::SleepUntilEvent => {
+                shared.sleep_on_links(None);
+                looking.on_slept();
+                break;
+            }
+            Outcome::SleepUntil(_) => break,
+        }
     }
     shared.host.waiters.leave_watch();
-    if outcome == Drive::HandedOver {
-        // Another thread is inside. Should it have lost its processor there, trying again at
-        // once would only keep it from getting the processor back.
-        step_aside(aside.at_it());
-    } else {
-        aside.served(found);
+}
+
+/// Waits while a thread of the application is on watch: the longer it has been, the longer, and in the end until that thread
+/// calls.
+fn stand_by(shared: &Shared, watched_since: &mut Option<Instant>) {
+    let now = shared.host.clock.now();
+    let watched_ns = now.since_ns(*watched_since.get_or_insert(now));
+    if watched_ns < REST_NS {
+        park_until(shared, now.after_ns(watched_ns.max(shared.waits.sleep_cost_ns())));
+        return;
     }
-}
-
-/// Leaves the work to the application for a while.
-fn step_aside(ns: u64) {
-    thread::park_timeout(Duration::from_nanos(ns));
-}
-
-/// A thread of the application has been asleep on the links for long: it calls when it stops.
-fn rest(shared: &Shared) {
+    *watched_since = None;
     shared.is_resting.store(true, Ordering::SeqCst);
     if shared.host.waiters.is_watched() && !shared.is_stopping.load(Ordering::SeqCst) {
         thread::park();
     }
     shared.is_resting.store(false, Ordering::SeqCst);
 }
+
+fn park_until(shared: &Shared, time: Instant) {
+    thread::park_timeout(Duration::from_nanos(time.since_ns(shared.host.clock.now())));
+}
+
+/// A thread of the application that was on watch for this long calls when it stops, in nanoseconds. The call is a system
+/// call; a thread that blocks for each operation does not pay for it.
+const REST_NS: u64 = 16_000_000;
 
 /// Longer than setting a timer takes on the slowest hosts; all measurements together take a millisecond.
 const MEASURED_SLEEP_NS: u64 = 50_000;

@@ -18,7 +18,6 @@ use thiserror::Error;
 use wire_edge::{Moved, PeerAddr};
 
 use crate::arming::Arming;
-use crate::aside::QUIET_NS;
 use crate::auxiliary::Readiness;
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
@@ -28,15 +27,13 @@ use crate::driver::{AttachError, Caller, Driver, Host};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
-use crate::looking::Looking;
-use crate::lookout::Lookout;
 use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::sleep::{Descriptor, Others, Sleeper, Slept, entropy, processor_ns};
 use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
-use crate::waits::{Next, Spin, Waits};
+use crate::waits::{Looking, Spin, Waits};
 
 /// What a runtime is made for.
 #[derive(Clone, Debug)]
@@ -171,7 +168,6 @@ impl Runtime {
         let engine = Engine::new(config.engine, config.seed, Arc::clone(&status))?;
         let clock = Clock::start();
         let submissions = Submissions::new(config.submissions_max);
-        let spin_ns = config.polling.spin_ns();
         let shared = Arc::new(Shared {
             queue_owner: engine.incarnation(),
             cell: ProgressCell::new(Driver::new(engine, &clock, &submissions)),
@@ -202,10 +198,7 @@ impl Runtime {
                 worked_at: AtomicU64::new(0),
             },
             home,
-            polling: config.polling,
-            spin_ns,
-            lookout: Mutex::new(Lookout::new(spin_ns)),
-            waits: Waits::new(spin_ns),
+            waits: Waits::new(config.polling.spinning()),
             has_thread: config.progress_thread,
             outside: OutsideCounters::default(),
             is_stopping: AtomicBool::new(false),
@@ -373,11 +366,10 @@ impl Runtime {
     pub fn drive(&self) -> Result<Drive, Forked> {
         let shared = &*self.shared;
         shared.home.check()?;
-        let Some(inside) = shared.cell.enter_or_announce() else {
-            shared.make_way();
-            return Ok(Drive::HandedOver);
-        };
-        Ok(shared.take_turns(inside, Caller::Application, false).0)
+        let before = Instant(shared.host.polled_at.load(Ordering::Relaxed));
+        let (outcome, worked) = shared.drive_inline();
+        shared.on_polled(before, outcome, worked);
+        Ok(outcome)
     }
 
     /// Runs `work` inside the engine, soon, and waits for its result: the control path.
@@ -402,18 +394,16 @@ impl Runtime {
             return Ok(Some(result));
         }
         let mut spin = Spin::begin(shared, limit);
-        let looks_on = shared.waits.enter();
         loop {
-            self.drive()?;
+            shared.drive_inline();
             if let Some(result) = ready() {
                 spin.found(shared);
                 return Ok(Some(result));
             }
-            if spin.next(shared) == Next::Sleep {
+            if !spin.goes_on(shared) {
                 break;
             }
         }
-        drop(looks_on);
         let result = shared.block(interest, spin.deadline(), ready);
         if result.is_some() {
             spin.came(shared, true);
@@ -643,13 +633,7 @@ pub(crate) struct Shared {
     queue_owner: u64,
     pub(crate) host: Host,
     pub(crate) home: HomeProcess,
-    pub(crate) polling: Polling,
-    /// For how long a thread looks on, unless that is learnt.
-    pub(crate) spin_ns: u64,
-    /// For how long one looks for what it waits for, where it is.
     pub(crate) waits: Waits,
-    /// For how long who serves peers looks on. Only the thread on watch takes it, so nobody waits for it.
-    pub(crate) lookout: Mutex<Lookout>,
     /// A thread serves the endpoint while the application does not.
     pub(crate) has_thread: bool,
     outside: OutsideCounters,
@@ -735,6 +719,17 @@ impl Shared {
         self.take_turns(inside, Caller::Application, true);
     }
 
+    /// Drives on behalf of a thread of the application, unless another thread is inside. Tells, too, whether there was work.
+    #[inline]
+    pub(crate) fn drive_inline(&self) -> (Drive, bool) {
+        let Some(inside) = self.cell.enter_or_announce() else {
+            self.make_way();
+            return (Drive::HandedOver, false);
+        };
+        self.waits.on_entered();
+        self.take_turns(inside, Caller::Application, false)
+    }
+
     /// Drives on behalf of a thread that has nothing else to do. Tells, too, whether there was work.
     pub(crate) fn drive_all(&self) -> (Drive, bool) {
         match self.cell.enter_or_announce() {
@@ -777,14 +772,6 @@ impl Shared {
             self.host.call_watch();
         }
         (outcome, worked)
-    }
-
-    /// Another thread is inside. Where both share a processor it may have lost that to this one,
-    /// and polling on would keep it out until the scheduler intervenes, milliseconds later.
-    #[cold]
-    fn make_way(&self) {
-        self.host.polled_at.store(self.host.clock.now().0, Ordering::Relaxed);
-        thread::yield_now();
     }
 
     /// Has `work` run inside the engine and waits for its result.
@@ -875,13 +862,12 @@ impl Shared {
                 return None;
             }
             match outcome {
-                Drive::Drove if self.looks_on(QUIET_NS) => self.pause(&mut looking),
+                Drive::Drove if self.spins_on_watch() => std::hint::spin_loop(),
                 Drive::Drove => {
                     self.sleep_on_links(Some(deadline));
-                    looking = Looking::after_sleep();
+                    looking.on_slept();
                 }
-                // It may need this processor to get out.
-                Drive::HandedOver => thread::yield_now(),
+                Drive::HandedOver => self.make_way(),
                 Drive::Exhausted => {}
             }
         }
@@ -958,7 +944,7 @@ impl Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("polling", &self.polling).finish_non_exhaustive()
+        f.debug_struct("Shared").field("waits", &self.waits).finish_non_exhaustive()
     }
 }
 
@@ -978,9 +964,6 @@ const PARTING: Duration = Duration::from_millis(100);
 
 /// How often it looks whether they have heard, at least.
 const PARTING_LOOK_NS: u64 = 1_000_000;
-
-/// Times a waiting thread lets others have the processor before it blocks.
-pub(crate) const YIELDS: u8 = 4;
 
 /// Longest a blocked thread sleeps without a look of its own: it only matters when the thread that
 /// would wake it has panicked.

@@ -269,6 +269,15 @@ pub(crate) fn processor_ns() -> u64 {
     spent.tv_sec.cast_unsigned() * 1_000_000_000 + spent.tv_nsec.cast_unsigned()
 }
 
+/// How often the calling thread had to leave its processor to another.
+pub(crate) fn preemptions() -> u64 {
+    // SAFETY: `rusage` is made of integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one `rusage`.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nivcsw.cast_unsigned()
+}
+
 /// Bytes that nobody can predict; at most 256, which the kernel gives as a whole.
 pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0_u8; BYTES];

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use crate::fork::Forked;
 use crate::park::Interest;
 use crate::runtime::{Runtime, Shared};
-use crate::waits::{Next, Spin};
+use crate::waits::Spin;
 
 /// For how long a task that waits still polls, as a thread does before it blocks ([`Polling`](crate::Polling)): it has
 /// itself woken at once meanwhile, so that others have their turn in between.
@@ -30,7 +30,7 @@ impl Patience {
             return true;
         }
         let spin = self.spin.get_or_insert_with(|| Spin::begin(shared, None));
-        self.lasts = spin.next(shared) == Next::Look;
+        self.lasts = spin.goes_on(shared);
         self.lasts
     }
 
@@ -76,7 +76,7 @@ impl Runtime {
             patience.found(shared);
             return Poll::Ready(Ok(result));
         }
-        self.drive()?;
+        shared.drive_inline();
         if let Some(result) = ready() {
             patience.found(shared);
             return Poll::Ready(Ok(result));

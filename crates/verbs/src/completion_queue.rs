@@ -1,14 +1,11 @@
 //! Completion queues.
 
-mod empty_polls;
-
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use work::{Arm, Completion, Owner};
 
-use self::empty_polls::EmptyPolls;
 use crate::acknowledged::Unacknowledged;
 use crate::async_event::{AsyncEventKind, EventElement};
 use crate::completion_channel::CompletionChannel;
@@ -39,7 +36,6 @@ pub struct CompletionQueue {
     /// The program waits for an event: a number of [`Arm`], or 0.
     armed: AtomicU8,
     has_told_overrun: AtomicBool,
-    empty_polls: EmptyPolls,
     completion_events: Unacknowledged,
     async_events: Unacknowledged,
     /// Whatever the surface keeps with it.
@@ -141,7 +137,6 @@ impl CompletionQueue {
             flushing_count: AtomicUsize::new(0),
             armed: AtomicU8::new(0),
             has_told_overrun: AtomicBool::new(false),
-            empty_polls: EmptyPolls::default(),
             completion_events: Unacknowledged::default(),
             async_events: Unacknowledged::default(),
             user: AtomicUsize::new(0),
@@ -183,10 +178,7 @@ impl CompletionQueue {
             provider.drive();
             found = self.take(registry, out);
         }
-        if found == 0 {
-            self.empty_polls.on_empty();
-        } else {
-            self.empty_polls.on_found();
+        if found != 0 {
             provider.send_put_off();
         }
         Ok(found)

@@ -12,6 +12,8 @@ const ROOMS: &[Room] = &[
     Room { name: "mem", lean: Lean::On(&["wire-edge"]), is_unsafe: true },
     Room { name: "work", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "delivery", lean: Lean::SansIo, is_unsafe: false },
+    // When threads spin and when they sleep; the runtime and the simulator follow it.
+    Room { name: "waiting", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "semantics", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "engine", lean: Lean::SansIo, is_unsafe: false },
     // A driver moves frames; it knows nothing of operations.

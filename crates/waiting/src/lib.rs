@@ -1,0 +1,13 @@
+//! Decides when a thread that waits spins, and when and until when it sleeps.
+//!
+//! Pure: no clock, no thread, no lock. The runtime drives threads by it, the simulator simulated hosts.
+//! The table of situations and outcomes is in `docs/waiting.md`.
+
+#![forbid(unsafe_code)]
+
+mod wait_policy;
+
+pub use wait_policy::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
+
+/// Wake-ups that are remembered, and measured when a progress thread begins.
+pub use wait_policy::WAKE_UPS;

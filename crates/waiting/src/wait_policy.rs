@@ -1,0 +1,298 @@
+//! The one policy of waiting.
+
+use delivery::Instant;
+
+/// What a waiting thread does after a look that found nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Outcome {
+    /// Looks again at once.
+    Spin,
+    /// Sleeps until a frame, a timer or a notification wakes it.
+    SleepUntilEvent,
+    /// Sleeps until this time, whatever arrives meanwhile.
+    SleepUntil(Instant),
+}
+
+/// How long threads may spin.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Spinning {
+    /// For as long as spinning has cost less than sleeping, as measured.
+    Learned,
+    /// For this long after the last work, in nanoseconds; 0 never, `u64::MAX` always.
+    AtMost(u64),
+}
+
+/// What one sleep cost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WakeUp {
+    /// How much later than asked the thread ran, in nanoseconds.
+    pub late_ns: u64,
+    /// Processor time of going to sleep and waking up, in nanoseconds.
+    pub spent_ns: u64,
+}
+
+/// What the progress thread sees of the application.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Application {
+    /// A thread is inside the engine.
+    pub is_inside: bool,
+    /// How long ago the application last polled or posted, in nanoseconds; `u64::MAX` if never.
+    pub polled_ns_ago: u64,
+}
+
+/// The state of the policy: what was measured so far, and hence how to wait.
+///
+/// A sleep costs a wake-up's latency and processor time; a spin costs processor time. A nanosecond of one counts as much
+/// as a nanosecond of the other. A thread that spins for at most as long as a sleep costs never spends more than twice
+/// what it would spend if it knew the future (A. Karlin, K. Li, M. Manasse, S. Owicki: Empirical studies of competitive
+/// spinning, SOSP 1991). The policy therefore has two ways to wait: spin for at most that long and then sleep, or sleep at
+/// once. It uses the one that has cost less, and tries the other now and then. What spinning costs is measured as it
+/// happens. So the cost includes the time slices that other threads take meanwhile, and answers that cannot come because
+/// this thread holds the processor that the peer needs.
+///
+/// An application that polls asked for spinning. It sleeps only while processors are short, which it learns from having
+/// been descheduled, and only after it has spun for as long as a waiting thread would.
+#[derive(Clone, Debug)]
+pub struct WaitPolicy {
+    spinning: Spinning,
+    wake_ups: [WakeUp; WAKE_UPS],
+    wake_ups_count: usize,
+    /// Latency and processor time of an undisturbed sleep, in nanoseconds.
+    sleep_cost_ns: u64,
+    /// Mean cost of a wait that began with a spin, in nanoseconds.
+    spin_cost_ns: u64,
+    /// Waits without a spin since the last wait with one.
+    waits_slept: u32,
+    /// Processors count as short until then.
+    short_until: Instant,
+    /// How long a thread was descheduled when processors were last short, in nanoseconds.
+    away_ns: u64,
+    /// The last look of the progress thread found the application polling.
+    is_at_links: bool,
+    /// For how long looks found the application polling, in nanoseconds.
+    polling_ns: u64,
+    /// How often in a row work waited for the progress thread although the application had just posted or polled.
+    found_waiting: u32,
+}
+
+impl WaitPolicy {
+    /// Nothing is measured yet; a sleep is assumed to cost `assumed_ns`.
+    pub fn new(spinning: Spinning, assumed_ns: u64) -> Self {
+        Self {
+            spinning,
+            wake_ups: [WakeUp { late_ns: assumed_ns, spent_ns: 0 }; WAKE_UPS],
+            wake_ups_count: 0,
+            sleep_cost_ns: assumed_ns,
+            spin_cost_ns: assumed_ns / 2,
+            waits_slept: 0,
+            short_until: Instant(0),
+            away_ns: 0,
+            is_at_links: false,
+            polling_ns: 0,
+            found_waiting: 0,
+        }
+    }
+
+    /// What an undisturbed sleep costs here: latency plus processor time, in nanoseconds.
+    pub const fn sleep_cost_ns(&self) -> u64 {
+        self.sleep_cost_ns
+    }
+
+    /// For how long the next wait spins, in nanoseconds.
+    pub const fn spin_limit_ns(&self) -> u64 {
+        match self.spinning {
+            Spinning::AtMost(limit_ns) => limit_ns,
+            Spinning::Learned => self.learned_limit_ns(),
+        }
+    }
+
+    /// The same for an application that polls while processors are short: what it asked for does not count then.
+    pub const fn poll_limit_ns(&self) -> u64 {
+        self.learned_limit_ns()
+    }
+
+    const fn learned_limit_ns(&self) -> u64 {
+        let is_cheaper = self.spin_cost_ns < self.sleep_cost_ns;
+        if is_cheaper || self.waits_slept >= WAITS_PER_TRIAL { self.sleep_cost_ns } else { 0 }
+    }
+
+    /// Until when processors count as short.
+    pub const fn short_until(&self) -> Instant {
+        self.short_until
+    }
+
+    /// Records a sleep that a timer ended.
+    pub fn on_wake_up(&mut self, wake_up: WakeUp) {
+        if self.wake_ups_count == 0 {
+            self.wake_ups = [wake_up; WAKE_UPS];
+        }
+        if let Some(slot) = self.wake_ups.get_mut(self.wake_ups_count % WAKE_UPS) {
+            *slot = wake_up;
+        }
+        self.wake_ups_count += 1;
+        // The quarter that was quickest: others had to wait for a processor.
+        let quarter = |of: fn(&WakeUp) -> u64| {
+            let mut sorted = self.wake_ups.each_ref().map(of);
+            sorted.sort_unstable();
+            sorted.get(WAKE_UPS / 4).copied().unwrap_or_default()
+        };
+        let cost_ns = quarter(|wake_up| wake_up.late_ns) + quarter(|wake_up| wake_up.spent_ns);
+        self.sleep_cost_ns = cost_ns.clamp(1, SLEEP_COST_NS_MAX);
+    }
+
+    /// Records a wait that has ended after `took_ns`. It began with a spin of at most `limit_ns`, and the thread was asleep at
+    /// its end if it `has_slept`.
+    pub fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool) {
+        if limit_ns == 0 {
+            self.waits_slept = self.waits_slept.saturating_add(1);
+            return;
+        }
+        let cost_ns = if has_slept { limit_ns.saturating_add(self.sleep_cost_ns) } else { took_ns };
+        self.spin_cost_ns = self.spin_cost_ns - self.spin_cost_ns / SAMPLES
+            + cost_ns.min(SPIN_COST_NS_MAX) / SAMPLES;
+        // A trial that pays is repeated at once, so that a peer that begins to ask again soon is believed soon.
+        self.waits_slept = if cost_ns < self.sleep_cost_ns { WAITS_PER_TRIAL } else { 0 };
+    }
+
+    /// Records that the calling thread was descheduled for `away_ns` until now although it had work to do.
+    pub fn on_descheduled(&mut self, now: Instant, away_ns: u64) {
+        if away_ns >= self.sleep_cost_ns {
+            self.away_ns = away_ns.min(AWAY_NS_MAX);
+            self.short_until = now.after_ns(self.away_ns * SHORT_FACTOR);
+        }
+    }
+
+    /// How long a polling application sleeps at most, in nanoseconds: as long as others kept the processor.
+    pub fn poll_sleep_ns(&self) -> u64 {
+        self.away_ns.max(self.sleep_cost_ns)
+    }
+
+    /// Decides for a thread in a call that waits, `idle_ns` after the wait began.
+    pub const fn while_waiting(&self, idle_ns: u64) -> Outcome {
+        if idle_ns < self.spin_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
+    }
+
+    /// Decides for a call of a polling application that found nothing; the application has polled for `idle_ns` without
+    /// finding anything. It sleeps for at most [`WaitPolicy::poll_sleep_ns`].
+    pub fn while_polling(&self, now: Instant, idle_ns: u64) -> Outcome {
+        if now >= self.short_until || idle_ns < self.poll_limit_ns() {
+            Outcome::Spin
+        } else {
+            Outcome::SleepUntilEvent
+        }
+    }
+
+    /// Decides for the progress thread, `idle_ns` after the last work. While the application polls, the thread leaves the links
+    /// to it: each frame would wake the thread for nothing, and a thread that spins beside the application takes
+    /// processor time from it.
+    pub fn while_serving(
+        &mut self,
+        now: Instant,
+        idle_ns: u64,
+        application: Application,
+    ) -> Outcome {
+        let Application { is_inside, polled_ns_ago } = application;
+        if is_inside || polled_ns_ago < self.away_after_ns() {
+            let aside_ns = self.aside_ns(now);
+            self.is_at_links = true;
+            return Outcome::SleepUntil(now.after_ns(aside_ns));
+        }
+        self.is_at_links = false;
+        // One look that finds it away may have met it between two turns.
+        self.polling_ns /= 2;
+        let is_alone = polled_ns_ago >= APPLICATION_GONE_NS;
+        let limit_ns = self.spin_limit_ns();
+        if idle_ns < if is_alone { limit_ns } else { limit_ns.min(self.sleep_cost_ns) } {
+            Outcome::Spin
+        } else {
+            Outcome::SleepUntilEvent
+        }
+    }
+
+    /// For how long the progress thread leaves the links to an application that polls, from now on, in nanoseconds: the longer
+    /// it has polled, the longer.
+    fn aside_ns(&mut self, now: Instant) -> u64 {
+        let cost_ns = self.sleep_cost_ns;
+        if self.waits_in_memory() {
+            if !self.is_at_links {
+                return cost_ns / 4;
+            }
+            // It does not only post its next question.
+            self.found_waiting = 0;
+        }
+        let is_short = now < self.short_until;
+        let max_ns = if is_short { SHORT_ASIDE * cost_ns } else { ASIDE_NS_MAX };
+        // A look costs less than a sleep, so half of a processor at most goes to the first looks.
+        let aside_ns = (self.polling_ns / ASIDE_DIVISOR).max(2 * cost_ns).min(max_ns);
+        self.polling_ns = (self.polling_ns + aside_ns).min(ASIDE_NS_MAX * ASIDE_DIVISOR);
+        aside_ns
+    }
+
+    /// Records that the progress thread looked at the links, and whether it found work waiting there.
+    pub fn on_served(&mut self, found: bool, polled_ns_ago: u64) {
+        // An application that does something else leaves work waiting as a matter of course.
+        if found && polled_ns_ago < APPLICATION_GONE_NS {
+            self.found_waiting = self.found_waiting.saturating_add(1);
+        }
+    }
+
+    /// After how long without a poll the application no longer serves the links, in nanoseconds.
+    const fn away_after_ns(&self) -> u64 {
+        if self.waits_in_memory() { self.sleep_cost_ns / 4 } else { self.sleep_cost_ns }
+    }
+
+    /// Whether the application posts and then waits for bytes in its memory, so that it needs the progress thread at once.
+    const fn waits_in_memory(&self) -> bool {
+        self.found_waiting >= FOUND_WAITING_MIN
+    }
+}
+
+/// Wake-ups that are remembered, and measured when a progress thread begins: the cost of a sleep is the second quickest of
+/// them, which is right as long as two in eight did not have to wait for a processor.
+pub const WAKE_UPS: usize = 8;
+
+/// Largest cost of a sleep that is believed, in nanoseconds: four times as slow as the hosts measured so far. Where all
+/// measured wake-ups waited for a processor, the figure is meaningless.
+const SLEEP_COST_NS_MAX: u64 = 200_000;
+
+/// Waits without a spin after which one is tried: a trial costs at most as much as a sleep, so 6 % of the cost of waiting.
+const WAITS_PER_TRIAL: u32 = 16;
+
+/// The mean cost of a spin is over about so many waits: short enough to stop spinning after three failures in a row, long
+/// enough not to stop after one.
+const SAMPLES: u64 = 4;
+
+/// A longer spin counts as this long, in nanoseconds, as a suspended host would otherwise count for hours.
+const SPIN_COST_NS_MAX: u64 = 4_000_000;
+
+/// Processors count as short for so many times as long as a thread was descheduled: trying to spin costs one slice in so
+/// many.
+const SHORT_FACTOR: u64 = 64;
+
+/// A thread that was away for longer counts as away for this long, in nanoseconds: a time slice of the kernel. A host that
+/// stood still for a minute does not make processors short for an hour.
+const AWAY_NS_MAX: u64 = 4_000_000;
+
+/// The progress thread looks after a polling application for this part of the time for which the application has polled.
+/// An application that polls and computes for 5 ms in turn is then left alone for at most half of the shortest probe
+/// timeout of a peer, 0.5 ms.
+const ASIDE_DIVISOR: u64 = 12;
+
+/// The longest time for which the links are left to a polling application, in nanoseconds: 250 looks a second. Twice as many
+/// cost the application 4 % with what they take out of the caches.
+const ASIDE_NS_MAX: u64 = 4_000_000;
+
+/// The same in costs of a sleep while processors are short, when an application that polls may lose its processor at any
+/// time: peers wait for no longer than that.
+const SHORT_ASIDE: u64 = 4;
+
+/// Work that waited so often in a row shows that the application waits for bytes in its memory.
+const FOUND_WAITING_MIN: u32 = 4;
+
+/// An application that has not polled for this long, in nanoseconds, does something else. Until then it may be runnable and
+/// waiting for its processor, which a progress thread that spins without limit would take: a slice of each of thirty
+/// competitors.
+const APPLICATION_GONE_NS: u64 = 100_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,576 @@
+//! The policy on hosts from a quarter to four times as fast as the one measured first.
+
+use super::*;
+
+/// What things take on a host, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    /// From a frame or a timer to the thread that sleeps until then.
+    wake_up: u64,
+    /// Processor time of going to sleep and waking up.
+    spent: u64,
+    /// From an answer to the next question of a peer that asks again at once.
+    again: u64,
+    serve: u64,
+    poll: u64,
+}
+
+impl Costs {
+    const fn sleep(self) -> u64 {
+        self.wake_up + self.spent
+    }
+}
+
+fn hosts() -> [Costs; 5] {
+    [1, 2, 4, 8, 16].map(|quarters| {
+        let of = |ns: u64| ns * quarters / 4;
+        Costs {
+            wake_up: of(30_000),
+            spent: of(15_000),
+            again: of(13_000),
+            serve: of(3_000),
+            poll: of(2_000),
+        }
+    })
+}
+
+fn on(costs: Costs) -> WaitPolicy {
+    // What is assumed before any measurement is wrong on most hosts.
+    let mut policy = WaitPolicy::new(Spinning::Learned, 10_000);
+    for _ in 0..WAKE_UPS {
+        policy.on_wake_up(WakeUp { late_ns: costs.wake_up, spent_ns: costs.spent });
+    }
+    policy
+}
+
+/// What a row of waits cost.
+#[derive(Debug, Default)]
+struct Bill {
+    /// Waits whose end had to wake the thread.
+    slept: u64,
+    spun_ns: u64,
+    total_ns: u64,
+}
+
+/// A way to choose for how long a wait spins.
+trait Rule {
+    fn limit_ns(&self) -> u64;
+    fn on_waited(&mut self, _took_ns: u64, _limit_ns: u64, _has_slept: bool) {}
+}
+
+impl Rule for WaitPolicy {
+    fn limit_ns(&self) -> u64 {
+        self.spin_limit_ns()
+    }
+
+    fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool) {
+        self.on_waited(took_ns, limit_ns, has_slept);
+    }
+}
+
+/// A time that suits one host.
+struct Fixed(u64);
+
+impl Rule for Fixed {
+    fn limit_ns(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Questions that come so long after the answers before.
+fn serve(rule: &mut impl Rule, costs: Costs, gaps: impl Iterator<Item = u64>) -> Bill {
+    let mut bill = Bill::default();
+    for gap in gaps {
+        let limit = rule.limit_ns();
+        let has_slept = gap >= limit;
+        bill.spun_ns += gap.min(limit);
+        bill.slept += u64::from(has_slept);
+        let late = if has_slept { costs.wake_up } else { 0 };
+        rule.on_waited(gap + late, limit, has_slept);
+        bill.total_ns += gap + late + costs.serve;
+    }
+    bill
+}
+
+/// Whether it serves a peer that asks again at once without sleeping, and spends less than 3 % of a processor on one that
+/// asks forty times more rarely.
+fn suits(rule: &mut impl Rule, costs: Costs) -> bool {
+    serve(rule, costs, std::iter::repeat_n(costs.again, 200));
+    let busy = serve(rule, costs, std::iter::repeat_n(costs.again, 10_000));
+    let rare = serve(rule, costs, std::iter::repeat_n(40 * costs.again, 10_000));
+    busy.slept < 50 && rare.spun_ns * 100 < rare.total_ns * 3
+}
+
+#[test]
+fn peers_that_ask_at_once_find_the_thread_awake_and_rare_ones_cost_nothing_on_every_host() {
+    for costs in hosts() {
+        assert!(suits(&mut on(costs), costs), "{costs:?}");
+    }
+}
+
+#[test]
+fn no_fixed_time_suits_every_host() {
+    for us in [0, 5, 10, 20, 50, 100, 200] {
+        let failures = hosts().into_iter().filter(|&costs| !suits(&mut Fixed(us * 1000), costs));
+        assert_ne!(failures.count(), 0, "{us} us");
+    }
+}
+
+/// The table of `docs/waiting.md`: each row is a situation and its outcome.
+#[test]
+fn the_table_of_outcomes_holds() {
+    let now = Instant(1_000_000_000);
+    let gone = Application { is_inside: false, polled_ns_ago: u64::MAX };
+    for costs in hosts() {
+        let cost = costs.sleep();
+        let mut policy = on(costs);
+        assert_eq!(policy.sleep_cost_ns(), cost);
+        // Waiting.
+        assert_eq!(policy.while_waiting(0), Outcome::Spin);
+        assert_eq!(policy.while_waiting(cost), Outcome::SleepUntilEvent);
+        // Polling.
+        assert_eq!(policy.while_polling(now, u64::MAX), Outcome::Spin);
+        policy.on_descheduled(now, 3_000_000);
+        assert_eq!(policy.while_polling(now, 0), Outcome::Spin);
+        assert_eq!(policy.while_polling(now, cost), Outcome::SleepUntilEvent);
+        // Serving.
+        let mut policy = on(costs);
+        assert_eq!(policy.while_serving(now, 0, gone), Outcome::Spin);
+        assert_eq!(policy.while_serving(now, cost, gone), Outcome::SleepUntilEvent);
+        for application in [
+            Application { is_inside: true, polled_ns_ago: 10 * cost },
+            Application { is_inside: false, polled_ns_ago: cost - 1 },
+        ] {
+            let outcome = policy.while_serving(now, 0, application);
+            assert_eq!(outcome, Outcome::SleepUntil(now.after_ns(2 * cost)));
+        }
+    }
+}
+
+#[test]
+fn fixed_times_are_kept() {
+    let always = WaitPolicy::new(Spinning::AtMost(u64::MAX), 10_000);
+    assert_eq!(always.while_waiting(u64::MAX - 1), Outcome::Spin);
+    let never = WaitPolicy::new(Spinning::AtMost(0), 10_000);
+    assert_eq!(never.while_waiting(0), Outcome::SleepUntilEvent);
+    let some = WaitPolicy::new(Spinning::AtMost(50_000), 10_000);
+    assert_eq!(some.while_waiting(49_999), Outcome::Spin);
+    assert_eq!(some.while_waiting(50_000), Outcome::SleepUntilEvent);
+}
+
+#[test]
+fn a_peer_that_begins_to_ask_at_once_is_believed_soon() {
+    for costs in hosts() {
+        let mut policy = on(costs);
+        serve(&mut policy, costs, std::iter::repeat_n(100 * costs.wake_up, 1000));
+        let learning = serve(&mut policy, costs, std::iter::repeat_n(costs.again, 1000));
+        assert!(learning.slept <= 2 * u64::from(WAITS_PER_TRIAL), "{learning:?}: {costs:?}");
+    }
+}
+
+/// Each question in a hundred comes late, as the peer has other things to do.
+#[test]
+fn pauses_of_a_peer_do_not_undo_what_was_learned() {
+    for costs in hosts() {
+        let mut policy = on(costs);
+        let gaps = (0..10_000).map(|n| {
+            let late = n % 100 == 99;
+            if late { 1000 * costs.again } else { costs.again + n % 7 * costs.again / 7 }
+        });
+        let bill = serve(&mut policy, costs, gaps);
+        assert!(bill.slept < 110, "{bill:?}: {costs:?}");
+    }
+}
+
+/// Each fiftieth question comes later than the others, but soon enough that a sleep would not pay.
+#[test]
+fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
+    for costs in hosts() {
+        let mut policy = on(costs);
+        let gaps =
+            (0..10_000).map(|n| if n % 50 == 49 { costs.again * 5 / 2 } else { costs.again });
+        let bill = serve(&mut policy, costs, gaps);
+        assert!(bill.slept < 10, "{bill:?}: {costs:?}");
+    }
+}
+
+/// The competitive bound: whatever comes, it spends at most twice what would have been right afterwards, and a few per cent
+/// while it learns. The gaps have every distribution that a multiplication by an odd number makes.
+#[test]
+fn spinning_and_sleeping_cost_at_most_twice_what_they_had_to() {
+    for costs in hosts() {
+        for (scale, seed) in [1, 2, 4, 8, 16].into_iter().flat_map(|s| [(s, 3), (s, 11), (s, 27)]) {
+            let mut policy = on(costs);
+            let gaps = || {
+                (0..10_000_u64).map(move |n| {
+                    let mixed = (n * n + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+                    mixed % (costs.wake_up * scale / 4)
+                })
+            };
+            let bill = serve(&mut policy, costs, gaps());
+            let cost = bill.spun_ns + bill.slept * costs.sleep();
+            let least: u64 = gaps().map(|gap| gap.min(costs.sleep())).sum();
+            assert!(cost * 100 <= least * 210, "{cost} ns, {least} at least: {scale}, {costs:?}");
+        }
+    }
+}
+
+/// The peer needs the processor on which this thread spins: its answer comes only after the thread sleeps. What a thread
+/// learns from answers that come while it sleeps, which is soon, must not make it spin.
+#[test]
+fn a_thread_does_not_spin_on_the_processor_that_its_peer_needs() {
+    for costs in hosts() {
+        let mut policy = on(costs);
+        let (mut spun, waits) = (0, 10_000);
+        for _ in 0..waits {
+            let limit = policy.spin_limit_ns();
+            spun += limit;
+            policy.on_waited(limit + costs.serve + costs.wake_up, limit, true);
+        }
+        assert!(spun * 15 <= waits * costs.sleep(), "{spun} ns: {costs:?}");
+    }
+}
+
+/// A neighbour takes a time slice whenever the thread has spun for some time in all; a thread that sleeps is woken in
+/// between. The slices lost are counted as what spinning costs.
+#[test]
+fn a_thread_that_loses_its_processor_while_it_spins_sleeps_for_a_while() {
+    for costs in hosts() {
+        let mut policy = on(costs);
+        let slice = 3_000_000;
+        policy.on_waited(slice, policy.spin_limit_ns(), false);
+        assert_eq!(policy.spin_limit_ns(), 0, "{costs:?}");
+        let bill = serve(&mut policy, costs, std::iter::repeat_n(costs.again, 1000));
+        assert!((16..100).contains(&bill.slept), "{bill:?}: {costs:?}");
+    }
+}
+
+#[test]
+fn an_idle_endpoint_takes_no_processor() {
+    for costs in hosts() {
+        assert_eq!(on(costs).while_waiting(costs.sleep()), Outcome::SleepUntilEvent);
+    }
+}
+
+/// Half of them waited for a processor.
+#[test]
+fn wake_ups_that_others_delayed_do_not_count() {
+    let mut policy = WaitPolicy::new(Spinning::Learned, 1);
+    for late_ns in [30_000, 3_000_000, 32_000, 8_000_000, 29_000, 31_000, 3_000_000, 4_000_000] {
+        policy.on_wake_up(WakeUp { late_ns, spent_ns: 5_000 });
+    }
+    assert!((34_000..=37_000).contains(&policy.sleep_cost_ns()));
+}
+
+#[test]
+fn wake_ups_that_all_waited_for_a_processor_do_not_make_threads_spin_for_slices() {
+    let mut policy = WaitPolicy::new(Spinning::Learned, 1);
+    for _ in 0..WAKE_UPS {
+        policy.on_wake_up(WakeUp { late_ns: 6_000_000, spent_ns: 5_000 });
+    }
+    assert_eq!(policy.spin_limit_ns(), SLEEP_COST_NS_MAX);
+}
+
+/// A processor that a thread shares with one busy neighbour: each runs for a slice while the other has run for longer, and the
+/// thread preempts the neighbour when it wakes, with at most a slice of what it did not use.
+struct Processor {
+    thread_ran: u64,
+    neighbour_ran: u64,
+    has_thread: bool,
+    left: u64,
+    sleeps: bool,
+    /// How long the thread has found nothing.
+    idle: u64,
+}
+
+impl Processor {
+    const SLICE: u64 = 3_000_000;
+
+    fn new(left: u64) -> Self {
+        let has_thread = left == Self::SLICE;
+        Self { thread_ran: 0, neighbour_ran: 0, has_thread, left, sleeps: false, idle: 0 }
+    }
+
+    fn runs(&self) -> bool {
+        self.has_thread && !self.sleeps
+    }
+
+    fn step(&mut self, now: u64, step: u64, peer_runs: bool, policy: Option<&mut WaitPolicy>) {
+        if self.sleeps {
+            self.neighbour_ran += step;
+            if peer_runs {
+                let least = self.neighbour_ran.saturating_sub(Self::SLICE);
+                self.thread_ran = self.thread_ran.max(least);
+                (self.sleeps, self.has_thread, self.left) = (false, true, Self::SLICE);
+                self.idle = 0;
+            }
+            return;
+        }
+        let ran = if self.has_thread { &mut self.thread_ran } else { &mut self.neighbour_ran };
+        *ran += step;
+        self.left = self.left.saturating_sub(step);
+        let is_over = self.left == 0;
+        if is_over {
+            let is_turn = self.thread_ran < self.neighbour_ran;
+            let is_back = is_turn && !self.has_thread;
+            (self.has_thread, self.left) = (is_turn, Self::SLICE);
+            self.idle = 0;
+            if is_back && let Some(policy) = policy {
+                policy.on_descheduled(Instant(now), Self::SLICE);
+            }
+            return;
+        }
+        if self.has_thread {
+            self.idle = if peer_runs { 0 } else { self.idle + step };
+            let outcome = policy.map(|policy| policy.while_polling(Instant(now), self.idle));
+            self.sleeps = outcome.is_some_and(|outcome| outcome != Outcome::Spin);
+        }
+    }
+}
+
+/// Two hosts exchange small messages by polling, each beside one busy neighbour. Returns the share of time in which both ran,
+/// in per cent.
+fn polled_beside_neighbours(costs: Costs, policies: Option<[WaitPolicy; 2]>) -> u64 {
+    let mut hosts = [Processor::new(Processor::SLICE), Processor::new(Processor::SLICE / 2)];
+    let mut policies = policies.map_or([None, None], |policies| policies.map(Some));
+    let (mut both, mut now) = (0, 0);
+    while now < 3_000_000_000 {
+        now += costs.poll;
+        let runs = [hosts[0].runs(), hosts[1].runs()];
+        both += if runs == [true; 2] { costs.poll } else { 0 };
+        for (host, peer_runs) in [(0, runs[1]), (1, runs[0])] {
+            hosts[host].step(now, costs.poll, peer_runs, policies[host].as_mut());
+        }
+    }
+    both * 100 / now
+}
+
+/// Slices of the two hosts do not coincide by themselves; a host that sleeps while its peer is descheduled keeps its slice
+/// for when the peer is back.
+#[test]
+fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
+    for costs in hosts() {
+        let without = polled_beside_neighbours(costs, None);
+        let with = polled_beside_neighbours(costs, Some([on(costs), on(costs)]));
+        assert!(without <= 30, "{without} %: {costs:?}");
+        assert!(with >= 45, "{with} %: {costs:?}");
+    }
+}
+
+/// The host was suspended, say.
+#[test]
+fn a_long_stall_does_not_make_processors_short_for_long() {
+    for costs in hosts() {
+        let mut policy = on(costs);
+        let now = Instant(3_600_000_000_000);
+        policy.on_descheduled(now, now.0);
+        assert_eq!(policy.while_polling(now, costs.sleep()), Outcome::SleepUntilEvent);
+        assert_eq!(policy.while_polling(now.after_ns(300_000_000), u64::MAX), Outcome::Spin);
+    }
+}
+
+/// Another thread of the process runs for a moment.
+#[test]
+fn a_processor_that_is_lost_for_less_than_a_sleep_costs_is_not_short() {
+    for costs in hosts() {
+        let mut policy = on(costs);
+        policy.on_descheduled(Instant(1), costs.serve);
+        assert_eq!(policy.while_polling(Instant(2), u64::MAX), Outcome::Spin, "{costs:?}");
+    }
+}
+
+/// The progress thread beside an application.
+mod beside {
+    use super::*;
+
+    const IDLE: u64 = u64::MAX;
+
+    fn outside(polled_ns_ago: u64) -> Application {
+        Application { is_inside: false, polled_ns_ago }
+    }
+
+    /// The thread beside an application that polls for `total_ns` from `start` on; when it looked. Each look comes right
+    /// before the application's next.
+    fn beside_poller(policy: &mut WaitPolicy, costs: Costs, start: u64, total_ns: u64) -> Vec<u64> {
+        let (mut now, mut looks) = (start, Vec::new());
+        while now < start + total_ns {
+            looks.push(now - start);
+            match policy.while_serving(Instant(now), IDLE, outside(costs.poll - 1)) {
+                Outcome::SleepUntil(time) => now = time.0 + costs.wake_up,
+                outcome => panic!("{outcome:?} beside an application that polls: {costs:?}"),
+            }
+        }
+        looks
+    }
+
+    /// The thread beside an application that posts, and waits in its memory for what the peer writes there as an answer,
+    /// round after round: how long each answer waited.
+    fn beside_memory_poller(policy: &mut WaitPolicy, costs: Costs, start: u64) -> Vec<u64> {
+        let answer = costs.wake_up / 5;
+        let (mut now, mut posted_at, mut waits) = (start, start, Vec::new());
+        for _ in 0..200 {
+            let arrives_at = posted_at + answer;
+            loop {
+                match policy.while_serving(Instant(now), IDLE, outside(now - posted_at)) {
+                    Outcome::SleepUntil(time) => now = time.0 + costs.wake_up,
+                    _ if now < arrives_at => {
+                        policy.on_served(false, now - posted_at);
+                        now = arrives_at + costs.wake_up;
+                    }
+                    _ => break,
+                }
+            }
+            policy.on_served(true, now - posted_at);
+            now += costs.serve;
+            waits.push(now - arrives_at);
+            posted_at = now;
+        }
+        waits
+    }
+
+    #[test]
+    fn an_application_that_polls_is_left_alone_on_every_host() {
+        for costs in hosts() {
+            let looks = beside_poller(&mut on(costs), costs, 1, 1_000_000_000);
+            assert!(looks.len() < 350, "{} looks a second: {costs:?}", looks.len());
+            let soon = looks.iter().filter(|&&at| at < 10_000_000).count();
+            let soon_ns = soon as u64 * costs.spent;
+            assert!(soon_ns < 1_500_000, "{soon} looks in the first 10 ms: {costs:?}");
+        }
+    }
+
+    /// On the slowest of the hosts a poll takes 40 µs then.
+    #[test]
+    fn an_application_that_sends_large_messages_between_polls_is_left_alone() {
+        for costs in hosts() {
+            let costs = Costs { poll: 5 * costs.poll, ..costs };
+            let looks = beside_poller(&mut on(costs), costs, 1, 1_000_000_000);
+            assert!(looks.len() < 350, "{} looks a second: {costs:?}", looks.len());
+        }
+    }
+
+    /// Frames of 64 small writes at once, and those of a window of 1 MiB.
+    #[test]
+    fn an_application_that_takes_long_turns_is_left_alone() {
+        for (costs, turn) in
+            hosts().into_iter().flat_map(|costs| [(costs, 70_000), (costs, 300_000)])
+        {
+            let mut policy = on(costs);
+            let (mut now, mut looks, mut served) = (1_u64, 0, 0);
+            while now < 1_000_000_000 {
+                looks += 1;
+                // It posts for a moment between two turns.
+                let polled_ns_ago = now % (turn + 500);
+                let application = Application { is_inside: polled_ns_ago < turn, polled_ns_ago };
+                let outcome = policy.while_serving(Instant(now), IDLE, application);
+                if let Outcome::SleepUntil(time) = outcome {
+                    now = time.0 + costs.wake_up;
+                } else {
+                    served += 1;
+                    policy.on_served(true, polled_ns_ago);
+                    now += costs.serve;
+                }
+            }
+            assert!(looks < 700 && served < 20, "{looks} looks, {served} times: {costs:?}");
+        }
+    }
+
+    #[test]
+    fn an_application_that_left_the_links_some_turns_ago_is_served_at_the_next_look() {
+        for costs in hosts() {
+            let mut policy = on(costs);
+            beside_poller(&mut policy, costs, 1, 100_000_000);
+            let outcome = policy.while_serving(Instant(200_000_000), IDLE, outside(costs.sleep()));
+            assert_eq!(outcome, Outcome::SleepUntilEvent, "{costs:?}");
+        }
+    }
+
+    #[test]
+    fn an_application_that_polls_again_after_a_pause_is_not_taken_for_one_that_waits_in_memory() {
+        for costs in hosts() {
+            let mut policy = on(costs);
+            for _ in 0..1000 {
+                assert_eq!(
+                    policy.while_serving(Instant(1), IDLE, outside(u64::MAX)),
+                    Outcome::SleepUntilEvent
+                );
+                policy.on_served(true, u64::MAX);
+            }
+            let outcome = policy.while_serving(Instant(1), IDLE, outside(costs.sleep() - 1));
+            assert_ne!(outcome, Outcome::SleepUntilEvent, "{costs:?}");
+        }
+    }
+
+    #[test]
+    fn an_application_that_waits_in_memory_is_soon_served_as_fast_as_the_thread_wakes_up() {
+        for costs in hosts() {
+            let mut policy = on(costs);
+            beside_poller(&mut policy, costs, 1, 100_000_000);
+            let waits = beside_memory_poller(&mut policy, costs, 200_000_000);
+            let (learning, learned) = waits.split_at(20);
+            let lost_ns: u64 = learning.iter().sum();
+            assert!(lost_ns < 4 * ASIDE_NS_MAX, "{lost_ns} ns until it is learned: {costs:?}");
+            let slowest = learned.iter().max().copied().unwrap_or_default();
+            let bound = 2 * costs.wake_up + costs.sleep() / 4 + 2 * costs.serve;
+            assert!(slowest <= bound, "{slowest} ns, more than {bound}: {costs:?}");
+        }
+    }
+
+    #[test]
+    fn an_application_that_polls_after_waiting_in_memory_is_left_alone_again() {
+        for costs in hosts() {
+            let mut policy = on(costs);
+            beside_memory_poller(&mut policy, costs, 1);
+            let looks = beside_poller(&mut policy, costs, 1_000_000_000, 1_000_000_000);
+            assert!(looks.len() < 350, "{} looks a second: {costs:?}", looks.len());
+        }
+    }
+
+    /// Polls and computes for 5 ms in turn, while peers ask.
+    #[test]
+    fn an_application_that_polls_and_computes_is_left_alone_for_half_a_probe_timeout_at_most() {
+        for costs in hosts() {
+            let mut policy = on(costs);
+            let (mut now, mut longest) = (1_u64, 0);
+            while now < 1_000_000_000 {
+                let into_period = now % 10_000_000;
+                let polled_ns_ago = into_period.saturating_sub(5_000_000) + now % costs.poll;
+                let outcome = policy.while_serving(Instant(now), IDLE, outside(polled_ns_ago));
+                if let Outcome::SleepUntil(time) = outcome {
+                    longest = longest.max(time.0 - now);
+                    now = time.0 + costs.wake_up;
+                } else {
+                    policy.on_served(true, polled_ns_ago);
+                    now += costs.serve + 100_000 + costs.wake_up;
+                }
+            }
+            assert!(longest <= 500_000, "{longest}: {costs:?}");
+        }
+    }
+
+    #[test]
+    fn where_processors_are_short_peers_do_not_wait_for_an_application_that_lost_its_processor() {
+        for costs in hosts() {
+            let mut policy = on(costs);
+            policy.on_descheduled(Instant(1), 3_000_000);
+            let looks = beside_poller(&mut policy, costs, 1, 100_000_000);
+            let longest = looks.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
+            assert!(longest <= SHORT_ASIDE * costs.sleep() + costs.wake_up, "{longest}: {costs:?}");
+        }
+    }
+
+    /// With `Polling::ALWAYS` the application asked for a thread that spins; while the application only lost its processor, the
+    /// thread would take that from it.
+    #[test]
+    fn a_thread_that_always_spins_does_not_spin_beside_an_application_that_was_descheduled() {
+        for costs in hosts() {
+            let mut policy = on(costs);
+            policy.spinning = Spinning::AtMost(u64::MAX);
+            let now = Instant(1_000_000_000);
+            let outcome = policy.while_serving(now, costs.sleep(), outside(50_000_000));
+            assert_eq!(outcome, Outcome::SleepUntilEvent, "{costs:?}");
+            let outcome = policy.while_serving(now, costs.sleep(), outside(100_000_000));
+            assert_eq!(outcome, Outcome::Spin, "{costs:?}");
+        }
+    }
+}
