@@ -288,10 +288,12 @@ impl Connection {
     /// Takes the oldest completion of the connection's queue; makes progress if it is empty.
     #[inline]
     pub fn poll(&self) -> Result<Option<Completion>, Forked> {
+        let runtime = &self.inner.endpoint.runtime;
         if let Some(completion) = self.inner.queue.poll() {
+            runtime.on_found();
             return Ok(Some(completion));
         }
-        self.inner.endpoint.runtime.drive()?;
+        runtime.poll()?;
         Ok(self.inner.queue.poll())
     }
 

@@ -325,10 +325,11 @@ impl Endpoint {
         self.inner.domain
     }
 
-    /// Makes progress, unless another thread is at it, and never blocks. Polling does this too.
+    /// Makes progress, unless another thread is at it. Polling does this too. Returns at once, except that an application which
+    /// polls without finding anything while other threads want its processor sleeps until a frame comes, for at most 4 ms.
     #[inline]
     pub fn drive(&self) -> Result<Drive, Forked> {
-        self.inner.runtime.drive()
+        self.inner.runtime.poll()
     }
 
     /// Takes the oldest completion of a queue that connections share; makes progress if it is empty.
@@ -336,9 +337,10 @@ impl Endpoint {
     pub fn poll(&self, queue: &CompletionQueue) -> Result<Option<Completion>, PollError> {
         self.inner.check_queue(queue)?;
         if let Some(completion) = queue.poll() {
+            self.inner.runtime.on_found();
             return Ok(Some(completion));
         }
-        self.inner.runtime.drive()?;
+        self.inner.runtime.poll()?;
         Ok(queue.poll())
     }
 

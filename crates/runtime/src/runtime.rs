@@ -310,9 +310,11 @@ impl Runtime {
         shared.home.check()?;
         let (host, bell) = (&shared.host, source.bell());
         let make_room = || {
-            let _checked_above = self.drive();
+            shared.drive_inline();
         };
-        let press = bell.press(source.is_idle(), || shared.ns_since(&host.looked_at));
+        let press = bell.press(source.is_idle(), || {
+            shared.ns_since(&host.looked_at) < shared.waits.sleep_cost_ns()
+        });
         if press == Press::Later {
             bell.put_off();
             host.doorbells.put(source, bell, make_room);
@@ -325,16 +327,18 @@ impl Runtime {
             shared.leave(inside, more);
         } else {
             host.doorbells.put(source, bell, make_room);
-            self.drive()?;
+            shared.drive_inline();
         }
         Ok(())
     }
 
-    /// Has work taken from the sources whose rings were put off, if there are any.
+    /// Takes work from the sources whose rings were deferred, if there are any. For polls that found something.
     #[inline]
     pub fn ring_put_off(&self) -> Result<(), Forked> {
+        self.shared.home.check()?;
+        self.on_found();
         if !self.shared.host.doorbells.is_empty() {
-            self.drive()?;
+            self.shared.drive_inline();
         }
         Ok(())
     }
@@ -347,29 +351,45 @@ impl Runtime {
         posting: Posting,
         list: Option<PieceList<'_>>,
     ) -> Result<(), SubmitError> {
-        let Shared { host, outside, .. } = &*self.shared;
+        let shared = &*self.shared;
+        let Shared { host, outside, .. } = shared;
         posting.check(list, &host.memory.access())?;
         let list = list.map(|list| host.submissions.store(list));
         let submission = Submission { connection, queue: Arc::clone(queue), posting, list };
         if !host.submissions.push(submission) {
-            self.drive()?;
+            shared.drive_inline();
             return Err(SubmitError::Busy(host.submissions.capacity() as u32));
         }
         outside.count_handed_over();
-        self.drive()?;
+        shared.drive_inline();
         Ok(())
     }
 
-    /// Makes progress, unless another thread is at it: reads the links, runs timers, sends. What an
-    /// application calls that polls.
+    /// Makes progress, unless another thread is at it: reads the links, runs timers, sends. Never blocks.
     #[inline]
     pub fn drive(&self) -> Result<Drive, Forked> {
+        let shared = &*self.shared;
+        shared.home.check()?;
+        Ok(shared.drive_inline().0)
+    }
+
+    /// As [`Runtime::drive`], on behalf of an application that polls and found nothing. If it has polled for a while without
+    /// finding anything, and other threads want its processor, it sleeps until a frame comes, for at most 4 ms: the
+    /// policy is in `docs/waiting.md`. [`Runtime::on_found`] belongs to each poll that finds something.
+    #[inline]
+    pub fn poll(&self) -> Result<Drive, Forked> {
         let shared = &*self.shared;
         shared.home.check()?;
         let before = Instant(shared.host.polled_at.load(Ordering::Relaxed));
         let (outcome, worked) = shared.drive_inline();
         shared.on_polled(before, outcome, worked);
         Ok(outcome)
+    }
+
+    /// A polling application found something without making progress.
+    #[inline]
+    pub fn on_found(&self) {
+        self.shared.waits.on_found();
     }
 
     /// Runs `work` inside the engine, soon, and waits for its result: the control path.

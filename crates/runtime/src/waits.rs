@@ -48,6 +48,14 @@ impl Waits {
         }
     }
 
+    /// A poll of the application found something that was there before.
+    #[inline]
+    pub(crate) fn on_found(&self) {
+        if self.polls_idle_since.load(Ordering::Relaxed) != 0 {
+            self.polls_idle_since.store(0, Ordering::Relaxed);
+        }
+    }
+
     fn on_wake_up(&self, wake_up: WakeUp) {
         self.application.change(|policy| policy.on_wake_up(wake_up));
         self.server.change(|policy| policy.on_wake_up(wake_up));

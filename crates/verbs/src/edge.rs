@@ -169,7 +169,7 @@ impl Provider for Edge {
             && instance.check().is_ok()
         {
             // In a forked child there is nothing to drive.
-            let _forked = instance.runtime().drive();
+            let _forked = instance.runtime().poll();
         }
     }
 

@@ -106,9 +106,10 @@ impl WaitPolicy {
         }
     }
 
-    /// The same for an application that polls while processors are short: what it asked for does not count then.
-    pub const fn poll_limit_ns(&self) -> u64 {
-        self.learned_limit_ns()
+    /// The same for an application that polls while processors are short, whatever it asked for. It asks several queues in
+    /// turn, and must come to each before it sleeps.
+    pub fn poll_limit_ns(&self) -> u64 {
+        self.learned_limit_ns().max(self.sleep_cost_ns / 4)
     }
 
     const fn learned_limit_ns(&self) -> u64 {
