@@ -67,8 +67,10 @@ pub struct WaitPolicy {
     short_until: Instant,
     /// How long a thread was descheduled when processors were last short, in nanoseconds.
     away_ns: u64,
-    /// The last look of the progress thread found the application polling.
-    is_at_links: bool,
+    /// The last looks of the progress thread, so many, found the application polling.
+    looks_polling: u32,
+    /// From when on the application no longer polls as it did, unless it is seen to.
+    alone_from: Instant,
     /// For how long looks found the application polling, in nanoseconds.
     polling_ns: u64,
     /// How often in a row work waited for the progress thread although the application had just posted or polled.
@@ -87,7 +89,8 @@ impl WaitPolicy {
             waits_slept: 0,
             short_until: Instant(0),
             away_ns: 0,
-            is_at_links: false,
+            looks_polling: 0,
+            alone_from: Instant(0),
             polling_ns: 0,
             found_waiting: 0,
         }
@@ -195,14 +198,17 @@ impl WaitPolicy {
         let Application { is_inside, polled_ns_ago } = application;
         if is_inside || polled_ns_ago < self.away_after_ns() {
             let aside_ns = self.aside_ns(now);
-            self.is_at_links = true;
+            self.looks_polling = self.looks_polling.saturating_add(1);
+            if self.looks_polling >= POLLING_LOOKS_MIN {
+                self.alone_from = now.after_ns(APPLICATION_GONE_NS);
+            }
             return Outcome::SleepUntil(now.after_ns(aside_ns));
         }
-        self.is_at_links = false;
+        self.looks_polling = 0;
         // One look that finds it away may have met it between two turns.
         self.polling_ns /= 2;
-        let is_alone = polled_ns_ago >= APPLICATION_GONE_NS;
         let limit_ns = self.spin_limit_ns();
+        let is_alone = now >= self.alone_from;
         if idle_ns < if is_alone { limit_ns } else { limit_ns.min(self.sleep_cost_ns) } {
             Outcome::Spin
         } else {
@@ -215,7 +221,7 @@ impl WaitPolicy {
     fn aside_ns(&mut self, now: Instant) -> u64 {
         let cost_ns = self.sleep_cost_ns;
         if self.waits_in_memory() {
-            if !self.is_at_links {
+            if self.looks_polling == 0 {
                 return cost_ns / 4;
             }
             // It does not only post its next question.
@@ -290,9 +296,12 @@ const SHORT_ASIDE: u64 = 4;
 /// Work that waited so often in a row shows that the application waits for bytes in its memory.
 const FOUND_WAITING_MIN: u32 = 4;
 
-/// An application that has not polled for this long, in nanoseconds, does something else. Until then it may be runnable and
-/// waiting for its processor, which a progress thread that spins without limit would take: a slice of each of thirty
-/// competitors.
+/// An application that was seen to poll in so many looks in a row polls, and does not only post.
+const POLLING_LOOKS_MIN: u32 = 4;
+
+/// An application that polled and has not polled for this long, in nanoseconds, does something else. Until then it may be
+/// runnable and waiting for its processor, which a progress thread that spins without limit would take: a slice of each
+/// of thirty competitors.
 const APPLICATION_GONE_NS: u64 = 100_000_000;
 
 #[cfg(test)]

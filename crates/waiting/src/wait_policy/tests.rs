@@ -566,11 +566,19 @@ mod beside {
         for costs in hosts() {
             let mut policy = on(costs);
             policy.spinning = Spinning::AtMost(u64::MAX);
-            let now = Instant(1_000_000_000);
-            let outcome = policy.while_serving(now, costs.sleep(), outside(50_000_000));
-            assert_eq!(outcome, Outcome::SleepUntilEvent, "{costs:?}");
-            let outcome = policy.while_serving(now, costs.sleep(), outside(100_000_000));
-            assert_eq!(outcome, Outcome::Spin, "{costs:?}");
+            let spun = 2 * costs.sleep();
+            let mut outcome = |now, ago| policy.while_serving(Instant(now), spun, outside(ago));
+            // It posts now and then.
+            for now in [1_000_000, 2_000_000, 3_000_000, 4_000_000] {
+                assert_ne!(outcome(now, 0), Outcome::Spin, "{costs:?}");
+                assert_eq!(outcome(now, 300_000), Outcome::Spin, "{costs:?}");
+            }
+            // It polls, and then no more.
+            for now in [5_000_000, 6_000_000, 7_000_000, 8_000_000] {
+                assert_ne!(outcome(now, 0), Outcome::Spin, "{costs:?}");
+            }
+            assert_eq!(outcome(58_000_000, 50_000_000), Outcome::SleepUntilEvent, "{costs:?}");
+            assert_eq!(outcome(108_000_000, 100_000_000), Outcome::Spin, "{costs:?}");
         }
     }
 }
