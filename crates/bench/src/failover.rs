@@ -12,7 +12,7 @@ use crate::process::Line;
 use crate::results::Sample;
 use crate::run::{Bench, Observer, RunError};
 use crate::switched::LinkShape;
-use crate::transport::{Setup, Test, counter};
+use crate::transport::{Setup, Test, Waiting, counter};
 use crate::transports::EDGE;
 
 /// How the second link is cut.
@@ -167,7 +167,7 @@ fn one(wishes: &Wishes, cut: Cut, observer: &mut dyn Observer) -> Result<Outcome
             in_flight: options.in_flight,
             connections: 1,
             in_order: false,
-            sleeps: false,
+            waiting: Waiting::Poll,
             delays_us: Vec::new(),
             rates: Vec::new(),
         },

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apache;
+pub mod busy;
 pub mod cleanup;
 pub mod client;
 pub mod clock;

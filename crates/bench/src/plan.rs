@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::switched::LinkShape;
-use crate::transport::{MESSAGE_BYTES_MAX, Test, Transport};
+use crate::transport::{MESSAGE_BYTES_MAX, Test, Transport, Waiting};
 use crate::transports;
 
 /// What the user wants.
@@ -40,8 +40,10 @@ pub struct Options {
     pub pinning: bool,
     /// Whether the writes of a stream are delivered in order.
     pub in_order: bool,
-    /// Whether streams sleep while they wait, instead of polling.
-    pub sleeps: bool,
+    /// How threads wait, for transports that can wait in several ways; each way is measured.
+    pub waitings: Vec<Waiting>,
+    /// Threads that spin beside the measurement on this host, at most [`BUSY_MAX`].
+    pub busy: u32,
     /// Whether all measurements are repeated in turn, instead of one after the other: each then meets
     /// every mood of the machine.
     pub interleaved: bool,
@@ -52,7 +54,7 @@ pub struct Options {
 impl Options {
     /// For `program`, over one link of MTU 1500 on whatever path is to be had: one sample of a second of
     /// one operation at a time, each side on one CPU. Which tests and sizes is still to be said.
-    pub const fn new(program: PathBuf) -> Self {
+    pub fn new(program: PathBuf) -> Self {
         Self {
             program,
             path: PathChoice::Automatic,
@@ -69,7 +71,8 @@ impl Options {
             connections: 1,
             pinning: true,
             in_order: false,
-            sleeps: false,
+            waitings: vec![Waiting::Poll],
+            busy: 0,
             interleaved: false,
             delays_us: Vec::new(),
         }
@@ -110,13 +113,15 @@ pub struct Case {
     pub contenders: Vec<Contender>,
 }
 
-/// A transport with a number of links.
+/// A transport with a number of links and a way to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contender {
     /// Name of the transport.
     pub transport: String,
     /// Links to use.
     pub links: u32,
+    /// How its threads wait.
+    pub waiting: Waiting,
 }
 
 /// Everything that will be measured.
@@ -148,6 +153,12 @@ pub enum PlanError {
         /// The size given.
         bytes: u64,
     },
+    /// More busy threads than make sense.
+    #[error("{busy} busy threads: at most {BUSY_MAX} are possible")]
+    Busy {
+        /// The number given.
+        busy: u32,
+    },
     /// A number of repetitions that makes no sense.
     #[error("{repetitions} repetitions: between 1 and {REPETITIONS_MAX} are possible")]
     Repetitions {
@@ -172,6 +183,9 @@ impl Plan {
         if !(1..=REPETITIONS_MAX).contains(&repetitions) {
             return Err(PlanError::Repetitions { repetitions });
         }
+        if options.busy > BUSY_MAX {
+            return Err(PlanError::Busy { busy: options.busy });
+        }
         if let Some(&bytes) =
             options.sizes.iter().find(|size| !(1..=MESSAGE_BYTES_MAX).contains(*size))
         {
@@ -187,7 +201,8 @@ impl Plan {
                     .filter(|transport| transport.supports(test, message_bytes, mtu))
                     .flat_map(|transport| {
                         let all_links = matches!(options.path, PathChoice::Switched(_));
-                        contenders(transport.as_ref(), test, links, all_links)
+                        let waitings = transport.waitings(&options.waitings);
+                        contenders(transport.as_ref(), test, links, all_links, &waitings)
                     })
                     .collect();
                 if !contenders.is_empty() {
@@ -201,7 +216,7 @@ impl Plan {
         let mut plan = Self { cases, repetitions, sample_seconds: 0.0 };
         let share_seconds = options.budget_seconds / plan.samples() as f64;
         plan.sample_seconds = ((share_seconds - SAMPLE_OVERHEAD_SECONDS) / WITH_WARM_UP)
-            .clamp(SAMPLE_SECONDS_MIN, SAMPLE_SECONDS_MAX);
+            .clamp(seconds_min(options.busy), SAMPLE_SECONDS_MAX);
         Ok(plan)
     }
 
@@ -216,6 +231,11 @@ impl Plan {
         let sample_seconds = self.sample_seconds * WITH_WARM_UP + SAMPLE_OVERHEAD_SECONDS;
         self.samples() as f64 * sample_seconds
     }
+}
+
+/// The shortest sample beside `busy` threads.
+fn seconds_min(busy: u32) -> f64 {
+    if busy > 0 { SAMPLE_SECONDS_MIN_BUSY } else { SAMPLE_SECONDS_MIN }
 }
 
 fn selected(names: &[String]) -> Result<Vec<Box<dyn Transport>>, PlanError> {
@@ -251,6 +271,7 @@ fn contenders(
     test: Test,
     links: u32,
     all_links: bool,
+    waitings: &[Waiting],
 ) -> Vec<Contender> {
     let mut counts = match test {
         Test::PingPong | Test::OneWay | Test::TwoWay => transport.link_counts(links),
@@ -259,8 +280,15 @@ fn contenders(
     if all_links {
         counts.drain(..counts.len().saturating_sub(1));
     }
-    let contender = |links| Contender { transport: transport.name().to_string(), links };
-    counts.into_iter().map(contender).collect()
+    let with_links = |links| {
+        let transport = transport.name().to_string();
+        waitings.iter().map(move |&waiting| Contender {
+            transport: transport.clone(),
+            links,
+            waiting,
+        })
+    };
+    counts.into_iter().flat_map(with_links).collect()
 }
 
 /// Bytes of the messages in tests about small operations.
@@ -277,6 +305,12 @@ const WITH_WARM_UP: f64 = 1.4;
 
 /// A few scheduler ticks: less measures the scheduler.
 const SAMPLE_SECONDS_MIN: f64 = 0.02;
+
+/// Slices of threads that compete last 3 to 6 ms: less measures whose turn it was.
+const SAMPLE_SECONDS_MIN_BUSY: f64 = 0.2;
+
+/// Four for each processor of a small host; each adds a slice of 3 to 6 ms to every turn.
+pub const BUSY_MAX: u32 = 16;
 
 /// More adds nothing: repetitions show the spread better.
 const SAMPLE_SECONDS_MAX: f64 = 1.0;
@@ -305,6 +339,25 @@ mod tests {
     }
 
     #[test]
+    fn a_transport_with_a_choice_is_measured_in_each_way_to_wait() {
+        let plan = plan(&Options { waitings: Waiting::ALL.to_vec(), ..options() }).unwrap();
+        let case = plan.cases.iter().find(|case| case.test == Test::PingPong).unwrap();
+        let waitings = |name: &str| {
+            let contenders = case.contenders.iter().filter(|c| c.transport == name && c.links == 1);
+            contenders.map(|c| c.waiting).collect::<Vec<_>>()
+        };
+        assert_eq!(waitings("edge"), Waiting::ALL);
+        assert_eq!(waitings("tcp"), [Waiting::Interrupt]);
+        assert_eq!(waitings("tcp-poll"), [Waiting::Poll]);
+    }
+
+    #[test]
+    fn samples_beside_busy_threads_last_for_many_slices() {
+        let plan = plan(&Options { budget_seconds: 0.1, busy: 2, ..options() }).unwrap();
+        assert!(plan.sample_seconds >= SAMPLE_SECONDS_MIN_BUSY);
+    }
+
+    #[test]
     fn nonsense_is_named() {
         let unknown = Options { transports: vec!["pigeon".into()], ..options() };
         let message = plan(&unknown).unwrap_err().to_string();
@@ -313,6 +366,8 @@ mod tests {
         assert!(matches!(plan(&zero), Err(PlanError::Size { bytes: 0 })));
         let never = Options { repetitions: 0, ..options() };
         assert!(matches!(plan(&never), Err(PlanError::Repetitions { repetitions: 0 })));
+        let crowd = Options { busy: BUSY_MAX + 1, ..options() };
+        assert!(matches!(plan(&crowd), Err(PlanError::Busy { busy: 17 })));
         let nothing = Options { tests: vec![], ..options() };
         assert!(matches!(plan(&nothing), Err(PlanError::Empty)));
     }
@@ -330,7 +385,8 @@ mod tests {
             link_names: Vec::new(),
             server_link_names: Vec::new(),
             in_order: false,
-            sleeps: false,
+            waitings: vec![Waiting::Poll],
+            busy: 0,
             interleaved: false,
             delays_us: Vec::new(),
             mtu: 1500,

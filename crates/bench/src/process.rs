@@ -19,6 +19,7 @@ use nix::unistd::getppid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::busy;
 use crate::cleanup;
 use crate::client::{Client, SampleRequest};
 use crate::clock::{self, Stopwatch};
@@ -64,6 +65,8 @@ pub enum Role {
         /// Whether the server runs on this host.
         shares_host: bool,
     },
+    /// Keeps processors busy with so many threads until its input ends.
+    Busy(u32),
     /// Becomes another program.
     Tool(Vec<String>),
     /// Gathers what hosts tell of themselves, and prints what came of it.
@@ -89,6 +92,8 @@ pub enum Line {
         /// Names of the server's transports.
         server_transports: Vec<String>,
     },
+    /// The busy threads spin.
+    Spinning,
     /// The run that counts begins.
     Counting,
     /// The answer to a [`SampleRequest`].
@@ -158,6 +163,7 @@ impl ChildProcess {
         let role = match spec.role {
             Role::Server(_) => "server",
             Role::Client { .. } => "client",
+            Role::Busy(_) => "busy threads'",
             Role::Tool(_) => "tool",
             Role::Gatherer(_) => "gatherer",
             Role::SocketsServer(_) => "sockets server",
@@ -251,6 +257,7 @@ pub fn run_child(spec: &str) -> bool {
         match spec.role {
             Role::Server(address) => run_server(address, &spec.links),
             Role::Client { server, shares_host } => run_client(server, shares_host),
+            Role::Busy(threads) => busy::run(threads),
             Role::Tool(words) => {
                 Err(format!("start {words:?}: {}", yardsticks::become_tool(&words)))
             }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::statistics::Summary;
-use crate::transport::{LatencySummary, Test};
+use crate::transport::{LatencySummary, Test, Waiting};
+use crate::transports::BASELINE;
 
 /// Everything that one run of the benchmark has found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,6 +80,9 @@ pub struct Settings {
     pub in_flight: u32,
     /// CPUs of client and server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
+    /// Threads that spun beside the measurement on the client's host.
+    #[serde(default)]
+    pub busy: u32,
 }
 
 /// A transport that was measured.
@@ -99,6 +103,9 @@ pub struct Measurement {
     pub transport: String,
     /// Links that it used.
     pub links: u32,
+    /// How its threads waited.
+    #[serde(default)]
+    pub waiting: Waiting,
     /// Bytes of a message; 0 where there are none.
     pub message_bytes: u64,
     /// Median latency of an operation (ping-pong: half a round trip), in nanoseconds.
@@ -127,9 +134,10 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// The transport's name, with the number of links if there are several.
+    /// The transport's name, with how it waited unless it polled or `tcp` blocked, and with the
+    /// number of links if there are several.
     pub fn label(&self) -> String {
-        label(&self.transport, self.links)
+        label(&self.transport, self.waiting, self.links)
     }
 
     /// The ratio to transport `to`, of what the test is about: latencies or rates.
@@ -139,9 +147,13 @@ impl Measurement {
     }
 }
 
-/// The name of a transport with the number of its links if there are several.
-pub fn label(transport: &str, links: u32) -> String {
-    if links > 1 { format!("{transport} ×{links}") } else { transport.to_string() }
+/// The name of a transport, with how it waits unless that is usual for it, and with the number of
+/// its links if there are several.
+pub fn label(transport: &str, waiting: Waiting, links: u32) -> String {
+    let is_usual = transport == BASELINE || waiting == Waiting::Poll;
+    let waiting = if is_usual { String::new() } else { format!(" {}", waiting.name()) };
+    let links = if links > 1 { format!(" ×{links}") } else { String::new() };
+    format!("{transport}{waiting}{links}")
 }
 
 /// A measurement divided by that of another transport in the same repetition.
@@ -222,3 +234,16 @@ impl Sample {
 
 /// Name and version of the document's shape.
 pub const FORMAT: &str = "ethernot-bench/1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_tell_ways_to_wait_apart() {
+        assert_eq!(label("edge", Waiting::Poll, 1), "edge");
+        assert_eq!(label("edge", Waiting::Interrupt, 2), "edge interrupt ×2");
+        assert_eq!(label("edge", Waiting::Mixed, 1), "edge mixed");
+        assert_eq!(label(BASELINE, Waiting::Interrupt, 1), "tcp");
+    }
+}

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process;
 
+use crate::busy;
 use crate::client::SampleRequest;
 use crate::clock;
 use crate::cpu;
@@ -16,7 +17,7 @@ use crate::results::{
 use crate::statistics;
 use crate::switched::LinkShape;
 use crate::transport::{LinkAddresses, Setup, Test};
-use crate::transports::{self, BASELINE, MEMCPY, YARDSTICK};
+use crate::transports::{self, BASELINE, MEMCPY, POLLING_BASELINE, YARDSTICK};
 
 /// Is told how a run proceeds.
 pub trait Observer {
@@ -109,6 +110,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, Ru
             sample_seconds: plan.sample_seconds,
             in_flight: options.in_flight,
             pinned_to,
+            busy: options.busy,
         },
         transports: transport_facts(&results),
         results,
@@ -225,10 +227,11 @@ fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
     addresses.next().ok_or_else(|| failed("the name has no address".to_string()))
 }
 
-/// The two processes that measure, and the path between them.
+/// The two processes that measure, the one that keeps processors busy, and the path.
 ///
 /// The order of the fields is the order in which they are dropped: processes before namespaces.
 pub(crate) struct Bench {
+    _busy: Option<ChildProcess>,
     processes: Processes,
     path: Path,
     pinned_to: Option<[usize; 2]>,
@@ -262,7 +265,8 @@ impl Bench {
         pinned_to: Option<[usize; 2]>,
     ) -> Result<Self, RunError> {
         let processes = Processes::start(options, &path, pinned_to)?;
-        Ok(Self { processes, path, pinned_to })
+        let busy = busy::start(&options.program, options.busy)?;
+        Ok(Self { _busy: busy, processes, path, pinned_to })
     }
 
     /// What earlier cases have allocated and freed is out of the way afterwards. On a peer it stays.
@@ -322,7 +326,7 @@ impl Bench {
                 in_flight: options.in_flight,
                 connections: if many { options.connections } else { 1 },
                 in_order: options.in_order,
-                sleeps: options.sleeps,
+                waiting: contender.waiting,
                 delays_us: options.delays_us.clone(),
                 rates: options.path.rates(),
             },
@@ -406,7 +410,7 @@ fn no_samples(case: &Case) -> Vec<Vec<Sample>> {
 
 /// What the samples of the contenders of `case` come to.
 fn measurements(case: &Case, samples: Vec<Vec<Sample>>) -> Vec<Measurement> {
-    let references: Vec<(&str, Vec<Sample>)> = [BASELINE, YARDSTICK, MEMCPY]
+    let references: Vec<(&str, Vec<Sample>)> = [BASELINE, YARDSTICK, MEMCPY, POLLING_BASELINE]
         .into_iter()
         .filter_map(|name| {
             let mut contenders = case.contenders.iter().zip(&samples);
@@ -423,7 +427,7 @@ fn measurements(case: &Case, samples: Vec<Vec<Sample>>) -> Vec<Measurement> {
 }
 
 fn describe(case: &Case, contender: &Contender) -> String {
-    let name = label(&contender.transport, contender.links);
+    let name = label(&contender.transport, contender.waiting, contender.links);
     match case.message_bytes {
         0 => format!("{} {name}", case.test.name()),
         bytes => format!("{} {bytes} B {name}", case.test.name()),

@@ -113,6 +113,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
             sample_seconds: wishes.sample_seconds,
             in_flight: NATIVE_IN_FLIGHT,
             pinned_to,
+            busy: 0,
         },
         is_quick: wishes.is_quick,
         no_library: wishes.no_library.clone(),

@@ -79,6 +79,7 @@ pub fn measurement(
         test: case.test,
         transport: contender.transport.clone(),
         links: contender.links,
+        waiting: contender.waiting,
         message_bytes: case.message_bytes,
         latency_ns: over(Sample::latency_ns_p50),
         latency_p99_ns: over(|sample| sample.latency_ns.map(|latency| latency.p99)),
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(quartiles([7.0]), Some([7.0, 7.0]));
         assert_eq!(quartiles([]), None);
     }
-    use crate::transport::Test;
+    use crate::transport::{Test, Waiting};
 
     #[test]
     fn the_highest_and_the_lowest_are_left_out() {
@@ -172,7 +173,7 @@ mod tests {
         // Each repetition is twice as slow as the one before, but twice the baseline.
         let samples: Vec<_> = (0..5).map(|i| sample(2000 >> i)).collect();
         let baseline: Vec<_> = (0..5).map(|i| sample(1000 >> i)).collect();
-        let contender = Contender { transport: "x".into(), links: 1 };
+        let contender = Contender { transport: "x".into(), links: 1, waiting: Waiting::Poll };
         let contenders = vec![contender.clone()];
         let case = Case { test: Test::OneWay, message_bytes: 1, contenders };
         let references = [("tcp", baseline.as_slice()), ("x", baseline.as_slice())];

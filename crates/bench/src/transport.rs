@@ -68,6 +68,35 @@ impl Test {
     }
 }
 
+/// How a thread waits for the other host.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Waiting {
+    /// It polls and never sleeps.
+    #[default]
+    Poll,
+    /// It blocks in a call, which may spin before it sleeps.
+    Mixed,
+    /// It blocks in a call, which sleeps at once.
+    Interrupt,
+}
+
+impl Waiting {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Poll, Self::Mixed, Self::Interrupt];
+
+    /// The name on the command line, in tables and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Mixed => "mixed",
+            Self::Interrupt => "interrupt",
+        }
+    }
+}
+
 /// The two ends of one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkAddresses {
@@ -103,9 +132,9 @@ pub struct Setup {
     /// default), for transports that can do either.
     #[serde(default)]
     pub in_order: bool,
-    /// Whether streams sleep while they wait, instead of polling, for transports that can do either.
+    /// How threads wait, for transports that can wait in several ways.
     #[serde(default)]
-    pub sleeps: bool,
+    pub waiting: Waiting,
     /// How much longer than they are the named links behave, in microseconds each, for transports
     /// that have links; the others ignore it.
     #[serde(default)]
@@ -200,6 +229,12 @@ pub trait Transport {
     fn link_counts(&self, available: u32) -> Vec<u32> {
         let _ = available;
         vec![1]
+    }
+
+    /// The ways to wait to measure it with. `chosen`: what the user wants, where there is a choice.
+    fn waitings(&self, chosen: &[Waiting]) -> Vec<Waiting> {
+        let _ = chosen;
+        vec![Waiting::Poll]
     }
 
     /// Binds what the client connects to.

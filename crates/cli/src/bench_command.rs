@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use bench::cleanup;
-use bench::plan::{Options, PathChoice};
+use bench::plan::{BUSY_MAX, Options, PathChoice};
 use bench::results::Results;
-use bench::transport::Test;
-use clap::{Args, Subcommand};
+use bench::transport::{Test, Waiting};
+use clap::{Args, Subcommand, value_parser};
 
 use crate::failover_command;
 use crate::link_names::{Links, parse_count_or_links, try_links};
@@ -71,6 +71,17 @@ pub(crate) struct Arguments {
     /// Connections in the test of many connections
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     connections: u32,
+    /// How threads wait, where a transport has the choice: poll, mixed (spin, then sleep) or
+    /// interrupt (sleep at once); several are measured in turn
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "poll", value_parser = parse_waiting)]
+    waiting: Vec<Waiting>,
+    /// Threads that spin beside the measurement on this host: 0 to 16
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(..=i64::from(BUSY_MAX)))]
+    busy: u32,
+    /// Repeat all measurements in turn, instead of one after the other: each then meets every state
+    /// of the host
+    #[arg(long)]
+    interleaved: bool,
     /// Host that runs `ethernot serve`; several addresses of it, separated by commas, are links
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', conflicts_with_all = ["loopback", "mtu"])]
     peer: Vec<String>,
@@ -180,6 +191,9 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
         in_flight: arguments.in_flight,
         connections: arguments.connections,
         pinning: !arguments.no_pinning,
+        waitings: arguments.waiting.clone(),
+        busy: arguments.busy,
+        interleaved: arguments.interleaved,
         ..Options::new(own_program()?)
     })
 }
@@ -203,6 +217,14 @@ pub(crate) fn parse_test(text: &str) -> Result<Test, String> {
         .into_iter()
         .find(|test| test.name() == text)
         .ok_or_else(|| format!("the tests are: {}", known()))
+}
+
+pub(crate) fn parse_waiting(text: &str) -> Result<Waiting, String> {
+    let known = || Waiting::ALL.map(Waiting::name).join(", ");
+    Waiting::ALL
+        .into_iter()
+        .find(|waiting| waiting.name() == text)
+        .ok_or_else(|| format!("the ways to wait are: {}", known()))
 }
 
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -1,11 +1,11 @@
 //! `ethernot bench multiedge`: the paper's set-ups and ours.
 
 use bench::multiedge::{self, LinkKind, SIZES, SIZES_QUICK, SetUp, Wishes, setups};
-use bench::plan::Options;
-use bench::transport::Test;
-use clap::Args;
+use bench::plan::{BUSY_MAX, Options};
+use bench::transport::{Test, Waiting};
+use clap::{Args, value_parser};
 
-use crate::bench_command::{parse_seconds, parse_size, parse_test};
+use crate::bench_command::{parse_seconds, parse_size, parse_test, parse_waiting};
 use crate::progress::Progress;
 use crate::shaped_command::{self, HostArguments, OutputArguments, chosen_tests};
 use crate::{Failure, own_program};
@@ -58,9 +58,13 @@ pub(crate) struct Arguments {
     /// Operations in flight in one-way and two-way
     #[arg(long, value_name = "N", default_value_t = 16)]
     in_flight: u32,
-    /// Sleep while waiting in one-way and two-way, instead of polling
-    #[arg(long)]
-    sleep: bool,
+    /// How threads wait: poll, mixed (spin, then sleep) or interrupt (sleep at once); several are
+    /// measured in turn
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "poll", value_parser = parse_waiting)]
+    waiting: Vec<Waiting>,
+    /// Threads that spin beside the measurement: 0 to 16
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(..=i64::from(BUSY_MAX)))]
+    busy: u32,
     #[command(flatten)]
     output: OutputArguments,
 }
@@ -101,7 +105,8 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         budget_seconds: arguments.time.unwrap_or(if quick { 12.0 } else { 60.0 }),
         in_flight: arguments.in_flight,
         pinning: !arguments.hosts.no_pinning,
-        sleeps: arguments.sleep,
+        waitings: arguments.waiting.clone(),
+        busy: arguments.busy,
         ..Options::new(own_program()?)
     };
     Ok(Wishes {

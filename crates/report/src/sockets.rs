@@ -162,6 +162,7 @@ pub(crate) mod tests {
                 sample_seconds: 0.1,
                 in_flight: 16,
                 pinned_to: None,
+                busy: 0,
             },
             is_quick: true,
             no_library: None,

@@ -82,7 +82,7 @@ fn primary(measurement: &Measurement) -> Summary {
     latency.unwrap_or(measurement.operations_per_second)
 }
 
-/// The path, the hosts, and how it was measured, in two lines.
+/// The path, the hosts, and how it was measured, in two lines; a third tells of busy threads.
 pub(crate) fn facts(results: &Results) -> String {
     let Results { path, client, server, settings, .. } = results;
     let links = match path.links {
@@ -98,12 +98,17 @@ pub(crate) fn facts(results: &Results) -> String {
         format!("client {} · server {}", host(client), host(server))
     };
     let pinning = if settings.pinned_to.is_some() { ", each side on one CPU" } else { "" };
+    let busy = match settings.busy {
+        0 => String::new(),
+        1 => "\nbeside 1 busy thread".to_string(),
+        threads => format!("\nbeside {threads} busy threads"),
+    };
     let dropped = match settings.dropped {
         0 => "",
         _ => ", without the highest and the lowest",
     };
     format!(
-        "{}, {links}{mtu} · {hosts}\nmedians of {} samples of {:.2} s{dropped}{pinning}",
+        "{}, {links}{mtu} · {hosts}\nmedians of {} samples of {:.2} s{dropped}{pinning}{busy}",
         path.kind.description(),
         settings.repetitions,
         settings.sample_seconds,
@@ -178,6 +183,7 @@ pub(crate) const HEADER: [Column; 10] = [
 pub(crate) mod tests {
     use super::*;
     use bench::results::{FORMAT, PathFacts, PathKind, Ratio, Settings, TransportFacts};
+    use bench::transport::Waiting;
 
     #[test]
     fn a_row_fits_into_100_columns() {
@@ -193,6 +199,12 @@ pub(crate) mod tests {
         for part in ["3.65 µs", "27.4 Gb/s", "0.640", "0.250×", "4.30", "12.5", "±10 %"] {
             assert!(row.contains(part), "{part} in {row}");
         }
+    }
+
+    #[test]
+    fn busy_threads_are_told() {
+        let told = facts(&results());
+        assert!(told.ends_with("each side on one CPU\nbeside 2 busy threads"), "{told}");
     }
 
     #[test]
@@ -224,6 +236,7 @@ pub(crate) mod tests {
                 sample_seconds: 0.1,
                 in_flight: 64,
                 pinned_to: Some([0, 1]),
+                busy: 2,
             },
             transports: vec![TransportFacts { name: "edge".into(), description: "it".into() }],
             results: [Test::PingPong, Test::ConnectionSetup]
@@ -251,6 +264,7 @@ pub(crate) mod tests {
             test,
             transport: transport.to_string(),
             links,
+            waiting: Waiting::Poll,
             message_bytes: 256 << 10,
             latency_ns: Some(about(3650.0)),
             latency_p99_ns: Some(about(9000.0)),

@@ -8,7 +8,7 @@ use super::figures::Sample;
 use super::hosts::Hosts;
 use crate::client::SampleRequest;
 use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role};
-use crate::transport::{self, Setup};
+use crate::transport::{self, Setup, Waiting};
 use crate::transports::EDGE;
 
 /// A client and a server that speak the edge protocol by themselves.
@@ -56,7 +56,7 @@ impl Native {
             in_flight: NATIVE_IN_FLIGHT,
             connections: 1,
             in_order: false,
-            sleeps: false,
+            waiting: Waiting::Poll,
             delays_us: Vec::new(),
             rates: Vec::new(),
         };

@@ -1,8 +1,9 @@
-//! The edge protocol over UDP, through the public API, both sides polling.
+//! The edge protocol over UDP, through the public API.
 //!
 //! One-way and two-way are streams of remote writes of [`Setup::in_flight`] at a time into one
 //! buffer of the peer, the last of a phase with a notification. A ping-pong is what the paper does:
-//! each side writes into the other's memory and polls the last word of its own.
+//! each side writes into the other's memory and polls the last word of its own. Sides that block
+//! notify with each write of a ping-pong instead, and wait for the notification.
 
 mod many;
 mod verified;
@@ -22,7 +23,7 @@ use super::patience::Patience;
 use crate::clock::Stopwatch;
 use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, PHASE_TIME_MAX, Phase, ServerSide, Setup, Test,
-    Transport, TransportError, counter,
+    Transport, TransportError, Waiting, counter,
 };
 
 /// Remote writes over the edge protocol.
@@ -83,7 +84,7 @@ impl Transport for Edge {
 
     fn description(&self) -> &'static str {
         match self.rules {
-            Rules::Own => "remote writes over the edge protocol, both sides polling",
+            Rules::Own => "remote writes over the edge protocol",
             Rules::SharedMemory => "the same over memory shared between processes of one host",
             Rules::MultiEdge => "the same by MultiEdge's rules: round robin, fixed window",
         }
@@ -95,6 +96,10 @@ impl Transport for Edge {
 
     fn supports(&self, test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {
         test == Test::ConnectionSetup || message_bytes >= WORD_BYTES
+    }
+
+    fn waitings(&self, chosen: &[Waiting]) -> Vec<Waiting> {
+        chosen.to_vec()
     }
 
     fn link_counts(&self, available: u32) -> Vec<u32> {
@@ -134,7 +139,7 @@ struct Half {
     message_bytes: u64,
     in_flight: u64,
     order: Order,
-    sleeps: bool,
+    waiting: Waiting,
     /// Time spent in posting, and how many operations that was, since the half was made.
     post_ns: Cell<u64>,
     posts_timed: Cell<u64>,
@@ -162,7 +167,7 @@ impl Half {
             message_bytes,
             in_flight: u64::from(setup.in_flight.max(1)),
             order: if setup.in_order { Order::Strict } else { Order::Relaxed },
-            sleeps: setup.sleeps,
+            waiting: setup.waiting,
             post_ns: Cell::new(0),
             posts_timed: Cell::new(0),
             rounds: 0,
@@ -230,11 +235,15 @@ impl Half {
                     connection.post_later(&operation).map_err(other)?;
                 }
             }
-            let completion = if self.sleeps {
-                let found = connection.wait_completion(Some(PHASE_TIME_MAX));
-                Some(found.map_err(|error| unless_timed_out(error, "stream writes over edge"))?)
-            } else {
-                connection.poll().map_err(other)?
+            let completion = match self.waiting {
+                Waiting::Poll => connection.poll().map_err(other)?,
+                Waiting::Mixed | Waiting::Interrupt => {
+                    let found = connection.wait_completion(Some(PHASE_TIME_MAX));
+                    Some(
+                        found
+                            .map_err(|error| unless_timed_out(error, "stream writes over edge"))?,
+                    )
+                }
             };
             let Some(completion) = completion else {
                 patience.on_idle()?;
@@ -256,11 +265,36 @@ impl Half {
         let (connection, remote) = self.parts()?;
         let last_word = self.message_bytes * 2 - WORD_BYTES;
         self.buffer.store_u64(last_word & !7, round);
-        connection.post(&self.operation(remote, Order::Strict)).map_err(other)
+        let mut operation = self.operation(remote, Order::Strict);
+        // The other side blocks until it is notified.
+        operation.immediate = (self.waiting != Waiting::Poll).then_some(round as u32);
+        connection.post(&operation).map_err(other)
+    }
+
+    /// Waits for message number `round` of the peer.
+    fn await_round(&self, endpoint: &Endpoint, round: u64) -> Result<(), TransportError> {
+        match self.waiting {
+            Waiting::Poll => self.poll_word(endpoint, round),
+            Waiting::Mixed | Waiting::Interrupt => self.await_notification(),
+        }
+    }
+
+    /// Blocks until the peer's next message has been placed.
+    fn await_notification(&self) -> Result<(), TransportError> {
+        let (connection, _) = self.parts()?;
+        loop {
+            let found = connection.wait_completion(Some(PHASE_TIME_MAX));
+            let completion =
+                found.map_err(|error| unless_timed_out(error, "ping-pong over edge"))?;
+            completion.result.map_err(other)?;
+            if completion.kind == CompletionKind::Notification {
+                return Ok(());
+            }
+        }
     }
 
     /// Polls the last word of the memory the peer writes to.
-    fn await_round(&self, endpoint: &Endpoint, round: u64) -> Result<(), TransportError> {
+    fn poll_word(&self, endpoint: &Endpoint, round: u64) -> Result<(), TransportError> {
         let last_word = (self.message_bytes - WORD_BYTES) & !7;
         let mut patience = Patience::new("ping-pong over edge");
         while self.buffer.load_u64(last_word) != round {
@@ -588,8 +622,12 @@ fn endpoint(
         connections_max: defaults.connections_max.max(setup.connections + CONNECTIONS_SPARE),
         ..defaults
     };
-    // Both sides poll, while they wait for connections too: each has a processor of its own.
-    let polling = if setup.sleeps { Polling::default() } else { Polling::ALWAYS };
+    let polling = match setup.waiting {
+        // Also while they wait for connections: each side has a processor of its own.
+        Waiting::Poll => Polling::ALWAYS,
+        Waiting::Mixed => Polling::ADAPTIVE,
+        Waiting::Interrupt => Polling::NEVER,
+    };
     let shares_memory = rules == Rules::SharedMemory;
     let mut builder =
         Endpoint::builder().engine(config).polling(polling).shared_memory(shares_memory);

@@ -17,6 +17,9 @@ pub use udp::{EDGE_HEADER_BYTES, Udp};
 /// The name of the transport that the others are compared with.
 pub const BASELINE: &str = "tcp";
 
+/// The name of kernel TCP with both sides polling.
+pub const POLLING_BASELINE: &str = "tcp-poll";
+
 /// The name of the edge protocol as it is.
 pub const EDGE: &str = "edge";
 

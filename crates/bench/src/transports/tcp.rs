@@ -14,7 +14,7 @@ use nix::sys::time::TimeVal;
 use super::patience::{Patience, timed_out};
 use crate::clock::Stopwatch;
 use crate::transport::{
-    Advertisement, ClientSide, Latencies, MESSAGE_BYTES_MAX, Observed, PHASE_TIME_MAX, Phase,
+    self, Advertisement, ClientSide, Latencies, MESSAGE_BYTES_MAX, Observed, PHASE_TIME_MAX, Phase,
     ServerSide, Setup, Test, Transport, TransportError,
 };
 
@@ -39,8 +39,8 @@ impl Tcp {
 impl Transport for Tcp {
     fn name(&self) -> &'static str {
         match self.waiting {
-            Waiting::Blocking => "tcp",
-            Waiting::Polling => "tcp-poll",
+            Waiting::Blocking => super::BASELINE,
+            Waiting::Polling => super::POLLING_BASELINE,
         }
     }
 
@@ -49,6 +49,13 @@ impl Transport for Tcp {
             Waiting::Blocking => "kernel TCP, blocking sockets",
             Waiting::Polling => "kernel TCP, busy-polled non-blocking sockets",
         }
+    }
+
+    fn waitings(&self, _chosen: &[transport::Waiting]) -> Vec<transport::Waiting> {
+        vec![match self.waiting {
+            Waiting::Blocking => transport::Waiting::Interrupt,
+            Waiting::Polling => transport::Waiting::Poll,
+        }]
     }
 
     fn supports(&self, test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {

@@ -171,7 +171,7 @@ mod tests {
 
     use super::super::SERVICE;
     use super::*;
-    use crate::transport::Test;
+    use crate::transport::{Test, Waiting};
 
     /// Messages of a stream: few, as only what is told last can be missed for ever.
     const MESSAGES: u64 = 20;
@@ -199,7 +199,7 @@ mod tests {
             in_flight: 1,
             connections: 1,
             in_order: false,
-            sleeps: false,
+            waiting: Waiting::Poll,
             delays_us: Vec::new(),
             rates: Vec::new(),
         };

@@ -1,0 +1,85 @@
+//! Threads that spin beside a measurement: what other programs on a busy host take away.
+//!
+//! They are a process of their own, so that their processor time counts for neither end. It has no
+//! namespace and is not pinned; the kernel's scheduler places its threads.
+
+use std::fs;
+use std::hint::black_box;
+use std::io;
+use std::path::Path;
+use std::process;
+use std::thread;
+
+use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role, tell};
+
+/// Starts `threads` that spin until the value is dropped or this process ends. Returns after the
+/// process has started them; nothing for no threads.
+pub(crate) fn start(program: &Path, threads: u32) -> Result<Option<ChildProcess>, ProcessError> {
+    if threads == 0 {
+        return Ok(None);
+    }
+    let role = Role::Busy(threads);
+    let parent = process::id();
+    let spec = ChildSpec { role, namespace: None, cpu: None, parent, links: Vec::new() };
+    let mut child = ChildProcess::start(program, &spec)?;
+    match child.receive()? {
+        Line::Spinning => Ok(Some(child)),
+        line => Err(child.unexpected(&line)),
+    }
+}
+
+/// Spins in `threads` threads until the input of this process ends.
+pub(crate) fn run(threads: u32) -> Result<(), String> {
+    let status = fs::read_to_string("/proc/self/stat");
+    let status = status.map_err(|error| format!("read our scheduling class: {error}"))?;
+    let class = scheduling_class(&status).ok_or("read our scheduling class: no such field")?;
+    if REAL_TIME.contains(&class) {
+        return Err(format!(
+            "busy threads in scheduling class {class} would take the processors for themselves; \
+             start ethernot with normal priority, without chrt"
+        ));
+    }
+    for number in 0..threads {
+        let spin = || {
+            let mut count = 0_u64;
+            loop {
+                count = black_box(count).wrapping_add(1);
+            }
+        };
+        let thread = thread::Builder::new().name(format!("busy-{number}"));
+        thread.spawn(spin).map_err(|error| format!("start busy thread {number}: {error}"))?;
+    }
+    tell(&Line::Spinning)?;
+    // The parent sends nothing. The end of this process, after that of the input, ends the threads.
+    io::copy(&mut io::stdin().lock(), &mut io::sink())
+        .map(|_| ())
+        .map_err(|error| format!("wait for the end of the run: {error}"))
+}
+
+/// Field 41 of `/proc/PID/stat`, whose second field may contain spaces.
+fn scheduling_class(status: &str) -> Option<u32> {
+    let (_, after_name) = status.rsplit_once(')')?;
+    after_name.split_whitespace().nth(CLASS_FIELD - FIELDS_TO_NAME - 1)?.parse().ok()
+}
+
+/// `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`, whose threads leave nothing to those of other classes.
+const REAL_TIME: [u32; 3] = [1, 2, 6];
+
+/// See proc(5).
+const CLASS_FIELD: usize = 41;
+
+/// The process id and the name.
+const FIELDS_TO_NAME: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheduling_class_is_found_behind_any_name() {
+        let fields: Vec<_> = (3..=52).map(|field| field.to_string()).collect();
+        let status = format!("17 (a ) b) {}", fields.join(" "));
+        assert_eq!(scheduling_class(&status), Some(41));
+        assert_eq!(scheduling_class("17 (a) S"), None);
+    }
+}
