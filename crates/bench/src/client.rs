@@ -157,16 +157,20 @@ impl Client {
         }
         self.latencies.clear();
         let softirq_before = self.softirq.seconds();
+        let switches_before = switches()?;
         let cpu_before = cpu_seconds()?;
         let started = Stopwatch::start();
         let outcome = side.run(phase, &mut self.latencies);
         let seconds = started.elapsed_seconds();
         let cpu_seconds_client = cpu_seconds()? - cpu_before;
+        let switches_client = switches()? - switches_before;
         let softirq_client = self.softirq.seconds() - softirq_before;
         let mut counters = outcome.map_err(|error| self.explain(error))?.counters;
 
         let reply = self.channel.reply()?;
-        let Reply::Finished { observed, cpu_seconds, softirq_cpu_seconds } = reply else {
+        let Reply::Finished { observed, cpu_seconds, softirq_cpu_seconds, voluntary_switches } =
+            reply
+        else {
             return Err(unexpected("the end of a phase", &reply).into());
         };
         for (name, value) in observed.counters {
@@ -181,6 +185,7 @@ impl Client {
             cpu_seconds_client,
             cpu_seconds_server: cpu_seconds,
             cpu_seconds_softirq: softirq_client + softirq_server,
+            voluntary_switches: switches_client + voluntary_switches,
             counters,
             timeline: observed.timeline,
             timeline_start_ms: observed.timeline_start_ms,
@@ -198,12 +203,18 @@ impl Client {
     }
 }
 
-fn messages_per_operation(test: Test) -> u64 {
+pub(crate) fn messages_per_operation(test: Test) -> u64 {
     match test {
         Test::PingPong | Test::TwoWay | Test::ManyConnections => 2,
-        Test::OneWay | Test::OperationRate | Test::VerifiedStream => 1,
+        Test::OneWay | Test::OperationRate | Test::VerifiedStream | Test::SmallBesideStream => 1,
         Test::ConnectionSetup => 0,
     }
+}
+
+fn switches() -> Result<u64, ClientError> {
+    cpu::voluntary_switches().map_err(|source| {
+        TransportError::Io { attempt: "count our context switches".to_string(), source }.into()
+    })
 }
 
 fn cpu_seconds() -> Result<f64, ClientError> {

@@ -66,6 +66,9 @@ pub enum Reply {
         cpu_seconds: f64,
         /// CPU seconds of its host's softirq threads in the phase.
         softirq_cpu_seconds: f64,
+        /// How often a thread of its process gave up its processor to wait.
+        #[serde(default)]
+        voluntary_switches: u64,
     },
     /// `Close` is done.
     Closed,

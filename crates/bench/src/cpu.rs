@@ -14,6 +14,11 @@ pub fn process_seconds() -> io::Result<f64> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
+/// How often a thread of this process gave up its processor to wait for something, so far.
+pub fn voluntary_switches() -> io::Result<u64> {
+    Ok(getrusage(UsageWho::RUSAGE_SELF)?.voluntary_context_switches().cast_unsigned())
+}
+
 /// Reads the CPU time of this host's `ksoftirqd` threads.
 ///
 /// Receive work that a busy CPU puts off runs in these threads and appears in no process's usage.

@@ -314,6 +314,7 @@ mod tests {
             cpu_seconds_client: 0.0,
             cpu_seconds_server: 0.0,
             cpu_seconds_softirq: 0.0,
+            voluntary_switches: 0,
             counters: [(counter::CORRUPTED.to_string(), 1.0)].into(),
             timeline: vec![64; 9],
             timeline_start_ms: 1000,

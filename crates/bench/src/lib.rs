@@ -19,6 +19,7 @@ pub mod failover;
 pub mod ganglia;
 pub mod lever;
 pub mod machine;
+pub mod mptcp;
 pub mod multiedge;
 pub mod namespaces;
 pub mod plan;

@@ -6,16 +6,20 @@
 pub mod paper;
 pub mod setups;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::client::messages_per_operation;
 use crate::clock;
+use crate::mptcp;
 use crate::plan::{Options, PathChoice};
 use crate::results::{Measurement, Results, Sample};
 use crate::run::{self, Observer, RunError};
 use crate::statistics::Summary;
 use crate::switched::LinkShape;
-use crate::transport::{Test, counter};
-use crate::transports::{BASELINE, EDGE, MULTIEDGE};
+use crate::transport::{Test, Waiting, counter};
+use crate::transports::{BASELINE, EDGE, MPTCP, MULTIEDGE};
 use crate::yardsticks::bare_stream;
 
 pub use self::paper::Paper;
@@ -74,6 +78,8 @@ pub struct Wishes {
     /// Whether a bare stream of frames is measured, which tells what this host carries at all: with
     /// [`LinkKind::Packet`] and links without delay only.
     pub with_bare: bool,
+    /// Whether kernel TCP is measured in all set-ups, and MPTCP where there are several links.
+    pub with_tcp: bool,
     /// Everything else: tests, sizes, repetitions, time for each set-up.
     pub options: Options,
 }
@@ -102,6 +108,9 @@ pub struct SetUpResults {
     pub results: Results,
     /// The figures of the paper's kind, one row for each test, size and contender.
     pub rows: Vec<Row>,
+    /// Why contenders have no figure.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cannot_run: BTreeMap<String, String>,
 }
 
 /// What the paper tells of a test with one message size.
@@ -113,6 +122,9 @@ pub struct Row {
     pub message_bytes: u64,
     /// Who: the protocol as it is, by `MultiEdge`'s rules, or kernel TCP.
     pub contender: String,
+    /// How its threads waited.
+    #[serde(default)]
+    pub waiting: Waiting,
     /// Half a round trip, in microseconds.
     pub latency_us: Option<Summary>,
     /// Payload in 10^6 bytes per second, both directions together.
@@ -126,6 +138,16 @@ pub struct Row {
     pub protocol_cpu_percent: Option<f64>,
     /// Processor time of both processes, in per cent of one processor: 200 at most. Polling counts.
     pub cpu_percent: f64,
+    /// Processor time of the kernel's softirq threads, in per cent of one processor; an upper bound, as
+    /// they serve the whole host.
+    #[serde(default)]
+    pub softirq_cpu_percent: f64,
+    /// The sum of both: what the two ends take, 200 at most.
+    #[serde(default)]
+    pub ends_cpu_percent: f64,
+    /// How often a thread of either end slept and was woken, by the full frames that the payload fills.
+    #[serde(default)]
+    pub wakeups_per_frame: f64,
     /// Frames out of order per 100 data frames received.
     pub out_of_order_percent: Option<f64>,
     /// Explicit acknowledgements and retransmissions per 100 data frames.
@@ -145,8 +167,10 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
         let mtu = wishes.mtu.unwrap_or(setup.mtu);
         let options = options_for(setup, wishes, mtu);
         let results = run::run(&options, observer)?;
-        let rows = rows(setup, &results.results);
-        setups.push(SetUpResults { setup: SetUp { mtu, ..setup.clone() }, results, rows });
+        let rows = rows(setup, mtu, &results.results);
+        let setup = SetUp { mtu, ..setup.clone() };
+        let cannot_run = cannot_run(&setup, wishes);
+        setups.push(SetUpResults { setup, results, rows, cannot_run });
     }
     let version = env!("CARGO_PKG_VERSION").to_string();
     Ok(Report { format: FORMAT.to_string(), version, unix_seconds, kind: wishes.kind, setups })
@@ -165,7 +189,8 @@ fn options_for(setup: &SetUp, wishes: &Wishes, mtu: u32) -> Options {
     let contenders = [
         (wishes.with_own, EDGE),
         (wishes.with_multiedge, MULTIEDGE),
-        (setup.with_tcp, BASELINE),
+        (setup.with_tcp || wishes.with_tcp, BASELINE),
+        (wants_mptcp(setup, wishes) && mptcp::why_not().is_none(), MPTCP),
         (wishes.with_bare && wishes.kind == LinkKind::Packet && !is_delayed, bare_stream::NAME),
     ];
     let chosen = contenders.into_iter().filter(|(wanted, _)| *wanted);
@@ -173,12 +198,28 @@ fn options_for(setup: &SetUp, wishes: &Wishes, mtu: u32) -> Options {
     options
 }
 
-fn rows(setup: &SetUp, measurements: &[Measurement]) -> Vec<Row> {
-    let links_bits: u64 = setup.links.iter().map(|link: &LinkShape| link.rate).sum();
-    measurements.iter().map(|measurement| row(links_bits as f64 / 8.0, measurement)).collect()
+/// Whether MPTCP is measured, as far as this host has it.
+fn wants_mptcp(setup: &SetUp, wishes: &Wishes) -> bool {
+    wishes.with_tcp && setup.links.len() > 1
 }
 
-fn row(links_bytes_per_second: f64, measured: &Measurement) -> Row {
+fn cannot_run(setup: &SetUp, wishes: &Wishes) -> BTreeMap<String, String> {
+    let reason = mptcp::why_not().filter(|_| wants_mptcp(setup, wishes));
+    reason.map(|reason| (MPTCP.to_string(), reason)).into_iter().collect()
+}
+
+fn rows(setup: &SetUp, mtu: u32, measurements: &[Measurement]) -> Vec<Row> {
+    let links_bits: u64 = setup.links.iter().map(|link: &LinkShape| link.rate).sum();
+    measurements.iter().map(|measured| row(links_bits as f64 / 8.0, mtu, measured)).collect()
+}
+
+/// Full frames that the payload of `sample` fills, by the size of TCP's segments.
+fn frames(measured: &Measurement, sample: &Sample, mtu: u32) -> u64 {
+    let messages = sample.operations * messages_per_operation(measured.test);
+    messages * measured.message_bytes.div_ceil(u64::from(mtu) - TCP_HEADER_BYTES)
+}
+
+fn row(links_bytes_per_second: f64, mtu: u32, measured: &Measurement) -> Row {
     let directions = if measured.test == Test::TwoWay { 2.0 } else { 1.0 };
     let scaled = |summary: Summary, factor: f64| Summary {
         median: summary.median * factor,
@@ -198,10 +239,16 @@ fn row(links_bytes_per_second: f64, measured: &Measurement) -> Row {
     let seconds: f64 = measured.samples.iter().map(|sample| sample.seconds).sum();
     let cpu = |sample: &Sample| sample.cpu_seconds_client + sample.cpu_seconds_server;
     let cpu_seconds: f64 = measured.samples.iter().map(cpu).sum();
+    let softirq_seconds: f64 = measured.samples.iter().map(|s| s.cpu_seconds_softirq).sum();
+    let [cpu_percent, softirq_cpu_percent] =
+        [cpu_seconds, softirq_seconds].map(|spent| spent / seconds.max(1e-9) * 100.0);
+    let switches: u64 = measured.samples.iter().map(|sample| sample.voluntary_switches).sum();
+    let frames: u64 = measured.samples.iter().map(|sample| frames(measured, sample, mtu)).sum();
     Row {
         test: measured.test,
         message_bytes: measured.message_bytes,
         contender: measured.transport.clone(),
+        waiting: measured.waiting,
         latency_us: measured.latency_ns.map(|latency| scaled(latency, 1e-3)),
         megabytes_per_second: scaled(measured.bytes_per_second, 1e-6),
         share_percent: scaled(
@@ -210,13 +257,19 @@ fn row(links_bytes_per_second: f64, measured: &Measurement) -> Row {
         ),
         post_ns: of(sum(counter::POST_NS), sum(counter::POSTS_TIMED)),
         protocol_cpu_percent: percent(sum(counter::PROTOCOL_NS).map(|ns| ns / 1e9), Some(seconds)),
-        cpu_percent: cpu_seconds / seconds.max(1e-9) * 100.0,
+        cpu_percent,
+        softirq_cpu_percent,
+        ends_cpu_percent: cpu_percent + softirq_cpu_percent,
+        wakeups_per_frame: switches as f64 / frames.max(1) as f64,
         out_of_order_percent: measured.out_of_order_percent,
         extra_frame_percent: measured.extra_frame_percent,
         wakeup_percent: percent(sum(counter::WAKEUPS), sum(counter::RECEIVED_FRAMES)),
         retransmission_percent: percent(sum(counter::RETRANSMISSIONS), sum(counter::DATA_FRAMES)),
     }
 }
+
+/// Headers of IPv4 and of TCP with time stamps.
+const TCP_HEADER_BYTES: u64 = 52;
 
 /// Name and version of the document's shape.
 pub const FORMAT: &str = "ethernot-multiedge/1";

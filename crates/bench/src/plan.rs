@@ -258,7 +258,11 @@ fn selected(names: &[String]) -> Result<Vec<Box<dyn Transport>>, PlanError> {
 
 fn sizes(test: Test, chosen: &[u64]) -> Vec<u64> {
     match test {
-        Test::PingPong | Test::OneWay | Test::TwoWay | Test::VerifiedStream => chosen.to_vec(),
+        Test::PingPong
+        | Test::OneWay
+        | Test::TwoWay
+        | Test::VerifiedStream
+        | Test::SmallBesideStream => chosen.to_vec(),
         Test::OperationRate | Test::ManyConnections => vec![SMALL_MESSAGE_BYTES],
         Test::ConnectionSetup => vec![0],
     }
@@ -274,7 +278,9 @@ fn contenders(
     waitings: &[Waiting],
 ) -> Vec<Contender> {
     let mut counts = match test {
-        Test::PingPong | Test::OneWay | Test::TwoWay => transport.link_counts(links),
+        Test::PingPong | Test::OneWay | Test::TwoWay | Test::SmallBesideStream => {
+            transport.link_counts(links)
+        }
         _ => vec![1],
     };
     if all_links {

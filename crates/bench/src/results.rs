@@ -186,6 +186,9 @@ pub struct Sample {
     pub cpu_seconds_server: f64,
     /// CPU seconds of the hosts' softirq threads.
     pub cpu_seconds_softirq: f64,
+    /// How often threads of both processes gave up their processor to wait for something.
+    #[serde(default)]
+    pub voluntary_switches: u64,
     /// Counters of the transport, both sides added up.
     pub counters: BTreeMap<String, f64>,
     /// Bytes that arrived in each millisecond, where that is recorded.

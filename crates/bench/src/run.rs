@@ -8,6 +8,7 @@ use crate::client::SampleRequest;
 use crate::clock;
 use crate::cpu;
 use crate::machine::Machine;
+use crate::mptcp;
 use crate::namespaces::{self, NamespaceError, NamespacePair};
 use crate::plan::{Case, Contender, Options, PathChoice, Plan, PlanError};
 use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role};
@@ -17,7 +18,7 @@ use crate::results::{
 use crate::statistics;
 use crate::switched::LinkShape;
 use crate::transport::{LinkAddresses, Setup, Test};
-use crate::transports::{self, BASELINE, MEMCPY, POLLING_BASELINE, YARDSTICK};
+use crate::transports::{self, BASELINE, MEMCPY, MPTCP, POLLING_BASELINE, YARDSTICK};
 
 /// Is told how a run proceeds.
 pub trait Observer {
@@ -163,7 +164,11 @@ impl Path {
         observer: &mut dyn Observer,
     ) -> Result<Self, NamespaceError> {
         remove_leftovers(observer);
-        Ok(Self::through(NamespacePair::create_switched(shapes, options.mtu)?, options.mtu))
+        let pair = NamespacePair::create_switched(shapes, options.mtu)?;
+        if options.transports.iter().any(|name| name == MPTCP) {
+            mptcp::use_all_links(&pair)?;
+        }
+        Ok(Self::through(pair, options.mtu))
     }
 
     fn through(pair: NamespacePair, mtu: u32) -> Self {

@@ -117,12 +117,18 @@ impl Conversation {
             Ok(seconds) => seconds,
             Err(error) => return Ok(Err(error)),
         };
+        let switches = || cpu::voluntary_switches().map_err(TransportError::io("count switches"));
+        let switches_before = match switches() {
+            Ok(count) => count,
+            Err(error) => return Ok(Err(error)),
+        };
         self.channel.send(&Reply::Started)?;
         Ok(side.run(phase).and_then(|observed| {
             Ok(Reply::Finished {
                 observed,
                 cpu_seconds: cpu_time()? - cpu_before,
                 softirq_cpu_seconds: self.softirq.seconds() - softirq_before,
+                voluntary_switches: switches()? - switches_before,
             })
         }))
     }

@@ -207,6 +207,7 @@ mod tests {
             cpu_seconds_client: 0.5,
             cpu_seconds_server: 0.5,
             cpu_seconds_softirq: 0.0,
+            voluntary_switches: 0,
             counters: [].into(),
             timeline: Vec::new(),
             timeline_start_ms: 0,

@@ -33,6 +33,10 @@ pub enum Test {
     /// Messages from client to server, each checked there byte by byte; the progress over time is
     /// recorded. Not among [`Test::ALL`]: it is about what happens to links meanwhile.
     VerifiedStream,
+    /// Messages from client to server, while another connection of the same endpoints writes 8 bytes
+    /// once in a while. An operation is a message of the stream; the latencies are those of the small
+    /// writes, until their completion. Not among [`Test::ALL`]: only endpoints have two connections.
+    SmallBesideStream,
     /// A ping-pong on one of [`Setup::connections`] connections, the others idle, in turn with one
     /// on a connection that is alone at its endpoint. Only the former's latencies are recorded.
     ManyConnections,
@@ -49,6 +53,17 @@ impl Test {
         Self::ManyConnections,
     ];
 
+    /// All tests that the command line knows.
+    pub const NAMED: [Self; 7] = [
+        Self::PingPong,
+        Self::OneWay,
+        Self::TwoWay,
+        Self::OperationRate,
+        Self::ConnectionSetup,
+        Self::ManyConnections,
+        Self::SmallBesideStream,
+    ];
+
     /// The name on the command line, in tables and in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -59,12 +74,19 @@ impl Test {
             Self::ConnectionSetup => "connection-setup",
             Self::ManyConnections => "many-connections",
             Self::VerifiedStream => "verified-stream",
+            Self::SmallBesideStream => "small-beside-stream",
         }
     }
 
     /// Whether repetitions are compared by latency; otherwise by operations per second.
     pub fn is_about_latency(self) -> bool {
-        matches!(self, Self::PingPong | Self::ConnectionSetup | Self::ManyConnections)
+        matches!(
+            self,
+            Self::PingPong
+                | Self::ConnectionSetup
+                | Self::ManyConnections
+                | Self::SmallBesideStream
+        )
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
     /// Tests to run: ping-pong, one-way, two-way, operation-rate, connection-setup,
-    /// many-connections
+    /// many-connections; small-beside-stream if it is named
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// Transports to measure, such as tcp,tcp-poll,udp
@@ -212,8 +212,8 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn parse_test(text: &str) -> Result<Test, String> {
-    let known = || Test::ALL.map(Test::name).join(", ");
-    Test::ALL
+    let known = || Test::NAMED.map(Test::name).join(", ");
+    Test::NAMED
         .into_iter()
         .find(|test| test.name() == text)
         .ok_or_else(|| format!("the tests are: {}", known()))

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// MTU of the links in bytes, instead of each set-up's
     #[arg(long, value_name = "N")]
     mtu: Option<u32>,
-    /// Tests to run: ping-pong, one-way, two-way
+    /// Tests to run: ping-pong, one-way, two-way; small-beside-stream if it is named
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// Message sizes in bytes, such as 8,4K,1M
@@ -48,6 +48,10 @@ pub(crate) struct Arguments {
     /// one-way and two-way, packet links without delay, messages of 128K and more
     #[arg(long)]
     bare: bool,
+    /// Measure kernel TCP, too, with blocking sockets over the first link, and MPTCP over all links of
+    /// set-ups that have several
+    #[arg(long)]
+    tcp: bool,
     /// Samples of each measurement; the highest and the lowest are left out [default: 5, with
     /// --quick 3]
     #[arg(long, value_name = "N")]
@@ -116,6 +120,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         with_own: arguments.policy != "multiedge",
         with_multiedge: arguments.policy != "own",
         with_bare: arguments.bare,
+        with_tcp: arguments.tcp,
         options,
     })
 }

@@ -227,6 +227,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         with_own: true,
         with_multiedge: false,
         with_bare: false,
+        with_tcp: false,
         options,
     })
 }

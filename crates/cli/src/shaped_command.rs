@@ -66,9 +66,11 @@ impl OutputArguments {
     }
 }
 
-/// The tests that were chosen, or all of the paper's; others are refused.
+/// The tests that were chosen, or all of the paper's; others are refused but for small writes beside a
+/// stream.
 pub(crate) fn chosen_tests(chosen: &[Test]) -> Result<Vec<Test>, Failure> {
-    if let Some(other) = chosen.iter().find(|test| !TESTS.contains(test)) {
+    let is_possible = |test: &Test| TESTS.contains(test) || *test == Test::SmallBesideStream;
+    if let Some(other) = chosen.iter().find(|test| !is_possible(test)) {
         let known = TESTS.map(Test::name).join(", ");
         return Err(format!("test {:?} is not one of the paper's: {known}", other.name()).into());
     }

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use bench::multiedge::{Paper, Report, Row, SetUpResults, paper};
+use bench::results::label;
 use bench::statistics::Summary;
 use bench::transport::Test;
-use bench::transports::{EDGE, MULTIEDGE};
+use bench::transports::{BASELINE, EDGE, MPTCP, MULTIEDGE};
 use bench::yardsticks::bare_stream;
 use comfy_table::CellAlignment::{Left, Right};
 
@@ -21,7 +22,11 @@ pub fn multiedge_table(report: &Report, columns: u16) -> String {
         // Writing to a string does not fail, here and below.
         let _ = writeln!(text, "{}", heading(report, found));
         let table = terminal_table(&HEADER, rows(found), columns);
-        let _ = writeln!(text, "{table}\n");
+        let _ = writeln!(text, "{table}");
+        for (contender, reason) in &found.cannot_run {
+            let _ = writeln!(text, "{contender}: cannot run here: {reason}");
+        }
+        text.push('\n');
     }
     let _ = writeln!(text, "{NOTES}");
     text
@@ -56,6 +61,10 @@ pub fn multiedge_page(report: &Report) -> Result<String, ChartError> {
         }
         body.push_str("</div>\n");
         body.push_str(&page_table(&HEADER, rows(found)));
+        for (contender, reason) in &found.cannot_run {
+            let reason = escaped(reason);
+            let _ = writeln!(body, "<p>{contender}: cannot run here: {reason}</p>");
+        }
         body.push_str("</section>\n");
     }
     let _ = writeln!(body, "<footer>{}</footer>", escaped(NOTES).replace('\n', "<br>"));
@@ -111,7 +120,10 @@ fn figure(
 }
 
 fn points(found: &SetUpResults, test: Test, quantity: &Quantity, contender: &str) -> Vec<Point> {
-    let rows = found.rows.iter().filter(|row| row.test == test && row.contender == contender);
+    let of_test = || found.rows.iter().filter(|row| row.test == test && row.contender == contender);
+    // A curve shows one way to wait, the first that was asked for; the table has all of them.
+    let waiting = of_test().next().map(|row| row.waiting);
+    let rows = of_test().filter(|row| Some(row.waiting) == waiting);
     let point = |row: &Row| {
         let value = (quantity.value)(row)?;
         let note = format!(
@@ -150,17 +162,17 @@ fn cells(found: &SetUpResults, row: &Row, is_new: bool) -> [String; HEADER.len()
     [
         case(row.test.name().to_string()),
         case(size(row.message_bytes)),
-        row.contender.clone(),
+        label(&row.contender, row.waiting, 1),
         optional(row.latency_us.map(|latency| latency.median)),
         scaled(row.megabytes_per_second.median * 8e6, "b/s"),
         digits(row.share_percent.median),
         case(in_paper.unwrap_or_default()),
         optional(row.post_ns),
         optional(row.protocol_cpu_percent),
+        digits(row.ends_cpu_percent),
+        digits(row.wakeups_per_frame * 100.0),
         optional(row.out_of_order_percent),
         optional(row.extra_frame_percent),
-        optional(row.retransmission_percent),
-        optional(row.wakeup_percent),
     ]
 }
 
@@ -215,10 +227,11 @@ const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];
 const PAPER: &str = "paper";
 
 /// In the order of their colours; the paper last.
-const CONTENDERS: [(&str, &str); 5] = [
+const CONTENDERS: [(&str, &str); 6] = [
     (EDGE, "edge: this protocol's rules"),
     (MULTIEDGE, "multiedge: the rules of MultiEdge, on this machine"),
-    ("tcp", "tcp: kernel TCP"),
+    (BASELINE, "tcp: kernel TCP"),
+    (MPTCP, "mptcp: MPTCP of the kernel"),
     (
         bare_stream::NAME,
         "bare: frames by the clock with no protocol, as far as this machine carries",
@@ -236,15 +249,15 @@ const HEADER: [Column; 13] = [
     ("paper", Right),
     ("post ns", Right),
     ("prot. CPU %", Right),
+    ("CPU %", Right),
+    ("wakes %", Right),
     ("o-o-o %", Right),
     ("extra %", Right),
-    ("again %", Right),
-    ("wakeups %", Right),
 ];
 
 const NOTES: &str = "% links: payload of what all links carry, in each direction used. post: time to \
 initiate an operation (paper: 2000 ns). prot. CPU: time in the engine and its system calls, both \
-hosts, of one CPU.\no-o-o: frames out of order (paper: up to 50 % on two links). extra: explicit \
-acknowledgements and retransmissions per data frame (paper: up to 5.5 %). again: retransmissions.\n\
-wakeups: of sleeping threads, per frame received (paper: 10 to 40 % of frames interrupt). paper: \
+hosts, of one CPU. CPU: both processes and the softirq threads, of one CPU, 200 at most. wakes: times that a \
+thread of either process slept and was woken, per full frame of payload (paper: 10 to 40 % of frames interrupt).\no-o-o: frames out of order (paper: up to 50 % on two links). extra: explicit \
+acknowledgements and retransmissions per data frame (paper: up to 5.5 %). paper: \
 largest throughput; its hosts had 1.8 GHz Opterons and real adapters.";

@@ -5,6 +5,7 @@
 //! each side writes into the other's memory and polls the last word of its own. Sides that block
 //! notify with each write of a ping-pong instead, and wait for the notification.
 
+mod beside;
 mod many;
 mod verified;
 
@@ -399,6 +400,8 @@ struct Server {
     endpoint: Endpoint,
     listener: Listener,
     half: Half,
+    /// The connection of the small writes of [`Test::SmallBesideStream`].
+    beside: Option<Connection>,
     test: Test,
 }
 
@@ -408,7 +411,7 @@ impl Server {
         let endpoint = endpoint(&addresses, &setup.server_links, setup, rules)?;
         let listener = endpoint.listen(SERVICE).map_err(other)?;
         let half = Half::new(&endpoint, setup)?;
-        Ok(Self { endpoint, listener, half, test: setup.test })
+        Ok(Self { endpoint, listener, half, beside: None, test: setup.test })
     }
 
     fn addresses(&self) -> Vec<SocketAddr> {
@@ -448,7 +451,11 @@ impl ServerSide for Server {
             return Ok(());
         }
         let connection = self.accept_one()?;
-        self.half.adopt(connection)
+        self.half.adopt(connection)?;
+        if self.test == Test::SmallBesideStream {
+            self.beside = Some(self.accept_one()?);
+        }
+        Ok(())
     }
 
     fn run(&mut self, phase: Phase) -> Result<Observed, TransportError> {
@@ -464,7 +471,9 @@ impl Server {
                     self.answer()?;
                 }
             }
-            Test::OneWay | Test::OperationRate => self.half.stream(0, true)?,
+            Test::OneWay | Test::OperationRate | Test::SmallBesideStream => {
+                self.half.stream(0, true)?;
+            }
             Test::TwoWay => self.half.stream(phase.operations, true)?,
             Test::VerifiedStream => {
                 let seen = self.half.verify_stream(phase.operations)?;
@@ -485,6 +494,8 @@ impl Server {
 struct Client {
     endpoint: Endpoint,
     half: Half,
+    /// The connection of the small writes of [`Test::SmallBesideStream`].
+    beside: Option<Connection>,
     peers: Vec<PeerSpec>,
     test: Test,
 }
@@ -499,7 +510,7 @@ impl Client {
             setup.links.iter().map(|link| link.client.unwrap_or(unspecified)).collect();
         let endpoint = endpoint(&own, &setup.client_links, setup, rules)?;
         let half = Half::new(&endpoint, setup)?;
-        Ok(Self { endpoint, half, peers, test: setup.test })
+        Ok(Self { endpoint, half, beside: None, peers, test: setup.test })
     }
 
     fn connect_one(&self) -> Result<Connection, TransportError> {
@@ -510,6 +521,9 @@ impl Client {
     fn connect(&mut self) -> Result<(), TransportError> {
         let connection = self.connect_one()?;
         self.half.adopt(connection)?;
+        if self.test == Test::SmallBesideStream {
+            self.beside = Some(self.connect_one()?);
+        }
         self.await_links(self.pairs())
     }
 
@@ -574,6 +588,12 @@ impl Client {
             }
             Test::OneWay | Test::OperationRate => self.half.stream(phase.operations, false)?,
             Test::TwoWay => self.half.stream(phase.operations, true)?,
+            Test::SmallBesideStream => {
+                let small = self.beside.as_ref();
+                let small =
+                    small.ok_or(TransportError::Closed { attempt: "write beside a stream" })?;
+                self.half.stream_beside(&self.endpoint, small, phase.operations, latencies)?;
+            }
             Test::VerifiedStream => self.half.stream_to_be_verified(phase.operations)?,
             Test::ConnectionSetup => {
                 for _ in 0..phase.operations {

@@ -20,6 +20,9 @@ pub const BASELINE: &str = "tcp";
 /// The name of kernel TCP with both sides polling.
 pub const POLLING_BASELINE: &str = "tcp-poll";
 
+/// The name of MPTCP with both sides blocking.
+pub const MPTCP: &str = "mptcp";
+
 /// The name of the edge protocol as it is.
 pub const EDGE: &str = "edge";
 
@@ -43,6 +46,7 @@ pub fn all() -> Vec<Box<dyn Transport>> {
         Box::new(Edge::multiedge()),
         Box::new(Tcp::blocking()),
         Box::new(Tcp::polling()),
+        Box::new(Tcp::multipath()),
         Box::new(Udp),
         Box::new(Bare::Packet),
         Box::new(Bare::Xdp),

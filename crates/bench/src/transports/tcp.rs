@@ -10,6 +10,7 @@ use std::thread;
 
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::patience::{Patience, timed_out};
 use crate::clock::Stopwatch;
@@ -18,27 +19,34 @@ use crate::transport::{
     ServerSide, Setup, Test, Transport, TransportError,
 };
 
-/// Kernel TCP, blocking or busy-polling.
+/// Kernel TCP, blocking or busy-polling, or MPTCP.
 #[derive(Debug)]
 pub struct Tcp {
     waiting: Waiting,
+    is_multipath: bool,
 }
 
 impl Tcp {
     /// Blocking sockets: the kernel wakes the application.
     pub fn blocking() -> Self {
-        Self { waiting: Waiting::Blocking }
+        Self { waiting: Waiting::Blocking, is_multipath: false }
     }
 
     /// Non-blocking sockets that the application polls without ever sleeping.
     pub fn polling() -> Self {
-        Self { waiting: Waiting::Polling }
+        Self { waiting: Waiting::Polling, is_multipath: false }
+    }
+
+    /// Blocking sockets of MPTCP, whose connections use as many links as the kernel finds paths.
+    pub fn multipath() -> Self {
+        Self { waiting: Waiting::Blocking, is_multipath: true }
     }
 }
 
 impl Transport for Tcp {
     fn name(&self) -> &'static str {
         match self.waiting {
+            _ if self.is_multipath => super::MPTCP,
             Waiting::Blocking => super::BASELINE,
             Waiting::Polling => super::POLLING_BASELINE,
         }
@@ -46,9 +54,18 @@ impl Transport for Tcp {
 
     fn description(&self) -> &'static str {
         match self.waiting {
+            _ if self.is_multipath => "MPTCP of the kernel, blocking sockets",
             Waiting::Blocking => "kernel TCP, blocking sockets",
             Waiting::Polling => "kernel TCP, busy-polled non-blocking sockets",
         }
+    }
+
+    fn is_optional(&self) -> bool {
+        self.is_multipath
+    }
+
+    fn link_counts(&self, available: u32) -> Vec<u32> {
+        vec![if self.is_multipath { available } else { 1 }]
     }
 
     fn waitings(&self, _chosen: &[transport::Waiting]) -> Vec<transport::Waiting> {
@@ -59,14 +76,19 @@ impl Transport for Tcp {
     }
 
     fn supports(&self, test: Test, message_bytes: u64, _mtu: Option<u32>) -> bool {
-        !matches!(test, Test::ManyConnections | Test::VerifiedStream)
+        let sets_up = test == Test::ConnectionSetup && self.is_multipath;
+        !sets_up
+            && !matches!(
+                test,
+                Test::ManyConnections | Test::VerifiedStream | Test::SmallBesideStream
+            )
             && message_bytes <= MESSAGE_BYTES_MAX
     }
 
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
         let link = setup.links.first().ok_or(TransportError::Advertisement { what: "link" })?;
         let address = SocketAddr::new(link.server, 0);
-        let listener = TcpListener::bind(address)
+        let listener = bind(address, self.is_multipath)
             .map_err(TransportError::io(format!("bind a TCP listener to {address}")))?;
         let address = listener
             .local_addr()
@@ -89,7 +111,7 @@ impl Transport for Tcp {
         let connection = if setup.test == Test::ConnectionSetup {
             None
         } else {
-            Some(Connection::new(connect(address)?, self.waiting, setup)?)
+            Some(Connection::new(connect(address, self.is_multipath)?, self.waiting, setup)?)
         };
         Ok(Box::new(Client { address, waiting: self.waiting, test: setup.test, connection }))
     }
@@ -193,7 +215,7 @@ impl ServerSide for Server {
                     connection.send_message()?;
                 }
             }
-            Test::OneWay | Test::OperationRate | Test::VerifiedStream => {
+            Test::OneWay | Test::OperationRate | Test::VerifiedStream | Test::SmallBesideStream => {
                 connection.receive_messages(phase.operations)?;
                 connection.send_done()?;
             }
@@ -221,7 +243,7 @@ impl Client {
     ) -> Result<(), TransportError> {
         for _ in 0..connections {
             let started = Stopwatch::start();
-            let stream = connect(self.address)?;
+            let stream = connect(self.address, false)?;
             self.waiting.prepare_stream(&stream)?;
             read_exact(&stream, self.waiting, &mut [0])?;
             latencies.record_ns(started.elapsed_ns());
@@ -250,7 +272,7 @@ impl ClientSide for Client {
                     latencies.record_ns(started.elapsed_ns() / 2);
                 }
             }
-            Test::OneWay | Test::OperationRate | Test::VerifiedStream => {
+            Test::OneWay | Test::OperationRate | Test::VerifiedStream | Test::SmallBesideStream => {
                 for _ in 0..phase.operations {
                     connection.send_message()?;
                 }
@@ -464,8 +486,28 @@ fn try_write(mut stream: &TcpStream, bytes: &[u8]) -> Result<Option<usize>, Tran
     }
 }
 
-fn connect(address: SocketAddr) -> Result<TcpStream, TransportError> {
-    TcpStream::connect(address).map_err(TransportError::io(format!("connect by TCP to {address}")))
+fn bind(address: SocketAddr, is_multipath: bool) -> io::Result<TcpListener> {
+    if !is_multipath {
+        return TcpListener::bind(address);
+    }
+    let socket = multipath_socket(address)?;
+    socket.bind(&address.into())?;
+    socket.listen(1)?;
+    Ok(socket.into())
+}
+
+fn connect(address: SocketAddr, is_multipath: bool) -> Result<TcpStream, TransportError> {
+    let connected = if is_multipath {
+        let socket = multipath_socket(address);
+        socket.and_then(|socket| socket.connect(&address.into()).map(|()| socket.into()))
+    } else {
+        TcpStream::connect(address)
+    };
+    connected.map_err(TransportError::io(format!("connect by TCP to {address}")))
+}
+
+fn multipath_socket(address: SocketAddr) -> io::Result<Socket> {
+    Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::MPTCP))
 }
 
 /// The byte by which the server says that it has everything.
