@@ -30,6 +30,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     while !shared.is_stopping.load(Ordering::SeqCst) {
         if let Outcome::SleepUntil(time) = shared.while_serving() {
             looking = Looking::default();
+            watched_since = None;
             park_until(shared, time);
         } else if shared.host.waiters.take_watch() {
             watched_since = None;

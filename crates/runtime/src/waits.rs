@@ -288,7 +288,8 @@ impl Shared {
     fn sleep_polling(&self, at_most_ns: u64) {
         if self.host.waiters.take_watch() {
             self.sleep_on_links(Some(self.host.clock.now().after_ns(at_most_ns)));
-            self.host.waiters.leave_watch();
+            self.host.waiters.give_up_watch();
+            self.delist();
         } else {
             // Another thread sleeps on the links, and nothing wakes this one.
             std::thread::sleep(Duration::from_nanos(self.waits.sleep_cost_ns()));
@@ -332,3 +333,21 @@ fn was_preempted() -> bool {
 
 /// What a sleep is assumed to cost before any was measured, and where there is no progress thread to do so, in nanoseconds.
 const SLEEP_COST_ASSUMED_NS: u64 = 30_000;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use crate::runtime::{Runtime, RuntimeConfig};
+
+    /// The progress thread rests while a thread of the application is on watch, until that thread calls.
+    #[test]
+    fn a_polling_thread_that_has_slept_on_the_links_hands_them_to_the_progress_thread() {
+        let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");
+        config.progress_thread = false;
+        let runtime = Runtime::start(config, Vec::new(), Box::new(|_event| {})).expect("it starts");
+        runtime.shared.is_resting.store(true, Ordering::SeqCst);
+        runtime.shared.sleep_polling(1);
+        assert!(!runtime.shared.is_resting.load(Ordering::SeqCst), "no thread serves the links");
+    }
+}
