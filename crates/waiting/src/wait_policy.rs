@@ -47,8 +47,7 @@ pub struct Application {
 /// what it would spend if it knew the future (A. Karlin, K. Li, M. Manasse, S. Owicki: Empirical studies of competitive
 /// spinning, SOSP 1991). The policy therefore has two ways to wait: spin for at most that long and then sleep, or sleep at
 /// once. It uses the one that has cost less, and tries the other now and then. What spinning costs is measured as it
-/// happens. So the cost includes the time slices that other threads take meanwhile, and answers that cannot come because
-/// this thread holds the processor that the peer needs.
+/// happens. So the cost includes answers that cannot come because this thread holds the processor that the peer needs.
 ///
 /// An application that polls asked for spinning. It sleeps only while processors are short, which it learns from having
 /// been descheduled, and only after it has spun for as long as a waiting thread would.
@@ -151,9 +150,10 @@ impl WaitPolicy {
             self.waits_slept = self.waits_slept.saturating_add(1);
             return;
         }
-        let cost_ns = if has_slept { limit_ns.saturating_add(self.sleep_cost_ns) } else { took_ns };
-        self.spin_cost_ns = self.spin_cost_ns - self.spin_cost_ns / SAMPLES
-            + cost_ns.min(SPIN_COST_NS_MAX) / SAMPLES;
+        // A thread that was descheduled while it spun lost a slice that it would have lost anyway.
+        let failed_ns = limit_ns.min(self.sleep_cost_ns) + self.sleep_cost_ns;
+        let cost_ns = if has_slept { failed_ns } else { took_ns.min(failed_ns) };
+        self.spin_cost_ns = self.spin_cost_ns - self.spin_cost_ns / SAMPLES + cost_ns / SAMPLES;
         // A trial that pays is repeated at once, so that a peer that begins to ask again soon is believed soon.
         self.waits_slept = if cost_ns < self.sleep_cost_ns { WAITS_PER_TRIAL } else { 0 };
     }
@@ -265,12 +265,9 @@ const SLEEP_COST_NS_MAX: u64 = 200_000;
 /// Waits without a spin after which one is tried: a trial costs at most as much as a sleep, so 6 % of the cost of waiting.
 const WAITS_PER_TRIAL: u32 = 16;
 
-/// The mean cost of a spin is over about so many waits: short enough to stop spinning after three failures in a row, long
+/// The mean cost of a spin is over about so many waits: short enough to stop spinning after some failures in a row, long
 /// enough not to stop after one.
 const SAMPLES: u64 = 4;
-
-/// A longer spin counts as this long, in nanoseconds, as a suspended host would otherwise count for hours.
-const SPIN_COST_NS_MAX: u64 = 4_000_000;
 
 /// Processors count as short for so many times as long as a thread was descheduled: trying to spin costs one slice in so
 /// many.
