@@ -57,6 +57,9 @@ pub(crate) struct Host {
     pub(crate) looked_at: AtomicU64,
     /// When a turn last did something, in nanoseconds.
     pub(crate) worked_at: AtomicU64,
+    /// How long the first frame of a turn had waited to be read, in nanoseconds; 0 before there is one. For a thread that
+    /// was asleep, which sets it to 0 before it looks.
+    pub(crate) frame_waited_ns: AtomicU64,
     /// There is news of a connection that threads which are blocked have not been told.
     pub(crate) has_news: AtomicBool,
     /// Completion queues of which the hooks are to be told.
@@ -609,7 +612,7 @@ impl Driver {
         let Self { engine, links, links_end, memory_brought_at, counters, .. } = self;
         let is_memory_busy = now.since_ns(*memory_brought_at) < MEMORY_BUSY_NS;
         let (mut came, mut more) = (false, false);
-        let mut rewatch = 0_u16;
+        let (mut rewatch, mut waited_ns) = (0_u16, None);
         for (index, slot) in links.iter_mut().enumerate().take(*links_end) {
             let Some(attached) = slot.as_mut().filter(|attached| !attached.has_failed) else {
                 continue;
@@ -620,6 +623,7 @@ impl Driver {
             let id = LinkId(index as u8);
             attached.asked_at = now;
             let received = attached.driver.receive(now, BURST_FRAMES, &mut |frame| {
+                waited_ns.get_or_insert_with(|| now.since_ns(frame.received_at));
                 engine.handle_frame(now, memory.begun(), id, frame);
             });
             if let Ok(frames) = received {
@@ -652,6 +656,12 @@ impl Driver {
         }
         if rewatch != 0 {
             self.watch_again(host, rewatch);
+        }
+        if caller == Caller::Watch
+            && let Some(waited_ns) = waited_ns
+            && host.frame_waited_ns.load(Ordering::Relaxed) == 0
+        {
+            host.frame_waited_ns.store(waited_ns, Ordering::Relaxed);
         }
         (came, more)
     }

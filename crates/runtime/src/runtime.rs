@@ -196,6 +196,7 @@ impl Runtime {
                 polled_at: AtomicU64::new(0),
                 looked_at: AtomicU64::new(0),
                 worked_at: AtomicU64::new(0),
+                frame_waited_ns: AtomicU64::new(0),
             },
             home,
             waits: Waits::new(config.polling.spinning()),

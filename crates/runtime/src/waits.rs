@@ -61,6 +61,11 @@ impl Waits {
         self.server.change(|policy| policy.on_wake_up(wake_up));
     }
 
+    fn on_woken_by_frame(&self, late_ns: u64) {
+        self.application.change(|policy| policy.on_woken_by_frame(late_ns));
+        self.server.change(|policy| policy.on_woken_by_frame(late_ns));
+    }
+
     fn on_descheduled(&self, now: Instant, away_ns: u64) {
         self.application.change(|policy| policy.on_descheduled(now, away_ns));
         self.server.change(|policy| policy.on_descheduled(now, away_ns));
@@ -194,6 +199,9 @@ impl Shared {
     /// One look more, on behalf of a thread that is on watch and serves peers. Tells, too, whether it found work.
     pub(crate) fn look(&self, looking: &mut Looking) -> (Drive, bool) {
         let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
+        if looking.has_slept {
+            self.host.frame_waited_ns.store(0, Ordering::Relaxed);
+        }
         let (outcome, worked) = self.drive_all();
         let server = &self.waits.server;
         if !worked {
@@ -201,6 +209,10 @@ impl Shared {
             return (outcome, worked);
         }
         let Looking { limit_ns, has_slept } = std::mem::take(looking);
+        let waited_ns = self.host.frame_waited_ns.load(Ordering::Relaxed);
+        if has_slept && waited_ns != 0 {
+            self.waits.on_woken_by_frame(waited_ns);
+        }
         if let Some(limit_ns) = limit_ns {
             let now = Instant(self.host.worked_at.load(Ordering::Relaxed));
             server.on_waited(now.since_ns(worked_at), limit_ns, has_slept);

@@ -54,8 +54,12 @@ pub struct Application {
 #[derive(Clone, Debug)]
 pub struct WaitPolicy {
     spinning: Spinning,
-    wake_ups: [WakeUp; WAKE_UPS],
-    wake_ups_count: usize,
+    /// How late threads ran: after their timer, and once there are any, after the frame that woke them.
+    late_ns: Latest,
+    /// What going to sleep and waking up took of the processor.
+    spent_ns: Latest,
+    /// `late_ns` is of frames.
+    knows_frames: bool,
     /// Latency and processor time of an undisturbed sleep, in nanoseconds.
     sleep_cost_ns: u64,
     /// Mean cost of a wait that began with a spin, in nanoseconds.
@@ -81,8 +85,9 @@ impl WaitPolicy {
     pub fn new(spinning: Spinning, assumed_ns: u64) -> Self {
         Self {
             spinning,
-            wake_ups: [WakeUp { late_ns: assumed_ns, spent_ns: 0 }; WAKE_UPS],
-            wake_ups_count: 0,
+            late_ns: Latest::default(),
+            spent_ns: Latest::default(),
+            knows_frames: false,
             sleep_cost_ns: assumed_ns,
             spin_cost_ns: assumed_ns / 2,
             waits_slept: 0,
@@ -126,20 +131,26 @@ impl WaitPolicy {
 
     /// Records a sleep that a timer ended.
     pub fn on_wake_up(&mut self, wake_up: WakeUp) {
-        if self.wake_ups_count == 0 {
-            self.wake_ups = [wake_up; WAKE_UPS];
+        self.spent_ns.add(wake_up.spent_ns);
+        if !self.knows_frames {
+            self.late_ns.add(wake_up.late_ns);
         }
-        if let Some(slot) = self.wake_ups.get_mut(self.wake_ups_count % WAKE_UPS) {
-            *slot = wake_up;
+        self.learn_sleep_cost();
+    }
+
+    /// Records a sleep that a frame ended, which the thread read `late_ns` after the kernel had received it. On a virtual
+    /// machine a frame from another processor wakes a thread several times later than a timer of its own processor does.
+    pub fn on_woken_by_frame(&mut self, late_ns: u64) {
+        if !self.knows_frames {
+            self.knows_frames = true;
+            self.late_ns = Latest::default();
         }
-        self.wake_ups_count += 1;
-        // The quarter that was quickest: others had to wait for a processor.
-        let quarter = |of: fn(&WakeUp) -> u64| {
-            let mut sorted = self.wake_ups.each_ref().map(of);
-            sorted.sort_unstable();
-            sorted.get(WAKE_UPS / 4).copied().unwrap_or_default()
-        };
-        let cost_ns = quarter(|wake_up| wake_up.late_ns) + quarter(|wake_up| wake_up.spent_ns);
+        self.late_ns.add(late_ns);
+        self.learn_sleep_cost();
+    }
+
+    fn learn_sleep_cost(&mut self) {
+        let cost_ns = self.late_ns.undisturbed() + self.spent_ns.undisturbed();
         self.sleep_cost_ns = cost_ns.clamp(1, SLEEP_COST_NS_MAX);
     }
 
@@ -254,13 +265,39 @@ impl WaitPolicy {
     }
 }
 
-/// Wake-ups that are remembered, and measured when a progress thread begins: the cost of a sleep is the second quickest of
-/// them, which is right as long as two in eight did not have to wait for a processor.
+/// The latest measurements of one quantity.
+#[derive(Clone, Debug, Default)]
+struct Latest {
+    values: [u64; WAKE_UPS],
+    count: usize,
+}
+
+impl Latest {
+    fn add(&mut self, value: u64) {
+        if self.count == 0 {
+            self.values = [value; WAKE_UPS];
+        }
+        if let Some(slot) = self.values.get_mut(self.count % WAKE_UPS) {
+            *slot = value;
+        }
+        self.count += 1;
+    }
+
+    /// The quickest quarter: in the others the thread had to wait for a processor.
+    fn undisturbed(&self) -> u64 {
+        let mut sorted = self.values;
+        sorted.sort_unstable();
+        sorted.get(WAKE_UPS / 4).copied().unwrap_or_default()
+    }
+}
+
+/// Wake-ups that are remembered, and measured when a progress thread begins: the cost of a sleep is the third quickest of
+/// them, which is right as long as three in eight did not have to wait for a processor.
 pub const WAKE_UPS: usize = 8;
 
-/// Largest cost of a sleep that is believed, in nanoseconds: four times as slow as the hosts measured so far. Where all
+/// Largest cost of a sleep that is believed, in nanoseconds: ten times as slow as the hosts measured so far. Where all
 /// measured wake-ups waited for a processor, the figure is meaningless.
-const SLEEP_COST_NS_MAX: u64 = 200_000;
+const SLEEP_COST_NS_MAX: u64 = 500_000;
 
 /// Waits without a spin after which one is tried: a trial costs at most as much as a sleep, so 6 % of the cost of waiting.
 const WAITS_PER_TRIAL: u32 = 16;

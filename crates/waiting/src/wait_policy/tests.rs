@@ -263,6 +263,23 @@ fn wake_ups_that_others_delayed_do_not_count() {
     assert!((34_000..=37_000).contains(&policy.sleep_cost_ns()));
 }
 
+/// A frame from another processor wakes the thread later than its own timer does.
+#[test]
+fn frames_that_wake_a_thread_tell_more_than_timers() {
+    for costs in hosts() {
+        let mut policy = on(costs);
+        for _ in 0..WAKE_UPS {
+            policy.on_woken_by_frame(3 * costs.wake_up);
+            policy.on_wake_up(WakeUp { late_ns: costs.wake_up, spent_ns: costs.spent });
+        }
+        let cost = (3 * costs.wake_up + costs.spent).min(SLEEP_COST_NS_MAX);
+        assert_eq!(policy.sleep_cost_ns(), cost, "{costs:?}");
+        // An answer that comes while a sleeping thread would still wake up is spun for.
+        let bill = serve(&mut policy, costs, std::iter::repeat_n(2 * costs.wake_up, 1000));
+        assert!(bill.slept < 50, "{bill:?}: {costs:?}");
+    }
+}
+
 #[test]
 fn wake_ups_that_all_waited_for_a_processor_do_not_make_threads_spin_for_slices() {
     let mut policy = WaitPolicy::new(Spinning::Learned, 1);
