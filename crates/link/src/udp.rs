@@ -13,6 +13,7 @@ mod receive;
 mod send;
 mod setup;
 mod socket;
+mod stage;
 mod transmit;
 
 use std::io;

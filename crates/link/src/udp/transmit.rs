@@ -11,6 +11,7 @@ use wire_edge::PeerAddr;
 
 use super::address::{Family, SocketName};
 use super::control::SegmentControl;
+use super::stage::Stage;
 
 /// Most frames in one segmented message that any kernel takes (`UDP_MAX_SEGMENTS` since 6.9).
 pub(super) const SEGMENTS_MAX: usize = 128;
@@ -33,6 +34,7 @@ pub(super) struct Transmitter {
     vectors: Vec<iovec>,
     messages: Vec<mmsghdr>,
     control: SegmentControl,
+    stage: Stage,
     family: Family,
     scope: u32,
     /// Whom `name` names.
@@ -60,6 +62,7 @@ impl Transmitter {
             vectors: Vec::with_capacity(VECTORS_MAX),
             messages: Vec::with_capacity(MESSAGES_MAX),
             control: SegmentControl::new(),
+            stage: Stage::new(MESSAGE_BYTES_MAX),
             family,
             scope,
             peer: PeerAddr::default(),
@@ -132,8 +135,15 @@ impl Transmitter {
             let sent = unsafe { send_bytes(socket, piece) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
         }
-        let vectors = self.vectors.as_mut_ptr();
-        let mut header = self.header(vectors, self.vectors.len());
+        let mut whole;
+        let (vectors, count) = match self.put_together(run).transpose()? {
+            Some(piece) => {
+                whole = piece;
+                (&raw mut whole, 1)
+            }
+            None => (self.vectors.as_mut_ptr(), self.vectors.len()),
+        };
+        let mut header = self.header(vectors, count);
         if run.frames > 1 {
             self.control.set(run.segment_bytes as u16);
             header.msg_control = self.control.bytes().as_ptr().cast_mut().cast();
@@ -142,8 +152,16 @@ impl Transmitter {
         // SAFETY: name, control data and the array of pieces belong to `self` and are not written by
         // the kernel. The pieces are header bytes of the batch, which is borrowed by the caller, and
         // payload, which the kernel reads with checks of its own: memory that is gone gives EFAULT.
+        // Or they were copied into one, which belongs to `self`.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, SEND_FLAGS) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Copies the pieces of the run into one, where that is faster and allowed.
+    #[inline]
+    fn put_together(&mut self, run: Run) -> Option<io::Result<iovec>> {
+        let is_worth = Stage::is_worth(self.vectors.len(), run.segment_bytes);
+        if is_worth { self.stage.copy(&self.vectors) } else { None }
     }
 
     /// Sends frames from `first` on as one message each, and returns how many, at least 1.
