@@ -8,9 +8,11 @@ pub(crate) const fn load<const AT: usize, const SIZE: usize, const N: usize>(
     bytes: &[u8; N],
 ) -> [u8; SIZE] {
     const { assert!(AT + SIZE <= N) }
-    let mut value = [0; SIZE];
-    value.copy_from_slice(bytes.split_at(AT).1.split_at(SIZE).0);
-    value
+    // Not `copy_from_slice`, which remains a call of `memcpy` where crates are compiled on their own.
+    match bytes.split_at(AT).1.first_chunk() {
+        Some(value) => *value,
+        None => [0; SIZE],
+    }
 }
 
 /// Puts `value` at offset `AT`; does not compile if it leaves the array.
@@ -21,7 +23,9 @@ pub(crate) const fn store<const AT: usize, const SIZE: usize, const N: usize>(
     value: [u8; SIZE],
 ) {
     const { assert!(AT + SIZE <= N) }
-    bytes.split_at_mut(AT).1.split_at_mut(SIZE).0.copy_from_slice(&value);
+    if let Some(place) = bytes.split_at_mut(AT).1.first_chunk_mut() {
+        *place = value;
+    }
 }
 
 /// The bytes of a field of [`crate::fields`] in an array reference, as an array of the field's size.
