@@ -221,11 +221,6 @@ fn frames(measured: &Measurement, sample: &Sample, mtu: u32) -> u64 {
 
 fn row(links_bytes_per_second: f64, mtu: u32, measured: &Measurement) -> Row {
     let directions = if measured.test == Test::TwoWay { 2.0 } else { 1.0 };
-    let scaled = |summary: Summary, factor: f64| Summary {
-        median: summary.median * factor,
-        min: summary.min * factor,
-        max: summary.max * factor,
-    };
     let sum = |name: &str| -> Option<f64> {
         let values = measured.samples.iter().map(|sample| sample.counters.get(name));
         values.sum::<Option<f64>>()
@@ -249,12 +244,11 @@ fn row(links_bytes_per_second: f64, mtu: u32, measured: &Measurement) -> Row {
         message_bytes: measured.message_bytes,
         contender: measured.transport.clone(),
         waiting: measured.waiting,
-        latency_us: measured.latency_ns.map(|latency| scaled(latency, 1e-3)),
-        megabytes_per_second: scaled(measured.bytes_per_second, 1e-6),
-        share_percent: scaled(
-            measured.bytes_per_second,
-            100.0 / (links_bytes_per_second * directions),
-        ),
+        latency_us: measured.latency_ns.map(|latency| latency.scaled(1e-3)),
+        megabytes_per_second: measured.bytes_per_second.scaled(1e-6),
+        share_percent: measured
+            .bytes_per_second
+            .scaled(100.0 / (links_bytes_per_second * directions)),
         post_ns: of(sum(counter::POST_NS), sum(counter::POSTS_TIMED)),
         protocol_cpu_percent: percent(sum(counter::PROTOCOL_NS).map(|ns| ns / 1e9), Some(seconds)),
         cpu_percent,

@@ -19,6 +19,7 @@ use crate::statistics;
 use crate::switched::LinkShape;
 use crate::transport::{LinkAddresses, Setup, Test};
 use crate::transports::{self, BASELINE, MEMCPY, MPTCP, POLLING_BASELINE, YARDSTICK};
+use crate::yardsticks::udp_segments;
 
 /// Is told how a run proceeds.
 pub trait Observer {
@@ -415,7 +416,7 @@ fn no_samples(case: &Case) -> Vec<Vec<Sample>> {
 
 /// What the samples of the contenders of `case` come to.
 fn measurements(case: &Case, samples: Vec<Vec<Sample>>) -> Vec<Measurement> {
-    let references: Vec<(&str, Vec<Sample>)> = [BASELINE, YARDSTICK, MEMCPY, POLLING_BASELINE]
+    let references: Vec<(&str, Vec<Sample>)> = REFERENCES
         .into_iter()
         .filter_map(|name| {
             let mut contenders = case.contenders.iter().zip(&samples);
@@ -430,6 +431,9 @@ fn measurements(case: &Case, samples: Vec<Vec<Sample>>) -> Vec<Measurement> {
         .filter_map(|(c, samples)| statistics::measurement(case, c, samples, &references))
         .collect()
 }
+
+/// What others are compared with, repetition by repetition.
+const REFERENCES: [&str; 5] = [BASELINE, YARDSTICK, MEMCPY, POLLING_BASELINE, udp_segments::NAME];
 
 fn describe(case: &Case, contender: &Contender) -> String {
     let name = label(&contender.transport, contender.waiting, contender.links);

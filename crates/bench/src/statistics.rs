@@ -33,6 +33,13 @@ impl Summary {
         Some(Self { median: f64::midpoint(lower, upper), min, max })
     }
 
+    /// All of it multiplied by `factor`.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        let Self { median, min, max } = self;
+        Self { median: median * factor, min: min * factor, max: max * factor }
+    }
+
     /// Half the distance between lowest and highest, in per cent of the median.
     pub fn spread_percent(&self) -> f64 {
         if self.median > 0.0 { (self.max - self.min) / self.median * 50.0 } else { 0.0 }

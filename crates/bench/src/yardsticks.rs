@@ -6,6 +6,7 @@ pub mod memcpy;
 mod sockperf;
 mod tool;
 mod ucx;
+pub mod udp_segments;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,6 +22,7 @@ use crate::plan::Options;
 use crate::results::Measurement;
 use crate::run::{self, Observer, RunError};
 use crate::statistics::Summary;
+use crate::transport::{Test, counter};
 use crate::transports::EDGE;
 
 pub use tool::{ToolError, become_tool};
@@ -73,6 +75,21 @@ impl External {
     }
 }
 
+/// A stream of remote writes over one UDP link against the same system calls without a protocol.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Bytes of a message.
+    pub message_bytes: u64,
+    /// Payload of the edge protocol.
+    pub edge_bits_per_second: Summary,
+    /// Payload of [`udp_segments`].
+    pub bare_bits_per_second: Summary,
+    /// The first divided by the second, repetition by repetition.
+    pub ratio: Summary,
+    /// Datagrams of the bare stream that were lost, which no one sent again.
+    pub bare_lost: f64,
+}
+
 /// What a ping-pong of the edge protocol is compared with, and how it compares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -88,12 +105,15 @@ pub struct Report {
     pub latency_ns: BTreeMap<String, Summary>,
     /// Latency of the edge protocol divided by that of each other contender; medians.
     pub ratios: BTreeMap<String, f64>,
+    /// Streams over UDP, whatever `kind` is.
+    #[serde(default)]
+    pub streams: Vec<Stream>,
     /// Why contenders have no figure.
     pub cannot_run: BTreeMap<String, String>,
 }
 
 /// Measures an 8-byte ping-pong over one link of `kind`: edge, bare frames over the same kernel
-/// interface, and other programs, on direct virtual links made alike.
+/// interface, and other programs, on direct virtual links made alike; then streams over UDP.
 pub fn measure(
     kind: LinkKind,
     options: &Options,
@@ -138,9 +158,47 @@ pub fn measure(
         kind,
         ratios: ratios.collect(),
         latency_ns,
+        streams: streams(options, observer)?,
         cannot_run,
     })
 }
+
+/// Measures streams over one UDP link, both contenders in turn.
+fn streams(options: &Options, observer: &mut dyn Observer) -> Result<Vec<Stream>, RunError> {
+    let options = Options {
+        link_names: Vec::new(),
+        server_link_names: Vec::new(),
+        tests: vec![Test::OneWay],
+        transports: vec![EDGE.to_string(), udp_segments::NAME.to_string()],
+        sizes: STREAM_BYTES.to_vec(),
+        in_flight: STREAM_IN_FLIGHT,
+        interleaved: true,
+        ..options.clone()
+    };
+    let results = run::run(&options, observer)?;
+    let stream = |message_bytes| {
+        let of = |name| {
+            let is_it = |m: &&Measurement| m.transport == name && m.message_bytes == message_bytes;
+            results.results.iter().find(is_it)
+        };
+        let (edge, bare) = (of(EDGE)?, of(udp_segments::NAME)?);
+        let bits = |measured: &Measurement| measured.bytes_per_second.scaled(8.0);
+        Some(Stream {
+            message_bytes,
+            edge_bits_per_second: bits(edge),
+            bare_bits_per_second: bits(bare),
+            ratio: edge.ratio_to(udp_segments::NAME)?,
+            bare_lost: bare.counters.get(counter::LOST_DATAGRAMS).copied().unwrap_or(0.0),
+        })
+    };
+    Ok(STREAM_BYTES.into_iter().filter_map(stream).collect())
+}
+
+/// A message of one call and a half, and one of sixteen.
+const STREAM_BYTES: [u64; 2] = [64 << 10, 1 << 20];
+
+/// As in streams of `ethernot bench`.
+const STREAM_IN_FLIGHT: u32 = 64;
 
 /// Name and version of the document's shape.
 pub const FORMAT: &str = "ethernot-yardsticks/1";

@@ -17,7 +17,12 @@ use crate::progress::Progress;
 use crate::shaped_command::{self, HostArguments};
 use crate::{Failure, own_program};
 
-/// Compare an 8-byte ping-pong with bare frames of equal size and with other programs.
+/// Compare an 8-byte ping-pong with bare frames of equal size and with other programs, and streams over
+/// UDP with bare datagrams.
+///
+/// The bare stream makes the system calls that a stream of remote writes makes: one call gathers 44
+/// headers and payloads, which the kernel sends and hands over in one piece, and each payload is copied
+/// to its place.
 ///
 /// The other programs are `ucx_perftest -t ucp_put_lat` over TCP (Debian package ucx-utils) and
 /// `sockperf ping-pong --tcp` (package sockperf); the smallest message of sockperf has 14 bytes. One
@@ -86,6 +91,16 @@ fn table(report: &Report) -> String {
             .map_or_else(String::new, |ratio| format!("   edge takes {ratio:.2} of it"));
         // Writing to a string does not fail, here and below.
         let _ = writeln!(text, "{name:<14}{:>8.2} us{ratio}", latency.median / 1e3);
+    }
+    for stream in &report.streams {
+        let _ = writeln!(
+            text,
+            "one-way {} KiB over udp: {:.1} Gb/s, the bare path with the same gather and copy {:.1}: {:.2} of it",
+            stream.message_bytes >> 10,
+            stream.edge_bits_per_second.median / 1e9,
+            stream.bare_bits_per_second.median / 1e9,
+            stream.ratio.median
+        );
     }
     for (name, why) in &report.cannot_run {
         let _ = writeln!(text, "{name:<14}cannot run here: {why}");

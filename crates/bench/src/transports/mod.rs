@@ -9,6 +9,7 @@ use crate::transport::Transport;
 use crate::yardsticks::bare::Bare;
 use crate::yardsticks::bare_stream::BareStream;
 use crate::yardsticks::memcpy::Memcpy;
+use crate::yardsticks::udp_segments::UdpSegments;
 
 pub use edge::Edge;
 pub use tcp::Tcp;
@@ -53,6 +54,7 @@ pub fn all() -> Vec<Box<dyn Transport>> {
         Box::new(Bare::Shm),
         Box::new(BareStream),
         Box::new(Memcpy),
+        Box::new(UdpSegments),
     ]
 }
 
