@@ -15,6 +15,7 @@ pub mod polling;
 mod queue;
 mod random;
 pub mod scenario;
+pub mod scheduler;
 pub mod stream;
 pub mod torture;
 mod trace;

@@ -1,0 +1,480 @@
+//! The processors of a simulated host and the threads that share them: a pure model of Linux's EEVDF.
+//!
+//! Each processor has a queue of runnable threads of equal weight. A thread's *virtual runtime* is the
+//! processor time that it has had; the average over a queue is what each of its threads should have had. A
+//! thread that has had no more than that is *eligible*, and of the eligible threads the one with the earliest
+//! *deadline* runs: the virtual runtime at which its present slice is used up. The running thread keeps its
+//! processor until its slice is used up, unless a thread wakes up that is owed time. What a thread is owed
+//! (its *lag*) survives a sleep, and what it owes is forgiven while others run. This follows I. Stoica,
+//! H. Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995, and `kernel/sched/fair.c`.
+//!
+//! The caller says what each thread does next: so much work, sleep, or yield. [`Scheduler::next_at`] tells
+//! when [`Scheduler::advance`] has something to report.
+
+mod queue;
+
+#[cfg(test)]
+mod tests;
+
+use queue::Queue;
+
+/// What a host is made of, and what switching between threads costs. Times are in nanoseconds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Settings {
+    /// How many processors, at least 1.
+    pub processors: usize,
+    /// Processor time after which a thread that has its processor lets the next one run.
+    pub slice_ns: u64,
+    /// Processor time of a switch to another thread.
+    pub switch_ns: u64,
+    /// Processor time that a thread spends on going to sleep.
+    pub sleep_ns: u64,
+    /// Processor time that a thread spends on waking up.
+    pub wake_ns: u64,
+    /// From a wake-up until the thread is on the queue of a processor that idles: it has to leave its idle
+    /// state.
+    pub idle_latency_ns: u64,
+    /// The same of a processor that is busy: it has to be interrupted.
+    pub busy_latency_ns: u64,
+}
+
+impl Settings {
+    /// A host with `processors` like one of a small virtual machine: a sleep of a thread that another host
+    /// wakes up takes it about 25 µs if its processor idled, and 8 µs if it was busy.
+    pub const fn usual(processors: usize) -> Self {
+        Self {
+            processors,
+            slice_ns: SLICE_NS,
+            switch_ns: 1_500,
+            sleep_ns: 2_000,
+            wake_ns: 2_000,
+            idle_latency_ns: 20_000,
+            busy_latency_ns: 3_000,
+        }
+    }
+
+    /// The same host with processors that are so many quarters as fast. Slices stay as long.
+    #[must_use]
+    pub fn scaled(self, quarters: u32) -> Self {
+        let scaled = |ns: u64| ns * 4 / u64::from(quarters.max(1));
+        Self {
+            switch_ns: scaled(self.switch_ns),
+            sleep_ns: scaled(self.sleep_ns),
+            wake_ns: scaled(self.wake_ns),
+            idle_latency_ns: scaled(self.idle_latency_ns),
+            busy_latency_ns: scaled(self.busy_latency_ns),
+            ..self
+        }
+    }
+
+    /// What a sleep costs a thread that is woken up at once: its own processor time, and the time until it runs.
+    pub const fn sleep_cost_ns(&self) -> u64 {
+        self.sleep_ns + self.wake_ns + self.switch_ns + self.idle_latency_ns
+    }
+}
+
+/// A thread of one [`Scheduler`].
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ThreadId(usize);
+
+/// What the caller is told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Report {
+    /// A thread has done its work, or woken up, and runs. The caller gives it something to do.
+    Ready {
+        /// The thread.
+        thread: ThreadId,
+    },
+    /// A thread runs again that had lost its processor in the middle of its work.
+    Resumed {
+        /// The thread.
+        thread: ThreadId,
+        /// How long it waited for a processor, in nanoseconds.
+        away_ns: u64,
+    },
+}
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum State {
+    /// Waits for a wake-up.
+    Asleep,
+    /// Was woken up and is not on a queue yet.
+    Waking,
+    /// Waits for a processor.
+    Runnable,
+    /// Has a processor.
+    Running,
+}
+
+/// The processors of one host. A function of the calls: no randomness, no clock.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    settings: Settings,
+    now_ns: u64,
+    threads: Vec<Thread>,
+    queues: Vec<Queue>,
+    balance_at_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Thread {
+    state: State,
+    /// The processor that it runs or waits on, or ran on last.
+    processor: usize,
+    /// Processor time left of its work, in nanoseconds. Nothing is reported while it is 0 and
+    /// `is_reported`.
+    left_ns: u64,
+    /// Its work ends with falling asleep.
+    falls_asleep: bool,
+    /// The end of its work was reported, and no new work was given.
+    is_reported: bool,
+    /// Virtual runtime in nanoseconds, on the queue of its processor.
+    runtime_ns: i64,
+    /// Virtual runtime at which its slice is used up.
+    deadline_ns: i64,
+    /// While it is not on a queue: average of the queue minus its own virtual runtime.
+    lag_ns: i64,
+    /// The average of its queue when it left it.
+    left_at_ns: i64,
+    /// When it is on a queue, if it is waking up.
+    wakes_at_ns: u64,
+    /// Since when it waits for a processor, if it does.
+    waits_since_ns: u64,
+    /// It lost its processor in the middle of its work.
+    was_preempted: bool,
+    /// Processor time that it has had, in nanoseconds.
+    ran_ns: u64,
+}
+
+impl Scheduler {
+    /// Idle processors at time 0.
+    pub fn new(settings: Settings) -> Self {
+        let count = settings.processors.max(1);
+        let queues = vec![Queue::default(); count];
+        Self { settings, now_ns: 0, threads: Vec::new(), queues, balance_at_ns: BALANCE_NS }
+    }
+
+    /// Adds a thread, which sleeps.
+    pub fn spawn(&mut self) -> ThreadId {
+        let thread = ThreadId(self.threads.len());
+        self.threads.push(Thread {
+            state: State::Asleep,
+            processor: thread.0 % self.queues.len(),
+            left_ns: 0,
+            falls_asleep: false,
+            is_reported: true,
+            runtime_ns: 0,
+            deadline_ns: 0,
+            lag_ns: 0,
+            left_at_ns: 0,
+            wakes_at_ns: 0,
+            waits_since_ns: 0,
+            was_preempted: false,
+            ran_ns: 0,
+        });
+        thread
+    }
+
+    /// Adds a thread that always has work, and is on a queue at once.
+    pub fn spawn_busy(&mut self, now_ns: u64) -> ThreadId {
+        self.account(now_ns);
+        let thread = self.spawn();
+        self.threads[thread.0].left_ns = FOREVER_NS;
+        self.threads[thread.0].is_reported = false;
+        self.enqueue(thread);
+        thread
+    }
+
+    /// What a thread is doing.
+    pub fn state(&self, thread: ThreadId) -> State {
+        self.threads[thread.0].state
+    }
+
+    /// Processor time that a thread has had until the last call, in nanoseconds.
+    pub fn ran_ns(&self, thread: ThreadId) -> u64 {
+        self.threads[thread.0].ran_ns
+    }
+
+    /// Gives a thread that runs so much work instead of what it had.
+    pub fn work(&mut self, now_ns: u64, thread: ThreadId, work_ns: u64) {
+        self.account(now_ns);
+        let state = &mut self.threads[thread.0];
+        (state.left_ns, state.falls_asleep, state.is_reported) = (work_ns, false, false);
+    }
+
+    /// A thread that repeats something which takes `every_ns` stops after the present repetition, whether it
+    /// has its processor or waits for it.
+    pub fn finish_repetition(&mut self, now_ns: u64, thread: ThreadId, every_ns: u64) {
+        self.account(now_ns);
+        let state = &mut self.threads[thread.0];
+        if !state.falls_asleep && !state.is_reported {
+            state.left_ns %= every_ns.max(1);
+        }
+    }
+
+    /// A thread that runs goes to sleep, unless it is woken up before it has done so.
+    pub fn sleep(&mut self, now_ns: u64, thread: ThreadId) {
+        self.work(now_ns, thread, self.settings.sleep_ns);
+        self.threads[thread.0].falls_asleep = true;
+    }
+
+    /// A thread that runs lets others run: it gives up the rest of its slice as if it had used it, and its
+    /// deadline moves by a whole slice. It is [ready](Report::Ready) when it has its processor back.
+    pub fn yield_now(&mut self, now_ns: u64, thread: ThreadId) {
+        self.work(now_ns, thread, 0);
+        let state = &mut self.threads[thread.0];
+        let queue = &mut self.queues[state.processor];
+        // A thread that has had more than its share already forfeits nothing, as in Linux 6.18.
+        if state.runtime_ns <= queue.average_ns {
+            state.runtime_ns = state.runtime_ns.max(state.deadline_ns);
+        }
+        state.deadline_ns += self.settings.slice_ns.cast_signed();
+        let processor = state.processor;
+        queue.note_average(&self.threads);
+        self.reschedule(processor);
+    }
+
+    /// Wakes a thread up. Does nothing to one that is awake.
+    pub fn wake(&mut self, now_ns: u64, thread: ThreadId) {
+        self.account(now_ns);
+        let has_idle = self.queues.iter().any(|queue| queue.running.is_none());
+        let Settings { idle_latency_ns, busy_latency_ns, .. } = self.settings;
+        let state = &mut self.threads[thread.0];
+        // One that is falling asleep finds the reason not to before it does.
+        state.falls_asleep = false;
+        if state.state == State::Asleep {
+            state.state = State::Waking;
+            state.wakes_at_ns =
+                self.now_ns + if has_idle { idle_latency_ns } else { busy_latency_ns };
+        }
+    }
+
+    /// When [`Scheduler::advance`] has something to do; `u64::MAX` for never. Ask after each call.
+    pub fn next_at(&self) -> u64 {
+        let waking = self.threads.iter().filter(|thread| thread.state == State::Waking);
+        let first = waking.map(|thread| thread.wakes_at_ns).min().unwrap_or(u64::MAX);
+        let mut next_ns = first;
+        for queue in &self.queues {
+            let Some(running) = queue.running else { continue };
+            let thread = &self.threads[running.0];
+            if !thread.is_reported {
+                next_ns = next_ns.min(self.now_ns.saturating_add(thread.left_ns));
+            }
+            if !queue.waiting.is_empty() {
+                let slice_ns = (thread.deadline_ns - thread.runtime_ns).max(0).cast_unsigned();
+                next_ns = next_ns.min(self.now_ns + slice_ns);
+            }
+        }
+        if self.is_unbalanced() { next_ns.min(self.balance_at_ns) } else { next_ns }
+    }
+
+    /// Lets time pass until `now_ns`, which must not be after [`Scheduler::next_at`]. Call until it returns
+    /// nothing.
+    pub fn advance(&mut self, now_ns: u64) -> Option<Report> {
+        self.account(now_ns);
+        self.take_woken();
+        self.balance();
+        for processor in 0..self.queues.len() {
+            self.end_slice(processor);
+            if let Some(report) = self.report(processor) {
+                return Some(report);
+            }
+        }
+        None
+    }
+
+    /// Charges the running threads for the time since the last call.
+    fn account(&mut self, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.now_ns);
+        if passed_ns == 0 {
+            return;
+        }
+        self.now_ns = now_ns;
+        for queue in &mut self.queues {
+            if let Some(running) = queue.running {
+                let thread = &mut self.threads[running.0];
+                thread.runtime_ns += passed_ns.cast_signed();
+                thread.ran_ns += passed_ns;
+                thread.left_ns = thread.left_ns.saturating_sub(passed_ns);
+            }
+            queue.note_average(&self.threads);
+        }
+    }
+
+    fn take_woken(&mut self) {
+        for index in 0..self.threads.len() {
+            let thread = &mut self.threads[index];
+            if thread.state == State::Waking && thread.wakes_at_ns <= self.now_ns {
+                (thread.left_ns, thread.is_reported) = (self.settings.wake_ns, false);
+                self.enqueue(ThreadId(index));
+            }
+        }
+    }
+
+    /// Puts a thread on the queue of the processor that it ran on last, of one that idles, or of the one with
+    /// fewest threads.
+    fn enqueue(&mut self, thread: ThreadId) {
+        let last = self.threads[thread.0].processor;
+        let best = (0..self.queues.len())
+            .min_by_key(|&processor| (self.queues[processor].len(), processor != last));
+        let processor = best.unwrap_or(last);
+        let forgiven_ns = self.queues[last].average_ns - self.threads[thread.0].left_at_ns;
+        let state = &mut self.threads[thread.0];
+        if state.lag_ns < 0 {
+            state.lag_ns = (state.lag_ns + forgiven_ns.max(0)).min(0);
+        }
+        self.place(thread, processor);
+        self.preempt(processor, thread);
+    }
+
+    /// Puts a thread on a queue with the lag that it has.
+    fn place(&mut self, thread: ThreadId, processor: usize) {
+        let queue = &mut self.queues[processor];
+        let count = queue.len().cast_signed() as i64;
+        let state = &mut self.threads[thread.0];
+        // The thread itself moves the average: without this it would lose a part of its lag.
+        let lag_ns = if count > 0 { state.lag_ns * (count + 1) / count } else { 0 };
+        state.runtime_ns = queue.average_ns - lag_ns;
+        state.deadline_ns = state.runtime_ns + self.settings.slice_ns.cast_signed();
+        (state.processor, state.state) = (processor, State::Runnable);
+        state.waits_since_ns = self.now_ns;
+        queue.waiting.push(thread);
+        queue.note_average(&self.threads);
+    }
+
+    /// Takes a thread off its queue and notes its lag.
+    fn remove(&mut self, thread: ThreadId) {
+        let most_ns = 2 * self.settings.slice_ns.cast_signed();
+        let state = &mut self.threads[thread.0];
+        let queue = &mut self.queues[state.processor];
+        state.lag_ns = (queue.average_ns - state.runtime_ns).clamp(-most_ns, most_ns);
+        queue.waiting.retain(|&other| other != thread);
+        queue.running = queue.running.filter(|&other| other != thread);
+        queue.note_average(&self.threads);
+        let average_ns = self.queues[self.threads[thread.0].processor].average_ns;
+        self.threads[thread.0].left_at_ns = average_ns;
+    }
+
+    /// A thread was put on the queue of `processor`: it runs if the processor idles, or if the running thread
+    /// has had more than its share and this one has the earliest deadline.
+    fn preempt(&mut self, processor: usize, thread: ThreadId) {
+        let queue = &self.queues[processor];
+        let Some(running) = queue.running else { return self.reschedule(processor) };
+        let has_more = self.threads[running.0].runtime_ns > queue.average_ns;
+        if has_more && queue.pick(&self.threads) == Some(thread) {
+            self.reschedule(processor);
+        }
+    }
+
+    /// A slice that is used up ends.
+    fn end_slice(&mut self, processor: usize) {
+        let queue = &self.queues[processor];
+        let Some(running) = queue.running else { return self.pull(processor) };
+        let slice_ns = self.settings.slice_ns.cast_signed();
+        let thread = &mut self.threads[running.0];
+        if thread.runtime_ns >= thread.deadline_ns {
+            thread.deadline_ns = thread.runtime_ns + slice_ns;
+            self.reschedule(processor);
+        }
+    }
+
+    /// Lets the thread run that should.
+    fn reschedule(&mut self, processor: usize) {
+        let queue = &mut self.queues[processor];
+        let Some(next) = queue.pick(&self.threads) else { return };
+        let before = queue.running;
+        if before == Some(next) {
+            return;
+        }
+        queue.waiting.retain(|&other| other != next);
+        queue.running = Some(next);
+        if let Some(before) = before {
+            queue.waiting.push(before);
+            let thread = &mut self.threads[before.0];
+            (thread.state, thread.waits_since_ns) = (State::Runnable, self.now_ns);
+            thread.was_preempted = true;
+        }
+        let is_other = queue.ran_last.replace(next) != Some(next);
+        let thread = &mut self.threads[next.0];
+        thread.state = State::Running;
+        if is_other {
+            thread.left_ns = thread.left_ns.saturating_add(self.settings.switch_ns);
+        }
+    }
+
+    /// A processor that has nothing to run takes a thread that waits for another.
+    fn pull(&mut self, processor: usize) {
+        if self.queues[processor].waiting.is_empty() {
+            let most = (0..self.queues.len()).max_by_key(|&other| self.queues[other].waiting.len());
+            let waiting = most.and_then(|other| self.queues[other].waiting.first().copied());
+            let Some(thread) = waiting else { return };
+            self.migrate(thread, processor);
+        }
+        self.reschedule(processor);
+    }
+
+    fn migrate(&mut self, thread: ThreadId, processor: usize) {
+        let since_ns = self.threads[thread.0].waits_since_ns;
+        self.remove(thread);
+        self.place(thread, processor);
+        self.threads[thread.0].waits_since_ns = since_ns;
+    }
+
+    /// The longest and the shortest queue, if they differ by two threads or more.
+    fn unbalanced(&self) -> Option<(usize, usize)> {
+        let by_length = |&processor: &usize| self.queues[processor].len();
+        let longest = (0..self.queues.len()).max_by_key(by_length)?;
+        let shortest = (0..self.queues.len()).min_by_key(by_length)?;
+        let differs = self.queues[longest].len() >= self.queues[shortest].len() + 2;
+        differs.then_some((longest, shortest))
+    }
+
+    fn is_unbalanced(&self) -> bool {
+        self.unbalanced().is_some()
+    }
+
+    fn balance(&mut self) {
+        if self.now_ns < self.balance_at_ns {
+            return;
+        }
+        self.balance_at_ns = self.now_ns + BALANCE_NS;
+        if let Some((longest, shortest)) = self.unbalanced()
+            && let Some(&thread) = self.queues[longest].waiting.first()
+        {
+            self.migrate(thread, shortest);
+            self.preempt(shortest, thread);
+        }
+    }
+
+    /// What the running thread of a processor has to tell.
+    fn report(&mut self, processor: usize) -> Option<Report> {
+        loop {
+            let thread = self.queues[processor].running?;
+            let state = &mut self.threads[thread.0];
+            if std::mem::take(&mut state.was_preempted) && state.left_ns > 0 {
+                let away_ns = self.now_ns - state.waits_since_ns;
+                return Some(Report::Resumed { thread, away_ns });
+            }
+            if state.left_ns > 0 || state.is_reported {
+                return None;
+            }
+            if !std::mem::take(&mut state.falls_asleep) {
+                state.is_reported = true;
+                return Some(Report::Ready { thread });
+            }
+            (state.state, state.is_reported) = (State::Asleep, true);
+            self.remove(thread);
+            self.pull(processor);
+        }
+    }
+}
+
+/// Linux's base slice on two processors is 1.4 to 3 ms, and ends at a tick of 1 to 4 ms.
+const SLICE_NS: u64 = 3_000_000;
+
+/// How often queues are compared: Linux balances two processors every 2 to 64 ms.
+const BALANCE_NS: u64 = 8_000_000;
+
+/// More work than a simulation has time for.
+const FOREVER_NS: u64 = 1 << 60;
