@@ -170,6 +170,11 @@ impl EdgeHost {
         (more, taken)
     }
 
+    /// What is owed to peers goes with the next turn.
+    pub(crate) fn hasten_acknowledgements(&mut self) {
+        self.engine.hasten_acknowledgements();
+    }
+
     fn number_of(&mut self, handle: engine::ConnectionHandle) -> u64 {
         *self.numbers.entry(handle).or_insert_with(|| {
             self.next_number += 1;

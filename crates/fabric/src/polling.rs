@@ -13,6 +13,7 @@ mod machine;
 mod pauses;
 pub mod policies;
 mod program;
+pub mod scheduled;
 
 use crate::EdgeCosts;
 use crate::LinkModel;

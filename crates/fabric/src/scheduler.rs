@@ -196,6 +196,16 @@ impl Scheduler {
         self.threads[thread.0].ran_ns
     }
 
+    /// Processor time that a thread had left of its work at the last call, in nanoseconds.
+    pub fn left_ns(&self, thread: ThreadId) -> u64 {
+        self.threads[thread.0].left_ns
+    }
+
+    /// For how long a thread that is runnable has waited for a processor until the last call, in nanoseconds.
+    pub fn waits_ns(&self, thread: ThreadId) -> u64 {
+        self.now_ns - self.threads[thread.0].waits_since_ns
+    }
+
     /// Gives a thread that runs so much work instead of what it had.
     pub fn work(&mut self, now_ns: u64, thread: ThreadId, work_ns: u64) {
         self.account(now_ns);
@@ -421,19 +431,21 @@ impl Scheduler {
         self.threads[thread.0].waits_since_ns = since_ns;
     }
 
-    /// The longest and the shortest queue, if they differ by two threads or more.
+    /// The longest and the shortest queue, if they differ and a thread waits.
     fn unbalanced(&self) -> Option<(usize, usize)> {
         let by_length = |&processor: &usize| self.queues[processor].len();
         let longest = (0..self.queues.len()).max_by_key(by_length)?;
         let shortest = (0..self.queues.len()).min_by_key(by_length)?;
-        let differs = self.queues[longest].len() >= self.queues[shortest].len() + 2;
-        differs.then_some((longest, shortest))
+        let differs = self.queues[longest].len() > self.queues[shortest].len();
+        (differs && self.queues[longest].len() > 1).then_some((longest, shortest))
     }
 
     fn is_unbalanced(&self) -> bool {
         self.unbalanced().is_some()
     }
 
+    /// Moves a thread from the longest to the shortest queue, so that each thread has its share of all
+    /// processors in the long run.
     fn balance(&mut self) {
         if self.now_ns < self.balance_at_ns {
             return;
@@ -474,7 +486,7 @@ impl Scheduler {
 const SLICE_NS: u64 = 3_000_000;
 
 /// How often queues are compared: Linux balances two processors every 2 to 64 ms.
-const BALANCE_NS: u64 = 8_000_000;
+const BALANCE_NS: u64 = 16_000_000;
 
 /// More work than a simulation has time for.
 const FOREVER_NS: u64 = 1 << 60;

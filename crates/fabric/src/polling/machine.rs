@@ -619,7 +619,7 @@ impl Host {
 }
 
 /// What the packet link says of itself.
-fn caps(model: &LinkModel, local: PeerAddr) -> LinkCaps {
+pub(super) fn caps(model: &LinkModel, local: PeerAddr) -> LinkCaps {
     LinkCaps {
         frame_bytes_max: model.frame_bytes_max,
         frame_bytes_safe: model.frame_bytes_max.min(FRAME_BYTES_SAFE),
@@ -633,16 +633,16 @@ fn caps(model: &LinkModel, local: PeerAddr) -> LinkCaps {
 }
 
 /// Smallest message: a word that can be polled.
-const WORD_BYTES: u32 = 8;
+pub(super) const WORD_BYTES: u32 = 8;
 
 /// What the last write of a stream tells.
 const END_OF_PHASE: u32 = 1;
 
 /// Frames that the packet link hands to the kernel at once.
-const CALL_FRAMES: usize = 32;
+pub(super) const CALL_FRAMES: usize = 32;
 
 /// Number of the streams of random numbers for pauses, but for the host.
-const PAUSES_STREAM: u64 = 1 << 16;
+pub(super) const PAUSES_STREAM: u64 = 1 << 16;
 
 /// What the packet link takes for granted of a path's MTU.
 const FRAME_BYTES_SAFE: u16 = 1200;
@@ -651,13 +651,13 @@ const FRAME_BYTES_SAFE: u16 = 1200;
 const RING_SLOTS: u32 = 2048;
 
 /// Frames and turns after which the program has its turn, as in the runtime.
-const BURST_FRAMES: u32 = 256;
+pub(super) const BURST_FRAMES: u32 = 256;
 const ROUNDS_MAX: u32 = 8;
 
 /// Without any operation done for so long a trial has failed.
-const PATIENCE_NS: u64 = 10_000_000_000;
+pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// How long the engines have for what they find out about new links.
-const LINKS_FOUND_NS: u64 = 100_000_000;
+pub(super) const LINKS_FOUND_NS: u64 = 100_000_000;
 
-const PS_PER_NS: u64 = 1_000;
+pub(super) const PS_PER_NS: u64 = 1_000;

@@ -74,7 +74,7 @@ const SLICE: u64 = SLICE_NS;
 
 #[test]
 fn busy_threads_share_their_processor_evenly() {
-    for (processors, busy) in [(1, 1), (1, 3), (1, 5), (2, 4), (2, 8), (4, 8)] {
+    for (processors, busy) in [(1, 1), (1, 3), (1, 5), (2, 3), (2, 4), (2, 8), (2, 9), (4, 8)] {
         let (mut run, threads) = Run::new(processors, busy);
         run.until(SECOND_NS, None, &mut |_| Next::Work(1));
         for &thread in &threads {

@@ -1,0 +1,65 @@
+//! Threads of other programs.
+
+use crate::scheduler::{Report, Scheduler, Settings};
+use crate::{EventQueue, Random};
+use delivery::Instant;
+
+/// What a busy thread does next: it works for some slices and then sleeps for a moment, or goes on working, so that the
+/// slices of two hosts drift.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    /// Works for so long, in nanoseconds.
+    Work(u64),
+    /// Sleeps for so long, in nanoseconds.
+    Sleep(u64),
+}
+
+impl Next {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        if random.chance_ppm(500_000) {
+            Self::Sleep(random.exponential(SLEEP_NS))
+        } else {
+            Self::Work(random.exponential(WORK_NS).max(1))
+        }
+    }
+}
+
+/// The share of one processor that a thread gets which always has work, beside so many busy threads on processors
+/// like these.
+pub fn share_left(processors: Settings, busy: usize) -> f64 {
+    let mut scheduler = Scheduler::new(processors);
+    let mut random = Random::new(0);
+    let mut queue = EventQueue::new();
+    let thread = scheduler.spawn();
+    for other in (0..busy).map(|_| scheduler.spawn()).chain([thread]) {
+        queue.push(Instant(random.below(processors.slice_ns)), other);
+    }
+    loop {
+        let wakes_at_ns = queue.next_time().map_or(u64::MAX, |time| time.0);
+        let now_ns = scheduler.next_at().min(wakes_at_ns).min(SHARE_NS);
+        while let Some(woken) = queue.pop_until(Instant(now_ns)) {
+            scheduler.wake(now_ns, woken);
+        }
+        while let Some(report) = scheduler.advance(now_ns) {
+            let Report::Ready { thread: ready } = report else { continue };
+            match Next::draw(&mut random) {
+                _ if ready == thread => scheduler.work(now_ns, ready, SHARE_NS),
+                Next::Work(work_ns) => scheduler.work(now_ns, ready, work_ns),
+                Next::Sleep(sleep_ns) => {
+                    scheduler.sleep(now_ns, ready);
+                    queue.push(Instant(now_ns + sleep_ns), ready);
+                }
+            }
+        }
+        if now_ns == SHARE_NS {
+            return scheduler.ran_ns(thread) as f64 / SHARE_NS as f64;
+        }
+    }
+}
+
+/// How long busy threads work and sleep, on average: they take 99 % of what is left.
+const WORK_NS: u64 = 10_000_000;
+const SLEEP_NS: u64 = 100_000;
+
+/// Many slices of many threads.
+const SHARE_NS: u64 = 10_000_000_000;

@@ -1,0 +1,287 @@
+//! One host: its engine, the cell around it, its threads and their processors.
+
+use std::collections::VecDeque;
+
+use delivery::{Instant, LinkId, LinkState};
+use engine::EngineConfig;
+
+use super::program::Program;
+use super::rule::WaitRule;
+use super::{Exercise, Trial};
+use crate::host::{ConnectionHandle, HostEngine, Operation, Region};
+use crate::polling::machine::{PAUSES_STREAM, WORD_BYTES, caps};
+use crate::scheduler::{Scheduler, State, ThreadId};
+use crate::{EdgeHost, Random, port_address};
+
+/// The threads of the process that has the engine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Role {
+    Application,
+    Progress,
+}
+
+pub(super) const ROLES: [Role; 2] = [Role::Application, Role::Progress];
+
+pub(super) struct Host {
+    pub(super) engine: EdgeHost,
+    pub(super) source: Region,
+    pub(super) target: Region,
+    pub(super) connection: Option<ConnectionHandle>,
+    pub(super) is_established: bool,
+    pub(super) program: Program,
+    /// Frames that can be received.
+    pub(super) inbox: VecDeque<(LinkId, Instant, Vec<u8>)>,
+    /// Frames that the engine has given the driver, which sends them one by one.
+    pub(super) outbox: VecDeque<Outgoing>,
+    /// Operations that were posted while another thread was inside the engine.
+    pub(super) submissions: Vec<Operation>,
+    pub(super) scheduler: Scheduler,
+    pub(super) threads: [Thread; 2],
+    /// Threads of other programs.
+    pub(super) busy: Vec<ThreadId>,
+    pub(super) cell: Cell,
+    /// The thread that sleeps on the links, or serves them.
+    pub(super) watch: Option<Role>,
+    /// When a timer of the engine is due that an event is scheduled for.
+    pub(super) timer_at: Instant,
+    /// When the scheduler has something to do, and the number of the event for that.
+    pub(super) next_at_ns: u64,
+    pub(super) token: u64,
+    /// When a turn last did something.
+    pub(super) worked_at: Instant,
+    /// When the application last polled; never if absent.
+    pub(super) polled_at: Option<Instant>,
+    /// Acknowledgements may be owed.
+    pub(super) may_owe: bool,
+    pub(super) random: Random,
+    pub(super) counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) sleeps: u64,
+    pub(super) kept_out: u64,
+}
+
+/// A frame on its way through the driver.
+pub(super) struct Outgoing {
+    /// Processor time until it is on the wire, in picoseconds.
+    pub(super) cost_ps: u64,
+    /// And after that.
+    pub(super) return_ps: u64,
+    pub(super) link: LinkId,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The cell that one thread at a time can enter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cell {
+    pub(super) owner: Option<Role>,
+    /// Another thread has work: the owner takes another turn before it leaves.
+    pub(super) again: bool,
+    pub(super) turn: Turn,
+    /// Turns since it was entered.
+    pub(super) rounds: u32,
+    pub(super) has_worked: bool,
+    pub(super) has_put_off: bool,
+    /// The owner sends what is owed, as it goes to sleep.
+    pub(super) is_parting: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Turn {
+    pub(super) now: Instant,
+    pub(super) frames: u32,
+    pub(super) more: bool,
+}
+
+/// What a thread uses its processor for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Doing {
+    /// Inside: looks at the links.
+    Look,
+    /// Inside: takes the first frame of the inbox.
+    Take,
+    /// Inside: sends the first frame of the outbox.
+    Send,
+    /// Inside: posts. Sends after that.
+    Post,
+    /// Posts to another thread that is inside.
+    Submit,
+    /// Looks at the links again and again, of which most is inside.
+    Spin,
+    /// Finds another thread inside.
+    KeptOut,
+    /// Sleeps, or wakes up.
+    Asleep(Sleep),
+}
+
+/// Why a thread sleeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Sleep {
+    /// Until frames, timers of the engine or a call come.
+    OnLinks,
+    /// Until another thread has brought what it waits for, or leaves the watch to it.
+    Blocked,
+    /// Until another thread is no longer inside.
+    MakingWay,
+    /// Until it is time to look again, or it is called.
+    Aside,
+}
+
+/// What a thread goes on with after it has been inside.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Purpose {
+    /// The application has posted.
+    Posted,
+    /// The application polls.
+    Poll,
+    /// The application waits and spins.
+    Wait,
+    /// The application waits and is on watch.
+    Watch,
+    /// The progress thread serves the links; whether it has just begun.
+    Serve { begins: bool },
+    /// On watch, and about to sleep on the links.
+    Part,
+}
+
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) id: ThreadId,
+    pub(super) rule: Box<dyn WaitRule>,
+    pub(super) doing: Doing,
+    pub(super) purpose: Purpose,
+    /// Looks in a row that found nothing.
+    pub(super) looks: u64,
+    /// How long it was without a processor in the look that is under way, in nanoseconds.
+    pub(super) away_ns: u64,
+    /// Of the alarm that ends its sleep.
+    pub(super) alarm: u64,
+    /// When the poll or the wait under way began, or the poll before it.
+    pub(super) since: Instant,
+    /// Since when its polls found nothing.
+    pub(super) idle_since: Option<Instant>,
+    /// Since when it has found another thread inside.
+    pub(super) kept_out_since: Option<Instant>,
+    /// For how long the wait under way spins, in nanoseconds.
+    pub(super) limit_ns: Option<u64>,
+    pub(super) has_slept: bool,
+    /// Since when another thread is on watch.
+    pub(super) watched_since: Option<Instant>,
+}
+
+impl Thread {
+    fn new(id: ThreadId, rule: Box<dyn WaitRule>) -> Self {
+        Self {
+            id,
+            rule,
+            doing: Doing::Asleep(Sleep::Aside),
+            purpose: Purpose::Poll,
+            looks: 0,
+            away_ns: 0,
+            alarm: 0,
+            since: Instant(0),
+            idle_since: None,
+            kept_out_since: None,
+            limit_ns: None,
+            has_slept: false,
+            watched_since: None,
+        }
+    }
+}
+
+impl Host {
+    pub(super) fn new(
+        number: u64,
+        trial: &Trial<'_>,
+        rule: &dyn Fn() -> Box<dyn WaitRule>,
+    ) -> Self {
+        let mut entropy = [0; 32];
+        Random::stream(trial.seed, number).fill(&mut entropy);
+        let mut engine = EdgeHost::with_config(EngineConfig::default(), entropy);
+        for (link, model) in trial.links.iter().enumerate() {
+            let local = port_address(number as u8, link as u8);
+            engine.attach_link(Instant(0), LinkId(link as u8), caps(model, local));
+        }
+        let bytes = trial.message_bytes.max(WORD_BYTES);
+        let (source, target) = (engine.register(bytes), engine.register(bytes));
+        engine.listen(Instant(0));
+        let mut scheduler = Scheduler::new(trial.processors);
+        let threads = ROLES.map(|_| Thread::new(scheduler.spawn(), rule()));
+        Self {
+            engine,
+            source,
+            target,
+            connection: None,
+            is_established: false,
+            program: Program::Target,
+            inbox: VecDeque::new(),
+            outbox: VecDeque::new(),
+            submissions: Vec::new(),
+            scheduler,
+            threads,
+            busy: Vec::new(),
+            cell: Cell::default(),
+            watch: None,
+            timer_at: Instant::NEVER,
+            next_at_ns: u64::MAX,
+            token: 0,
+            worked_at: Instant(0),
+            polled_at: None,
+            may_owe: false,
+            random: Random::stream(trial.seed, PAUSES_STREAM | number),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn thread(&mut self, role: Role) -> &mut Thread {
+        &mut self.threads[role as usize]
+    }
+
+    /// The program that this host runs.
+    pub(super) fn set_program(&mut self, number: usize, exercise: Exercise) {
+        self.program = match (exercise, number) {
+            (Exercise::PingPong, _) => Program::ping_pong(number == 0),
+            (Exercise::OneWay, 0) | (Exercise::TwoWay, _) => Program::stream(),
+            (Exercise::OneWay, _) => Program::Target,
+        };
+    }
+
+    pub(super) fn links_up(&self) -> usize {
+        let info = self.connection.and_then(|handle| self.engine.engine_handle(handle));
+        let info = info.and_then(|handle| self.engine.engine().info(handle));
+        let paths = info.iter().flat_map(|info| &info.paths);
+        paths.filter(|path| path.state == LinkState::Up).count()
+    }
+
+    /// Whether a thread other than this one is inside the engine. Of one that spins that depends on where it is
+    /// in its look, whether it has its processor or not.
+    pub(super) fn is_kept_out(&self, role: Role, look_ns: u64) -> bool {
+        let other = match role {
+            Role::Application => Role::Progress,
+            Role::Progress => Role::Application,
+        };
+        if self.cell.owner == Some(other) {
+            return true;
+        }
+        let thread = &self.threads[other as usize];
+        let outside_ns = look_ns / OUTSIDE_PART;
+        thread.doing == Doing::Spin && self.scheduler.left_ns(thread.id) % look_ns >= outside_ns
+    }
+
+    /// How long ago the application polled, in nanoseconds.
+    pub(super) fn polled_ns_ago(&self, now: Instant) -> u64 {
+        let thread = &self.threads[Role::Application as usize];
+        if thread.doing == Doing::Spin {
+            return match self.scheduler.state(thread.id) {
+                State::Running => 0,
+                _ => self.scheduler.waits_ns(thread.id),
+            };
+        }
+        self.polled_at.map_or(u64::MAX, |at| now.since_ns(at))
+    }
+}
+
+/// The part of a look that a thread which spins is outside the engine: it reads its clock and what it waits for.
+const OUTSIDE_PART: u64 = 8;

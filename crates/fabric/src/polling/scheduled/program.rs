@@ -1,0 +1,71 @@
+//! What the application of a host does.
+
+/// A program without an end, and what it has done so far.
+#[derive(Clone, Debug)]
+pub(super) enum Program {
+    /// Nothing: the peer writes into its memory.
+    Target,
+    /// Writes back and forth.
+    PingPong(PingPong),
+    /// Keeps writes in flight.
+    Stream(Stream),
+}
+
+/// Writes to the peer when the word it looks at has the number of the round.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PingPong {
+    /// Begins, and takes the time.
+    pub(super) begins: bool,
+    pub(super) done: u64,
+    /// Has written, and waits for the answer.
+    pub(super) is_waiting: bool,
+    pub(super) started_ns: u64,
+    pub(super) latencies_ns: Vec<u64>,
+}
+
+/// Posts a write whenever fewer than allowed are in flight.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stream {
+    pub(super) posted: u64,
+    pub(super) done: u64,
+}
+
+impl Program {
+    pub(super) fn ping_pong(begins: bool) -> Self {
+        Self::PingPong(PingPong { begins, ..PingPong::default() })
+    }
+
+    pub(super) fn stream() -> Self {
+        Self::Stream(Stream::default())
+    }
+
+    /// Operations done that count.
+    pub(super) const fn done(&self) -> u64 {
+        match self {
+            Self::PingPong(PingPong { begins: true, done, .. }) => *done,
+            Self::Stream(stream) => stream.done,
+            Self::PingPong(_) | Self::Target => 0,
+        }
+    }
+}
+
+impl PingPong {
+    /// The number that the next message has, if it is to be written now: the word in memory is `found`.
+    pub(super) fn next(&mut self, found: u64, now_ns: u64) -> Option<u64> {
+        let round = self.done + 1;
+        if self.begins && !self.is_waiting {
+            (self.is_waiting, self.started_ns) = (true, now_ns);
+            return Some(round);
+        }
+        if found != round {
+            return None;
+        }
+        self.done = round;
+        if !self.begins {
+            return Some(round);
+        }
+        self.latencies_ns.push((now_ns - self.started_ns) / 2);
+        self.started_ns = now_ns;
+        Some(round + 1)
+    }
+}

@@ -1,0 +1,105 @@
+//! When threads spin and when they sleep.
+
+use core::fmt;
+
+use delivery::Instant;
+
+/// What a waiting thread does after a look that found nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Wait {
+    /// Looks again at once.
+    Spin,
+    /// Sleeps until a frame, a timer or a notification wakes it.
+    SleepUntilEvent,
+    /// Sleeps until this time.
+    SleepUntil(Instant),
+}
+
+/// What the progress thread sees of the application.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Application {
+    /// Another thread is inside the engine.
+    pub is_inside: bool,
+    /// How long ago the application last polled or posted, in nanoseconds; `u64::MAX` if never.
+    pub polled_ns_ago: u64,
+}
+
+/// Decides for the threads of one role on one host: those of the application, or the progress thread.
+pub trait WaitRule: fmt::Debug {
+    /// What an undisturbed sleep costs, in nanoseconds.
+    fn sleep_cost_ns(&self) -> u64;
+    /// For how long a thread in a call that waits spins, in nanoseconds.
+    fn spin_limit_ns(&self) -> u64;
+    /// For how long an application that polls sleeps at most once it does, in nanoseconds.
+    fn poll_sleep_ns(&self) -> u64;
+    /// Decides for an application that polls and has found nothing for `idle_ns`.
+    fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Wait;
+    /// Decides for the progress thread, `idle_ns` after the last work.
+    fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Wait;
+    /// A wait has ended after `took_ns`. It began with a spin of at most `limit_ns`.
+    fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool);
+    /// The application was without a processor for `away_ns` although it had work.
+    fn on_descheduled(&mut self, now: Instant, away_ns: u64);
+    /// The progress thread has looked at the links.
+    fn on_served(&mut self, found: bool, polled_ns_ago: u64);
+    /// An application that polls has polled without result for `idle_ns` before it slept, or had a result.
+    fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool);
+}
+
+/// Spins for at most so long after the last work, in nanoseconds, and then sleeps, whatever happens. While the
+/// application polls, the progress thread looks every so often.
+#[derive(Clone, Copy, Debug)]
+pub struct SpinAtMost {
+    /// For how long to spin.
+    pub limit_ns: u64,
+    /// What a sleep costs.
+    pub sleep_cost_ns: u64,
+    /// How often the progress thread looks after an application that polls, in nanoseconds.
+    pub aside_ns: u64,
+}
+
+impl SpinAtMost {
+    /// Always spins; the progress thread looks every millisecond after an application that polls.
+    pub const fn always(sleep_cost_ns: u64) -> Self {
+        Self { limit_ns: u64::MAX, sleep_cost_ns, aside_ns: 1_000_000 }
+    }
+
+    /// Always sleeps at once.
+    pub const fn never(sleep_cost_ns: u64) -> Self {
+        Self { limit_ns: 0, ..Self::always(sleep_cost_ns) }
+    }
+}
+
+impl WaitRule for SpinAtMost {
+    fn sleep_cost_ns(&self) -> u64 {
+        self.sleep_cost_ns
+    }
+
+    fn spin_limit_ns(&self) -> u64 {
+        self.limit_ns
+    }
+
+    fn poll_sleep_ns(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn while_polling(&mut self, _now: Instant, idle_ns: u64) -> Wait {
+        if idle_ns < self.limit_ns { Wait::Spin } else { Wait::SleepUntilEvent }
+    }
+
+    fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Wait {
+        let Application { is_inside, polled_ns_ago } = application;
+        if is_inside || polled_ns_ago < self.sleep_cost_ns {
+            return Wait::SleepUntil(now.after_ns(self.aside_ns));
+        }
+        if idle_ns < self.limit_ns { Wait::Spin } else { Wait::SleepUntilEvent }
+    }
+
+    fn on_waited(&mut self, _took_ns: u64, _limit_ns: u64, _has_slept: bool) {}
+
+    fn on_descheduled(&mut self, _now: Instant, _away_ns: u64) {}
+
+    fn on_served(&mut self, _found: bool, _polled_ns_ago: u64) {}
+
+    fn on_polled(&mut self, _now: Instant, _idle_ns: u64, _sleeps: bool) {}
+}

@@ -1,0 +1,114 @@
+use super::*;
+use crate::polling::policies::CALIBRATED;
+use crate::stream::raw_link;
+
+const LINKS: [LinkModel; 1] = [raw_link(100_000_000_000, 0)];
+const PROCESSORS: Settings = Settings::usual(2);
+const SLEEP_COST_NS: u64 = PROCESSORS.sleep_cost_ns();
+
+fn trial(exercise: Exercise, mode: Mode, message_bytes: u32, busy: usize) -> Trial<'static> {
+    Trial {
+        links: &LINKS,
+        exercise,
+        mode,
+        message_bytes,
+        in_flight: 16,
+        costs: CALIBRATED,
+        processors: PROCESSORS,
+        busy,
+        measured_ns: 200_000_000,
+        seed: 1,
+    }
+}
+
+fn outcome(trial: &Trial<'_>, rule: SpinAtMost) -> Outcome {
+    run(trial, &|| Box::new(rule)).expect("nothing is in the way")
+}
+
+const SPIN: SpinAtMost = SpinAtMost::always(SLEEP_COST_NS);
+const SLEEP: SpinAtMost = SpinAtMost::never(SLEEP_COST_NS);
+
+/// The same engine with the same costs, by the other machine, in which nothing is ever without a processor.
+#[test]
+fn idle_hosts_that_poll_are_as_fast_as_hosts_without_a_scheduler() {
+    for (exercise, message_bytes) in
+        [(Exercise::PingPong, 8), (Exercise::PingPong, 16 << 10), (Exercise::OneWay, 16 << 10)]
+    {
+        let found = outcome(&trial(exercise, Mode::Polls, message_bytes, 0), SPIN);
+        let plain = super::super::run(&super::super::Trial {
+            links: &LINKS,
+            exercise,
+            message_bytes,
+            in_flight: 16,
+            in_order: false,
+            costs: CALIBRATED,
+            pauses: super::super::Pauses::default(),
+            length: super::super::Length::Frames(8_000),
+            seed: 1,
+        });
+        let plain = plain.expect("nothing is in the way");
+        let directions = if exercise == Exercise::PingPong { 2.0 } else { 1.0 };
+        let bytes = found.operations_per_second * f64::from(message_bytes) * directions;
+        let ratio = bytes / plain.bytes_per_second;
+        assert!((0.9..1.1).contains(&ratio), "{}: {ratio}", exercise.name());
+    }
+}
+
+#[test]
+fn an_idle_application_that_sleeps_takes_little_of_its_processor_and_longer() {
+    let spins = outcome(&trial(Exercise::PingPong, Mode::Waits, 8, 0), SPIN);
+    let sleeps = outcome(&trial(Exercise::PingPong, Mode::Waits, 8, 0), SLEEP);
+    let [spins_ns, sleeps_ns] = [&spins, &sleeps].map(|found| found.latency_ns(50).expect("some"));
+    assert!(spins.processor_percent[0][0] > 99.0, "{spins:?}");
+    assert!(sleeps.processor_percent[0][0] < 30.0, "{:?}", sleeps.processor_percent);
+    // A wake-up is in each half round trip.
+    let wake_up_ns = PROCESSORS.idle_latency_ns + PROCESSORS.wake_ns;
+    assert!(sleeps_ns >= spins_ns + wake_up_ns - 2_000, "{sleeps_ns} and {spins_ns}");
+    assert!(sleeps_ns < spins_ns + 2 * SLEEP_COST_NS, "{sleeps_ns} and {spins_ns}");
+}
+
+/// What was seen of the real engine: beside busy threads, a peer that spins loses far more than its share, and one
+/// that sleeps when nothing comes loses little.
+#[test]
+fn beside_busy_threads_spinning_without_end_loses_more_than_a_share() {
+    let left = share_left(PROCESSORS, 8);
+    let ratio = |mode, rule| {
+        let rate = |busy| {
+            let trial = trial(Exercise::PingPong, mode, 16 << 10, busy);
+            outcome(&trial, rule).operations_per_second
+        };
+        rate(8) / rate(0) / left
+    };
+    let (spins, spins_briefly) = (
+        ratio(Mode::Polls, SPIN),
+        ratio(Mode::Waits, SpinAtMost { limit_ns: SLEEP_COST_NS, ..SLEEP }),
+    );
+    assert!(spins < 0.4, "{spins}");
+    assert!(spins_briefly > 0.6, "{spins_briefly}");
+}
+
+#[test]
+fn a_thread_that_loses_its_processor_inside_keeps_the_other_out() {
+    let alone = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 0), SPIN);
+    let crowded = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 8), SPIN);
+    assert!(crowded.kept_out > 100 + alone.kept_out, "{crowded:?}");
+    // Longer than the slices of four others on its processor.
+    assert!(crowded.longest_gap_ns > 4 * PROCESSORS.slice_ns / 2, "{crowded:?}");
+}
+
+#[test]
+fn the_share_that_is_left_is_what_the_others_leave() {
+    for (busy, fair) in [(0, 1.0), (1, 1.0), (2, 2.0 / 3.0), (4, 0.4), (8, 2.0 / 9.0)] {
+        let share = share_left(PROCESSORS, busy);
+        // Busy threads sleep now and then.
+        assert!((0.97..1.08).contains(&(share / fair)), "{share} beside {busy}");
+    }
+}
+
+#[test]
+fn a_trial_repeats_itself() {
+    for mode in [Mode::Polls, Mode::Waits] {
+        let trial = Trial { measured_ns: 30_000_000, ..trial(Exercise::TwoWay, mode, 16 << 10, 4) };
+        assert_eq!(outcome(&trial, SLEEP), outcome(&trial, SLEEP));
+    }
+}
