@@ -40,6 +40,7 @@ mod sweep_command;
 mod threads;
 mod torture_command;
 mod unmodified_arguments;
+mod waiting_command;
 mod yardsticks_command;
 
 use std::env;
@@ -112,6 +113,7 @@ enum Simulation {
     Calibrate(calibrate_command::Arguments),
     Reality(reality_command::Arguments),
     Policies(policies_command::Arguments),
+    Waiting(waiting_command::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -159,6 +161,7 @@ fn simulate(simulation: Simulation) -> Result<(), Failure> {
         Simulation::Calibrate(arguments) => calibrate_command::run(&arguments),
         Simulation::Reality(arguments) => reality_command::run(&arguments),
         Simulation::Policies(arguments) => policies_command::run(&arguments),
+        Simulation::Waiting(arguments) => waiting_command::run(&arguments),
     }
 }
 

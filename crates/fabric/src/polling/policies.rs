@@ -148,7 +148,7 @@ impl Point {
 }
 
 /// What hosts cost that are so many quarters as fast as those that cost `costs`.
-fn scaled(costs: &Costs, quarters: u32) -> Costs {
+pub(super) fn scaled(costs: &Costs, quarters: u32) -> Costs {
     let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps, timer_ps } = *costs;
     let scaled = |ps: u64| ps * 4 / u64::from(quarters.max(1));
     Costs {

@@ -10,6 +10,7 @@ mod host;
 mod machine;
 mod program;
 mod rule;
+pub mod scenarios;
 mod threads;
 
 #[cfg(test)]
@@ -22,7 +23,7 @@ use crate::scheduler::Settings;
 use machine::Machine;
 
 pub use busy::share_left;
-pub use rule::{Application, SpinAtMost, Wait, WaitRule};
+pub use rule::{SpinAtMost, WaitRule, policy};
 
 /// How the application waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -3,26 +3,9 @@
 use core::fmt;
 
 use delivery::Instant;
+use waiting::{Application, Outcome, Spinning, WAKE_UPS, WaitPolicy, WakeUp};
 
-/// What a waiting thread does after a look that found nothing.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Wait {
-    /// Looks again at once.
-    Spin,
-    /// Sleeps until a frame, a timer or a notification wakes it.
-    SleepUntilEvent,
-    /// Sleeps until this time.
-    SleepUntil(Instant),
-}
-
-/// What the progress thread sees of the application.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Application {
-    /// Another thread is inside the engine.
-    pub is_inside: bool,
-    /// How long ago the application last polled or posted, in nanoseconds; `u64::MAX` if never.
-    pub polled_ns_ago: u64,
-}
+use crate::scheduler::Settings;
 
 /// Decides for the threads of one role on one host: those of the application, or the progress thread.
 pub trait WaitRule: fmt::Debug {
@@ -33,9 +16,9 @@ pub trait WaitRule: fmt::Debug {
     /// For how long an application that polls sleeps at most once it does, in nanoseconds.
     fn poll_sleep_ns(&self) -> u64;
     /// Decides for an application that polls and has found nothing for `idle_ns`.
-    fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Wait;
+    fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Outcome;
     /// Decides for the progress thread, `idle_ns` after the last work.
-    fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Wait;
+    fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Outcome;
     /// A wait has ended after `took_ns`. It began with a spin of at most `limit_ns`.
     fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool);
     /// The application was without a processor for `away_ns` although it had work.
@@ -44,6 +27,58 @@ pub trait WaitRule: fmt::Debug {
     fn on_served(&mut self, found: bool, polled_ns_ago: u64);
     /// An application that polls has polled without result for `idle_ns` before it slept, or had a result.
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool);
+}
+
+/// The policy of the runtime, on a host that has measured what a sleep costs.
+pub fn policy(spinning: Spinning, processors: &Settings) -> WaitPolicy {
+    let mut policy = WaitPolicy::new(spinning, SLEEP_COST_ASSUMED_NS);
+    let Settings { sleep_ns, wake_ns, switch_ns, idle_latency_ns, .. } = *processors;
+    let late_ns = idle_latency_ns + switch_ns + wake_ns;
+    for _ in 0..WAKE_UPS {
+        policy.on_wake_up(WakeUp { late_ns, spent_ns: sleep_ns + wake_ns });
+    }
+    policy
+}
+
+impl WaitRule for WaitPolicy {
+    fn sleep_cost_ns(&self) -> u64 {
+        self.sleep_cost_ns()
+    }
+
+    fn spin_limit_ns(&self) -> u64 {
+        self.spin_limit_ns()
+    }
+
+    fn poll_sleep_ns(&self) -> u64 {
+        self.poll_sleep_ns()
+    }
+
+    fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Outcome {
+        Self::while_polling(self, now, idle_ns)
+    }
+
+    fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Outcome {
+        self.while_serving(now, idle_ns, application)
+    }
+
+    fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool) {
+        self.on_waited(took_ns, limit_ns, has_slept);
+    }
+
+    fn on_descheduled(&mut self, now: Instant, away_ns: u64) {
+        self.on_descheduled(now, away_ns);
+    }
+
+    fn on_served(&mut self, found: bool, polled_ns_ago: u64) {
+        self.on_served(found, polled_ns_ago);
+    }
+
+    fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool) {
+        // Polls are measured while processors are short.
+        if now < self.short_until() {
+            self.on_waited(idle_ns, self.poll_limit_ns(), sleeps);
+        }
+    }
 }
 
 /// Spins for at most so long after the last work, in nanoseconds, and then sleeps, whatever happens. While the
@@ -83,16 +118,16 @@ impl WaitRule for SpinAtMost {
         u64::MAX
     }
 
-    fn while_polling(&mut self, _now: Instant, idle_ns: u64) -> Wait {
-        if idle_ns < self.limit_ns { Wait::Spin } else { Wait::SleepUntilEvent }
+    fn while_polling(&mut self, _now: Instant, idle_ns: u64) -> Outcome {
+        if idle_ns < self.limit_ns { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
 
-    fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Wait {
+    fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Outcome {
         let Application { is_inside, polled_ns_ago } = application;
         if is_inside || polled_ns_ago < self.sleep_cost_ns {
-            return Wait::SleepUntil(now.after_ns(self.aside_ns));
+            return Outcome::SleepUntil(now.after_ns(self.aside_ns));
         }
-        if idle_ns < self.limit_ns { Wait::Spin } else { Wait::SleepUntilEvent }
+        if idle_ns < self.limit_ns { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
 
     fn on_waited(&mut self, _took_ns: u64, _limit_ns: u64, _has_slept: bool) {}
@@ -103,3 +138,6 @@ impl WaitRule for SpinAtMost {
 
     fn on_polled(&mut self, _now: Instant, _idle_ns: u64, _sleeps: bool) {}
 }
+
+/// What the runtime takes a sleep to cost until it has measured some, in nanoseconds.
+const SLEEP_COST_ASSUMED_NS: u64 = 30_000;

@@ -1,12 +1,12 @@
 //! What the threads of a host do one after the other: as the runtime's, each step of which takes processor time.
 
 use delivery::Instant;
+use waiting::{Application, Outcome};
 
 use super::Mode;
 use super::host::{Cell, Doing, Purpose, ROLES, Role, Sleep, Turn};
 use super::machine::{Happening, Machine, in_ns};
 use super::program::Program;
-use super::rule::{Application, Wait};
 use crate::host::{Action, CompletionKind, Flags, HostEngine, Operation};
 use crate::polling::machine::{BURST_FRAMES, WORD_BYTES};
 
@@ -355,12 +355,15 @@ impl Machine {
             host.thread(role).idle_since = Some(now);
         }
         let thread = host.thread(role);
-        let idle_ns = now.since_ns(*thread.idle_since.get_or_insert(now));
-        let sleeps = found_nothing && thread.rule.while_polling(now, idle_ns) != Wait::Spin;
-        if sleeps || !found_nothing {
-            thread.rule.on_polled(now, idle_ns, sleeps);
-        }
-        if !found_nothing {
+        let idle_ns = thread.idle_since.map(|since| now.since_ns(since));
+        let sleeps = idle_ns.is_some_and(|idle_ns| {
+            let sleeps = found_nothing && thread.rule.while_polling(now, idle_ns) != Outcome::Spin;
+            if sleeps || !found_nothing {
+                thread.rule.on_polled(now, idle_ns, sleeps);
+            }
+            sleeps
+        });
+        if idle_ns.is_none() || !found_nothing {
             thread.idle_since = Some(now);
         }
         if sleeps {
@@ -368,6 +371,7 @@ impl Machine {
             return self.sleep_polling(number);
         }
         if self.run_program(number) {
+            self.hosts[number].thread(role).idle_since = None;
             return;
         }
         if found_nothing {
@@ -466,7 +470,7 @@ impl Machine {
     /// The progress thread decides what to do next.
     fn serve(&mut self, number: usize) {
         let (now, role) = (self.now(), Role::Progress);
-        if let Wait::SleepUntil(time) = self.while_serving(number) {
+        if let Outcome::SleepUntil(time) = self.while_serving(number) {
             self.forget_look(number);
             return self.sleep(number, role, Sleep::Aside, time);
         }
@@ -488,7 +492,7 @@ impl Machine {
         self.sleep(number, role, Sleep::Blocked, Instant::NEVER);
     }
 
-    fn while_serving(&mut self, number: usize) -> Wait {
+    fn while_serving(&mut self, number: usize) -> Outcome {
         let (now, look_ns, role) = (self.now(), self.look_ns(), Role::Progress);
         let host = &mut self.hosts[number];
         let application = Application {
@@ -527,12 +531,12 @@ impl Machine {
         };
         self.hosts[number].thread(role).purpose = Purpose::Serve { begins: false };
         match wait {
-            Wait::Spin => {
+            Outcome::Spin => {
                 self.hosts[number].thread(role).looks += 1;
                 self.spin(number, role);
             }
-            Wait::SleepUntilEvent => self.drive(number, role, Purpose::Part),
-            Wait::SleepUntil(_) => self.leave_watch(number),
+            Outcome::SleepUntilEvent => self.drive(number, role, Purpose::Part),
+            Outcome::SleepUntil(_) => self.leave_watch(number),
         }
     }
 

@@ -1,0 +1,201 @@
+//! The waiting policy beside busy threads, on hosts of many speeds: what it comes to against the share of the
+//! processors that is left, and against rules that learn nothing.
+
+use core::fmt;
+
+use waiting::Spinning;
+
+use super::{Mode, Outcome, SpinAtMost, Trial, WaitRule, policy, run, share_left};
+use crate::polling::Exercise;
+use crate::polling::policies::{CALIBRATED, scaled, size_name};
+use crate::scenario::TransferError;
+use crate::scheduler::Settings;
+use crate::stream::raw_link;
+use crate::{Jitter, LinkModel};
+
+/// Two hosts with other threads, and what they do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Point {
+    /// What is done.
+    pub exercise: Exercise,
+    /// Bytes of a message.
+    pub message_bytes: u32,
+    /// How the applications wait.
+    pub mode: Mode,
+    /// How fast both hosts are, in quarters of a calibrated one.
+    pub quarters: u32,
+    /// Busy threads of other programs for each processor.
+    pub load: usize,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { exercise, message_bytes, mode, quarters, load } = self;
+        let (exercise, size, mode) = (exercise.name(), size_name(*message_bytes), mode.name());
+        let speed = f64::from(*quarters) / 4.0;
+        write!(formatter, "{exercise} {size}, {mode}, host x{speed}, load {load}")
+    }
+}
+
+/// How points are measured.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Setting {
+    /// Processors of a host.
+    pub processors: usize,
+    /// Virtual time of each run, in nanoseconds: many slices of all threads.
+    pub measured_ns: u64,
+    /// Runs of each point, at least 1.
+    pub seeds: u64,
+}
+
+/// A point, by the policy and by rules that learn nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// What was measured.
+    pub point: Point,
+    /// Operations per second on hosts without other threads, by the better of two rules: always spin, never spin.
+    pub alone_per_second: f64,
+    /// The share of a processor that is left to a thread that always has work.
+    pub share_left: f64,
+    /// By the policy: the run with the first seed.
+    pub outcome: Outcome,
+    /// By the policy: mean of all runs.
+    pub per_second: f64,
+    /// By the best of three rules: always spin, never spin, spin for as long as a sleep costs. The mean.
+    pub simple_per_second: f64,
+}
+
+impl Comparison {
+    /// What the policy comes to against the share of the processor that is left.
+    pub fn ratio(&self) -> f64 {
+        self.per_second / (self.alone_per_second * self.share_left)
+    }
+
+    /// The same of the best of the simple rules.
+    pub fn simple_ratio(&self) -> f64 {
+        self.simple_per_second / (self.alone_per_second * self.share_left)
+    }
+}
+
+/// Every point there is.
+pub fn full() -> Vec<Point> {
+    points(&SPEEDS)
+}
+
+/// Those on hosts a quarter, as fast, and four times as fast as a calibrated one.
+pub fn quick() -> Vec<Point> {
+    points(&[1, 4, 16])
+}
+
+fn points(speeds: &[u32]) -> Vec<Point> {
+    let mut points = Vec::new();
+    for mode in [Mode::Polls, Mode::Waits] {
+        for (exercise, message_bytes) in EXERCISES {
+            for &quarters in speeds {
+                let of_load = |load| Point { exercise, message_bytes, mode, quarters, load };
+                points.extend(LOADS.map(of_load));
+            }
+        }
+    }
+    points
+}
+
+/// Measures a point by the policy. `with_simple` measures it by the simple rules, too; without, they are taken to
+/// come to nothing.
+///
+/// # Errors
+/// A connection cannot be made or ends.
+pub fn measure(
+    point: &Point,
+    setting: &Setting,
+    with_simple: bool,
+) -> Result<Comparison, TransferError> {
+    let processors = Settings::usual(setting.processors).scaled(point.quarters);
+    let sleep_cost_ns = processors.sleep_cost_ns();
+    let spinning = match point.mode {
+        Mode::Polls => Spinning::AtMost(u64::MAX),
+        Mode::Waits => Spinning::Learned,
+    };
+    let of_policy = || -> Box<dyn WaitRule> { Box::new(policy(spinning, &processors)) };
+    let simple = |limit_ns| {
+        move || -> Box<dyn WaitRule> {
+            Box::new(SpinAtMost { limit_ns, ..SpinAtMost::always(sleep_cost_ns) })
+        }
+    };
+    let busy = point.load * setting.processors;
+    let mean = |rule: &dyn Fn() -> Box<dyn WaitRule>| -> Result<(Outcome, f64), TransferError> {
+        let seeds = setting.seeds.max(1);
+        let outcomes = (0..seeds).map(|seed| trial(point, setting, processors, busy, seed, rule));
+        let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
+        let sum: f64 = outcomes.iter().map(|outcome| outcome.operations_per_second).sum();
+        let first = outcomes.into_iter().next().unwrap_or_default();
+        Ok((first, sum / seeds as f64))
+    };
+    let alone = |limit_ns| {
+        let setting = Setting { measured_ns: ALONE_NS, ..*setting };
+        trial(point, &setting, processors, 0, 0, &simple(limit_ns))
+    };
+    let alone = [alone(u64::MAX)?, alone(0)?].map(|outcome| outcome.operations_per_second);
+    let (outcome, per_second) = mean(&of_policy)?;
+    let mut simple_per_second = 0.0_f64;
+    if with_simple {
+        for limit_ns in [u64::MAX, sleep_cost_ns, 0] {
+            simple_per_second = simple_per_second.max(mean(&simple(limit_ns))?.1);
+        }
+    }
+    Ok(Comparison {
+        point: *point,
+        alone_per_second: alone[0].max(alone[1]),
+        share_left: share_left(processors, busy),
+        outcome,
+        per_second,
+        simple_per_second,
+    })
+}
+
+fn trial(
+    point: &Point,
+    setting: &Setting,
+    processors: Settings,
+    busy: usize,
+    seed: u64,
+    rule: &dyn Fn() -> Box<dyn WaitRule>,
+) -> Result<Outcome, TransferError> {
+    let trial = Trial {
+        links: &LINKS,
+        exercise: point.exercise,
+        mode: point.mode,
+        message_bytes: point.message_bytes,
+        in_flight: IN_FLIGHT,
+        costs: scaled(&CALIBRATED, point.quarters),
+        processors,
+        busy,
+        measured_ns: setting.measured_ns,
+        seed,
+    };
+    run(&trial, rule)
+}
+
+/// How fast hosts are, in quarters of a calibrated one.
+pub const SPEEDS: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// Busy threads of other programs for each processor.
+pub const LOADS: [usize; 4] = [0, 1, 2, 4];
+
+/// What is done, and with how many bytes.
+pub const EXERCISES: [(Exercise, u32); 4] = [
+    (Exercise::PingPong, 8),
+    (Exercise::PingPong, 16 << 10),
+    (Exercise::OneWay, 16 << 10),
+    (Exercise::TwoWay, 16 << 10),
+];
+
+/// A link that does not limit, as virtual Ethernet: only processors do.
+const LINKS: [LinkModel; 1] =
+    [LinkModel { jitter: Jitter::Constant, ..raw_link(1_000_000_000_000, 0) }];
+
+/// Writes in flight in a stream.
+const IN_FLIGHT: u32 = 16;
+
+/// Without other threads every round is like the one before.
+const ALONE_NS: u64 = 50_000_000;
