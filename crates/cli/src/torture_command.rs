@@ -25,7 +25,8 @@ use crate::output::{is_standard_output, print, write_text};
     ethernot sim torture --seeds 0..500\n  \
     ethernot sim torture --seeds 0..50000 --jobs 2 --json torture.json\n  \
     ethernot sim torture --seeds 17..18\n  \
-    ethernot sim torture --queue-pairs")]
+    ethernot sim torture --queue-pairs\n  \
+    ethernot sim torture --load 4")]
 pub(crate) struct Arguments {
     /// Seeds to run, the last one excluded
     #[arg(long, value_name = "A..B", default_value = "0..500", value_parser = parse_range)]
@@ -40,6 +41,9 @@ pub(crate) struct Arguments {
     /// among operations in flight, and peers that leave as soon as they have what they waited for
     #[arg(long)]
     queue_pairs: bool,
+    /// The engine's thread of each host shares its processors with so many busy threads for each of them, 0 to 16
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=16))]
+    load: Option<u8>,
     /// Write the result as JSON; `-` for standard output, instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -80,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Runs seeds on several threads until all are done, enough have failed or `stop` is set.
 fn run_seeds(arguments: &Arguments, stop: &AtomicBool, is_text_wanted: bool) -> Tally {
-    let Arguments { seeds, failures, queue_pairs, .. } = arguments;
+    let Arguments { seeds, failures, queue_pairs, load, .. } = arguments;
     let available = thread::available_parallelism().map_or(1, |count| count.get() as u16);
     let jobs = arguments.jobs.unwrap_or(available);
     let next = AtomicU64::new(seeds.start);
@@ -91,7 +95,8 @@ fn run_seeds(arguments: &Arguments, stop: &AtomicBool, is_text_wanted: bool) -> 
         for _ in 0..jobs {
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
-                let options = Options { queue_pairs: *queue_pairs, ..Options::default() };
+                let options =
+                    Options { queue_pairs: *queue_pairs, load: *load, ..Options::default() };
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds.end || sender.send(torture::run(seed, &options)).is_err() {

@@ -19,6 +19,7 @@ mod healing;
 mod holes;
 mod lies;
 mod life;
+mod load;
 mod mail;
 mod plan;
 mod progress;

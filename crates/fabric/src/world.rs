@@ -1,10 +1,14 @@
 //! Hosts with engines, joined by a network, in virtual time.
 
+mod load;
+
 use std::collections::VecDeque;
 
 use delivery::{Instant, LinkEvent, LinkId, RxFrame};
 use mem::Payload;
 use wire_edge::PeerAddr;
+
+pub(crate) use load::Load;
 
 use crate::host::{Completion, ConnectionHandle, HostEngine, HostEvent, Wire};
 use crate::network::RECEIVE_BUFFER_BYTES;
@@ -38,6 +42,13 @@ pub enum WorldEvent {
     Turn {
         /// The host.
         host: usize,
+    },
+    /// The scheduler of a host whose processors are shared has something to do, unless that has changed since.
+    Processors {
+        /// The host.
+        host: usize,
+        /// What stood when this was scheduled.
+        token: u64,
     },
     /// The application asked to be called.
     Wake {
@@ -120,6 +131,7 @@ impl<E: HostEngine> World<E> {
             refusing: vec![false; ports.len()],
             announced: Vec::new(),
             turns: None,
+            load: None,
             wants_turn: true,
             newest_ordinal: 0,
             overtaken: 0,
@@ -313,7 +325,7 @@ impl<E: HostEngine> World<E> {
                 if state.timer_at <= self.queue.now() {
                     state.timer_at = Instant::NEVER;
                     state.wants_turn = true;
-                    if state.turns.is_none() {
+                    if state.is_prompt() {
                         self.handle_timer(host);
                     }
                 }
@@ -327,6 +339,9 @@ impl<E: HostEngine> World<E> {
                     turns.is_scheduled = false;
                 }
             }
+            WorldEvent::Processors { host, token } => {
+                self.run_processors(host, token, application);
+            }
             WorldEvent::Resume { host } => self.resume(host),
             WorldEvent::Wake { token } => application.on_wake(self, token),
         }
@@ -338,7 +353,7 @@ impl<E: HostEngine> World<E> {
         let now = self.now();
         let state = &mut self.hosts[host];
         state.wants_turn |= !state.paused;
-        if !state.paused && state.turns.is_none() {
+        if !state.paused && state.is_prompt() {
             return self.deliver(host, link, arrival);
         }
         let bytes = arrival.bytes.len() as u32;
@@ -384,24 +399,35 @@ impl<E: HostEngine> World<E> {
                 return Err(Livelock { host, time: self.now() });
             }
             self.hosts[host].wants_turn = false;
-            self.begin_turn(host);
-            while let Some(event) = self.hosts[host].engine.poll_event() {
-                application.on_event(self, host, event);
+            if !self.hosts[host].is_prompt() {
+                self.begin_turn(host);
             }
-            self.transmit(host);
-            self.arm_timer(host);
-            application.on_turn(self, host);
+            self.finish_turn(host, application);
         }
         self.schedule_turns();
+        for host in 0..self.hosts.len() {
+            self.schedule_processors(host);
+        }
         Ok(())
     }
 
-    /// A host that looks only now and then takes what has come since.
+    /// Polls the outputs of a host.
+    fn finish_turn(&mut self, host: usize, application: &mut dyn Application<E>) {
+        while let Some(event) = self.hosts[host].engine.poll_event() {
+            application.on_event(self, host, event);
+        }
+        self.transmit(host);
+        self.arm_timer(host);
+        application.on_turn(self, host);
+    }
+
+    /// A host that does not look at once takes what has come since.
     fn begin_turn(&mut self, host: usize) {
         let now = self.queue.now();
         let state = &mut self.hosts[host];
-        let Some(turns) = &mut state.turns else { return };
-        turns.next_at = now.after_ns(turns.turns.every_ns);
+        if let Some(turns) = &mut state.turns {
+            turns.next_at = now.after_ns(turns.turns.every_ns);
+        }
         state.inbox_bytes = 0;
         for (link, arrival) in core::mem::take(&mut state.inbox) {
             self.deliver(host, link, arrival);
@@ -518,6 +544,8 @@ struct Host<E> {
     announced: Vec<(LinkId, PeerAddr, Instant)>,
     /// Present if the host looks only now and then.
     turns: Option<TurnState>,
+    /// Present if the engine's thread shares its processors.
+    load: Option<load::LoadState>,
     /// Outputs have not been polled since the last input.
     wants_turn: bool,
     /// Ordinal of the newest frame that was handled.
@@ -530,7 +558,12 @@ impl<E> Host<E> {
     /// Whether there is something to look at, and it is time to.
     fn may_turn(&self, now: Instant) -> bool {
         let is_time = self.turns.as_ref().is_none_or(|turns| turns.next_at <= now);
-        self.wants_turn && !self.paused && is_time
+        self.wants_turn && !self.paused && is_time && self.load.is_none()
+    }
+
+    /// Whether it takes what comes at once.
+    const fn is_prompt(&self) -> bool {
+        self.turns.is_none() && self.load.is_none()
     }
 }
 

@@ -12,6 +12,7 @@ const OPTIONS: Options = Options {
     compare_interval_turns: 16,
     classes: true,
     queue_pairs: false,
+    load: None,
 };
 
 /// A seed finds a fault within this many.

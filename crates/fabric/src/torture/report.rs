@@ -21,6 +21,9 @@ pub struct Options {
     pub classes: bool,
     /// Whether connections are those of queue pairs.
     pub queue_pairs: bool,
+    /// The engine's thread of each host shares its processors with so many busy threads for each of them; no thread
+    /// ever waits for a processor if absent.
+    pub load: Option<u8>,
 }
 
 impl Default for Options {
@@ -31,6 +34,7 @@ impl Default for Options {
             compare_interval_turns: 64,
             classes: true,
             queue_pairs: false,
+            load: None,
         }
     }
 }
@@ -39,7 +43,8 @@ impl Options {
     /// The command that runs a seed as these options do.
     pub(super) fn again(&self, seed: u64) -> String {
         let mode = if self.queue_pairs { " --queue-pairs" } else { "" };
-        format!("ethernot sim torture --seeds {seed}..{}{mode}", seed + 1)
+        let load = self.load.map_or_else(String::new, |load| format!(" --load {load}"));
+        format!("ethernot sim torture --seeds {seed}..{}{mode}{load}", seed + 1)
     }
 }
 

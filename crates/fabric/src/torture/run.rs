@@ -418,6 +418,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             world.engine_mut(host).listen(now);
         }
         self.set_turns(world);
+        self.set_load(world);
     }
 
     pub(super) fn schedule(&mut self, world: &mut World<E>) {

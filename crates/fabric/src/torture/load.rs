@@ -1,0 +1,33 @@
+//! Processors of hosts are short: engines run when their thread has one, and are interrupted inside and outside.
+
+use super::run::Run;
+use crate::host::HostEngine;
+use crate::scheduler::Settings;
+use crate::world::Load;
+use crate::{Random, World};
+
+impl Load {
+    /// A host with this many busy threads for each processor.
+    fn draw(random: &mut Random, load: usize) -> Self {
+        let processors = random.pick(&[1, 2, 2, 4]);
+        let settings = Settings::usual(processors).scaled(random.pick(&[1, 2, 4, 8, 16]));
+        // Slices of two hosts drift.
+        let slice_ns = random.between(1_000_000, 5_000_000);
+        let step_ns_max = random.pick(&[1_000, 20_000, 200_000]);
+        Self { processors: Settings { slice_ns, ..settings }, busy: load * processors, step_ns_max }
+    }
+}
+
+impl<E: HostEngine> Run<'_, E> {
+    /// Hosts share their processors as the options say.
+    pub(super) fn set_load(&self, world: &mut World<E>) {
+        let Some(load) = self.options.load else { return };
+        for host in 0..self.plan.hosts {
+            let mut random = Random::stream(self.seed, LOAD_STREAM + host as u64);
+            let load = Load::draw(&mut random, usize::from(load));
+            world.set_load(host, load, random);
+        }
+    }
+}
+
+const LOAD_STREAM: u64 = 0x6c6f_6164_0000;

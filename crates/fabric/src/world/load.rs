@@ -1,0 +1,141 @@
+//! Hosts whose engine runs on a thread that shares its processors with others.
+
+use delivery::Instant;
+
+use super::{Application, World, WorldEvent};
+use crate::Random;
+use crate::host::HostEngine;
+use crate::scheduler::{Report, Scheduler, Settings, ThreadId};
+
+/// The processors of a host, and what else runs there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) processors: Settings,
+    /// Threads of other programs that are always busy.
+    pub(crate) busy: usize,
+    /// Longest time between two steps of the engine's thread, and longest time that it is inside the engine, in
+    /// nanoseconds of its processor; uniform from 1.
+    pub(crate) step_ns_max: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct LoadState {
+    load: Load,
+    scheduler: Scheduler,
+    engine: ThreadId,
+    stage: Stage,
+    random: Random,
+    /// Of the event for what the scheduler does next, and its time.
+    token: u64,
+    next_at_ns: u64,
+}
+
+/// Where the engine's thread is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    /// Sleeps until there is something to do.
+    Asleep,
+    /// On its way into the engine: frames and timers wait.
+    Outside,
+    /// Has taken frames, and has sent nothing yet.
+    Inside,
+}
+
+impl LoadState {
+    fn new(load: Load, random: Random) -> Self {
+        let mut scheduler = Scheduler::new(load.processors);
+        for _ in 0..load.busy {
+            scheduler.spawn_busy(0);
+        }
+        let engine = scheduler.spawn();
+        let stage = Stage::Asleep;
+        Self { load, scheduler, engine, stage, random, token: 0, next_at_ns: u64::MAX }
+    }
+
+    fn step(&mut self, now: Instant, stage: Stage) {
+        self.stage = stage;
+        let work_ns = self.random.between(1, self.load.step_ns_max);
+        self.scheduler.work(now.0, self.engine, work_ns);
+    }
+}
+
+impl<E: HostEngine> World<E> {
+    /// From now on the engine of a host runs when its thread has a processor.
+    pub(crate) fn set_load(&mut self, host: usize, load: Load, random: Random) {
+        self.hosts[host].load = Some(LoadState::new(load, random));
+        self.hosts[host].turns = None;
+        self.schedule_processors(host);
+    }
+
+    /// The scheduler of a host has something to do, unless that has changed since.
+    pub(super) fn run_processors(
+        &mut self,
+        host: usize,
+        token: u64,
+        application: &mut dyn Application<E>,
+    ) {
+        let now = self.now();
+        let is_current = |load: &LoadState| load.token == token;
+        if !self.hosts[host].load.as_ref().is_some_and(is_current) {
+            return;
+        }
+        loop {
+            let Some(load) = &mut self.hosts[host].load else { return };
+            load.next_at_ns = u64::MAX;
+            match load.scheduler.advance(now.0) {
+                Some(Report::Ready { thread }) if thread == load.engine => {}
+                Some(_) => continue,
+                None => break,
+            }
+            match load.stage {
+                Stage::Asleep => load.step(now, Stage::Outside),
+                Stage::Outside => {
+                    load.step(now, Stage::Inside);
+                    self.enter(host);
+                }
+                Stage::Inside => self.finish(host, application),
+            }
+        }
+        self.schedule_processors(host);
+    }
+
+    fn enter(&mut self, host: usize) {
+        let state = &mut self.hosts[host];
+        if !state.paused {
+            state.wants_turn = false;
+            self.begin_turn(host);
+        }
+    }
+
+    fn finish(&mut self, host: usize, application: &mut dyn Application<E>) {
+        if !self.hosts[host].paused {
+            self.finish_turn(host, application);
+        }
+        let now = self.now();
+        let state = &mut self.hosts[host];
+        let more = state.wants_turn && !state.paused;
+        let Some(load) = &mut state.load else { return };
+        if more {
+            load.step(now, Stage::Outside);
+        } else {
+            load.stage = Stage::Asleep;
+            load.scheduler.sleep(now.0, load.engine);
+        }
+    }
+
+    /// Wakes the engine's thread if it has something to do, and makes sure that it is looked after.
+    pub(super) fn schedule_processors(&mut self, host: usize) {
+        let now = self.now();
+        let state = &mut self.hosts[host];
+        let Some(load) = &mut state.load else { return };
+        if state.wants_turn && !state.paused && load.stage == Stage::Asleep {
+            load.scheduler.wake(now.0, load.engine);
+        }
+        let next_at_ns = load.scheduler.next_at();
+        if next_at_ns != load.next_at_ns {
+            (load.next_at_ns, load.token) = (next_at_ns, load.token + 1);
+            let event = WorldEvent::Processors { host, token: load.token };
+            self.queue.push(Instant(next_at_ns), event);
+        }
+    }
+}
