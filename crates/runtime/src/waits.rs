@@ -15,8 +15,10 @@ use crate::sleep::{preemptions, processor_ns};
 /// The policies of an endpoint. Threads that wait for what they asked for see other times than threads that serve peers.
 #[derive(Debug)]
 pub(crate) struct Waits {
-    /// Of threads of the application, in calls that wait and in calls that poll.
+    /// Of threads of the application in calls that wait.
     application: Published,
+    /// Of threads of the application that poll.
+    polling: Published,
     /// Of the thread on watch, which serves peers.
     server: Published,
     /// Since when polls of the application found nothing, in nanoseconds; 0 if that is not known.
@@ -28,8 +30,9 @@ pub(crate) struct Waits {
 impl Waits {
     pub(crate) fn new(spinning: Spinning) -> Self {
         Self {
-            application: Published::new(spinning),
-            server: Published::new(spinning),
+            application: Published::new(WaitPolicy::new(spinning, SLEEP_COST_ASSUMED_NS)),
+            polling: Published::new(WaitPolicy::for_polling(SLEEP_COST_ASSUMED_NS)),
+            server: Published::new(WaitPolicy::new(spinning, SLEEP_COST_ASSUMED_NS)),
             polls_idle_since: AtomicU64::new(0),
             kept_out_since: AtomicU64::new(0),
         }
@@ -56,19 +59,11 @@ impl Waits {
         }
     }
 
-    fn on_wake_up(&self, wake_up: WakeUp) {
-        self.application.change(|policy| policy.on_wake_up(wake_up));
-        self.server.change(|policy| policy.on_wake_up(wake_up));
-    }
-
-    fn on_woken_by_frame(&self, late_ns: u64) {
-        self.application.change(|policy| policy.on_woken_by_frame(late_ns));
-        self.server.change(|policy| policy.on_woken_by_frame(late_ns));
-    }
-
-    fn on_descheduled(&self, now: Instant, away_ns: u64) {
-        self.application.change(|policy| policy.on_descheduled(now, away_ns));
-        self.server.change(|policy| policy.on_descheduled(now, away_ns));
+    /// Tells each policy what holds for all.
+    fn for_all(&self, change: impl Fn(&mut WaitPolicy)) {
+        for published in [&self.application, &self.polling, &self.server] {
+            published.change(&change);
+        }
     }
 }
 
@@ -82,8 +77,7 @@ struct Published {
 }
 
 impl Published {
-    fn new(spinning: Spinning) -> Self {
-        let policy = WaitPolicy::new(spinning, SLEEP_COST_ASSUMED_NS);
+    fn new(policy: WaitPolicy) -> Self {
         Self {
             spin_limit_ns: AtomicU64::new(policy.spin_limit_ns()),
             sleep_cost_ns: AtomicU64::new(policy.sleep_cost_ns()),
@@ -209,9 +203,10 @@ impl Shared {
             return (outcome, worked);
         }
         let Looking { limit_ns, has_slept } = std::mem::take(looking);
+        // Where the driver knows no time, it is 0.
         let waited_ns = self.host.frame_waited_ns.load(Ordering::Relaxed);
         if has_slept && waited_ns != 0 {
-            self.waits.on_woken_by_frame(waited_ns);
+            self.waits.for_all(|policy| policy.on_woken_by_frame(waited_ns));
         }
         if let Some(limit_ns) = limit_ns {
             let now = Instant(self.host.worked_at.load(Ordering::Relaxed));
@@ -255,23 +250,23 @@ impl Shared {
     pub(crate) fn on_polled(&self, before: Instant, outcome: Drive, worked: bool) {
         let now = Instant(self.host.polled_at.load(Ordering::Relaxed));
         let is_late = now.since_ns(before) >= self.waits.sleep_cost_ns();
-        if is_late || now.0 < self.waits.application.short_until.load(Ordering::Relaxed) {
+        if is_late || now.0 < self.waits.polling.short_until.load(Ordering::Relaxed) {
             self.on_polled_late_or_short(now, before, outcome == Drive::Drove && !worked);
         }
     }
 
     #[cold]
     fn on_polled_late_or_short(&self, now: Instant, before: Instant, found_nothing: bool) {
-        let Waits { application, polls_idle_since, .. } = &self.waits;
+        let Waits { polling, polls_idle_since, .. } = &self.waits;
         let away_ns = now.since_ns(before);
         if away_ns >= self.waits.sleep_cost_ns() {
             // It computed, or it was descheduled.
             if was_preempted() && before != Instant(0) {
-                self.waits.on_descheduled(now, away_ns);
+                self.waits.for_all(|policy| policy.on_descheduled(now, away_ns));
             }
             polls_idle_since.store(now.0, Ordering::Relaxed);
         }
-        if now.0 >= application.short_until.load(Ordering::Relaxed) {
+        if now.0 >= polling.short_until.load(Ordering::Relaxed) {
             return;
         }
         let idle_since = Instant(polls_idle_since.load(Ordering::Relaxed));
@@ -280,10 +275,10 @@ impl Shared {
             return;
         }
         let idle_ns = now.since_ns(idle_since);
-        let sleeps_for_ns = application.change(|policy| {
+        let sleeps_for_ns = polling.change(|policy| {
             let sleeps = found_nothing && policy.while_polling(now, idle_ns) != Outcome::Spin;
             if sleeps || !found_nothing {
-                policy.on_waited(idle_ns, policy.poll_limit_ns(), sleeps);
+                policy.on_waited(idle_ns, policy.spin_limit_ns(), sleeps);
             }
             sleeps.then(|| policy.poll_sleep_ns())
         });
@@ -300,6 +295,7 @@ impl Shared {
     fn sleep_polling(&self, at_most_ns: u64) {
         if self.host.waiters.take_watch() {
             self.sleep_on_links(Some(self.host.clock.now().after_ns(at_most_ns)));
+            self.look(&mut Looking { limit_ns: None, has_slept: true });
             self.host.waiters.give_up_watch();
             self.delist();
         } else {
@@ -330,7 +326,7 @@ impl Shared {
     pub(crate) fn on_wake_up(&self, until: Instant, spent_before_ns: u64) {
         let late_ns = self.host.clock.now().since_ns(until);
         let spent_ns = processor_ns().saturating_sub(spent_before_ns);
-        self.waits.on_wake_up(WakeUp { late_ns, spent_ns });
+        self.waits.for_all(|policy| policy.on_wake_up(WakeUp { late_ns, spent_ns }));
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Application {
 #[derive(Clone, Debug)]
 pub struct WaitPolicy {
     spinning: Spinning,
+    /// A sleep counts as so many times as expensive as it is.
+    weight: u64,
     /// How late threads ran: after their timer, and once there are any, after the frame that woke them.
     late_ns: Latest,
     /// What going to sleep and waking up took of the processor.
@@ -81,10 +83,11 @@ pub struct WaitPolicy {
 }
 
 impl WaitPolicy {
-    /// Nothing is measured yet; a sleep is assumed to cost `assumed_ns`.
+    /// For threads that wait in a call or serve peers. Nothing is measured yet; a sleep is assumed to cost `assumed_ns`.
     pub fn new(spinning: Spinning, assumed_ns: u64) -> Self {
         Self {
             spinning,
+            weight: 1,
             late_ns: Latest::default(),
             spent_ns: Latest::default(),
             knows_frames: false,
@@ -100,6 +103,12 @@ impl WaitPolicy {
         }
     }
 
+    /// For threads that poll, whatever the setting: who polls asked for low latency.
+    pub fn for_polling(assumed_ns: u64) -> Self {
+        let policy = Self::new(Spinning::Learned, assumed_ns);
+        Self { weight: POLL_WEIGHT, spin_cost_ns: policy.spin_cost_ns * POLL_WEIGHT, ..policy }
+    }
+
     /// What an undisturbed sleep costs here: latency plus processor time, in nanoseconds.
     pub const fn sleep_cost_ns(&self) -> u64 {
         self.sleep_cost_ns
@@ -113,15 +122,14 @@ impl WaitPolicy {
         }
     }
 
-    /// The same for an application that polls while processors are short, whatever it asked for. It asks several queues in
-    /// turn, and must come to each before it sleeps.
-    pub fn poll_limit_ns(&self) -> u64 {
-        self.learned_limit_ns().max(self.sleep_cost_ns / 4)
+    const fn learned_limit_ns(&self) -> u64 {
+        let is_cheaper = self.spin_cost_ns < self.worth_ns();
+        if is_cheaper || self.waits_slept >= WAITS_PER_TRIAL { self.worth_ns() } else { 0 }
     }
 
-    const fn learned_limit_ns(&self) -> u64 {
-        let is_cheaper = self.spin_cost_ns < self.sleep_cost_ns;
-        if is_cheaper || self.waits_slept >= WAITS_PER_TRIAL { self.sleep_cost_ns } else { 0 }
+    /// What avoiding a sleep is worth, in nanoseconds.
+    const fn worth_ns(&self) -> u64 {
+        self.weight * self.sleep_cost_ns
     }
 
     /// Until when processors count as short.
@@ -162,16 +170,16 @@ impl WaitPolicy {
             return;
         }
         // A thread that was descheduled while it spun lost a slice that it would have lost anyway.
-        let failed_ns = limit_ns.min(self.sleep_cost_ns) + self.sleep_cost_ns;
+        let failed_ns = limit_ns.min(self.worth_ns()) + self.worth_ns();
         let cost_ns = if has_slept { failed_ns } else { took_ns.min(failed_ns) };
         self.spin_cost_ns = self.spin_cost_ns - self.spin_cost_ns / SAMPLES + cost_ns / SAMPLES;
         // A trial that pays is repeated at once, so that a peer that begins to ask again soon is believed soon.
-        self.waits_slept = if cost_ns < self.sleep_cost_ns { WAITS_PER_TRIAL } else { 0 };
+        self.waits_slept = if cost_ns < self.worth_ns() { WAITS_PER_TRIAL } else { 0 };
     }
 
-    /// Records that the calling thread was descheduled for `away_ns` until now although it had work to do.
+    /// Records that the calling thread was preempted and away for `away_ns` until now.
     pub fn on_descheduled(&mut self, now: Instant, away_ns: u64) {
-        if away_ns >= self.sleep_cost_ns {
+        if away_ns >= SHORT_SLEEPS * self.sleep_cost_ns {
             self.away_ns = away_ns.min(AWAY_NS_MAX);
             self.short_until = now.after_ns(self.away_ns * SHORT_FACTOR);
         }
@@ -190,7 +198,9 @@ impl WaitPolicy {
     /// Decides for a call of a polling application that found nothing; the application has polled for `idle_ns` without
     /// finding anything. It sleeps for at most [`WaitPolicy::poll_sleep_ns`].
     pub fn while_polling(&self, now: Instant, idle_ns: u64) -> Outcome {
-        if now >= self.short_until || idle_ns < self.poll_limit_ns() {
+        // It asks several queues in turn, and must come to each before it sleeps.
+        let limit_ns = self.spin_limit_ns().max(self.sleep_cost_ns / 4);
+        if now >= self.short_until || idle_ns < limit_ns {
             Outcome::Spin
         } else {
             Outcome::SleepUntilEvent
@@ -305,6 +315,15 @@ const WAITS_PER_TRIAL: u32 = 16;
 /// The mean cost of a spin is over about so many waits: short enough to stop spinning after some failures in a row, long
 /// enough not to stop after one.
 const SAMPLES: u64 = 4;
+
+/// A polling thread spins for so many times as long as a sleep costs, and so loses a few per cent of a time slice before it
+/// keeps the rest for when its peer is back. With 1, answers that take as long as a sleep, as those to 16 KiB do,
+/// would find it asleep.
+const POLL_WEIGHT: u64 = 4;
+
+/// A thread that was away for less than so many sleeps cost has not lost a time slice: a progress thread or the kernel ran
+/// for a moment.
+const SHORT_SLEEPS: u64 = 8;
 
 /// Processors count as short for so many times as long as a thread was descheduled: trying to spin costs one slice in so
 /// many.

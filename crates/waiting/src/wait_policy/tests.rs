@@ -34,9 +34,18 @@ fn hosts() -> [Costs; 5] {
     })
 }
 
+// What is assumed before any measurement is wrong on most hosts.
+const ASSUMED_NS: u64 = 10_000;
+
 fn on(costs: Costs) -> WaitPolicy {
-    // What is assumed before any measurement is wrong on most hosts.
-    let mut policy = WaitPolicy::new(Spinning::Learned, 10_000);
+    measured(WaitPolicy::new(Spinning::Learned, ASSUMED_NS), costs)
+}
+
+fn polling_on(costs: Costs) -> WaitPolicy {
+    measured(WaitPolicy::for_polling(ASSUMED_NS), costs)
+}
+
+fn measured(mut policy: WaitPolicy, costs: Costs) -> WaitPolicy {
     for _ in 0..WAKE_UPS {
         policy.on_wake_up(WakeUp { late_ns: costs.wake_up, spent_ns: costs.spent });
     }
@@ -123,16 +132,18 @@ fn the_table_of_outcomes_holds() {
     let gone = Application { is_inside: false, polled_ns_ago: u64::MAX };
     for costs in hosts() {
         let cost = costs.sleep();
-        let mut policy = on(costs);
+        let policy = on(costs);
         assert_eq!(policy.sleep_cost_ns(), cost);
         // Waiting.
         assert_eq!(policy.while_waiting(0), Outcome::Spin);
         assert_eq!(policy.while_waiting(cost), Outcome::SleepUntilEvent);
         // Polling.
+        let mut policy = polling_on(costs);
         assert_eq!(policy.while_polling(now, u64::MAX), Outcome::Spin);
         policy.on_descheduled(now, 3_000_000);
         assert_eq!(policy.while_polling(now, 0), Outcome::Spin);
-        assert_eq!(policy.while_polling(now, cost), Outcome::SleepUntilEvent);
+        assert_eq!(policy.while_polling(now, 4 * cost - 1), Outcome::Spin);
+        assert_eq!(policy.while_polling(now, 4 * cost), Outcome::SleepUntilEvent);
         // Serving.
         let mut policy = on(costs);
         assert_eq!(policy.while_serving(now, 0, gone), Outcome::Spin);
@@ -369,7 +380,7 @@ fn polled_beside_neighbours(costs: Costs, policies: Option<[WaitPolicy; 2]>) -> 
 fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
     for costs in hosts() {
         let without = polled_beside_neighbours(costs, None);
-        let with = polled_beside_neighbours(costs, Some([on(costs), on(costs)]));
+        let with = polled_beside_neighbours(costs, Some([polling_on(costs), polling_on(costs)]));
         assert!(without <= 30, "{without} %: {costs:?}");
         assert!(with >= 45, "{with} %: {costs:?}");
     }
@@ -379,21 +390,49 @@ fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
 #[test]
 fn a_long_stall_does_not_make_processors_short_for_long() {
     for costs in hosts() {
-        let mut policy = on(costs);
+        let mut policy = polling_on(costs);
         let now = Instant(3_600_000_000_000);
         policy.on_descheduled(now, now.0);
-        assert_eq!(policy.while_polling(now, costs.sleep()), Outcome::SleepUntilEvent);
+        assert_eq!(policy.while_polling(now, 4 * costs.sleep()), Outcome::SleepUntilEvent);
         assert_eq!(policy.while_polling(now.after_ns(300_000_000), u64::MAX), Outcome::Spin);
     }
 }
 
-/// Another thread of the process runs for a moment.
+/// The progress thread looks beside a polling thread of the same processor.
 #[test]
-fn a_processor_that_is_lost_for_less_than_a_sleep_costs_is_not_short() {
+fn a_processor_that_is_lost_for_a_moment_is_not_short() {
     for costs in hosts() {
-        let mut policy = on(costs);
-        policy.on_descheduled(Instant(1), costs.serve);
+        let mut policy = polling_on(costs);
+        policy.on_descheduled(Instant(1), costs.spent + costs.serve);
         assert_eq!(policy.while_polling(Instant(2), u64::MAX), Outcome::Spin, "{costs:?}");
+        policy.on_descheduled(Instant(3), 3_000_000);
+        assert_ne!(policy.while_polling(Instant(4), u64::MAX), Outcome::Spin, "{costs:?}");
+    }
+}
+
+/// An answer to 16 KiB takes about as long as a sleep costs.
+#[test]
+fn a_polling_thread_spins_for_answers_that_take_as_long_as_a_sleep() {
+    for costs in hosts() {
+        let mut policy = polling_on(costs);
+        policy.on_descheduled(Instant(1), 3_000_000);
+        let bill = serve(&mut policy, costs, std::iter::repeat_n(costs.sleep() * 3 / 2, 1000));
+        assert_eq!(bill.slept, 0, "{costs:?}");
+    }
+}
+
+/// Ranks of a program that outnumber the processors: the answer comes after this thread has slept.
+#[test]
+fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
+    for costs in hosts() {
+        let mut policy = polling_on(costs);
+        let (mut spun, waits) = (0, 10_000);
+        for _ in 0..waits {
+            let limit = policy.spin_limit_ns();
+            spun += limit;
+            policy.on_waited(limit + costs.serve + costs.wake_up, limit, true);
+        }
+        assert!(spun * 3 <= waits * costs.sleep(), "{spun} ns: {costs:?}");
     }
 }
 
