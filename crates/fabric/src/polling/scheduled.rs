@@ -23,7 +23,7 @@ use crate::scheduler::Settings;
 use machine::Machine;
 
 pub use busy::share_left;
-pub use rule::{SpinAtMost, WaitRule, policy};
+pub use rule::{Policies, SpinAtMost, WaitRule};
 
 /// How the application waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -29,54 +29,69 @@ pub trait WaitRule: fmt::Debug {
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool);
 }
 
-/// The policy of the runtime, on a host that has measured what a sleep costs.
-pub fn policy(spinning: Spinning, processors: &Settings) -> WaitPolicy {
-    let mut policy = WaitPolicy::new(spinning, SLEEP_COST_ASSUMED_NS);
-    let Settings { sleep_ns, wake_ns, switch_ns, idle_latency_ns, .. } = *processors;
-    let late_ns = idle_latency_ns + switch_ns + wake_ns;
-    for _ in 0..WAKE_UPS {
-        policy.on_wake_up(WakeUp { late_ns, spent_ns: sleep_ns + wake_ns });
-    }
-    policy
+/// The policies of the runtime: one for threads that wait or serve, one for threads that poll.
+#[derive(Debug)]
+pub struct Policies {
+    waiting: WaitPolicy,
+    polling: WaitPolicy,
 }
 
-impl WaitRule for WaitPolicy {
+impl Policies {
+    /// On a host that has measured what a sleep costs.
+    pub fn measured(spinning: Spinning, processors: &Settings) -> Self {
+        let Settings { sleep_ns, wake_ns, switch_ns, idle_latency_ns, .. } = *processors;
+        let late_ns = idle_latency_ns + switch_ns + wake_ns;
+        let measured = |mut policy: WaitPolicy| {
+            for _ in 0..WAKE_UPS {
+                policy.on_wake_up(WakeUp { late_ns, spent_ns: sleep_ns + wake_ns });
+            }
+            policy
+        };
+        Self {
+            waiting: measured(WaitPolicy::new(spinning, SLEEP_COST_ASSUMED_NS)),
+            polling: measured(WaitPolicy::for_polling(SLEEP_COST_ASSUMED_NS)),
+        }
+    }
+}
+
+impl WaitRule for Policies {
     fn sleep_cost_ns(&self) -> u64 {
-        self.sleep_cost_ns()
+        self.waiting.sleep_cost_ns()
     }
 
     fn spin_limit_ns(&self) -> u64 {
-        self.spin_limit_ns()
+        self.waiting.spin_limit_ns()
     }
 
     fn poll_sleep_ns(&self) -> u64 {
-        self.poll_sleep_ns()
+        self.polling.poll_sleep_ns()
     }
 
     fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Outcome {
-        Self::while_polling(self, now, idle_ns)
+        self.polling.while_polling(now, idle_ns)
     }
 
     fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Outcome {
-        self.while_serving(now, idle_ns, application)
+        self.waiting.while_serving(now, idle_ns, application)
     }
 
     fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool) {
-        self.on_waited(took_ns, limit_ns, has_slept);
+        self.waiting.on_waited(took_ns, limit_ns, has_slept);
     }
 
     fn on_descheduled(&mut self, now: Instant, away_ns: u64) {
-        self.on_descheduled(now, away_ns);
+        self.waiting.on_descheduled(now, away_ns);
+        self.polling.on_descheduled(now, away_ns);
     }
 
     fn on_served(&mut self, found: bool, polled_ns_ago: u64) {
-        self.on_served(found, polled_ns_ago);
+        self.waiting.on_served(found, polled_ns_ago);
     }
 
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool) {
         // Polls are measured while processors are short.
-        if now < self.short_until() {
-            self.on_waited(idle_ns, self.poll_limit_ns(), sleeps);
+        if now < self.polling.short_until() {
+            self.polling.on_waited(idle_ns, self.polling.spin_limit_ns(), sleeps);
         }
     }
 }

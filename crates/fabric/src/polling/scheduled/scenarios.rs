@@ -5,7 +5,7 @@ use core::fmt;
 
 use waiting::Spinning;
 
-use super::{Mode, Outcome, SpinAtMost, Trial, WaitRule, policy, run, share_left};
+use super::{Mode, Outcome, Policies, SpinAtMost, Trial, WaitRule, run, share_left};
 use crate::polling::Exercise;
 use crate::polling::policies::{CALIBRATED, scaled, size_name};
 use crate::scenario::TransferError;
@@ -116,7 +116,7 @@ pub fn measure(
         Mode::Polls => Spinning::AtMost(u64::MAX),
         Mode::Waits => Spinning::Learned,
     };
-    let of_policy = || -> Box<dyn WaitRule> { Box::new(policy(spinning, &processors)) };
+    let of_policy = || -> Box<dyn WaitRule> { Box::new(Policies::measured(spinning, &processors)) };
     let simple = |limit_ns| {
         move || -> Box<dyn WaitRule> {
             Box::new(SpinAtMost { limit_ns, ..SpinAtMost::always(sleep_cost_ns) })
