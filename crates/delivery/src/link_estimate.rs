@@ -162,7 +162,8 @@ impl LinkEstimate {
     /// Whether frames wait on the link for longer than `hosts_ns`, which hosts may take, and than some
     /// frames take.
     fn waits_beyond(&self, hosts_ns: u64, frame_bytes: u32) -> bool {
-        self.wait_ns > hosts_ns.max(self.time_of(QUEUE_SEEN_FRAMES * frame_bytes))
+        // In this order: nothing waits for long on most links, and the division takes as long as the rest.
+        self.wait_ns > hosts_ns && self.wait_ns > self.time_of(QUEUE_SEEN_FRAMES * frame_bytes)
     }
 
     /// A frame is handed to the link; returns for how long it will wait and be sent.

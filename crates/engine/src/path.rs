@@ -457,6 +457,15 @@ impl Path {
         self.sending.has_room(now)
     }
 
+    /// [`Path::has_room`] beside frames of so many bytes that are still to be made.
+    #[inline]
+    pub(crate) fn has_room_beside(&self, now: Instant, bytes: u32) -> bool {
+        if bytes == 0 {
+            return self.has_room(now);
+        }
+        self.send().has_room(now, bytes + u32::from(self.frame_bytes()))
+    }
+
     /// Whether a frame may go although the window is closed.
     #[inline]
     pub(crate) const fn may_probe(&self) -> bool {

@@ -13,6 +13,7 @@ use crate::links::Links;
 use crate::new_frame::{Emit, Emitted, NewFrame, append_body};
 use crate::path::Path;
 use crate::purpose::Purpose;
+use crate::tails::Tails;
 
 /// Where frames are put together, some 50 KiB: nothing of it matters between two calls.
 ///
@@ -26,11 +27,18 @@ pub struct Scratch {
     /// Batches for the links of a connection that has several, by position.
     spare_batches: Vec<Batch>,
     acks: AckBytes,
+    /// What is put off to the end of the batch.
+    pub(crate) tails: Tails,
 }
 
 impl Default for Scratch {
     fn default() -> Self {
-        Self { batch: Batch::usual(), spare_batches: Vec::new(), acks: AckBytes::allocated() }
+        Self {
+            batch: Batch::usual(),
+            spare_batches: Vec::new(),
+            acks: AckBytes::allocated(),
+            tails: Tails::allocated(),
+        }
     }
 }
 
@@ -38,7 +46,12 @@ impl Scratch {
     /// Without room: it makes some when it is needed.
     pub(crate) fn without_room() -> Self {
         let batch = Batch::new(0, 0);
-        Self { batch, spare_batches: Vec::new(), acks: AckBytes::default() }
+        Self {
+            batch,
+            spare_batches: Vec::new(),
+            acks: AckBytes::default(),
+            tails: Tails::default(),
+        }
     }
 
     /// Begins a batch of frames to one peer.
@@ -140,8 +153,12 @@ impl Scratch {
         let len = encode_header(&prefix, frame.header, &mut bytes);
         let out = batch.frames.header_mut();
         let start = out.len();
-        out.extend_from_slice(&bytes[..len]);
-        out.extend_from_slice(acks);
+        // Of known length, which is a few stores.
+        out.extend_from_slice(&bytes);
+        out.truncate(start + len);
+        if has_acks {
+            out.extend_from_slice(acks);
+        }
         (batch.open_at, batch.flags) = (start as u32, Flags(bytes[FLAGS_OFFSET]));
         batch.purpose = frame.purpose;
         let outside = append_body(out, start, &frame.body)?;

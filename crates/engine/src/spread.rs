@@ -304,7 +304,7 @@ const RUN_FRAMES: u32 = 4;
 /// A turn of a link that takes many frames for one is what it carries in 190 µs, which from 2.75 Gb/s
 /// on is all that a batch holds, and at least this many frames.
 const OFFLOADED_SHARES_PER_SECOND: u64 = 5_250;
-const OFFLOADED_FRAMES: u32 = 16;
+pub(crate) const OFFLOADED_FRAMES: u32 = 16;
 
 const UNUSABLE: LinkView = LinkView {
     rate_bytes_per_second: None,

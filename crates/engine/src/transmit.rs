@@ -229,7 +229,6 @@ impl Parts<'_> {
         position: usize,
         emit: Emit<'_>,
     ) -> Sent {
-        let segments = self.segments(connection.paths()[position].link());
         self.scratch.begin(connection.paths()[position].peer());
         self.scratch.drop_acks();
         if connection.acks_ride(now) {
@@ -237,48 +236,15 @@ impl Parts<'_> {
             self.scratch.write_acks(now, connection, usize::from(frame_bytes) - BESIDE_ACKS_BYTES);
         }
         let had_acks = self.scratch.acks_len() > 0;
-        let mut bytes = 0;
-        let mut burst_bytes = None;
-        let mut alone = true;
-        let mut fault = None;
-        let frame_bytes = u32::from(connection.paths()[position].frame_bytes());
-        while self.scratch.len() < segments
-            && bytes + frame_bytes <= BATCH_BYTES_MAX
-            && connection.outbound().wants_to_send()
-        {
-            // One frame always goes, as the caller has asked for its room.
-            if !self.scratch.is_empty() {
-                let path = &connection.paths()[position];
-                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
-                if bytes >= burst_bytes || !may_send(now, path) {
-                    break;
-                }
+        let alone = match self.fill_batch(now, memory, connection, position) {
+            Ok(alone) => alone,
+            Err(fault) => {
+                self.return_tails(connection, 0);
+                self.take_back(connection, position, had_acks, 0);
+                self.local_memory_gone(now, connection, fault);
+                return Sent::Failed;
             }
-            let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
-            // Looked at where it is: moving what was just written makes the processor wait for it.
-            match &connection.outbound_mut().next_fragment(memory, self.pools, room) {
-                Ok(Some(fragment)) => {
-                    match self.push_data(now, memory, connection, position, fragment) {
-                        Ok(len) => bytes += len,
-                        Err(error) => {
-                            fault = Some(error);
-                            break;
-                        }
-                    }
-                    alone = fragment.carried.last && fragment.carried.offset == 0;
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    fault = Some(*error);
-                    break;
-                }
-            }
-        }
-        if let Some(fault) = fault {
-            self.take_back(connection, position, had_acks, 0);
-            self.local_memory_gone(now, connection, fault);
-            return Sent::Failed;
-        }
+        };
         if self.scratch.is_empty() {
             connection.told_mut().tell_if(self.scratch.drop_acks());
             return Sent::Nothing;
@@ -289,6 +255,49 @@ impl Parts<'_> {
         let (paths, outbound) = connection.paths_and_outbound();
         paths[position].set_application_limited(!outbound.wants_to_send());
         self.hand_over(now, connection, position, had_acks, emit)
+    }
+
+    /// Fills the batch with data frames for the link at `position`. Returns whether the last of them is an operation
+    /// by itself.
+    #[inline]
+    fn fill_batch(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        position: usize,
+    ) -> Result<bool, LocalFault> {
+        let segments = self.segments(connection.paths()[position].link());
+        let frame_bytes = u32::from(connection.paths()[position].frame_bytes());
+        let (mut bytes, mut burst_bytes, mut alone) = (0, None, true);
+        while self.scratch.len() + self.scratch.tails.len() < segments
+            && bytes + self.scratch.tails.bytes() + frame_bytes <= BATCH_BYTES_MAX
+            && connection.outbound().wants_to_send()
+        {
+            // One frame always goes, as the caller has asked for its room.
+            let put_off_bytes = self.scratch.tails.bytes();
+            if bytes + put_off_bytes > 0 {
+                let path = &connection.paths()[position];
+                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
+                if bytes + put_off_bytes >= burst_bytes || !path.has_room_beside(now, put_off_bytes)
+                {
+                    break;
+                }
+            }
+            let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
+            // Looked at where it is: moving what was just written makes the processor wait for it.
+            match &connection.outbound_mut().next_fragment(memory, self.pools, room) {
+                Ok(Some(fragment)) if self.puts_off(connection, position, fragment, room) => {}
+                Ok(Some(fragment)) => {
+                    bytes += self.push_data(now, memory, connection, position, fragment)?;
+                    alone = fragment.carried.last && fragment.carried.offset == 0;
+                }
+                Ok(None) => break,
+                Err(fault) => return Err(*fault),
+            }
+        }
+        let has_tails = self.push_tails(now, memory, connection, position)?;
+        Ok(alone && !has_tails)
     }
 
     /// Whoever falls silent in the middle of an operation, or with its end, asks for an

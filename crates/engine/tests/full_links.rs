@@ -112,7 +112,8 @@ fn an_answer_to_a_challenge_that_a_full_driver_refuses_is_given_before_the_next_
 
 #[test]
 fn probes_of_the_path_mtu_that_a_full_driver_refuses_are_not_taken_for_lost() {
-    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+    let plan =
+        LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
     let mut pair = Pair::with(&[plan], EngineConfig::default());
     // Probes go out by themselves.
     let mut refuses = false;
@@ -144,7 +145,8 @@ struct Star {
 
 impl Star {
     fn new(hosts: usize) -> Self {
-        let plan = LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1472, rate: None };
+        let plan =
+            LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1472, rate: None, offloads: false };
         let host = |number| Host::new(number, number as u8 + 1, &[plan], EngineConfig::default());
         let mut star = Self {
             now: Instant(1_000),

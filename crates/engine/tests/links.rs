@@ -8,8 +8,12 @@ use pair::{DELAY_NS, LinkPlan, Pair, address, caps};
 use semantics::Request;
 use wire_edge::{Header, decode};
 
-const GIGABIT: LinkPlan =
-    LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1472, rate: Some(1_000_000_000) };
+const GIGABIT: LinkPlan = LinkPlan {
+    frame_bytes_max: 1472,
+    frame_bytes_safe: 1472,
+    rate: Some(1_000_000_000),
+    offloads: false,
+};
 
 fn states(pair: &Pair, host: usize) -> Vec<LinkState> {
     pair.hosts[host].info().paths.iter().map(|path| path.state).collect()
@@ -252,7 +256,8 @@ fn a_link_that_a_peer_opens_towards_somebody_else_is_forgotten() {
 //= protocol.md: size.2
 #[test]
 fn the_frame_size_is_found_and_given_up_again_when_large_frames_vanish() {
-    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+    let plan =
+        LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
     let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
     pair.fill(0, 4_000_000);
     pair.write(0, 0, 4_000_000, 1);
@@ -272,7 +277,8 @@ fn the_frame_size_is_found_and_given_up_again_when_large_frames_vanish() {
         println!("frames of {truth} bytes pass, {found} found");
     }
     // The driver knows better.
-    let larger = LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1200, rate: None };
+    let larger =
+        LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1200, rate: None, offloads: false };
     let event = LinkEvent::Changed(caps(0, 0, &larger));
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), event);
     for channel in pair.channels.iter_mut().flatten() {
@@ -469,7 +475,8 @@ fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_take
 #[test]
 fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_trips() {
     for truth in [1472, 4100] {
-        let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+        let plan =
+            LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
         let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
         pair.fill(0, 4_000_000);
         pair.write(0, 0, 4_000_000, 1);
@@ -506,7 +513,8 @@ fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_tr
 
 #[test]
 fn losses_by_chance_leave_the_frame_size_as_it_is() {
-    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None };
+    let plan =
+        LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
     let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
     pair.fill(0, 4_000_000);
     pair.write(0, 0, 4_000_000, 1);

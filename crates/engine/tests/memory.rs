@@ -60,7 +60,8 @@ fn a_write_without_an_answer_completes_after_the_usual_delay() {
 
 fn near_pair() -> Pair {
     share_memory();
-    let plan = LinkPlan { frame_bytes_max: 65_504, frame_bytes_safe: 65_504, rate: None };
+    let plan =
+        LinkPlan { frame_bytes_max: 65_504, frame_bytes_safe: 65_504, rate: None, offloads: false };
     let mut pair = Pair::with(&[plan], EngineConfig::default());
     for channels in &mut pair.channels {
         for channel in channels {

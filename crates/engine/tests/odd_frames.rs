@@ -346,8 +346,14 @@ fn hellos_go_to_each_address_in_turn() {
 //= protocol.md: set-up.18, size.1
 #[test]
 fn ends_that_differ_keep_to_the_smaller_frame_and_the_fewer_links() {
-    let plans =
-        |bytes| [pair::LinkPlan { frame_bytes_max: bytes, frame_bytes_safe: bytes, rate: None }; 3];
+    let plans = |bytes| {
+        [pair::LinkPlan {
+            frame_bytes_max: bytes,
+            frame_bytes_safe: bytes,
+            rate: None,
+            offloads: false,
+        }; 3]
+    };
     for (bytes, links_max) in [([1472, 1000], [3, 2]), ([1000, 1472], [2, 3])] {
         let host = |host: usize| {
             let links_max = links_max[host];

@@ -290,7 +290,8 @@ fn only_a_refusal_of_the_request_itself_ends_an_attempt_to_connect() {
 //= protocol.md: report.3
 #[test]
 fn a_forged_size_of_frames_holds_until_it_is_probed() {
-    let plan = LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1472, rate: None };
+    let plan =
+        LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1472, rate: None, offloads: false };
     let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
     let size = |pair: &Pair| pair.hosts[0].info().paths[0].frame_bytes;
     let transfer = |pair: &mut Pair| {

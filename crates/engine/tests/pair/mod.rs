@@ -35,11 +35,13 @@ pub(crate) struct LinkPlan {
     pub(crate) frame_bytes_safe: u16,
     /// In bits per second; what the network does, not what the engine is told.
     pub(crate) rate: Option<u64>,
+    /// Many frames cost as little as one.
+    pub(crate) offloads: bool,
 }
 
 impl Default for LinkPlan {
     fn default() -> Self {
-        Self { frame_bytes_max: 1472, frame_bytes_safe: 1472, rate: None }
+        Self { frame_bytes_max: 1472, frame_bytes_safe: 1472, rate: None, offloads: false }
     }
 }
 
@@ -106,6 +108,9 @@ pub(crate) struct Pair {
     /// By sending host and link.
     pub(crate) channels: [Vec<Channel>; 2],
     pub(crate) frames: u64,
+    /// Messages in which a driver that segments sends them, by sending host: equal frames, and a shorter one behind
+    /// them.
+    pub(crate) messages: [u64; 2],
     pub(crate) filter: Filter,
     pub(crate) take: Take,
     /// Frames and bytes to addresses of neither host.
@@ -201,7 +206,7 @@ pub(crate) fn caps(host: usize, link: u8, plan: &LinkPlan) -> LinkCaps {
         frame_bytes_max: plan.frame_bytes_max,
         frame_bytes_safe: plan.frame_bytes_safe,
         segments: 44,
-        offloads: false,
+        offloads: plan.offloads,
         receive_buffer_bytes: 1 << 20,
         rate: None,
         local: address(host, link),
@@ -238,6 +243,7 @@ impl Pair {
             wire: BTreeMap::new(),
             channels: [0, 1].map(|_| plans.iter().map(channel).collect()),
             frames: 0,
+            messages: [0; 2],
             filter: Box::new(|_, _| true),
             take: Box::new(|_, _, frames| Emitted::Taken(frames)),
             strays: BTreeMap::new(),
@@ -318,7 +324,9 @@ impl Pair {
     }
 
     fn transmit(&mut self, host: usize) {
-        let Self { now, clock, hosts, wire, channels, frames, filter, take, strays, .. } = self;
+        let Self {
+            now, clock, hosts, wire, channels, frames, filter, take, strays, messages, ..
+        } = self;
         let now = *now;
         clock.set(now);
         let Host { engine, memory, more, .. } = &mut hosts[host];
@@ -330,6 +338,7 @@ impl Pair {
                 let verdict = take(host, link.0, batch.len());
                 let Emitted::Taken(taken) = verdict else { return verdict };
                 full |= taken < batch.len();
+                messages[host] += messages_in(batch, taken.min(batch.len()));
                 for index in 0..taken.min(batch.len()) {
                     moved = true;
                     let frame = batch.frame(index);
@@ -549,6 +558,20 @@ impl Pair {
     pub(crate) fn set_up(&mut self, host: usize, link: usize, up: bool) {
         self.channels[host][link].up = up;
     }
+}
+
+/// Messages in which a driver that segments sends the first `frames` of a batch.
+fn messages_in(batch: &TxBatch, frames: usize) -> u64 {
+    let lengths = (0..frames).map(|index| batch.frame(index).len());
+    let (mut messages, mut equal, mut before) = (0, 0, 0);
+    for length in lengths {
+        if messages == 0 || length > equal || before < equal {
+            messages += 1;
+            equal = length;
+        }
+        before = length;
+    }
+    messages
 }
 
 impl Channel {

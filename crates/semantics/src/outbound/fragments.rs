@@ -140,6 +140,45 @@ impl Outbound {
         Ok(None)
     }
 
+    /// The fragment of an own operation that was handed out as `carried` and not sent; None if nobody waits for
+    /// it any more.
+    ///
+    /// # Errors
+    /// The local memory of the fragment is gone; the connection cannot go on.
+    pub fn cut_again<'a>(
+        &self,
+        memory: &'a MemoryAccess<'_>,
+        pools: &mut Pools,
+        carried: &Carried,
+    ) -> Result<Option<Fragment<'a>>, LocalFault> {
+        let Pools { operations, lists, .. } = pools;
+        let Some(operation) = own_operation(operations, self.owner.index(), carried) else {
+            return Ok(None);
+        };
+        let end = carried.offset + u32::from(carried.length);
+        let cut = operation.cut(lists, carried.offset, end, u32::from(u16::MAX));
+        operation.fragment(lists, memory, carried.slot, &cut)
+    }
+
+    /// Whether the next fragment is the first of a write that is longer than `bytes` and which the peer may take
+    /// before what was handed out last: it waits for nothing, and nothing is held for it.
+    #[inline]
+    pub fn is_next_independent(&self, pools: &Pools, bytes: u32) -> bool {
+        let is_independent = |operation: &OutOperation| {
+            operation.sent == 0
+                && operation.length > bytes
+                && matches!(operation.kind, OutKind::Write { takes_receive: false, .. })
+                && !operation.flags.intersects(Flags::STRICT.with(Flags::FENCE_BEFORE))
+                && self.may_begin(operation)
+        };
+        self.again.is_empty()
+            && self.answer_cursor == NIL
+            && self.last_fence.is_none()
+            && !self.blocked
+            && !self.queue_pair
+            && pools.operations.get(self.cursor).is_some_and(is_independent)
+    }
+
     /// A fragment of the oldest retransmission; None if nobody waits for it any more.
     fn next_retransmission<'a>(
         &mut self,

@@ -1,0 +1,91 @@
+//! Short last fragments of operations, put off to the end of their batch.
+//!
+//! A driver that offloads takes equal frames for the price of one, and only the last of them may be shorter. The
+//! short frame that ends an operation would so end the run in the middle of a batch: 64 KiB are 46 frames, and each
+//! operation would cost two or three calls where its frames fit in little more than one. The frames of the next
+//! operation go first instead, as they may over several links anyway.
+
+use delivery::Instant;
+use mem::MemoryAccess;
+use semantics::{CarriedKind, Fragment, LocalFault};
+use wire_edge::Flags;
+
+use crate::connection::Connection;
+use crate::parts::Parts;
+use crate::spread::OFFLOADED_FRAMES;
+
+impl Parts<'_> {
+    /// Puts a fragment off if it ends an operation, the next one may go before it, and batches of the link at
+    /// `position` are long; false if it is to be sent now. A full frame has `room` for a fragment.
+    #[inline]
+    pub(crate) fn puts_off(
+        &mut self,
+        connection: &Connection,
+        position: usize,
+        fragment: &Fragment<'_>,
+        room: u32,
+    ) -> bool {
+        let carried = &fragment.carried;
+        let ends = carried.last && carried.offset > 0 && carried.kind == CarriedKind::Request;
+        if !ends
+            || fragment.flags.intersects(ORDERED)
+            || self.scratch.tails.is_full()
+            || !connection.outbound().is_next_independent(self.pools, room)
+        {
+            return false;
+        }
+        let path = &connection.paths()[position];
+        let frame_bytes = u32::from(path.frame_bytes());
+        if !self.offloads(path.link())
+            || path.send().quantum_bytes() < OFFLOADED_FRAMES * frame_bytes
+        {
+            return false;
+        }
+        self.scratch.tails.push(*carried, frame_bytes);
+        true
+    }
+
+    /// Appends what was put off to the batch; whether that was anything.
+    ///
+    /// # Errors
+    /// The memory of a fragment is gone. What is left is the next to be sent.
+    #[inline]
+    pub(crate) fn push_tails(
+        &mut self,
+        now: Instant,
+        memory: &MemoryAccess<'_>,
+        connection: &mut Connection,
+        position: usize,
+    ) -> Result<bool, LocalFault> {
+        if self.scratch.tails.len() == 0 {
+            return Ok(false);
+        }
+        let mut index = 0;
+        while let Some(carried) = self.scratch.tails.get(index) {
+            let fragment = connection.outbound().cut_again(memory, self.pools, &carried);
+            let pushed = fragment.and_then(|fragment| match fragment {
+                Some(fragment) => self.push_data(now, memory, connection, position, &fragment),
+                None => Ok(0),
+            });
+            if let Err(fault) = pushed {
+                self.return_tails(connection, index);
+                return Err(fault);
+            }
+            index += 1;
+        }
+        self.scratch.tails.clear();
+        Ok(true)
+    }
+
+    /// What was put off, from the fragment with this index on, is not sent in this batch: it is the next to be sent.
+    #[cold]
+    pub(crate) fn return_tails(&mut self, connection: &mut Connection, index: usize) {
+        while let Some(carried) = self.scratch.tails.take_last(index) {
+            connection.outbound_mut().on_returned(self.pools, carried);
+        }
+        self.scratch.tails.clear();
+    }
+}
+
+/// What must not be overtaken, or must not be at the peer before its end is.
+const ORDERED: Flags = Flags::STRICT.with(Flags::FENCE_BEFORE).with(Flags::FENCE_AFTER);
