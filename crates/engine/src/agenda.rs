@@ -69,9 +69,15 @@ impl Agenda {
         Some(index)
     }
 
+    /// How many there are to serve.
+    #[inline]
+    pub(crate) fn ready_count(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Those to serve, in order.
     #[inline]
-    pub(crate) fn ready(&self) -> impl ExactSizeIterator<Item = u32> {
+    pub(crate) fn ready(&self) -> impl Iterator<Item = u32> {
         self.ready.iter().copied()
     }
 

@@ -67,7 +67,13 @@ impl Replies {
 
     /// Offers each frame that waits to `send` once, which says whether it is done with it; true if some
     /// still wait.
-    pub(crate) fn offer(&mut self, mut send: impl FnMut(&Reply) -> bool) -> bool {
+    #[inline]
+    pub(crate) fn offer(&mut self, send: impl FnMut(&Reply) -> bool) -> bool {
+        !self.waiting.is_empty() && self.offer_all(send)
+    }
+
+    #[cold]
+    fn offer_all(&mut self, mut send: impl FnMut(&Reply) -> bool) -> bool {
         for _ in 0..self.waiting.len() {
             let Some(reply) = self.waiting.pop_front() else { break };
             if !send(&reply) {

@@ -51,7 +51,7 @@ impl Engine {
         self.resume_stalled(now, memory);
         let (connections, mut parts) = self.lend();
         let mut more = false;
-        let ready = parts.agenda.ready().len();
+        let ready = parts.agenda.ready_count();
         for _ in 0..ready {
             let Some(index) = parts.agenda.next_ready() else { break };
             let Some(mut connection) = connections.take(index) else { continue };
