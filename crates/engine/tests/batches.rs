@@ -2,8 +2,9 @@
 
 mod pair;
 
-use engine::{Emitted, EngineConfig};
+use engine::{Closed, Emitted, EngineConfig};
 use pair::{LinkPlan, Pair};
+use semantics::OperationError;
 
 /// Bytes of an operation: 46 frames, of which the last is short.
 const MESSAGE_BYTES: u32 = 65_536;
@@ -76,4 +77,51 @@ fn ends_that_were_put_off_arrive_where_frames_are_lost_and_drivers_are_full() {
     assert!(pair.same(PLACES * u64::from(MESSAGE_BYTES)));
     pair.run_for(5_000_000_000);
     pair.assert_idle();
+}
+
+/// The memory of a stream goes away in the middle of it: all operations complete in order, one of them is at fault.
+fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
+    pair.run_for(5_000_000_000);
+    let done = pair.done(0);
+    let contexts: Vec<_> = done.iter().map(|completion| completion.context).collect();
+    assert_eq!(contexts, (first..first + UNDER_WAY).collect::<Vec<_>>());
+    let failed = Err(OperationError::LocalAccess);
+    assert_eq!(done.iter().filter(|completion| completion.result == failed).count(), 1);
+    assert_eq!(pair.hosts[0].closed(), [Closed::LocalMemory]);
+    pair.assert_idle();
+}
+
+/// A stream that has found its rate, and then as many operations as are under way at a time.
+fn busy_stream() -> Pair {
+    let mut pair = offloading(40_000_000_000);
+    stream(&mut pair, 200);
+    for context in 200..200 + UNDER_WAY {
+        pair.write(0, context % PLACES * u64::from(MESSAGE_BYTES), MESSAGE_BYTES, context);
+    }
+    pair
+}
+
+#[test]
+fn ends_that_were_put_off_are_given_back_where_payload_is_unmapped() {
+    for frame in [0, 10, 40] {
+        let mut pair = busy_stream();
+        let mut calls = 0;
+        pair.take = Box::new(move |host, _, frames| {
+            calls += u32::from(host == 0);
+            // What closes the connection is a frame by itself.
+            if host == 0 && calls >= 3 && frames > frame.max(1) {
+                return Emitted::PayloadUnmapped(frame);
+            }
+            Emitted::Taken(frames)
+        });
+        assert_the_stream_ends(&mut pair, 200);
+    }
+}
+
+#[test]
+fn a_region_that_is_deregistered_ends_a_stream_whose_ends_are_put_off() {
+    let mut pair = busy_stream();
+    let region = pair.hosts[0].region.id;
+    pair.hosts[0].memory.deregister(region).expect("it is registered");
+    assert_the_stream_ends(&mut pair, 200);
 }
