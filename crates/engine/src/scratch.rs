@@ -27,7 +27,7 @@ pub struct Scratch {
     /// Batches for the links of a connection that has several, by position.
     spare_batches: Vec<Batch>,
     acks: AckBytes,
-    /// What is put off to the end of the batch.
+    /// Fragments deferred to the end of the batch.
     pub(crate) tails: Tails,
 }
 

@@ -60,5 +60,5 @@ impl Tails {
     }
 }
 
-/// Operations in one batch whose ends are put off, at most: those of 44 frames are of 4 KiB and more.
+/// Operations in one batch whose ends are deferred, at most: those of 44 frames are of 4 KiB and more.
 const TAILS_MAX: usize = 16;

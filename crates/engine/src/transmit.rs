@@ -275,11 +275,12 @@ impl Parts<'_> {
             && connection.outbound().wants_to_send()
         {
             // One frame always goes, as the caller has asked for its room.
-            let put_off_bytes = self.scratch.tails.bytes();
-            if bytes + put_off_bytes > 0 {
+            let deferred_bytes = self.scratch.tails.bytes();
+            if bytes + deferred_bytes > 0 {
                 let path = &connection.paths()[position];
                 let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
-                if bytes + put_off_bytes >= burst_bytes || !path.has_room_beside(now, put_off_bytes)
+                if bytes + deferred_bytes >= burst_bytes
+                    || !path.has_room_beside(now, deferred_bytes)
                 {
                     break;
                 }
@@ -287,7 +288,7 @@ impl Parts<'_> {
             let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
             // Looked at where it is: moving what was just written makes the processor wait for it.
             match &connection.outbound_mut().next_fragment(memory, self.pools, room) {
-                Ok(Some(fragment)) if self.puts_off(connection, position, fragment, room) => {}
+                Ok(Some(fragment)) if self.defers(connection, position, fragment, room) => {}
                 Ok(Some(fragment)) => {
                     bytes += self.push_data(now, memory, connection, position, fragment)?;
                     alone = fragment.carried.last && fragment.carried.offset == 0;

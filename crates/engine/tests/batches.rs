@@ -65,7 +65,7 @@ fn the_end_of_an_operation_does_not_divide_what_an_offloading_driver_sends_at_on
 }
 
 #[test]
-fn ends_that_were_put_off_arrive_where_frames_are_lost_and_drivers_are_full() {
+fn deferred_ends_arrive_where_frames_are_lost_and_drivers_are_full() {
     let mut pair = offloading(40_000_000_000);
     pair.filter = Box::new(|number, _| number % 97 != 0);
     let mut calls = 0;
@@ -102,7 +102,7 @@ fn busy_stream() -> Pair {
 }
 
 #[test]
-fn ends_that_were_put_off_are_given_back_where_payload_is_unmapped() {
+fn deferred_ends_are_given_back_where_payload_is_unmapped() {
     for frame in [0, 10, 40] {
         let mut pair = busy_stream();
         let mut calls = 0;
@@ -119,7 +119,7 @@ fn ends_that_were_put_off_are_given_back_where_payload_is_unmapped() {
 }
 
 #[test]
-fn a_region_that_is_deregistered_ends_a_stream_whose_ends_are_put_off() {
+fn a_region_that_is_deregistered_ends_a_stream_whose_ends_are_deferred() {
     let mut pair = busy_stream();
     let region = pair.hosts[0].region.id;
     pair.hosts[0].memory.deregister(region).expect("it is registered");

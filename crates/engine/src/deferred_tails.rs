@@ -1,4 +1,4 @@
-//! Short last fragments of operations, put off to the end of their batch.
+//! Short last fragments of operations, deferred to the end of their batch.
 //!
 //! A driver that offloads takes equal frames for the price of one, and only the last of them may be shorter. The
 //! short frame that ends an operation would so end the run in the middle of a batch: 64 KiB are 46 frames, and each
@@ -15,10 +15,10 @@ use crate::parts::Parts;
 use crate::spread::OFFLOADED_FRAMES;
 
 impl Parts<'_> {
-    /// Puts a fragment off if it ends an operation, the next one may go before it, and batches of the link at
+    /// Defers a fragment if it ends an operation, the next one may go before it, and batches of the link at
     /// `position` are long; false if it is to be sent now. A full frame has `room` for a fragment.
     #[inline]
-    pub(crate) fn puts_off(
+    pub(crate) fn defers(
         &mut self,
         connection: &Connection,
         position: usize,
@@ -45,7 +45,7 @@ impl Parts<'_> {
         true
     }
 
-    /// Appends what was put off to the batch; whether that was anything.
+    /// Appends the deferred fragments to the batch. Returns whether there were any.
     ///
     /// # Errors
     /// The memory of a fragment is gone. What is left is the next to be sent.
@@ -77,7 +77,7 @@ impl Parts<'_> {
         Ok(true)
     }
 
-    /// What was put off, from the fragment with this index on, is not sent in this batch: it is the next to be sent.
+    /// Deferred fragments from this index on are not sent in this batch: they are the next to be sent.
     #[cold]
     pub(crate) fn return_tails(&mut self, connection: &mut Connection, index: usize) {
         while let Some(carried) = self.scratch.tails.take_last(index) {
