@@ -2,9 +2,11 @@
 //!
 //! A suite is a list of rows, a row is data: what is measured, the bound, and a [`Probe`] that gets
 //! the figure (`acceptance/suites.rs`). Commands with equal arguments run once (`acceptance/runner.rs`).
-//! The exit status is always 0: this is a record, not a gate.
+//! Figures depend on the machine and are for the record. The exit status is 1 if a row is short that says
+//! whether something works at all ([`Kind::Works`]).
 
 mod against;
+mod compared;
 mod constants;
 mod entries;
 mod fabric_rows;
@@ -45,6 +47,15 @@ struct Row {
 enum Bound {
     AtLeast(f64, &'static str),
     AtMost(f64, &'static str),
+}
+
+/// What follows from a row that is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Something does not work, on whatever machine: the command fails.
+    Works,
+    /// A figure of this machine, in this minute: only for the record.
+    ForTheRecord,
 }
 
 /// How a figure is got.
@@ -90,6 +101,15 @@ enum Probe {
     },
     /// Constants that somebody chose for the sending policy.
     Constants,
+    /// The worst of the points of two contenders of `ethernot bench`, `bench multiedge` or `bench sockets`.
+    Compared { arguments: &'static [&'static str], comparison: compared::Comparison },
+    /// The worst ratio of streams over UDP to the bare path, of `ethernot bench yardsticks`.
+    BareStream { arguments: &'static [&'static str] },
+    /// A number at a JSON pointer of the result of a simulation, which is the same on all machines.
+    Simulated { arguments: &'static [&'static str], pointer: &'static str },
+    /// The worst of these figures of this program against that of the commit of `--against`, in turn; more
+    /// is better.
+    AgainstEach(&'static [against::Figure]),
     /// This program against that of the commit of `--against`, in turn.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
     /// What can be counted in the sources.
@@ -199,6 +219,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     let mut runner = Runner::new(workspace, quick, against);
     println!("row | measured | bound | verdict");
     let mut verdicts = [0_usize; 3];
+    let mut works = true;
     for row in suite.rows {
         let bound = row.bound_quick.filter(|_| quick).unwrap_or(row.bound);
         let outcome = runner.measure(&row.probe, bound);
@@ -210,11 +231,25 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
         if let Some(counter) = verdicts.get_mut(class) {
             *counter += 1;
         }
+        works &= class != 1 || row.probe.kind() == Kind::ForTheRecord;
         println!("{}", line(row.name, bound, &outcome));
     }
     let [ok, short, cannot] = verdicts;
     println!("{}: {ok} ok, {short} short, {cannot} cannot run here", suite.name);
-    Ok(ExitCode::SUCCESS)
+    Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Probe {
+    /// What follows if the row is short.
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Tests { .. }
+            | Self::AllSucceed { .. }
+            | Self::Fuzz { .. }
+            | Self::Simulated { .. } => Kind::Works,
+            _ => Kind::ForTheRecord,
+        }
+    }
 }
 
 fn line(name: &str, bound: Bound, outcome: &Outcome) -> String {
@@ -288,6 +323,28 @@ mod tests {
             line("n", bound, &cannot),
             "n | - | >= 1500000 op/s | cannot run here: needs root"
         );
+    }
+
+    #[test]
+    fn only_rows_that_say_whether_something_works_fail_the_command() {
+        let tests = Probe::Tests { package: "p", chosen: "t", in_quick: true };
+        assert_eq!(tests.kind(), Kind::Works);
+        let arguments: &[&str] = &["sim", "waiting"];
+        assert_eq!(Probe::Simulated { arguments, pointer: "/worst" }.kind(), Kind::Works);
+        assert_eq!(Probe::Number { arguments, pointer: "/worst" }.kind(), Kind::ForTheRecord);
+        assert_eq!(Probe::BareStream { arguments }.kind(), Kind::ForTheRecord);
+    }
+
+    #[test]
+    fn bounds_are_numbers_and_a_quick_run_bounds_the_same_unit() {
+        for row in SUITES.iter().flat_map(|suite| suite.rows) {
+            let parts = |bound| match bound {
+                Bound::AtLeast(number, unit) | Bound::AtMost(number, unit) => (number, unit),
+            };
+            let (number, unit) = parts(row.bound);
+            assert!(number.is_finite(), "{}", row.name);
+            assert!(row.bound_quick.is_none_or(|quick| parts(quick).1 == unit), "{}", row.name);
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ usage: cargo xtask COMMAND
   bench|sim|serve|report|doctor [ARGS]
                              build `ethernot` in release and run that command of it
   acceptance NAME [--quick] [--against COMMIT]
-                             measure a suite of bounds; prints a table, always exits 0
+                             measure a suite of bounds; prints a table, exits 1 if something does not work
   api                        check the public Rust API: listing, examples, errors (UPDATE_SNAPSHOTS=1 keeps it)
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N [TARGET...]

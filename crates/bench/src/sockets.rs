@@ -21,6 +21,7 @@ pub mod work;
 
 use serde::{Deserialize, Serialize};
 
+use crate::busy;
 use crate::clock;
 use crate::cpu;
 use crate::machine::Machine;
@@ -113,13 +114,14 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
             sample_seconds: wishes.sample_seconds,
             in_flight: NATIVE_IN_FLIGHT,
             pinned_to,
-            busy: 0,
+            busy: wishes.busy,
         },
         is_quick: wishes.is_quick,
         no_library: wishes.no_library.clone(),
         rows: Vec::new(),
         refused: Vec::new(),
     };
+    let _busy = busy::start(&wishes.program, wishes.busy)?;
     let mut has_started = false;
     let mut mtus = wishes.mtus.clone();
     while let Some(mtu) = (!mtus.is_empty()).then(|| mtus.remove(0)) {

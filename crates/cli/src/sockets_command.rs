@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use bench::cleanup;
 use bench::namespaces::{MTU_MAX, MTU_MIN};
+use bench::plan::BUSY_MAX;
 use bench::sockets::work::{MESSAGE_BYTES_MAX, STREAMS_MAX};
 use bench::sockets::{self, Contender, Test, Wishes};
 use clap::Args;
@@ -61,6 +62,9 @@ pub(crate) struct Arguments {
     /// Do not restrict client and server to one CPU each in tests with one client
     #[arg(long)]
     no_pinning: bool,
+    /// Threads that spin beside the measurement: 0 to 16
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(BUSY_MAX)))]
+    busy: u32,
     #[command(flatten)]
     output: OutputArguments,
 }
@@ -113,6 +117,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         repetitions: arguments.repetitions.unwrap_or(if quick { 5 } else { 10 }),
         sample_seconds: arguments.seconds.unwrap_or(if quick { 0.12 } else { 0.25 }),
         pinning: !arguments.no_pinning,
+        busy: arguments.busy,
         no_library,
         is_quick: quick,
     })

@@ -13,8 +13,8 @@ use std::time::Duration;
 use bench::namespaces;
 use bench::process::NAMESPACE_DIRECTORY;
 use bench::reality::{Quantity, Report};
-use bench::results::{PathKind, Results};
-use bench::transport::Test;
+use bench::results::{Measurement, PathKind, Results};
+use bench::transport::{Test, Waiting};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use shared::can_make_namespaces;
@@ -105,6 +105,63 @@ fn an_interrupt_removes_namespaces_and_processes() {
 }
 
 #[test]
+fn busy_threads_end_with_a_run_however_it_ends() {
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let arguments = "bench --loopback --links 1 --tests one-way --sizes 8 --transports tcp \
+                         --repetitions 1000 --busy 1";
+        let arguments: Vec<_> = arguments.split_whitespace().collect();
+        let mut child = ethernot(&arguments).spawn().unwrap();
+        let pid = child.id();
+        until(|| !busy_children_of(pid).is_empty());
+        signal_to(&child, signal);
+        child.wait().unwrap();
+        until(|| busy_children_of(pid).is_empty());
+    }
+}
+
+#[test]
+fn results_tell_how_threads_waited_and_what_was_beside_them() {
+    let results = results(&[
+        "--loopback",
+        "--links",
+        "1",
+        "--tests",
+        "ping-pong,two-way,small-beside-stream",
+        "--sizes",
+        "4K",
+        "--transports",
+        "edge,tcp,tcp-poll",
+        "--waiting",
+        "poll,mixed,interrupt",
+        "--busy",
+        "1",
+        "--repetitions",
+        "1",
+        "--time",
+        "1",
+        "--json",
+        "-",
+    ]);
+    assert_eq!(results.settings.busy, 1);
+    let waitings = |test, transport: &str| {
+        let of = results.results.iter().filter(|m| m.test == test && m.transport == transport);
+        of.map(|m| m.waiting).collect::<Vec<_>>()
+    };
+    for test in [Test::PingPong, Test::TwoWay] {
+        assert_eq!(waitings(test, "edge"), Waiting::ALL);
+        assert_eq!(waitings(test, "tcp"), [Waiting::Interrupt]);
+        assert_eq!(waitings(test, "tcp-poll"), [Waiting::Poll]);
+    }
+    assert_eq!(waitings(Test::SmallBesideStream, "edge"), Waiting::ALL);
+    assert_eq!(waitings(Test::SmallBesideStream, "tcp"), []);
+    let sleeps = |m: &&Measurement| m.waiting != Waiting::Poll;
+    for measured in results.results.iter().filter(sleeps) {
+        let slept = measured.samples.iter().all(|sample| sample.voluntary_switches > 0);
+        assert!(slept, "{}", measured.label());
+    }
+}
+
+#[test]
 fn a_killed_run_is_cleaned_up_by_the_next() {
     if !can_make_namespaces() {
         return;
@@ -184,6 +241,9 @@ fn mistakes_are_named_with_a_remedy() {
         (&["bench", "--loopback", "--transports", "pigeon"][..], 1, ["pigeon", "tcp-poll"]),
         (&["bench", "--sizes", "many"], 2, ["many", "number of bytes"]),
         (&["bench", "--tests", "none"], 2, ["none", "two-way"]),
+        (&["bench", "--waiting", "sleep"], 2, ["sleep", "interrupt"]),
+        (&["bench", "--busy", "17"], 2, ["17", "16"]),
+        (&["bench", "multiedge", "--busy=-1"], 2, ["-1", "--busy"]),
         (&["bench", "--peer", "127.0.0.1:1"], 1, ["127.0.0.1:1", "ethernot serve"]),
         (&["bench", "--peer", "no such host"], 1, ["no such host", "HOST:PORT"]),
         (&["bench", "--json", "/no/such/directory/x"], 1, ["/no/such/directory/x", "No such"]),
@@ -296,6 +356,15 @@ fn namespaces_of(pid: u32) -> Vec<String> {
     let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| name.starts_with(&format!("ethernot-bench-{pid}-"))).collect()
+}
+
+/// The processes with busy threads that process `pid` has started.
+fn busy_children_of(pid: u32) -> Vec<String> {
+    let wanted = [',', '}'].map(|end| format!("\"parent\":{pid}{end}"));
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let commands = entries.filter_map(|entry| read(&entry.path().join("cmdline")));
+    let is_wanted = |c: &String| wanted.iter().any(|wanted| c.contains(wanted));
+    commands.filter(|c| is_wanted(c) && c.contains("\"busy\"")).collect()
 }
 
 /// The client processes that process `pid` has started: they come last.

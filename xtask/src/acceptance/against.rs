@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::Measurement;
 use super::runner::{Failure, Found, Runner, last_line, number, run, unmeasured};
 use super::{rounded, runner};
@@ -30,6 +32,64 @@ pub(super) fn ratio(
     let [least, figure, most] = [0, ratios.len() / 2, ratios.len() - 1].map(|place| ratios[place]);
     let note = format!(" ({rounds} rounds, {} to {})", rounded(least), rounded(most));
     Ok(Found { figure, note, bare: None })
+}
+
+/// A figure of a command that this program and that of the other commit know.
+#[derive(Clone, Copy)]
+pub(super) struct Figure {
+    pub(super) name: &'static str,
+    pub(super) arguments: &'static [&'static str],
+    pub(super) at: At,
+    /// Otherwise less of it is better, and the other program's is divided by ours.
+    pub(super) more_is_better: bool,
+}
+
+/// Where a figure is in a result.
+#[derive(Clone, Copy)]
+pub(super) enum At {
+    /// The median of a field of an entry of `ethernot bench`.
+    Entry(Measurement, &'static str),
+    /// At this JSON pointer.
+    Pointer(&'static str),
+}
+
+impl Figure {
+    fn of(&self, result: &Value) -> Result<f64, Failure> {
+        match self.at {
+            At::Entry(of, field) => number(runner::entry(result, of)?, &format!("/{field}/median")),
+            At::Pointer(pointer) => number(result, pointer),
+        }
+    }
+}
+
+/// The lowest of the figures, each the median over rounds of what this program reaches against the other.
+pub(super) fn worst(runner: &mut Runner<'_>, figures: &[Figure]) -> Result<Found, Failure> {
+    let reference = runner.reference().map_err(Failure::CannotRun)?;
+    let own = runner.program().map_err(Failure::CannotRun)?;
+    let rounds = if runner.quick { 3 } else { 9 };
+    let mut ratios = vec![Vec::new(); figures.len()];
+    for _ in 0..rounds {
+        for (figure, ratios) in figures.iter().zip(&mut ratios) {
+            let of_program = |program: &Path| {
+                let result = runner.result_by(program, figure.arguments).map_err(unmeasured)?;
+                figure.of(&result)
+            };
+            let (own, other) = (of_program(&own)?, of_program(&reference)?);
+            let (part, whole) = if figure.more_is_better { (own, other) } else { (other, own) };
+            ratios.push(runner::ratio(part, whole)?);
+        }
+    }
+    let mut least = f64::INFINITY;
+    let mut notes = Vec::new();
+    for (figure, mut ratios) in figures.iter().zip(ratios) {
+        ratios.sort_by(f64::total_cmp);
+        let [low, median, high] = [0, ratios.len() / 2, ratios.len() - 1].map(|at| ratios[at]);
+        least = least.min(median);
+        let [low, median, high] = [low, median, high].map(rounded);
+        notes.push(format!("{} {median}, {low} to {high}", figure.name));
+    }
+    let note = format!(" ({rounds} rounds: {})", notes.join("; "));
+    Ok(Found { figure: least, note, bare: None })
 }
 
 /// The program as of `commit`, built by the same tools with the same settings.

@@ -51,7 +51,7 @@ pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// Names of the constants that count.
-fn constants(text: &str) -> Vec<&str> {
+pub(super) fn constants(text: &str) -> Vec<&str> {
     let code = text.split_once("#[cfg(test)]\nmod tests {").map_or(text, |(code, _)| code);
     let mut found = Vec::new();
     for definition in code.split("const ").skip(1) {

@@ -25,6 +25,10 @@ pub(super) enum Count {
     RulesKept,
     /// Rules of the protocol that a test cites, of a hundred.
     RulesTested,
+    /// Lines of code of the files that decide how threads wait, fewer than at that commit.
+    WaitingLinesFewer { since: &'static str, places: &'static [&'static str] },
+    /// Constants of the same files, fewer than at that commit.
+    WaitingConstantsFewer { since: &'static str, places: &'static [&'static str] },
     /// Lines of code of these crates beyond those of the commit to compare with.
     LinesMore { packages: &'static [&'static str] },
 }
@@ -50,6 +54,14 @@ pub(super) fn count(
         Count::Hops { table } => hop_count(workspace, table),
         Count::RulesKept => cited_share(workspace, |kept, _| kept),
         Count::RulesTested => cited_share(workspace, |_, tested| tested),
+        Count::WaitingLinesFewer { since, places } => {
+            fewer(workspace, since, places, lines::of_files)
+        }
+        Count::WaitingConstantsFewer { since, places } => {
+            fewer(workspace, since, places, |files| {
+                files.iter().map(|file| constants::constants(&file.text).len()).sum()
+            })
+        }
         Count::LinesMore { packages } => lines_more(workspace, commit, packages),
     };
     found.map_err(Failure::CannotRun)
@@ -111,6 +123,33 @@ fn lines_more(
     }
     let note = format!(" ({now} now, {before} at {commit})");
     Ok(Found { figure: now as f64 - before as f64, note, bare: None })
+}
+
+/// How many fewer there are now of what `count` counts in these files, as far as they exist.
+fn fewer(
+    workspace: &Workspace,
+    since: &str,
+    places: &[&str],
+    count: fn(&[SourceFile]) -> usize,
+) -> Result<Found, String> {
+    let commit = against::name(workspace, since)?;
+    let (mut now, mut before) = (Vec::new(), Vec::new());
+    for place in places {
+        let file = |text| SourceFile { place: (*place).to_owned(), text };
+        match std::fs::read_to_string(workspace.root.join(place)) {
+            Ok(text) => now.push(file(text)),
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
+            Err(cause) => return Err(format!("cannot read {place}: {cause}")),
+        }
+        let listed = against::git_text(workspace, &["ls-tree", "--name-only", &commit, place])?;
+        if !listed.trim().is_empty() {
+            let text = against::git_text(workspace, &["show", &format!("{commit}:{place}")])?;
+            before.push(file(text));
+        }
+    }
+    let (now, before) = (count(&now), count(&before));
+    let note = format!(" ({now} now, {before} at {commit})");
+    Ok(Found { figure: before as f64 - now as f64, note, bare: None })
 }
 
 /// The files of a crate as they are now.

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
-use super::{against, constants, entries, house, printed, sender};
+use super::{against, compared, constants, entries, house, printed, sender};
 use crate::workspace::Workspace;
 use crate::{XtaskError, build_program};
 
@@ -53,10 +53,10 @@ impl<'a> Runner<'a> {
 
     /// The verdict on a row.
     pub(super) fn measure(&mut self, probe: &Probe, bound: Bound) -> Outcome {
-        verdict(self.figure(probe), bound)
+        verdict(self.figure(probe, bound), bound)
     }
 
-    fn figure(&mut self, probe: &Probe) -> Result<Found, Failure> {
+    fn figure(&mut self, probe: &Probe, bound: Bound) -> Result<Found, Failure> {
         match *probe {
             Probe::Ratio { arguments, pointer, to } => {
                 let result = self.result(arguments)?;
@@ -105,6 +105,17 @@ impl<'a> Runner<'a> {
                 entries::figure(&result, steps, pointer)
             }
             Probe::Constants => constants::count(&self.workspace.root),
+            Probe::Compared { arguments, comparison } => {
+                let result = self.result(arguments).map_err(unmeasured)?;
+                compared::worst(&result, &comparison, bound)
+            }
+            Probe::BareStream { arguments } => {
+                bare_stream(&self.result(arguments).map_err(unmeasured)?)
+            }
+            Probe::Simulated { arguments, pointer } => {
+                number(&self.result(arguments)?, pointer).map(Found::plain)
+            }
+            Probe::AgainstEach(figures) => against::worst(self, figures),
             Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),
             Probe::Sources(count) => house::count(self.workspace, self.against.as_deref(), count),
         }
@@ -198,6 +209,9 @@ fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
     }
 }
 
+/// The exit status of `ethernot` when it does not know a command or an option.
+const WRONG_USAGE: i32 = 2;
+
 /// Runs `ethernot arguments`; its result is the file named by `{json}`.
 fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, Failure> {
     let _ = std::fs::remove_file(file);
@@ -207,6 +221,10 @@ fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, F
     let shown = arguments.join(" ");
     eprintln!("-- ethernot {shown}");
     let output = run(Command::new(program).args(&arguments))?;
+    if output.status.code() == Some(WRONG_USAGE) {
+        let what = format!("`ethernot {shown}` is unknown to this program: {}", cause(&output));
+        return Err(Failure::CannotRun(what));
+    }
     if !output.status.success() {
         let last = last_line(&output);
         return Err(Failure::Failed(format!("`ethernot {shown}` failed: {last}")));
@@ -412,6 +430,25 @@ fn yardstick(result: &Value, to: &str) -> Result<Found, Failure> {
     let (own, other) = (latency_us("edge")? / 1e3, latency_us(to)? / 1e3);
     let note = format!(" ({} us; {to} {})", rounded(own), rounded(other));
     Ok(Found { figure: number(result, &format!("/ratios/{to}"))?, note, bare: None })
+}
+
+/// The lowest ratio of streams to the bare path.
+fn bare_stream(result: &Value) -> Result<Found, Failure> {
+    let streams = result["streams"].as_array().into_iter().flatten();
+    let mut least = f64::INFINITY;
+    let mut notes = Vec::new();
+    for stream in streams {
+        let figure = number(stream, "/ratio/median")?;
+        let [edge, bare] = ["/edge_bits_per_second/median", "/bare_bits_per_second/median"]
+            .map(|pointer| number(stream, pointer).map(|bits| rounded(bits * 1e-9)));
+        least = least.min(figure);
+        let bytes = &stream["message_bytes"];
+        notes.push(format!("{bytes} B {}: {} of {} Gb/s", rounded(figure), edge?, bare?));
+    }
+    if notes.is_empty() {
+        return Err(Failure::CannotRun("the result has no streams".into()));
+    }
+    Ok(Found { figure: least, note: format!(" ({})", notes.join(", ")), bare: None })
 }
 
 /// The cut with the highest sum of the fields; one without them is a failure.

@@ -7,7 +7,9 @@ mod raw_links;
 mod rust_api;
 mod sender;
 mod sockets;
+mod speed;
 mod verbs;
+mod waiting;
 
 use super::printed::Tests;
 use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
@@ -43,7 +45,9 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "rust-api", rows: rust_api::ROWS, against: None },
     Suite { name: "sender", rows: sender::ROWS, against: None },
     Suite { name: "sockets", rows: sockets::ROWS, against: None },
+    Suite { name: "speed", rows: speed::ROWS, against: Some(speed::SINCE) },
     Suite { name: "verbs", rows: verbs::ROWS, against: None },
+    Suite { name: "waiting", rows: waiting::ROWS, against: Some(speed::SINCE) },
 ];
 
 /// The edge engine over UDP, against TCP and bare UDP on the same path, medians.

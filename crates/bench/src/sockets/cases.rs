@@ -156,6 +156,8 @@ pub struct Wishes {
     pub sample_seconds: f64,
     /// Whether client and server have a CPU each in tests with one client.
     pub pinning: bool,
+    /// Threads that spin beside the measurement, at most [`BUSY_MAX`](crate::plan::BUSY_MAX).
+    pub busy: u32,
     /// Why `ethernot run --sockets` runs nothing here, if so: then only what needs no library is
     /// measured.
     pub no_library: Option<String>,
@@ -242,6 +244,7 @@ mod tests {
             repetitions: 10,
             sample_seconds: 0.1,
             pinning: true,
+            busy: 0,
             no_library,
             is_quick: false,
         }
