@@ -205,6 +205,7 @@ impl World {
             frame_bytes_max: [1472, 9000, 256, 1200][usize::from(shape >> 1 & 3)],
             frame_bytes_safe: if shape & 8 == 0 { 1200 } else { 256 },
             rate: None,
+            offloads: shape & 32 != 0,
         };
         let config = EngineConfig {
             connections_max: 8,
