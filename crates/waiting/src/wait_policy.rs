@@ -319,11 +319,11 @@ const SAMPLES: u64 = 4;
 /// A polling thread spins for so many times as long as a sleep costs, and so loses a few per cent of a time slice before it
 /// keeps the rest for when its peer is back. With 1, answers that take as long as a sleep, as those to 16 KiB do,
 /// would find it asleep.
-const POLL_WEIGHT: u64 = 4;
+const POLL_WEIGHT: u64 = 2;
 
 /// A thread that was away for less than so many sleeps cost has not lost a time slice: a progress thread or the kernel ran
 /// for a moment.
-const SHORT_SLEEPS: u64 = 8;
+const SHORT_SLEEPS: u64 = 4;
 
 /// Processors count as short for so many times as long as a thread was descheduled: trying to spin costs one slice in so
 /// many.

@@ -142,8 +142,8 @@ fn the_table_of_outcomes_holds() {
         assert_eq!(policy.while_polling(now, u64::MAX), Outcome::Spin);
         policy.on_descheduled(now, 3_000_000);
         assert_eq!(policy.while_polling(now, 0), Outcome::Spin);
-        assert_eq!(policy.while_polling(now, 4 * cost - 1), Outcome::Spin);
-        assert_eq!(policy.while_polling(now, 4 * cost), Outcome::SleepUntilEvent);
+        assert_eq!(policy.while_polling(now, POLL_WEIGHT * cost - 1), Outcome::Spin);
+        assert_eq!(policy.while_polling(now, POLL_WEIGHT * cost), Outcome::SleepUntilEvent);
         // Serving.
         let mut policy = on(costs);
         assert_eq!(policy.while_serving(now, 0, gone), Outcome::Spin);
@@ -393,7 +393,10 @@ fn a_long_stall_does_not_make_processors_short_for_long() {
         let mut policy = polling_on(costs);
         let now = Instant(3_600_000_000_000);
         policy.on_descheduled(now, now.0);
-        assert_eq!(policy.while_polling(now, 4 * costs.sleep()), Outcome::SleepUntilEvent);
+        assert_eq!(
+            policy.while_polling(now, POLL_WEIGHT * costs.sleep()),
+            Outcome::SleepUntilEvent
+        );
         assert_eq!(policy.while_polling(now.after_ns(300_000_000), u64::MAX), Outcome::Spin);
     }
 }
