@@ -220,14 +220,17 @@ fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, F
         arguments.iter().map(|argument| argument.replace("{json}", &path)).collect();
     let shown = arguments.join(" ");
     eprintln!("-- ethernot {shown}");
+    // All of the arguments are above; the reason is what a row has room for.
+    let command = arguments.iter().take_while(|argument| !argument.starts_with('-'));
+    let command = command.cloned().collect::<Vec<_>>().join(" ");
     let output = run(Command::new(program).args(&arguments))?;
     if output.status.code() == Some(WRONG_USAGE) {
-        let what = format!("`ethernot {shown}` is unknown to this program: {}", cause(&output));
+        let what = format!("`ethernot {command}` is unknown to this program: {}", cause(&output));
         return Err(Failure::CannotRun(what));
     }
     if !output.status.success() {
         let last = last_line(&output);
-        return Err(Failure::Failed(format!("`ethernot {shown}` failed: {last}")));
+        return Err(Failure::Failed(format!("`ethernot {command}` failed: {last}")));
     }
     let cannot = |reason: String| Failure::CannotRun(reason);
     let bytes = std::fs::read(file).map_err(|cause| cannot(format!("no result file: {cause}")))?;

@@ -5,7 +5,7 @@
 //! buffers are left to the kernel's autotuning, which setting them would switch off.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use nix::sys::socket::{setsockopt, sockopt};
@@ -88,11 +88,18 @@ impl Transport for Tcp {
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
         let link = setup.links.first().ok_or(TransportError::Advertisement { what: "link" })?;
         let address = SocketAddr::new(link.server, 0);
-        let listener = bind(address, self.is_multipath)
+        // A further path of MPTCP leads to another address of this host.
+        let unspecified = match address {
+            SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        };
+        let bound = if self.is_multipath { SocketAddr::new(unspecified, 0) } else { address };
+        let listener = bind(bound, self.is_multipath)
             .map_err(TransportError::io(format!("bind a TCP listener to {address}")))?;
-        let address = listener
+        let bound = listener
             .local_addr()
             .map_err(TransportError::io("read the address of a TCP listener"))?;
+        let address = SocketAddr::new(link.server, bound.port());
         self.waiting.prepare_listener(&listener)?;
         let (waiting, setup) = (self.waiting, setup.clone());
         Ok(Box::new(Server { listener, address, waiting, setup, connection: None }))
