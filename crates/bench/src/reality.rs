@@ -75,6 +75,28 @@ impl Samples {
         }
     }
 
+    /// What is compared: half of each round trip in microseconds of a ping-pong, the throughput in 10^6 bytes per second
+    /// of the others.
+    pub fn values(&self) -> (Quantity, Vec<f64>) {
+        let latency_us = |sample: &Sample| sample.latency_ns_p50().map(|ns| ns / 1e3);
+        let latencies: Option<Vec<f64>> = self.samples.iter().map(latency_us).collect();
+        if let Some(latencies) = latencies.filter(|_| self.test == Test::PingPong) {
+            return (Quantity::Latency, latencies);
+        }
+        let throughput = |sample: &Sample| sample.bytes_per_second() / 1e6;
+        (Quantity::Throughput, self.samples.iter().map(throughput).collect())
+    }
+
+    /// Whether the samples agree well enough to be compared with: see [`STEADY_PERCENT`].
+    pub fn are_steady(&self) -> bool {
+        let values = self.values().1;
+        let quartiles = statistics::quartiles(values.iter().copied());
+        let median = Summary::trimmed(values.iter().copied()).map(|summary| summary.median);
+        quartiles
+            .zip(median)
+            .is_some_and(|(quartiles, median)| repeats_percent(quartiles, median) <= STEADY_PERCENT)
+    }
+
     /// Half a round trip, or the time for each message of a stream (each pair, if both ways), in
     /// nanoseconds: the median.
     pub fn ns(&self) -> Option<f64> {
@@ -139,11 +161,17 @@ pub struct Report {
     pub calibration: HostCosts,
     /// One entry for each set-up.
     pub setups: Vec<SetUpComparison>,
-    /// Largest error of all points of the set-ups that are compared by default, in percent; of all
-    /// if there is none of those.
+    /// Largest error of the steady points of the set-ups that are compared by default, in percent; of all steady points
+    /// if there is none of those; 0 if none is steady.
     pub worst_error_percent: f64,
     /// Median of their errors, in percent.
     pub median_error_percent: f64,
+    /// Points of those set-ups.
+    #[serde(default)]
+    pub points: usize,
+    /// How many of them are not [steady](Point::is_steady), and count in no error.
+    #[serde(default)]
+    pub unsteady_points: usize,
 }
 
 /// What hosts cost, found on links that do not limit them. Times are in nanoseconds.
@@ -257,8 +285,12 @@ impl Point {
 
     /// Half the distance between the quartiles of reality, in percent of its median.
     pub fn repeats_percent(&self) -> f64 {
-        let [lower, upper] = self.real_quartiles;
-        (upper - lower) / 2.0 / self.real.median * 100.0
+        repeats_percent(self.real_quartiles, self.real.median)
+    }
+
+    /// Whether reality repeats itself well enough to be compared with: see [`STEADY_PERCENT`].
+    pub fn is_steady(&self) -> bool {
+        self.repeats_percent() <= STEADY_PERCENT
     }
 
     /// Whether the simulation is farther from reality than reality is from itself: outside the middle
@@ -284,7 +316,11 @@ impl Report {
         let has_defaults = setups.iter().any(|found| is_default(&found));
         let counted = setups.iter().filter(|found| !has_defaults || is_default(found));
         let points = counted.flat_map(|found| &found.curves).flat_map(|curve| &curve.points);
-        let (worst_error_percent, median_error_percent) = errors(points);
+        let points: Vec<&Point> = points.collect();
+        let steady: Vec<&Point> =
+            points.iter().copied().filter(|point| point.is_steady()).collect();
+        let (points, unsteady_points) = (points.len(), points.len() - steady.len());
+        let (worst_error_percent, median_error_percent) = errors(steady.into_iter());
         Self {
             format: FORMAT.to_string(),
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -293,8 +329,15 @@ impl Report {
             setups,
             worst_error_percent,
             median_error_percent,
+            points,
+            unsteady_points,
         }
     }
+}
+
+/// Half the distance between two quartiles, in percent of the median.
+fn repeats_percent([lower, upper]: [f64; 2], median: f64) -> f64 {
+    (upper - lower) / 2.0 / median * 100.0
 }
 
 /// Largest and median error.
@@ -316,6 +359,10 @@ pub const FORMAT: &str = "ethernot-reality/1";
 
 /// Set-ups whose links, and not two processors of today, are what limits large messages.
 pub const DEFAULTS: [&str; 4] = ["1L-100M", "2L-100M", "1G+100M", "1L-1G"];
+
+/// The middle half of the samples of a steady point is within so many percent of their median. Beyond that the median of a
+/// few samples is off by chance by as much as an error that is to be found.
+pub const STEADY_PERCENT: f64 = 8.0;
 
 /// Above what two processors send, in bits per second.
 const FREE_RATE: u64 = 100_000_000_000;
@@ -380,6 +427,19 @@ mod tests {
         assert!((report.worst_error_percent - 10.0).abs() < 1e-9);
         let alone = Report::new(0, costs(), vec![comparison("2L-10G", 300.0)]);
         assert!((alone.worst_error_percent - 200.0).abs() < 1e-9);
+    }
+
+    /// Noise is no error, and is told.
+    #[test]
+    fn points_that_are_not_steady_are_counted_and_not_compared() {
+        let mut noisy = comparison("1L-1G", 130.0);
+        let real = [60.0, 80.0, 100.0, 120.0, 140.0];
+        let point = Point::new(8, &real, &[200.0]).expect("there are samples");
+        assert!(!point.is_steady());
+        noisy.curves[0].points.push(point);
+        let report = Report::new(0, costs(), vec![noisy]);
+        assert!((report.worst_error_percent - 30.0).abs() < 1e-9);
+        assert_eq!((report.points, report.unsteady_points), (4, 1));
     }
 
     #[test]

@@ -39,6 +39,17 @@ impl Free {
         Ok(())
     }
 
+    /// Measures those tests and sizes on one link again whose samples differ too much; false if there are none.
+    pub(crate) fn repeat_unsteady(
+        &mut self,
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> Result<bool, Failure> {
+        let Some(options) = of_unsteady(options, &self.samples) else { return Ok(false) };
+        self.measure(&options, observer)?;
+        Ok(true)
+    }
+
     /// Measures small messages on two links, for what the second one costs: not on a cable, of which
     /// there is one.
     pub(crate) fn measure_two(
@@ -182,6 +193,22 @@ fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
         worst_error_percent: found.worst_error_percent,
         points: found.points.iter().map(point).collect(),
     }
+}
+
+/// What to measure again, as other programs may have used the processors meanwhile: the tests and sizes whose samples
+/// differ too much. Nothing if all are steady.
+pub(crate) fn of_unsteady(options: &Options, samples: &[Samples]) -> Option<Options> {
+    let unsteady: Vec<_> = samples.iter().filter(|samples| !samples.are_steady()).collect();
+    if unsteady.is_empty() {
+        return None;
+    }
+    let (mut tests, mut sizes) = (options.tests.clone(), options.sizes.clone());
+    tests.retain(|test| unsteady.iter().any(|samples| samples.test == *test));
+    sizes.retain(|size| unsteady.iter().any(|samples| samples.message_bytes == *size));
+    let all = (options.tests.len() * options.sizes.len()).max(1);
+    let share = (tests.len() * sizes.len()) as f64 / all as f64;
+    let budget_seconds = options.budget_seconds * share;
+    Some(Options { tests, sizes, budget_seconds, ..options.clone() })
 }
 
 /// What is measured on links that do not limit: the tests and sizes of the set-ups.

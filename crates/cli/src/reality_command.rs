@@ -27,7 +27,8 @@ use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
 /// First measures what hosts cost, through a switch whose ports limit nothing. Then runs each set-up of
 /// `ethernot bench multiedge` on shaped virtual Ethernet, and the same engine in simulation, with hosts
 /// of these costs and token buckets of the same rate, burst and queue. Prints latency and throughput of
-/// both and how far they are apart. Needs root.
+/// both and how far they are apart. Points whose samples differ too much are measured again, up to three times;
+/// those that still do are marked and count in no error. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim reality --quick\n  \
@@ -100,12 +101,37 @@ fn compare(
         }
         progress.finish();
     }
+    for _ in 0..REPEATS {
+        let repeats_free = free.repeat_unsteady(&free_options, progress)?;
+        if !repeat_unsteady(&wishes, &mut real, progress)? && !repeats_free {
+            break;
+        }
+    }
     let (calibration, costs) = free.costs()?;
     let setups = real
         .iter()
         .map(|(setup, samples)| simulated(setup, samples, wishes.options.in_flight, costs));
     let setups = setups.collect::<Result<_, _>>()?;
     Ok(Report::new(unix_seconds, calibration, setups))
+}
+
+/// Measures those tests and sizes of each set-up again whose samples differ too much; false if there are none.
+fn repeat_unsteady(
+    wishes: &Wishes,
+    real: &mut [(SetUp, Vec<Samples>)],
+    progress: &mut Progress,
+) -> Result<bool, Failure> {
+    let mut any = false;
+    for (setup, known) in real {
+        let Some(options) = host_costs::of_unsteady(&wishes.options, known) else { continue };
+        any = true;
+        let again = Wishes { setups: vec![setup.clone()], options, ..wishes.clone() };
+        for found in multiedge::run(&again, progress)?.setups {
+            Samples::join(known, found.results.results);
+        }
+        progress.finish();
+    }
+    Ok(any)
 }
 
 /// What one round has of it.
@@ -188,20 +214,12 @@ fn length(measured: &Samples) -> Length {
 
 /// A measurement and its simulations: latency of a ping-pong, throughput of the others.
 fn compared(measured: &Samples, outcomes: &[Outcome]) -> Option<(Test, Quantity, Point)> {
-    let latencies: Option<Vec<f64>> =
-        measured.samples.iter().map(|sample| sample.latency_ns_p50().map(|ns| ns / 1e3)).collect();
-    let latencies = latencies.filter(|_| measured.test == Test::PingPong);
-    let is_latency = latencies.is_some();
+    let (quantity, real) = measured.values();
     let simulated = |outcome: &Outcome| match outcome.latency_ns {
-        Some(latency_ns) if is_latency => latency_ns / 1e3,
+        Some(latency_ns) if quantity == Quantity::Latency => latency_ns / 1e3,
         _ => outcome.bytes_per_second / 1e6,
     };
     let simulated: Vec<f64> = outcomes.iter().map(simulated).collect();
-    let throughputs = || measured.samples.iter().map(|sample| sample.bytes_per_second() / 1e6);
-    let (quantity, real) = match latencies {
-        Some(latencies) => (Quantity::Latency, latencies),
-        None => (Quantity::Throughput, throughputs().collect()),
-    };
     let point = Point::new(measured.message_bytes, &real, &simulated)?;
     Some((measured.test, quantity, point))
 }
@@ -237,6 +255,9 @@ const SEEDS: u64 = 5;
 
 /// Rounds in which everything is measured.
 const ROUNDS: u32 = 3;
+
+/// Rounds after those in which points are measured again whose samples differ too much: each adds a third to them.
+const REPEATS: u32 = 3;
 
 /// Most operations of a simulated sample: small ones are alike long before.
 const OPERATIONS_MAX: u64 = 20_000;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bench::reality::{Curve, HostCosts, Point, Report, SetUpComparison};
+use bench::reality::{Curve, HostCosts, Point, Report, STEADY_PERCENT, SetUpComparison};
 use comfy_table::CellAlignment::{Left, Right};
 
 use crate::chart::{self, ChartError, Point as Drawn, Series};
@@ -76,14 +76,17 @@ fn costs(costs: &HostCosts) -> String {
 }
 
 fn summary(report: &Report) -> String {
-    let points = || report.setups.iter().flat_map(|s| &s.curves).flat_map(|c| &c.points);
+    let all = || report.setups.iter().flat_map(|s| &s.curves).flat_map(|c| &c.points);
+    let points = || all().filter(|point| point.is_steady());
+    let unsteady = all().count() - points().count();
     let within = points().filter(|point| point.error_percent <= BOUND_PERCENT).count();
     let misses = points().count() - within;
     let outside = |point: &&Point| point.error_percent > BOUND_PERCENT;
     let beyond = points().filter(outside).filter(|point| point.is_beyond_repeats()).count();
     format!(
-        "Simulation is {} % from reality at worst and {} % in the median of all points; {within} of {} points \
-         are within {BOUND_PERCENT} %, and {beyond} of the other {misses} beyond what reality repeats.",
+        "Simulation is {} % from reality at worst and {} % in the median of all steady points; {within} of {} points \
+         are within {BOUND_PERCENT} %, and {beyond} of the other {misses} beyond what reality repeats. {unsteady} more \
+         are not steady: the middle half of their samples is not within {STEADY_PERCENT} % of the median.",
         digits(report.worst_error_percent),
         digits(report.median_error_percent),
         within + misses,
@@ -146,7 +149,11 @@ fn rows(curve: &Curve) -> Vec<[String; HEADER.len()]> {
             if is_first { curve.test.name().to_string() } else { String::new() },
             size(point.message_bytes),
             with_unit(point.real.median),
-            digits(point.repeats_percent()),
+            format!(
+                "{}{}",
+                digits(point.repeats_percent()),
+                if point.is_steady() { "" } else { ", not steady" }
+            ),
             with_unit(point.simulated),
             {
                 let [least, most] = point.simulated_range;
