@@ -72,6 +72,9 @@ fn a_killed_process_resets_its_connections() {
 
 #[test]
 fn a_link_that_is_cut_resets_the_connections_it_carried() {
+    if !programs::are_installed(&["nft"]) {
+        return;
+    }
     for kind in ["down", "up", "idle"] {
         let Some(network) = Network::namespaces() else { return };
         let Some(flow) = Flow::start(&network, Loaded::Both, kind) else { return };
@@ -88,6 +91,9 @@ fn a_link_that_is_cut_resets_the_connections_it_carried() {
 #[test]
 #[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_death -- --ignored"]
 fn a_network_without_datagrams_leaves_connections_to_tcp() {
+    if !programs::are_installed(&["nft"]) {
+        return;
+    }
     let Some(network) = Network::namespaces() else { return };
     let Some(stage) = Stage::new(&network, Loaded::Both) else { return };
     network.block_datagrams();
