@@ -740,7 +740,7 @@ impl Shared {
         self.take_turns(inside, Caller::Application, true);
     }
 
-    /// Drives on behalf of a thread of the application, unless another thread is inside. Tells, too, whether there was work.
+    /// Drives on behalf of a thread of the application, unless another thread is inside. Also returns whether there was work.
     #[inline]
     pub(crate) fn drive_inline(&self) -> (Drive, bool) {
         let Some(inside) = self.cell.enter_or_announce() else {

@@ -59,7 +59,7 @@ impl Waits {
         }
     }
 
-    /// Tells each policy what holds for all.
+    /// Applies a change to each policy.
     fn for_all(&self, change: impl Fn(&mut WaitPolicy)) {
         for published in [&self.application, &self.polling, &self.server] {
             published.change(&change);
