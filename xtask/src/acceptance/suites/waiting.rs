@@ -321,13 +321,19 @@ pub(super) const ROWS: &[Row] = &[
         at_least(0.9),
         Probe::Simulated {
             arguments: &["sim", "waiting", "--quick", "--json", "{json}"],
-            pointer: "/worst",
+            pointer: "/worst_ratio",
         },
     ),
     row(
         "`sim reality`, calibrated on this host: worst point",
         Bound::AtMost(25.0, "%"),
         Probe::Number { arguments: &REALITY, pointer: "/worst_error_percent" },
+    ),
+    // Points whose real samples differ too much are not in the error.
+    row(
+        "sim reality: points too unsteady to compare",
+        Bound::AtMost(0.0, "points"),
+        Probe::Number { arguments: &REALITY, pointer: "/unsteady_points" },
     ),
     row(
         "lines of code that decide how threads wait, fewer than before the policy",
@@ -376,9 +382,9 @@ const PLACES: &[&str] = &[
     "crates/runtime/src/park.rs",
     "crates/runtime/src/progress_thread.rs",
     "crates/runtime/src/sleep.rs",
-    "crates/runtime/src/wait_policy.rs",
     "crates/runtime/src/waits.rs",
     "crates/verbs/src/completion_queue/empty_polls.rs",
+    "crates/waiting/src/wait_policy.rs",
 ];
 
 /// Everything beside so many busy loops.
