@@ -429,7 +429,7 @@ mod tests {
         assert!((alone.worst_error_percent - 200.0).abs() < 1e-9);
     }
 
-    /// Noise is no error, and is told.
+    /// Noise is reported and is no error.
     #[test]
     fn points_that_are_not_steady_are_counted_and_not_compared() {
         let mut noisy = comparison("1L-1G", 130.0);

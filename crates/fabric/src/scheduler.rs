@@ -77,7 +77,7 @@ impl Settings {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ThreadId(usize);
 
-/// What the caller is told.
+/// What the caller learns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Report {
     /// A thread has done its work, or woken up, and runs. The caller gives it something to do.

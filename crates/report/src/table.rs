@@ -82,7 +82,7 @@ fn primary(measurement: &Measurement) -> Summary {
     latency.unwrap_or(measurement.operations_per_second)
 }
 
-/// The path, the hosts, and how it was measured, in two lines; a third tells of busy threads.
+/// The path, the hosts, and how it was measured, in two lines; a third names busy threads.
 pub(crate) fn facts(results: &Results) -> String {
     let Results { path, client, server, settings, .. } = results;
     let links = match path.links {

@@ -190,7 +190,7 @@ impl Looking {
 }
 
 impl Shared {
-    /// One look more, on behalf of a thread that is on watch and serves peers. Tells, too, whether it found work.
+    /// Looks once more, on behalf of a thread that is on watch and serves peers. Also returns whether it found work.
     pub(crate) fn look(&self, looking: &mut Looking) -> (Drive, bool) {
         let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
         if looking.has_slept {
@@ -243,7 +243,7 @@ impl Shared {
         (now, now.since_ns(Instant(self.host.worked_at.load(Ordering::Relaxed))))
     }
 
-    /// A poll of the application is over, the poll before it was at `before`, and the turn did something if it `worked`.
+    /// A poll of the application has ended, the poll before it was at `before`, and the turn did something if it `worked`.
     ///
     /// Costs three loads where processors are not short.
     #[inline]

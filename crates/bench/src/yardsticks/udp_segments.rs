@@ -306,7 +306,7 @@ impl Client {
         }
     }
 
-    /// How many datagrams the receiver has, if it has told since the last call.
+    /// Returns how many datagrams the receiver has, if it has reported since the last call.
     fn credit(&self) -> Result<Option<u64>, TransportError> {
         let mut latest = None;
         let mut bytes = [0; CONTROL_BYTES];
@@ -414,7 +414,7 @@ const CONTROL_BYTES: usize = 20;
 const HELLO: u32 = 1;
 /// So many datagrams have come.
 const CREDIT: u32 = 2;
-/// The phase is over; so many datagrams have come.
+/// The phase has ended; so many datagrams have arrived.
 const END: u32 = 3;
 
 /// A question is repeated about every millisecond.

@@ -132,7 +132,7 @@ impl Machine {
         self.spend(number, role, Doing::Spin, count * look_ns);
     }
 
-    /// The last of these looks is over.
+    /// The last of these looks has ended.
     fn end_spin(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
