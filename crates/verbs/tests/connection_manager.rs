@@ -1,5 +1,7 @@
 //! Ids over the edge engine, on loopback: two devices stand for two processes.
 
+#[path = "../../ethernot/tests/copy/mod.rs"]
+mod copy;
 mod ends;
 
 use std::net::{SocketAddr, UdpSocket};
@@ -7,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ends::{End, Program, loopback};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use verbs::cm::{
     AcceptOptions, ConnectOptions, Event, EventChannel, EventKind, Host, Id, PortSpace,
 };
@@ -374,4 +379,41 @@ fn a_peer_that_has_gone_before_its_answer_is_taken_is_missed() {
     here.send(2, client.program.piece(0, 11));
     assert_eq!(here.next(1)[0].status, CompletionStatus::TransportRetryExceeded);
     assert_eq!(there.queue_pair.state(), QueuePairState::Error);
+}
+
+#[test]
+fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_told() {
+    let name = "work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_told";
+    if copy::told().is_some() {
+        let server = Process::new();
+        let (_listener, to) = server.listener();
+        copy::say(&to.to_string());
+        let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+        let there = server.pair_of(&asked);
+        for id in 0..8 {
+            there.receive(id, &[server.program.piece(0, 64)]);
+        }
+        asked.accept(&AcceptOptions::default()).expect("it accepts");
+        server.got(EventKind::Established);
+        loop {
+            std::thread::park();
+        }
+    }
+    let client = Process::new();
+    let (child, to) = copy::start(name, "");
+    let (asks, here) = client.resolved(to.parse().expect("an address"));
+    asks.connect(&saying(b"")).expect("it asks");
+    client.got(EventKind::Established);
+    here.send(1, client.program.piece(0, 11));
+    here.succeed(1);
+    let stopped = Pid::from_raw(child.id().cast_signed());
+    kill(stopped, Signal::SIGSTOP).expect("a child of ours");
+    waitpid(stopped, Some(WaitPidFlag::WUNTRACED)).expect("it stops");
+    here.send(2, client.program.piece(0, 11));
+    copy::end(child, Signal::SIGKILL);
+    client.got(EventKind::Disconnected);
+    // A program that is told of the end gives up its work, and does not learn first that the work has failed.
+    assert_eq!(here.poll(), []);
+    asks.disconnect().expect("there was a connection");
+    assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
 }

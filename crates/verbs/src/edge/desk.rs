@@ -67,8 +67,8 @@ enum Phase {
     Seeking(Search),
     /// It is given the connection of a request.
     Given(Given),
-    /// It is connected.
-    Connected { ends: Ends, greeting: Greeting, wanted: Wanted },
+    /// It is connected, and an id is told of the end if it has one.
+    Connected { ends: Ends, greeting: Greeting, wanted: Wanted, has_id: bool },
     /// Its peer has closed the connection; what was on its way is missed when an adapter would miss it.
     Parting { until: Instant },
     /// It was.
@@ -181,7 +181,7 @@ impl Desk {
         let send_psn = is_sending.then_some(attributes.send_psn);
         match &mut entry.phase {
             Phase::Seeking(search) => search.wanted.expected.send_psn = send_psn,
-            Phase::Connected { ends, greeting, wanted } => {
+            Phase::Connected { ends, greeting, wanted, .. } => {
                 wanted.expected.send_psn = send_psn;
                 if !wanted.expected.fits(greeting) {
                     let wanted = *wanted;
@@ -433,7 +433,7 @@ impl Desk {
             // Nothing comes before. Whoever accepts is known from then on, since messages come to shared receives.
             self.registry.own(ends.sends.owner(), source.queue_pair());
         }
-        entry.phase = Phase::Connected { ends, greeting, wanted };
+        entry.phase = Phase::Connected { ends, greeting, wanted, has_id: false };
         source.set_ends(ends);
         let queue_pair = source.queue_pair();
         be_patient(engine, ends, &queue_pair.attributes(), &greeting);
@@ -487,12 +487,13 @@ impl Desk {
                     Then::Tell(source, Ending::Unreachable)
                 }
                 Standing::Established(ends) => {
-                    self.part(&mut book, engine, now, (number, ends), (handle, reason))
+                    let ending = ending_of(reason, true);
+                    self.part(&mut book, engine, now, (number, ends), (handle, reason, ending))
                 }
             },
-            Phase::Connected { ends, .. } => {
-                let ends = *ends;
-                self.part(&mut book, engine, now, (number, ends), (handle, reason))
+            Phase::Connected { ends, has_id, .. } => {
+                let (ends, ending) = (*ends, ending_of(reason, *has_id));
+                self.part(&mut book, engine, now, (number, ends), (handle, reason, ending))
             }
             Phase::Open | Phase::Parting { .. } | Phase::Ended => Then::Nothing,
         }
@@ -505,14 +506,13 @@ impl Desk {
         engine: &mut Engine,
         now: Instant,
         (number, ends): (u32, Ends),
-        (handle, reason): (ConnectionHandle, Closed),
+        (handle, reason, ending): (ConnectionHandle, Closed, Ending),
     ) -> Then {
         let what = format_args!("the connection of queue pair {number:#x} is over: {reason}");
         self.log.note(LogLevel::Info, what);
         let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
         let others = [ends.sends, ends.receives];
-        let ending = ending_of(reason);
         let is_parting = ending == Ending::ByPeer;
         let until = now.after_ns(parting_ns(&source.queue_pair().attributes()));
         entry.phase = if is_parting { Phase::Parting { until } } else { Phase::Ended };
@@ -725,9 +725,12 @@ fn be_patient(engine: &mut Engine, ends: Ends, attributes: &QueuePairAttributes,
     }
 }
 
-/// What the end of a connection means to its queue pair.
-const fn ending_of(reason: Closed) -> Ending {
+/// What the end of a connection means to its queue pair. An id is told of the end at once, and a program that has been told
+/// gives up the work that is under way. So the work of a peer that was killed is not missed earlier than an adapter
+/// would miss it.
+const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     match reason {
+        Closed::Refused(_) | Closed::PeerRestarted if has_id => Ending::ByPeer,
         Closed::ByPeer | Closed::Here => Ending::ByPeer,
         Closed::PeerMisbehaved(reason) => match reason {
             CloseReason::UnknownKey | CloseReason::OutOfRange | CloseReason::RightMissing => {

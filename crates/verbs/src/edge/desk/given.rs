@@ -181,7 +181,7 @@ impl Entry {
         if let Some(wanted) = *wanted {
             let greeting = greeting_of(peer, &wanted);
             be_patient(engine, ends, &self.source.queue_pair().attributes(), &greeting);
-            self.phase = Phase::Connected { ends, greeting, wanted };
+            self.phase = Phase::Connected { ends, greeting, wanted, has_id: true };
         }
         Then::Pull(Arc::clone(&self.source))
     }
