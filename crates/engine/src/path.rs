@@ -353,7 +353,7 @@ impl Path {
     /// When its window opens by the clock for a burst.
     pub(crate) fn opens_at(&self, now: Instant) -> Instant {
         if self.state.may_carry_data() {
-            self.send().opens_at(now, self.send().quantum_bytes())
+            self.send().opens_at(now, self.send().batch_bytes())
         } else {
             Instant::NEVER
         }

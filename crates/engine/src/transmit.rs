@@ -278,7 +278,7 @@ impl Parts<'_> {
             let deferred_bytes = self.scratch.tails.bytes();
             if bytes + deferred_bytes > 0 {
                 let path = &connection.paths()[position];
-                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().quantum_bytes());
+                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().batch_bytes());
                 if bytes + deferred_bytes >= burst_bytes
                     || !path.has_room_beside(now, deferred_bytes)
                 {

@@ -161,7 +161,7 @@ impl Shared {
             match others.sleep(call, left_ns.min(PARK_NS_MAX))? {
                 Slept::Others(count) => return Ok(Waited::Descriptors(count)),
                 Slept::Come => self.host.waiters.heed(call, self.host.arming.told()),
-                Slept::Limit => {}
+                Slept::Limit | Slept::Not | Slept::Rested => {}
             }
         }
     }
@@ -196,7 +196,7 @@ impl Shared {
                     if let Slept::Others(count) = slept {
                         return Ok(Waited::Descriptors(count));
                     }
-                    looking.on_slept();
+                    looking.on_slept(slept);
                 }
                 Drive::HandedOver => self.make_way(),
                 Drive::Exhausted => {}

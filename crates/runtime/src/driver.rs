@@ -51,6 +51,10 @@ pub(crate) struct Host {
     pub(crate) is_parting: AtomicBool,
     /// A thread has left the engine with work to do.
     pub(crate) is_unfinished: AtomicBool,
+    /// Threads on watch take frames at intervals now, and send with each turn what acknowledgements they owe.
+    pub(crate) is_moderated: AtomicBool,
+    /// Frames received so far.
+    pub(crate) frames: AtomicU64,
     /// When the application last made progress itself, in nanoseconds.
     pub(crate) polled_at: AtomicU64,
     /// When it last looked for something, and did not only post.
@@ -303,9 +307,10 @@ impl Driver {
         self.may_owe |= received;
         let is_parting = host.is_parting.load(Ordering::Relaxed)
             && host.is_parting.swap(false, Ordering::Relaxed);
-        // Who looks on for a while when nothing comes any more keeps peers waiting no longer than who
-        // goes to sleep.
-        let looks_on = caller == Caller::Watch && !worked;
+        // Who looks on for a while when nothing comes any more, or will not look for a while, keeps peers waiting no
+        // longer than who goes to sleep.
+        let looks_on = caller == Caller::Watch
+            && (!worked || host.is_moderated.load(Ordering::Relaxed));
         if (is_parting || looks_on) && self.may_owe {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
@@ -629,6 +634,8 @@ impl Driver {
             if let Ok(frames) = received {
                 if frames > 0 {
                     came = true;
+                    let frames = host.frames.load(Ordering::Relaxed) + frames as u64;
+                    host.frames.store(frames, Ordering::Relaxed);
                     attached.brought_at = now;
                     if attached.shares_memory {
                         *memory_brought_at = now;

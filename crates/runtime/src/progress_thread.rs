@@ -80,13 +80,12 @@ fn serve(shared: &Shared, looking: &mut Looking) {
     // getting the processor back.
     while outcome == Drive::Drove && !shared.is_stopping.load(Ordering::Relaxed) {
         match shared.while_serving() {
-            Outcome::Spin => {
+            Outcome::Spin if !shared.rests_instead() => {
                 std::hint::spin_loop();
                 outcome = shared.look(looking).0;
             }
-            Outcome::SleepUntilEvent => {
-                shared.sleep_on_links(None);
-                looking.on_slept();
+            Outcome::Spin | Outcome::SleepUntilEvent => {
+                looking.on_slept(shared.sleep_on_links(None));
                 break;
             }
             Outcome::SleepUntil(_) => break,

@@ -30,7 +30,9 @@ use crate::hooks::Hooks;
 use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
-use crate::sleep::{Descriptor, Others, Sleeper, Slept, entropy, processor_ns};
+use crate::sleep::{
+    Descriptor, Others, Sleeper, Slept, entropy, processor_ns, sleep_precisely_once,
+};
 use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
 use crate::waits::{Looking, Spin, Waits};
@@ -187,6 +189,8 @@ impl Runtime {
                 armed_until: AtomicU64::new(0),
                 is_parting: AtomicBool::new(false),
                 is_unfinished: AtomicBool::new(false),
+                is_moderated: AtomicBool::new(false),
+                frames: AtomicU64::new(0),
                 has_news: AtomicBool::new(false),
                 fired: Mutex::new(Vec::new()),
                 below_limit: Mutex::new(Vec::new()),
@@ -884,10 +888,7 @@ impl Shared {
             }
             match outcome {
                 Drive::Drove if self.spins_on_watch() => std::hint::spin_loop(),
-                Drive::Drove => {
-                    self.sleep_on_links(Some(deadline));
-                    looking.on_slept();
-                }
+                Drive::Drove => looking.on_slept(self.sleep_on_links(Some(deadline))),
                 Drive::HandedOver => self.make_way(),
                 Drive::Exhausted => {}
             }
@@ -917,9 +918,9 @@ impl Shared {
 
     /// Sends what is owed and sleeps until a link has something, a timer runs out, somebody calls or
     /// `deadline` has come. Only for the thread that is on watch, right after it drove.
-    pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) {
+    pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) -> Slept {
         // Whatever has ended the sleep, the caller looks again.
-        let _ended = self.sleep_on_links_beside(deadline, &mut Others::none());
+        self.sleep_on_links_beside(deadline, &mut Others::none()).unwrap_or(Slept::Come)
     }
 
     /// As [`Shared::sleep_on_links`], or until one of `others` is ready; fails as `ppoll` does.
@@ -928,15 +929,21 @@ impl Shared {
         deadline: Option<Instant>,
         others: &mut Others<'_>,
     ) -> io::Result<Slept> {
-        self.host.is_parting.store(true, Ordering::Relaxed);
-        let (outcome, worked) = self.drive_all();
-        // A thread of the application looks whether that was what it waits for: nobody calls it then.
-        if outcome != Drive::Drove || worked && deadline.is_some() {
-            return Ok(Slept::Come);
+        let interval_ns = self.interval_ns();
+        let is_moderated = interval_ns.is_some();
+        let was_moderated = self.host.is_moderated.swap(is_moderated, Ordering::Relaxed);
+        if !(is_moderated && was_moderated) {
+            self.host.is_parting.store(true, Ordering::Relaxed);
+            let (outcome, worked) = self.drive_all();
+            // A thread of the application looks whether that was what it waits for: nobody calls it then.
+            if outcome != Drive::Drove || worked && deadline.is_some() {
+                return Ok(Slept::Not);
+            }
         }
         let own = deadline.unwrap_or(Instant::NEVER);
         let due = Instant(self.host.turn_due.load(Ordering::Relaxed));
-        let until = due.min(own);
+        let interval_ends = interval_ns.map(|ns| self.host.clock.now().after_ns(ns));
+        let until = due.min(own).min(interval_ends.unwrap_or(Instant::NEVER));
         self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
         // Who set an earlier time, or left work behind, before the line above could be seen, is
         // seen here.
@@ -944,14 +951,19 @@ impl Shared {
         let must_turn = self.host.is_unfinished.swap(false, Ordering::SeqCst)
             || self.host.turn_due.load(Ordering::Relaxed) < until.0
             || self.is_stopping.load(Ordering::SeqCst);
-        let mut slept = Ok(Slept::Come);
+        let mut slept = Ok(Slept::Not);
         if !must_turn {
             let now = self.host.clock.now();
             let limit_ns = (until != Instant::NEVER).then(|| until.since_ns(now));
             // Sleeps of threads of the application end as imprecisely as they like.
-            let is_measured = limit_ns.is_some() && deadline.is_none();
+            let is_measured = limit_ns.is_some() && deadline.is_none() && !is_moderated;
             let spent_ns = is_measured.then(processor_ns);
-            slept = self.host.sleeper.sleep_beside(limit_ns, others);
+            let sleeper = &self.host.sleeper;
+            slept = if is_moderated {
+                sleep_precisely_once(|| sleeper.sleep_without_links(limit_ns, others))
+            } else {
+                sleeper.sleep_beside(limit_ns, others)
+            };
             self.outside.count_wakeup();
             let has_come = !matches!(slept, Ok(Slept::Limit));
             if let Some(spent_ns) = spent_ns.filter(|_| !has_come) {

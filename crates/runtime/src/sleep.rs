@@ -123,6 +123,23 @@ impl Sleeper {
         Ok(if ready == 0 { Slept::Limit } else { Slept::Come })
     }
 
+    /// As [`Sleeper::sleep_beside`], whatever the links have meanwhile, and always told as [`Slept::Rested`] unless one of
+    /// `others` is ready.
+    pub(crate) fn sleep_without_links(
+        &self,
+        limit_ns: Option<u64>,
+        others: &mut Others<'_>,
+    ) -> io::Result<Slept> {
+        Ok(match others.sleep(&self.call, limit_ns.unwrap_or(u64::MAX))? {
+            others @ Slept::Others(_) => others,
+            Slept::Come => {
+                self.call.lower();
+                Slept::Rested
+            }
+            _ => Slept::Rested,
+        })
+    }
+
     /// Names what is our own: the call last. Returns the limit, which may have become shorter.
     fn name_own(&self, own: &mut [libc::pollfd], limit_ns: Option<u64>) -> Option<u64> {
         let mut limit_ns = limit_ns;
@@ -154,8 +171,12 @@ impl Sleeper {
 /// Why a sleep ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Slept {
+    /// There was no time to sleep.
+    Not,
     /// The time is over.
     Limit,
+    /// An interval for which frames were left where they are is over, or somebody called.
+    Rested,
     /// A link has frames or room, or somebody called.
     Come,
     /// So many of the others are ready.
@@ -254,11 +275,26 @@ pub(crate) const FDS_PER_LINK: usize = 2;
 /// How long a link without a descriptor is left alone: an interrupt rate that costs 1 % of a core.
 const UNWATCHED_LINK_NS: u64 = 100_000;
 
+/// How much later than asked a precise sleep may end, in nanoseconds.
+const SLACK_NS: libc::c_ulong = 1000;
+
 /// Lets the calling thread sleep precisely: by default the kernel may add 50 µs to every timeout.
 pub(crate) fn sleep_precisely() {
-    const SLACK_NS: libc::c_ulong = 1000;
     // SAFETY: sets an attribute of the calling thread; no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
+}
+
+/// Has the calling thread sleep precisely in this sleep only: the thread is not ours.
+pub(crate) fn sleep_precisely_once<R>(sleep: impl FnOnce() -> R) -> R {
+    // SAFETY: asks for an attribute of the calling thread; no memory is passed.
+    let slack_ns = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+    let own_ns = libc::c_ulong::try_from(slack_ns).ok().filter(|&own_ns| own_ns > SLACK_NS);
+    let Some(own_ns) = own_ns else { return sleep() };
+    sleep_precisely();
+    let result = sleep();
+    // SAFETY: sets an attribute of the calling thread; no memory is passed.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, own_ns) };
+    result
 }
 
 /// Processor time that the calling thread has spent.

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use delivery::Instant;
-use waiting::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
+use waiting::{Application, Moderation, Outcome, Spinning, WaitPolicy, WakeUp};
 
 use crate::cell::Drive;
 use crate::runtime::{Shared, lock};
-use crate::sleep::{preemptions, processor_ns};
+use crate::sleep::{Slept, preemptions, processor_ns};
 
 /// The policies of an endpoint. Threads that wait for what they asked for see other times than threads that serve peers.
 #[derive(Debug)]
@@ -21,6 +21,9 @@ pub(crate) struct Waits {
     polling: Published,
     /// Of the thread on watch, which serves peers.
     server: Published,
+    /// How frames come to the thread on watch.
+    moderation: Mutex<Moderation>,
+    spinning: Spinning,
     /// Since when polls of the application found nothing, in nanoseconds; 0 if that is not known.
     polls_idle_since: AtomicU64,
     /// Since when threads of the application found another thread inside the engine, in nanoseconds; 0 if none does.
@@ -33,6 +36,8 @@ impl Waits {
             application: Published::new(WaitPolicy::new(spinning, SLEEP_COST_ASSUMED_NS)),
             polling: Published::new(WaitPolicy::for_polling(SLEEP_COST_ASSUMED_NS)),
             server: Published::new(WaitPolicy::new(spinning, SLEEP_COST_ASSUMED_NS)),
+            moderation: Mutex::default(),
+            spinning,
             polls_idle_since: AtomicU64::new(0),
             kept_out_since: AtomicU64::new(0),
         }
@@ -180,12 +185,15 @@ pub(crate) struct Looking {
     /// For how long it spins, in nanoseconds; nothing before its first look without work.
     limit_ns: Option<u64>,
     has_slept: bool,
+    /// It has slept whatever the links had.
+    has_rested: bool,
 }
 
 impl Looking {
-    /// The thread has slept on the links.
-    pub(crate) fn on_slept(&mut self) {
-        self.has_slept = true;
+    /// The thread was about to sleep on the links.
+    pub(crate) fn on_slept(&mut self, slept: Slept) {
+        self.has_rested = slept == Slept::Rested;
+        self.has_slept |= !matches!(slept, Slept::Not | Slept::Rested);
     }
 }
 
@@ -196,13 +204,16 @@ impl Shared {
         if looking.has_slept {
             self.host.frame_waited_ns.store(0, Ordering::Relaxed);
         }
+        let frames_before = self.host.frames.load(Ordering::Relaxed);
         let (outcome, worked) = self.drive_all();
+        let frames = self.host.frames.load(Ordering::Relaxed) - frames_before;
+        self.on_looked(frames, std::mem::take(&mut looking.has_rested));
         let server = &self.waits.server;
         if !worked {
             looking.limit_ns.get_or_insert_with(|| server.spin_limit_ns());
             return (outcome, worked);
         }
-        let Looking { limit_ns, has_slept } = std::mem::take(looking);
+        let Looking { limit_ns, has_slept, .. } = std::mem::take(looking);
         // Where the driver knows no time, it is 0.
         let waited_ns = self.host.frame_waited_ns.load(Ordering::Relaxed);
         if has_slept && waited_ns != 0 {
@@ -213,6 +224,33 @@ impl Shared {
             server.on_waited(now.since_ns(worked_at), limit_ns, has_slept);
         }
         (outcome, worked)
+    }
+
+    /// A thread on watch has found so many frames, after an interval in which it left them alone if it `has_rested`.
+    fn on_looked(&self, frames: u64, has_rested: bool) {
+        if frames == 0 && !has_rested {
+            return;
+        }
+        let now = self.host.clock.now();
+        let mut moderation = lock(&self.waits.moderation);
+        if frames == 0 {
+            moderation.on_silence(now);
+        } else {
+            let told = self.host.arming.told();
+            moderation.on_frames(now, frames, told, self.waits.sleep_cost_ns());
+        }
+    }
+
+    /// For how long frames may be left alone now, if for any time; in nanoseconds.
+    pub(crate) fn interval_ns(&self) -> Option<u64> {
+        let active_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
+        let (now, sleep_cost_ns) = (self.host.clock.now(), self.waits.sleep_cost_ns());
+        lock(&self.waits.moderation).interval_ns(now, sleep_cost_ns, active_at)
+    }
+
+    /// Whether a thread that would spin leaves frames alone for a while instead.
+    pub(crate) fn rests_instead(&self) -> bool {
+        self.waits.spinning == Spinning::Learned && self.interval_ns().is_some()
     }
 
     /// Decides for the progress thread.
@@ -235,6 +273,7 @@ impl Shared {
         idle_ns < self.waits.server.spin_limit_ns()
             && self.polled_ns_ago() >= self.waits.sleep_cost_ns()
             && !self.is_stopping.load(Ordering::Relaxed)
+            && !self.rests_instead()
     }
 
     /// Now, and how long ago a turn last did something.
@@ -294,8 +333,8 @@ impl Shared {
     /// Lets others have the processor of a thread that polls, until an event.
     fn sleep_polling(&self, at_most_ns: u64) {
         if self.host.waiters.take_watch() {
-            self.sleep_on_links(Some(self.host.clock.now().after_ns(at_most_ns)));
-            self.look(&mut Looking { limit_ns: None, has_slept: true });
+            let _slept = self.sleep_on_links(Some(self.host.clock.now().after_ns(at_most_ns)));
+            self.look(&mut Looking { has_slept: true, ..Looking::default() });
             self.host.waiters.give_up_watch();
             self.delist();
         } else {

@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod moderation;
 mod wait_policy;
 
+pub use moderation::Moderation;
 pub use wait_policy::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
 
 /// Wake-ups that are remembered, and measured when a progress thread begins.

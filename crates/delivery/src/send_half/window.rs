@@ -79,6 +79,15 @@ impl<T: Copy> SendHalf<T> {
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
     }
 
+    /// Bytes to send together once the window was closed: what the link carries while a thread leaves it alone, unless
+    /// the window holds too little beyond what the link itself holds. At least [`Self::quantum_bytes`].
+    pub fn batch_bytes(&self) -> u32 {
+        let carried = bytes_in(self.rate_in_flight().unwrap_or(0), BATCH_NS);
+        let waiting = self.window().saturating_sub(self.pipe_bytes()) / 2;
+        let most = waiting.min(QUANTUM_BYTES_MAX);
+        self.quantum_bytes().max(u32::try_from(carried).unwrap_or(most).min(most))
+    }
+
     /// Frames after which the peer should be asked for an acknowledgement: half of what may be sent
     /// until it is here, at most [`ASK_FRAMES_MAX`].
     pub fn ask_frames(&self) -> u32 {
@@ -154,6 +163,10 @@ const fn clocked(rate: u64) -> u64 {
 /// LAN, long enough to fill a segmentation offload from 30 Gb/s on; a frame at 1 Gb/s, 13 at 10 Gb/s. It is
 /// also what one link among several gets in a turn.
 pub const QUANTUM_NS: u64 = 16_000;
+
+/// What is sent together through a window that was closed keeps the link busy for so long, in nanoseconds: as long as threads
+/// leave a stream alone.
+const BATCH_NS: u64 = 64_000;
 
 /// Largest burst, in bytes: what one `sendmsg` with segmentation offload takes.
 const QUANTUM_BYTES_MAX: u32 = 65_536;

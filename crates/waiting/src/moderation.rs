@@ -1,0 +1,98 @@
+//! When a thread that takes a stream of frames takes them at intervals.
+
+use delivery::Instant;
+
+/// Follows the frames that a thread finds, and tells for how long it may leave further ones where they are.
+///
+/// Where a link is slower than the host, a thread that sleeps until the next frame wakes up for each, and a thread that spins
+/// takes a whole processor. Network adapters moderate their interrupts for the same reason. A stream is a run of frames
+/// without a pause that bring the application nothing yet: the middle of a long message, or acknowledgements. The
+/// thread leaves them alone for a quarter of the time for which the run has lasted already, so that a message becomes later
+/// by a quarter at most, and for 64 µs at most.
+#[derive(Clone, Debug, Default)]
+pub struct Moderation {
+    /// When the run began.
+    began_at: Instant,
+    /// When the last frames were found.
+    found_at: Instant,
+    /// Frames of the run since it began.
+    frames: u64,
+    /// How often the application had been told of something.
+    told: u64,
+}
+
+impl Moderation {
+    /// Records that a look found `frames` frames. The application has been told of something `told` times so far, and a sleep
+    /// costs `sleep_cost_ns`.
+    pub fn on_frames(&mut self, now: Instant, frames: u64, told: u64, sleep_cost_ns: u64) {
+        if told != self.told || self.is_pause(now, frames, sleep_cost_ns) {
+            (self.began_at, self.frames, self.told) = (now, 0, told);
+        } else {
+            self.frames += frames;
+        }
+        self.found_at = now;
+    }
+
+    /// Whether the frames found now came much more slowly than those of the run so far.
+    fn is_pause(&self, now: Instant, frames: u64, sleep_cost_ns: u64) -> bool {
+        let gap_ns = now.since_ns(self.found_at);
+        // A thread that slept and one that did not find frames of the same stream at uneven times.
+        if gap_ns <= 2 * sleep_cost_ns {
+            return false;
+        }
+        if self.frames == 0 {
+            return gap_ns > PAUSE_NS;
+        }
+        let lasted_ns = self.found_at.since_ns(self.began_at);
+        gap_ns.saturating_mul(self.frames)
+            > lasted_ns.saturating_mul(frames).saturating_mul(PAUSE_FACTOR)
+    }
+
+    /// Records that nothing came in an interval: the stream has ended, and the next frame is awaited.
+    pub fn on_silence(&mut self, now: Instant) {
+        (self.began_at, self.found_at, self.frames) = (now, now, 0);
+    }
+
+    /// For how long frames may be left where they are, in nanoseconds; `None` if the thread is to wait for the next one. The
+    /// application was `active_at` last; a sleep costs `sleep_cost_ns`.
+    pub fn interval_ns(
+        &self,
+        now: Instant,
+        sleep_cost_ns: u64,
+        active_at: Instant,
+    ) -> Option<u64> {
+        if self.frames == 0 {
+            return None;
+        }
+        let quiet_ns = now.since_ns(self.began_at.max(active_at));
+        let lasted_ns = now.since_ns(self.began_at);
+        // At the rate of the run.
+        let lasts_ns = |frames| lasted_ns.saturating_mul(frames) / self.frames;
+        let most_ns = lasts_ns(FRAMES_MAX).min(INTERVAL_NS_MAX);
+        let interval_ns = (quiet_ns / QUIET_DIVISOR).min(most_ns);
+        // An interval that is shorter than what a sleep costs saves nothing.
+        (interval_ns >= lasts_ns(FRAMES_MIN).max(sleep_cost_ns)).then_some(interval_ns)
+    }
+}
+
+/// An interval is this part of the time for which nothing was of interest to the application.
+const QUIET_DIVISOR: u64 = 4;
+
+/// Longest interval, in nanoseconds: with a late timer, a write that somebody waits for is less than 100 µs later.
+const INTERVAL_NS_MAX: u64 = 64_000;
+
+/// Frames that may come in an interval: half of those for which a sender asks for one acknowledgement, so that it does not
+/// wait for that.
+const FRAMES_MAX: u64 = 32;
+
+/// Frames that are to come in an interval, or it is none.
+const FRAMES_MIN: u64 = 2;
+
+/// A run does not begin with a pause of so many nanoseconds: an interval, and the interval of the other end.
+const PAUSE_NS: u64 = 2 * INTERVAL_NS_MAX;
+
+/// A run ends when frames come so many times more slowly than before.
+const PAUSE_FACTOR: u64 = 4;
+
+#[cfg(test)]
+mod tests;

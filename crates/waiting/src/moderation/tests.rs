@@ -1,0 +1,157 @@
+//! Streams over links of several rates, to hosts from a quarter to four times as fast as the one measured first.
+
+use super::*;
+
+/// What things take on a host, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    /// From a frame or a timer to the thread that sleeps until then.
+    wake_up: u64,
+    /// Processor time of going to sleep, waking up and looking.
+    spent: u64,
+    /// Processor time of a frame.
+    frame: u64,
+}
+
+fn hosts() -> [Costs; 5] {
+    [1, 2, 4, 8, 16].map(|quarters| {
+        let of = |ns: u64| ns * quarters / 4;
+        Costs { wake_up: of(8_000), spent: of(4_000), frame: of(300) }
+    })
+}
+
+/// What came of a stream of messages.
+#[derive(Debug, Default)]
+struct Bill {
+    wake_ups: u64,
+    busy_ns: u64,
+    /// From the last frame of a message until the application is told.
+    late_ns: Vec<u64>,
+    total_ns: u64,
+}
+
+/// Messages of so many frames, each frame `gap_ns` after the one before and each message `pause_ns` after the one before, to a
+/// thread that sleeps between looks, by intervals if it `moderates`.
+fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: bool) -> Bill {
+    const MESSAGES: u64 = 50;
+    let cost_ns = costs.wake_up + costs.spent;
+    let message_ns = frames * gap_ns + pause_ns;
+    let arrival = |index: u64| index / frames * message_ns + (index % frames + 1) * gap_ns;
+    let (mut moderation, mut bill) = (Moderation::default(), Bill::default());
+    let (mut now, mut taken, mut told) = (Instant(0), 0, 0);
+    while taken < MESSAGES * frames {
+        let before = taken;
+        while taken < MESSAGES * frames && arrival(taken) <= now.0 {
+            taken += 1;
+            if taken % frames == 0 {
+                bill.late_ns.push(now.0 - arrival(taken - 1));
+                told += 1;
+            }
+        }
+        let count = taken - before;
+        let worked_ns = costs.spent + count * costs.frame;
+        (now, bill.busy_ns) = (now.after_ns(worked_ns), bill.busy_ns + worked_ns);
+        if count > 0 {
+            moderation.on_frames(now, count, told, cost_ns);
+        } else {
+            moderation.on_silence(now);
+        }
+        let interval_ns = moderation.interval_ns(now, cost_ns, Instant(0));
+        let wakes_at = match interval_ns.filter(|_| moderates) {
+            Some(interval_ns) => now.after_ns(interval_ns),
+            None => now.max(Instant(arrival(taken))),
+        };
+        // The wake-up takes a while if the thread sleeps at all.
+        now = if wakes_at > now { wakes_at.after_ns(costs.wake_up) } else { now };
+        bill.wake_ups += 1;
+    }
+    bill.total_ns = now.0;
+    bill
+}
+
+/// A frame of 1500 bytes at 1 Gb/s, in nanoseconds.
+const AT_1_GB: u64 = 12_300;
+
+#[test]
+fn a_stream_at_1_gb_is_taken_at_intervals_on_every_host() {
+    for costs in hosts() {
+        let [with, without] =
+            [true, false].map(|moderates| receive(costs, AT_1_GB, 700, 0, moderates));
+        // Slow hosts find several frames with each wake-up anyway.
+        if costs.wake_up + costs.spent < AT_1_GB {
+            assert!(with.wake_ups * 4 < without.wake_ups, "{costs:?}: {with:?} {without:?}");
+        }
+        assert!(with.busy_ns <= without.busy_ns, "{costs:?}");
+    }
+}
+
+#[test]
+fn messages_come_later_by_a_quarter_at_most_and_by_less_than_100_us() {
+    for costs in hosts() {
+        for frames in [1, 2, 11, 44, 700] {
+            for pause_ns in [0, 50_000, 2_000_000] {
+                let bill = receive(costs, AT_1_GB, frames, pause_ns, true);
+                // A short pause is not told from a slow link.
+                let message_ns = frames * AT_1_GB + pause_ns.min(PAUSE_NS);
+                let undisturbed_ns = 2 * (costs.wake_up + costs.spent) + 8 * costs.frame;
+                let most_ns = undisturbed_ns + (message_ns / 4).min(INTERVAL_NS_MAX);
+                let worst_ns = bill.late_ns.iter().max().copied();
+                assert!(worst_ns <= Some(most_ns), "{costs:?} {frames} {pause_ns}: {worst_ns:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_interval_leaves_no_more_frames_than_a_sender_can_do_without() {
+    for costs in hosts() {
+        for gap_ns in [400, 1_230, 4_000, AT_1_GB, 123_000] {
+            let mut moderation = Moderation::default();
+            for index in 0..2_000 {
+                moderation.on_frames(Instant(index * gap_ns), 1, 0, 10_000);
+                let now = Instant(index * gap_ns + costs.frame);
+                let cost_ns = costs.wake_up + costs.spent;
+                if let Some(interval_ns) = moderation.interval_ns(now, cost_ns, Instant(0)) {
+                    assert!(interval_ns / gap_ns <= FRAMES_MAX + 1, "{costs:?} {gap_ns}");
+                    assert!(interval_ns >= cost_ns, "{costs:?} {gap_ns}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn questions_and_answers_are_never_left_waiting() {
+    let mut moderation = Moderation::default();
+    for turn in 1..1_000 {
+        let now = Instant(turn * 16_000);
+        moderation.on_frames(now, 1, turn, 10_000);
+        assert_eq!(moderation.interval_ns(now.after_ns(1_000), 10_000, Instant(0)), None);
+    }
+}
+
+#[test]
+fn an_application_that_acts_is_served_at_once() {
+    let mut moderation = Moderation::default();
+    for index in 0..100 {
+        moderation.on_frames(Instant(index * AT_1_GB), 1, 0, 10_000);
+    }
+    let now = Instant(100 * AT_1_GB);
+    assert_eq!(moderation.interval_ns(now, 10_000, Instant(0)), Some(INTERVAL_NS_MAX));
+    assert_eq!(moderation.interval_ns(now, 10_000, now), None, "it has just posted");
+}
+
+#[test]
+fn a_stream_ends_with_an_interval_in_which_nothing_comes_and_with_a_pause() {
+    let mut moderation = Moderation::default();
+    for index in 0..100 {
+        moderation.on_frames(Instant(index * AT_1_GB), 1, 0, 10_000);
+    }
+    let mut paused = moderation.clone();
+    let now = Instant(101 * AT_1_GB);
+    moderation.on_silence(now);
+    assert_eq!(moderation.interval_ns(now.after_ns(1_000_000), 10_000, Instant(0)), None);
+    let later = now.after_ns(1_000_000);
+    paused.on_frames(later, 1, 0, 10_000);
+    assert_eq!(paused.interval_ns(later, 10_000, Instant(0)), None);
+}
