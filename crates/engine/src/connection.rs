@@ -555,11 +555,11 @@ impl Connection {
 
     /// When a link whose window is closed can send again by the clock, if there is something to send.
     #[inline]
-    pub(crate) fn opens_at(&self, now: Instant) -> Instant {
+    pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         if !self.outbound.wants_to_send() {
             return Instant::NEVER;
         }
-        let opens = self.paths.iter().map(|path| path.opens_at(now));
+        let opens = self.paths.iter().map(|path| path.opens_at(now, batches));
         let spread_at =
             core::iter::once(self.spreading.again_at()).filter(|_| self.paths.len() > 1);
         opens.chain(spread_at).filter(|&at| at > now).min().unwrap_or(Instant::NEVER)

@@ -350,10 +350,11 @@ impl Path {
         }
     }
 
-    /// When its window opens by the clock for a burst.
-    pub(crate) fn opens_at(&self, now: Instant) -> Instant {
+    /// When its window opens by the clock for a burst, or for a batch if it `batches`.
+    pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
+        let send = self.send();
         if self.state.may_carry_data() {
-            self.send().opens_at(now, self.send().batch_bytes())
+            send.opens_at(now, if batches { send.batch_bytes() } else { send.quantum_bytes() })
         } else {
             Instant::NEVER
         }

@@ -85,7 +85,12 @@ impl Parts<'_> {
             for path in connection.paths() {
                 deadline = deadline.min(path.deadline(now));
             }
-            deadline = deadline.min(connection.opens_at(now));
+            // With several links, frames that wait for a batch would go by another.
+            let batches = match connection.paths().as_slice() {
+                [only] => self.offloads(only.link()),
+                _ => false,
+            };
+            deadline = deadline.min(connection.opens_at(now, batches));
             if connection.is_queue_pair() {
                 deadline = deadline.min(self.receive_awaited_until(now, connection));
             }

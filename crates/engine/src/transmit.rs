@@ -278,7 +278,7 @@ impl Parts<'_> {
             let deferred_bytes = self.scratch.tails.bytes();
             if bytes + deferred_bytes > 0 {
                 let path = &connection.paths()[position];
-                let burst_bytes = *burst_bytes.get_or_insert_with(|| path.send().batch_bytes());
+                let burst_bytes = *burst_bytes.get_or_insert_with(|| self.burst_bytes(path));
                 if bytes + deferred_bytes >= burst_bytes
                     || !path.has_room_beside(now, deferred_bytes)
                 {
@@ -337,6 +337,12 @@ impl Parts<'_> {
             path.use_probe();
         }
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
+    }
+
+    /// Bytes to send in one batch: more where frames that are handed over together cost little more than one.
+    fn burst_bytes(&self, path: &Path) -> u32 {
+        let send = path.send();
+        if self.offloads(path.link()) { send.batch_bytes() } else { send.quantum_bytes() }
     }
 
     //= protocol.md: ack.10

@@ -309,8 +309,8 @@ impl Driver {
             && host.is_parting.swap(false, Ordering::Relaxed);
         // Who looks on for a while when nothing comes any more, or will not look for a while, keeps peers waiting no
         // longer than who goes to sleep.
-        let looks_on = caller == Caller::Watch
-            && (!worked || host.is_moderated.load(Ordering::Relaxed));
+        let looks_on =
+            caller == Caller::Watch && (!worked || host.is_moderated.load(Ordering::Relaxed));
         if (is_parting || looks_on) && self.may_owe {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();

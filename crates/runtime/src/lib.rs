@@ -41,6 +41,7 @@ mod source;
 mod submission;
 mod tasks;
 mod waits;
+mod watch;
 
 pub use auxiliary::Readiness;
 pub use beside::{WaitError, Waited};

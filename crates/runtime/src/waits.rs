@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use delivery::Instant;
-use waiting::{Application, Moderation, Outcome, Spinning, WaitPolicy, WakeUp};
+use waiting::{Application, Moderation, Outcome, SleepCost, Spinning, WaitPolicy, WakeUp};
 
 use crate::cell::Drive;
 use crate::runtime::{Shared, lock};
@@ -78,6 +78,8 @@ struct Published {
     policy: Mutex<WaitPolicy>,
     spin_limit_ns: AtomicU64,
     sleep_cost_ns: AtomicU64,
+    /// What of it is processor time.
+    sleep_spent_ns: AtomicU64,
     short_until: AtomicU64,
 }
 
@@ -86,6 +88,7 @@ impl Published {
         Self {
             spin_limit_ns: AtomicU64::new(policy.spin_limit_ns()),
             sleep_cost_ns: AtomicU64::new(policy.sleep_cost_ns()),
+            sleep_spent_ns: AtomicU64::new(policy.sleep_cost().spent_ns),
             short_until: AtomicU64::new(policy.short_until().0),
             policy: Mutex::new(policy),
         }
@@ -105,7 +108,9 @@ impl Published {
     fn publish<R>(&self, policy: &mut WaitPolicy, change: impl FnOnce(&mut WaitPolicy) -> R) -> R {
         let result = change(policy);
         self.spin_limit_ns.store(policy.spin_limit_ns(), Ordering::Relaxed);
-        self.sleep_cost_ns.store(policy.sleep_cost_ns(), Ordering::Relaxed);
+        let SleepCost { total_ns, spent_ns } = policy.sleep_cost();
+        self.sleep_cost_ns.store(total_ns, Ordering::Relaxed);
+        self.sleep_spent_ns.store(spent_ns, Ordering::Relaxed);
         self.short_until.store(policy.short_until().0, Ordering::Relaxed);
         result
     }
@@ -244,8 +249,12 @@ impl Shared {
     /// For how long frames may be left alone now, if for any time; in nanoseconds.
     pub(crate) fn interval_ns(&self) -> Option<u64> {
         let active_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
-        let (now, sleep_cost_ns) = (self.host.clock.now(), self.waits.sleep_cost_ns());
-        lock(&self.waits.moderation).interval_ns(now, sleep_cost_ns, active_at)
+        let total_ns = self.waits.sleep_cost_ns();
+        let spent_ns = self.waits.application.sleep_spent_ns.load(Ordering::Relaxed);
+        let sleep = SleepCost { total_ns, spent_ns };
+        let may_spin = self.waits.spinning == Spinning::Learned;
+        let now = self.host.clock.now();
+        lock(&self.waits.moderation).interval_ns(now, sleep, may_spin, active_at)
     }
 
     /// Whether a thread that would spin leaves frames alone for a while instead.

@@ -9,7 +9,7 @@ mod moderation;
 mod wait_policy;
 
 pub use moderation::Moderation;
-pub use wait_policy::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
+pub use wait_policy::{Application, Outcome, SleepCost, Spinning, WaitPolicy, WakeUp};
 
 /// Wake-ups that are remembered, and measured when a progress thread begins.
 pub use wait_policy::WAKE_UPS;

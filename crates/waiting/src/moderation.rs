@@ -2,13 +2,15 @@
 
 use delivery::Instant;
 
+use crate::wait_policy::SleepCost;
+
 /// Follows the frames that a thread finds, and tells for how long it may leave further ones where they are.
 ///
 /// Where a link is slower than the host, a thread that sleeps until the next frame wakes up for each, and a thread that spins
 /// takes a whole processor. Network adapters moderate their interrupts for the same reason. A stream is a run of frames
 /// without a pause that bring the application nothing yet: the middle of a long message, or acknowledgements. The
 /// thread leaves them alone for a quarter of the time for which the run has lasted already, so that a message becomes later
-/// by a quarter at most, and for 64 µs at most.
+/// by a quarter at most, and for 56 µs at most.
 #[derive(Clone, Debug, Default)]
 pub struct Moderation {
     /// When the run began.
@@ -53,12 +55,13 @@ impl Moderation {
         (self.began_at, self.found_at, self.frames) = (now, now, 0);
     }
 
-    /// For how long frames may be left where they are, in nanoseconds; `None` if the thread is to wait for the next one. The
-    /// application was `active_at` last; a sleep costs `sleep_cost_ns`.
+    /// For how long frames may be left where they are, in nanoseconds; `None` if the thread is to wait for the next one, for
+    /// which it may spin or not. The application was `active_at` last.
     pub fn interval_ns(
         &self,
         now: Instant,
-        sleep_cost_ns: u64,
+        sleep: SleepCost,
+        may_spin: bool,
         active_at: Instant,
     ) -> Option<u64> {
         if self.frames == 0 {
@@ -68,10 +71,14 @@ impl Moderation {
         let lasted_ns = now.since_ns(self.began_at);
         // At the rate of the run.
         let lasts_ns = |frames| lasted_ns.saturating_mul(frames) / self.frames;
-        let most_ns = lasts_ns(FRAMES_MAX).min(INTERVAL_NS_MAX);
-        let interval_ns = (quiet_ns / QUIET_DIVISOR).min(most_ns);
-        // An interval that is shorter than what a sleep costs saves nothing.
-        (interval_ns >= lasts_ns(FRAMES_MIN).max(sleep_cost_ns)).then_some(interval_ns)
+        // More come until the thread runs.
+        let most_ns = lasts_ns(FRAMES_MAX).saturating_sub(sleep.total_ns).min(INTERVAL_NS_MAX);
+        // A thread that sleeps until the next frame is as late as one that sleeps for an interval.
+        let late_ns =
+            if may_spin { sleep.total_ns - sleep.spent_ns.min(sleep.total_ns) } else { 0 };
+        let interval_ns = (quiet_ns / QUIET_DIVISOR).saturating_sub(late_ns).min(most_ns);
+        // A shorter one would save nothing.
+        (interval_ns >= lasts_ns(FRAMES_MIN).max(sleep.spent_ns)).then_some(interval_ns)
     }
 }
 
@@ -79,7 +86,7 @@ impl Moderation {
 const QUIET_DIVISOR: u64 = 4;
 
 /// Longest interval, in nanoseconds: with a late timer, a write that somebody waits for is less than 100 µs later.
-const INTERVAL_NS_MAX: u64 = 64_000;
+const INTERVAL_NS_MAX: u64 = 56_000;
 
 /// Frames that may come in an interval: half of those for which a sender asks for one acknowledgement, so that it does not
 /// wait for that.

@@ -31,6 +31,15 @@ pub struct WakeUp {
     pub spent_ns: u64,
 }
 
+/// What an undisturbed sleep costs, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SleepCost {
+    /// Latency and processor time.
+    pub total_ns: u64,
+    /// Processor time of going to sleep and waking up.
+    pub spent_ns: u64,
+}
+
 /// What the progress thread sees of the application.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Application {
@@ -112,6 +121,14 @@ impl WaitPolicy {
     /// What an undisturbed sleep costs here: latency plus processor time, in nanoseconds.
     pub const fn sleep_cost_ns(&self) -> u64 {
         self.sleep_cost_ns
+    }
+
+    /// The same, and what of it is processor time; before any measurement all of it.
+    pub fn sleep_cost(&self) -> SleepCost {
+        let total_ns = self.sleep_cost_ns;
+        let spent_ns =
+            if self.spent_ns.count == 0 { total_ns } else { self.spent_ns.undisturbed() };
+        SleepCost { total_ns, spent_ns }
     }
 
     /// For how long the next wait spins, in nanoseconds.

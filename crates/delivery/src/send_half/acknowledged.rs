@@ -41,7 +41,7 @@ impl<T: Copy> SendHalf<T> {
         }
         summary.newly_acked = acked.packets;
         if acked.newest.is_some() {
-            let window_limited = in_flight_before.saturating_add(self.batch_bytes())
+            let window_limited = in_flight_before.saturating_add(self.quantum_bytes())
                 > self.window()
                 && self.drain == Drain::No;
             let waited_ns = now.since_ns(received_at);

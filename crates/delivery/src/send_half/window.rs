@@ -79,13 +79,21 @@ impl<T: Copy> SendHalf<T> {
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
     }
 
-    /// Bytes to send together once the window was closed: what the link carries while a thread leaves it alone, unless
-    /// the window holds too little beyond what the link itself holds. At least [`Self::quantum_bytes`].
+    /// Bytes for which a closed window is to have room before it opens by the clock: at least [`Self::quantum_bytes`]. Where
+    /// frames wait, and so the link is what limits, it is what the link carries while a thread leaves it alone, but no more
+    /// than half of what waits, or the link would run dry where both hosts leave it alone.
     pub fn batch_bytes(&self) -> u32 {
-        let carried = bytes_in(self.rate_in_flight().unwrap_or(0), BATCH_NS);
-        let waiting = self.window().saturating_sub(self.pipe_bytes()) / 2;
-        let most = waiting.min(QUANTUM_BYTES_MAX);
-        self.quantum_bytes().max(u32::try_from(carried).unwrap_or(most).min(most))
+        let quantum = self.quantum_bytes();
+        let Some(rate) = self.estimate.carried() else { return quantum };
+        if !self.estimate.has_queue(self.frame_bytes) {
+            return quantum;
+        }
+        // What the link holds, and what is on its way through the hosts, does not wait.
+        let round_trip_ns = self.rtt.min_ns().saturating_add(self.rtt.host_ns());
+        let waiting = u64::from(self.window()).saturating_sub(bytes_in(rate, round_trip_ns));
+        let most = (waiting / WAITING_DIVISOR).min(u64::from(QUANTUM_BYTES_MAX));
+        let carried = bytes_in(rate, BATCH_NS).min(most);
+        quantum.max(carried as u32)
     }
 
     /// Frames after which the peer should be asked for an acknowledgement: half of what may be sent
@@ -164,9 +172,12 @@ const fn clocked(rate: u64) -> u64 {
 /// also what one link among several gets in a turn.
 pub const QUANTUM_NS: u64 = 16_000;
 
-/// What is sent together through a window that was closed keeps the link busy for so long, in nanoseconds: as long as threads
-/// leave a stream alone.
-const BATCH_NS: u64 = 64_000;
+/// What goes through a window that was closed keeps the link busy for so long, in nanoseconds: as long as threads leave a
+/// stream alone.
+const BATCH_NS: u64 = 56_000;
+
+/// A batch is at most this part of what waits.
+const WAITING_DIVISOR: u64 = 2;
 
 /// Largest burst, in bytes: what one `sendmsg` with segmentation offload takes.
 const QUANTUM_BYTES_MAX: u32 = 65_536;

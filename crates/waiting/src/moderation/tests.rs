@@ -13,6 +13,12 @@ struct Costs {
     frame: u64,
 }
 
+impl Costs {
+    const fn sleep(self) -> SleepCost {
+        SleepCost { total_ns: self.wake_up + self.spent, spent_ns: self.spent }
+    }
+}
+
 fn hosts() -> [Costs; 5] {
     [1, 2, 4, 8, 16].map(|quarters| {
         let of = |ns: u64| ns * quarters / 4;
@@ -56,7 +62,7 @@ fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: boo
         } else {
             moderation.on_silence(now);
         }
-        let interval_ns = moderation.interval_ns(now, cost_ns, Instant(0));
+        let interval_ns = moderation.interval_ns(now, costs.sleep(), false, Instant(0));
         let wakes_at = match interval_ns.filter(|_| moderates) {
             Some(interval_ns) => now.after_ns(interval_ns),
             None => now.max(Instant(arrival(taken))),
@@ -68,6 +74,8 @@ fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: boo
     bill.total_ns = now.0;
     bill
 }
+
+const SLEEP: SleepCost = SleepCost { total_ns: 10_000, spent_ns: 4_000 };
 
 /// A frame of 1500 bytes at 1 Gb/s, in nanoseconds.
 const AT_1_GB: u64 = 12_300;
@@ -111,9 +119,12 @@ fn an_interval_leaves_no_more_frames_than_a_sender_can_do_without() {
                 moderation.on_frames(Instant(index * gap_ns), 1, 0, 10_000);
                 let now = Instant(index * gap_ns + costs.frame);
                 let cost_ns = costs.wake_up + costs.spent;
-                if let Some(interval_ns) = moderation.interval_ns(now, cost_ns, Instant(0)) {
-                    assert!(interval_ns / gap_ns <= FRAMES_MAX + 1, "{costs:?} {gap_ns}");
-                    assert!(interval_ns >= cost_ns, "{costs:?} {gap_ns}");
+                if let Some(interval_ns) =
+                    moderation.interval_ns(now, costs.sleep(), false, Instant(0))
+                {
+                    let frames = (interval_ns + cost_ns) / gap_ns;
+                    assert!((1..=FRAMES_MAX + 1).contains(&frames), "{costs:?} {gap_ns}");
+                    assert!(interval_ns >= costs.spent, "{costs:?} {gap_ns}");
                 }
             }
         }
@@ -126,7 +137,27 @@ fn questions_and_answers_are_never_left_waiting() {
     for turn in 1..1_000 {
         let now = Instant(turn * 16_000);
         moderation.on_frames(now, 1, turn, 10_000);
-        assert_eq!(moderation.interval_ns(now.after_ns(1_000), 10_000, Instant(0)), None);
+        assert_eq!(moderation.interval_ns(now.after_ns(1_000), SLEEP, false, Instant(0)), None);
+    }
+}
+
+#[test]
+fn in_place_of_a_spin_a_message_comes_later_by_a_quarter_with_the_wake_up() {
+    for costs in hosts() {
+        let mut moderation = Moderation::default();
+        for index in 0..700 {
+            let now = Instant(index * AT_1_GB);
+            moderation.on_frames(now, 1, 0, costs.wake_up + costs.spent);
+            if let Some(interval_ns) = moderation.interval_ns(now, costs.sleep(), true, Instant(0))
+            {
+                assert!(4 * (interval_ns + costs.wake_up) <= now.0, "{costs:?} {index}");
+            } else {
+                assert!(
+                    now.0 < 5 * (costs.wake_up + costs.spent + 2 * AT_1_GB),
+                    "{costs:?} {index}"
+                );
+            }
+        }
     }
 }
 
@@ -137,8 +168,8 @@ fn an_application_that_acts_is_served_at_once() {
         moderation.on_frames(Instant(index * AT_1_GB), 1, 0, 10_000);
     }
     let now = Instant(100 * AT_1_GB);
-    assert_eq!(moderation.interval_ns(now, 10_000, Instant(0)), Some(INTERVAL_NS_MAX));
-    assert_eq!(moderation.interval_ns(now, 10_000, now), None, "it has just posted");
+    assert_eq!(moderation.interval_ns(now, SLEEP, false, Instant(0)), Some(INTERVAL_NS_MAX));
+    assert_eq!(moderation.interval_ns(now, SLEEP, false, now), None, "it has just posted");
 }
 
 #[test]
@@ -150,8 +181,8 @@ fn a_stream_ends_with_an_interval_in_which_nothing_comes_and_with_a_pause() {
     let mut paused = moderation.clone();
     let now = Instant(101 * AT_1_GB);
     moderation.on_silence(now);
-    assert_eq!(moderation.interval_ns(now.after_ns(1_000_000), 10_000, Instant(0)), None);
+    assert_eq!(moderation.interval_ns(now.after_ns(1_000_000), SLEEP, false, Instant(0)), None);
     let later = now.after_ns(1_000_000);
     paused.on_frames(later, 1, 0, 10_000);
-    assert_eq!(paused.interval_ns(later, 10_000, Instant(0)), None);
+    assert_eq!(paused.interval_ns(later, SLEEP, false, Instant(0)), None);
 }

@@ -53,6 +53,13 @@ pub(super) struct Host {
     pub(super) polled_at: Option<Instant>,
     /// Acknowledgements may be owed.
     pub(super) may_owe: bool,
+    /// Frames received so far, and when the thread on watch last looked.
+    pub(super) frames: u64,
+    pub(super) frames_before: u64,
+    /// The thread on watch takes frames at intervals.
+    pub(super) is_moderated: bool,
+    /// How often the application was told of something.
+    pub(super) told: u64,
     pub(super) random: Random,
     pub(super) counts: Counts,
 }
@@ -121,6 +128,8 @@ pub(super) enum Doing {
 pub(super) enum Sleep {
     /// Until frames, timers of the engine or a call come.
     OnLinks,
+    /// Until an interval is over, whatever comes.
+    Resting,
     /// Until another thread has brought what it waits for, or leaves the watch to it.
     Blocked,
     /// Until another thread is no longer inside.
@@ -167,6 +176,8 @@ pub(super) struct Thread {
     /// For how long the wait under way spins, in nanoseconds.
     pub(super) limit_ns: Option<u64>,
     pub(super) has_slept: bool,
+    /// Its last sleep was an interval.
+    pub(super) has_rested: bool,
     /// Since when another thread is on watch.
     pub(super) watched_since: Option<Instant>,
 }
@@ -186,6 +197,7 @@ impl Thread {
             kept_out_since: None,
             limit_ns: None,
             has_slept: false,
+            has_rested: false,
             watched_since: None,
         }
     }
@@ -202,7 +214,7 @@ impl Host {
         let mut engine = EdgeHost::with_config(EngineConfig::default(), entropy);
         for (link, model) in trial.links.iter().enumerate() {
             let local = port_address(number as u8, link as u8);
-            engine.attach_link(Instant(0), LinkId(link as u8), caps(model, local));
+            engine.attach_link(Instant(0), LinkId(link as u8), caps(model, local, trial.offloads));
         }
         let bytes = trial.message_bytes.max(WORD_BYTES);
         let (source, target) = (engine.register(bytes), engine.register(bytes));
@@ -230,6 +242,10 @@ impl Host {
             worked_at: Instant(0),
             polled_at: None,
             may_owe: false,
+            frames: 0,
+            frames_before: 0,
+            is_moderated: false,
+            told: 0,
             random: Random::stream(trial.seed, PAUSES_STREAM | number),
             counts: Counts::default(),
         }

@@ -4,7 +4,7 @@ use delivery::{Instant, LinkId, RxFrame};
 use mem::Payload;
 
 use super::busy::Next;
-use super::host::{Counts, Doing, Host, Outgoing, ROLES, Role, Sleep, Turn};
+use super::host::{Counts, Doing, Host, Outgoing, Purpose, ROLES, Role, Sleep, Turn};
 use super::program::{PingPong, Program};
 use super::rule::WaitRule;
 use super::{Exercise, Mode, Outcome, Trial};
@@ -330,6 +330,7 @@ impl Machine {
         };
         host.engine.handle_frame(host.cell.turn.now, link, frame);
         host.cell.turn.frames += 1;
+        host.frames += 1;
     }
 
     /// What a turn does once its frames are taken; what it sends is in the outbox then.
@@ -345,7 +346,10 @@ impl Machine {
         worked |= self.take_submissions(number, now);
         let host = &mut self.hosts[number];
         host.may_owe |= frames > 0;
-        let is_watching = role == Role::Progress && !worked;
+        let is_watching = match host.thread(role).purpose {
+            Purpose::Watch | Purpose::Serve { .. } => !worked || host.is_moderated,
+            _ => role == Role::Progress && !worked,
+        };
         if (host.cell.is_parting || is_watching) && core::mem::take(&mut host.may_owe) {
             host.engine.hasten_acknowledgements();
         }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use delivery::Instant;
-use waiting::{Application, Outcome, Spinning, WAKE_UPS, WaitPolicy, WakeUp};
+use waiting::{Application, Moderation, Outcome, Spinning, WAKE_UPS, WaitPolicy, WakeUp};
 
 use crate::scheduler::Settings;
 
@@ -25,6 +25,16 @@ pub trait WaitRule: fmt::Debug {
     fn on_descheduled(&mut self, now: Instant, away_ns: u64);
     /// The progress thread has looked at the links.
     fn on_served(&mut self, found: bool, polled_ns_ago: u64);
+    /// A thread on watch has found so many frames, after an interval in which it left them alone if it `has_rested`; the
+    /// application has been told of something `told` times.
+    fn on_looked(&mut self, now: Instant, frames: u64, told: u64, has_rested: bool) {
+        let _ = (now, frames, told, has_rested);
+    }
+    /// For how long a thread on watch may leave frames alone, in nanoseconds. The application was `active_at` last.
+    fn interval_ns(&self, now: Instant, active_at: Instant) -> Option<u64> {
+        let _ = (now, active_at);
+        None
+    }
     /// An application that polls has polled without result for `idle_ns` before it slept, or had a result.
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool);
 }
@@ -34,6 +44,7 @@ pub trait WaitRule: fmt::Debug {
 pub struct Policies {
     waiting: WaitPolicy,
     polling: WaitPolicy,
+    moderation: Option<Moderation>,
 }
 
 impl Policies {
@@ -50,7 +61,14 @@ impl Policies {
         Self {
             waiting: measured(WaitPolicy::new(spinning, SLEEP_COST_ASSUMED_NS)),
             polling: measured(WaitPolicy::for_polling(SLEEP_COST_ASSUMED_NS)),
+            moderation: (spinning == Spinning::Learned).then(Moderation::default),
         }
+    }
+
+    /// The same without intervals: threads wait for each frame.
+    #[must_use]
+    pub fn unmoderated(self) -> Self {
+        Self { moderation: None, ..self }
     }
 }
 
@@ -86,6 +104,19 @@ impl WaitRule for Policies {
 
     fn on_served(&mut self, found: bool, polled_ns_ago: u64) {
         self.waiting.on_served(found, polled_ns_ago);
+    }
+
+    fn on_looked(&mut self, now: Instant, frames: u64, told: u64, has_rested: bool) {
+        let cost_ns = self.sleep_cost_ns();
+        match &mut self.moderation {
+            Some(moderation) if frames > 0 => moderation.on_frames(now, frames, told, cost_ns),
+            Some(moderation) if has_rested => moderation.on_silence(now),
+            _ => {}
+        }
+    }
+
+    fn interval_ns(&self, now: Instant, active_at: Instant) -> Option<u64> {
+        self.moderation.as_ref()?.interval_ns(now, self.waiting.sleep_cost(), true, active_at)
     }
 
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool) {

@@ -163,6 +163,7 @@ fn trial(
 ) -> Result<Outcome, TransferError> {
     let trial = Trial {
         links: &LINKS,
+        offloads: false,
         exercise: point.exercise,
         mode: point.mode,
         message_bytes: point.message_bytes,

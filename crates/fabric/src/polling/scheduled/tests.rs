@@ -1,5 +1,7 @@
+use waiting::Spinning;
+
 use super::*;
-use crate::polling::policies::CALIBRATED;
+use crate::polling::policies::{CALIBRATED, scaled};
 use crate::stream::raw_link;
 
 const LINKS: [LinkModel; 1] = [raw_link(100_000_000_000, 0)];
@@ -9,6 +11,7 @@ const SLEEP_COST_NS: u64 = PROCESSORS.sleep_cost_ns();
 fn trial(exercise: Exercise, mode: Mode, message_bytes: u32, busy: usize) -> Trial<'static> {
     Trial {
         links: &LINKS,
+        offloads: false,
         exercise,
         mode,
         message_bytes,
@@ -110,5 +113,42 @@ fn a_trial_repeats_itself() {
     for mode in [Mode::Polls, Mode::Waits] {
         let trial = Trial { measured_ns: 30_000_000, ..trial(Exercise::TwoWay, mode, 16 << 10, 4) };
         assert_eq!(outcome(&trial, SLEEP), outcome(&trial, SLEEP));
+    }
+}
+
+/// By threads that wait, with and without intervals.
+#[test]
+fn streams_over_slow_links_take_less_of_a_processor_at_intervals_on_every_host() {
+    const LINKS: [LinkModel; 1] = [raw_link(1_000_000_000, 0)];
+    const SEEDS: u64 = 8;
+    for quarters in scenarios::SPEEDS {
+        // What both directions need of a slow host leaves no time to sleep.
+        let exercises = [(Exercise::OneWay, 0.75), (Exercise::TwoWay, 0.85)];
+        for (exercise, most) in exercises.into_iter().take(if quarters < 4 { 1 } else { 2 }) {
+            let processors = PROCESSORS.scaled(quarters);
+            let trial = Trial {
+                links: &LINKS,
+                offloads: true,
+                costs: scaled(&CALIBRATED, quarters),
+                processors,
+                ..trial(exercise, Mode::Waits, 64 << 10, 0)
+            };
+            let policies = || Policies::measured(Spinning::Learned, &processors);
+            let outcome = |rule: &dyn Fn() -> Box<dyn WaitRule>| {
+                let mut sums = (0.0, 0.0);
+                for seed in 0..SEEDS {
+                    let found = run(&Trial { seed, ..trial.clone() }, rule);
+                    let found = found.expect("nothing is in the way");
+                    sums.0 += found.operations_per_second / SEEDS as f64;
+                    sums.1 += found.processor_percent.iter().flatten().sum::<f64>() / SEEDS as f64;
+                }
+                sums
+            };
+            let (rate, percent) = outcome(&|| Box::new(policies()));
+            let without = outcome(&|| Box::new(policies().unmoderated()));
+            let name = format!("x{quarters} {}: {rate} {percent}, {without:?}", exercise.name());
+            assert!(rate >= 0.96 * without.0, "{name}");
+            assert!(percent <= most * without.1, "{name}");
+        }
     }
 }

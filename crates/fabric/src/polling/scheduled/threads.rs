@@ -77,7 +77,7 @@ impl Machine {
     fn drive(&mut self, number: usize, role: Role, purpose: Purpose) {
         let (now, look_ns) = (self.now(), self.look_ns());
         self.hosts[number].thread(role).purpose = purpose;
-        if role == Role::Application {
+        if role == Role::Application && !matches!(purpose, Purpose::Watch | Purpose::Part) {
             let polled_at = self.hosts[number].polled_at.replace(now).unwrap_or(now);
             self.hosts[number].thread(role).since = polled_at;
         }
@@ -138,7 +138,7 @@ impl Machine {
         let host = &mut self.hosts[number];
         // It is this thread that is inside, so long as it spins.
         host.thread(role).doing = Doing::Look;
-        if role == Role::Application {
+        if role == Role::Application && host.thread(role).purpose != Purpose::Watch {
             let last = Instant(now.0.saturating_sub(look_ns + host.thread(role).away_ns));
             host.thread(role).since = last;
             host.polled_at = Some(now);
@@ -229,6 +229,10 @@ impl Machine {
         self.hosts[number].thread(role).alarm += 1;
         match (role, sleep) {
             (_, Sleep::OnLinks) => self.end_sleep_on_links(number, role),
+            (_, Sleep::Resting) => {
+                self.hosts[number].thread(role).has_rested = true;
+                self.end_sleep_on_links(number, role);
+            }
             (Role::Application, Sleep::MakingWay) => {
                 self.returned(number, role, Drive::HandedOver, false);
             }
@@ -308,6 +312,7 @@ impl Machine {
         while let Some(completion) =
             host.connection.and_then(|handle| host.engine.poll_completion(handle))
         {
+            host.told += 1;
             if completion.kind != CompletionKind::Notification {
                 stream.done = completion.context;
             }
@@ -445,6 +450,7 @@ impl Machine {
 
     fn end_watch_look(&mut self, number: usize, outcome: Drive, worked: bool) {
         let (now, role) = (self.now(), Role::Application);
+        self.on_looked(number, role);
         if self.end_wait_if_ready(number, true) {
             self.hosts[number].watch = None;
             return self.call_successor(number);
@@ -452,9 +458,11 @@ impl Machine {
         let host = &mut self.hosts[number];
         let idle_ns = now.since_ns(host.worked_at);
         let spins = idle_ns < host.thread(Role::Progress).rule.spin_limit_ns();
+        let rests = self.interval_ns(number).is_some();
         match outcome {
+            Drive::Drove if rests => self.part(number, role),
             Drive::Drove if spins && !worked => self.spin(number, role),
-            Drive::Drove if !worked => self.drive(number, role, Purpose::Part),
+            Drive::Drove if !worked => self.part(number, role),
             _ => self.drive(number, role, Purpose::Watch),
         }
     }
@@ -510,6 +518,7 @@ impl Machine {
 
     fn end_serve_look(&mut self, number: usize, outcome: Drive, worked: bool, begins: bool) {
         let (now, role) = (self.now(), Role::Progress);
+        self.on_looked(number, role);
         let polled_ns_ago = self.hosts[number].polled_ns_ago(now);
         let thread = self.hosts[number].thread(role);
         if begins {
@@ -531,13 +540,48 @@ impl Machine {
         };
         self.hosts[number].thread(role).purpose = Purpose::Serve { begins: false };
         match wait {
-            Outcome::Spin => {
+            Outcome::Spin if self.interval_ns(number).is_none() => {
                 self.hosts[number].thread(role).looks += 1;
                 self.spin(number, role);
             }
-            Outcome::SleepUntilEvent => self.drive(number, role, Purpose::Part),
+            Outcome::Spin | Outcome::SleepUntilEvent => self.part(number, role),
             Outcome::SleepUntil(_) => self.leave_watch(number),
         }
+    }
+
+    /// A thread on watch has looked at the links.
+    fn on_looked(&mut self, number: usize, role: Role) {
+        let now = self.now();
+        let host = &mut self.hosts[number];
+        let frames = host.frames - core::mem::replace(&mut host.frames_before, host.frames);
+        let has_rested = core::mem::take(&mut host.thread(role).has_rested);
+        let told = host.told;
+        host.thread(Role::Progress).rule.on_looked(now, frames, told, has_rested);
+    }
+
+    fn interval_ns(&mut self, number: usize) -> Option<u64> {
+        let now = self.now();
+        let host = &mut self.hosts[number];
+        let active_at = host.polled_at.unwrap_or_default();
+        host.thread(Role::Progress).rule.interval_ns(now, active_at)
+    }
+
+    /// A thread on watch goes to sleep. It sends what it owes first, unless it did so with its last look.
+    fn part(&mut self, number: usize, role: Role) {
+        let interval_ns = self.interval_ns(number);
+        let host = &mut self.hosts[number];
+        let was_moderated = core::mem::replace(&mut host.is_moderated, interval_ns.is_some());
+        match interval_ns.filter(|_| was_moderated) {
+            Some(interval_ns) => self.rest(number, role, interval_ns),
+            None => self.drive(number, role, Purpose::Part),
+        }
+    }
+
+    /// Leaves frames alone for so long, unless a timer is due before.
+    fn rest(&mut self, number: usize, role: Role, interval_ns: u64) {
+        let until = self.now().after_ns(interval_ns);
+        let due = self.hosts[number].engine.poll_timeout();
+        self.sleep(number, role, Sleep::Resting, until.min(due).max(self.now()));
     }
 
     /// The progress thread leaves the watch to an application that is blocked, and goes on.
@@ -556,6 +600,12 @@ impl Machine {
         if outcome != Drive::Drove || worked && is_application || is_due {
             return self.end_sleep_on_links(number, role);
         }
+        if self.hosts[number].is_moderated
+            && let Some(interval_ns) = self.interval_ns(number)
+        {
+            return self.rest(number, role, interval_ns);
+        }
+        let host = &mut self.hosts[number];
         let until = if is_application && self.mode == Mode::Polls {
             now.after_ns(host.thread(role).rule.poll_sleep_ns())
         } else {
@@ -565,7 +615,8 @@ impl Machine {
     }
 
     fn end_sleep_on_links(&mut self, number: usize, role: Role) {
-        self.hosts[number].thread(role).has_slept = true;
+        let thread = self.hosts[number].thread(role);
+        thread.has_slept |= !thread.has_rested;
         match (role, self.mode) {
             (Role::Progress, _) => self.leave_watch(number),
             (Role::Application, Mode::Polls) => {

@@ -1,0 +1,95 @@
+//! What the one thread does that is on watch: it looks at the links and sleeps on them.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use delivery::Instant;
+
+use crate::cell::Drive;
+use crate::runtime::Shared;
+use crate::sleep::{Others, Slept, processor_ns, sleep_precisely_once};
+use crate::waits::Looking;
+
+impl Shared {
+    /// Sleeps on the links and drives the engine, until `ready` returns something or `deadline`.
+    pub(crate) fn watch_until<R>(
+        &self,
+        deadline: Instant,
+        ready: &mut impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        let mut looking = Looking::default();
+        loop {
+            let (outcome, _) = self.look(&mut looking);
+            if let Some(result) = ready() {
+                return Some(result);
+            }
+            if self.host.clock.now() >= deadline {
+                return None;
+            }
+            match outcome {
+                Drive::Drove if self.spins_on_watch() => std::hint::spin_loop(),
+                Drive::Drove => looking.on_slept(self.sleep_on_links(Some(deadline))),
+                Drive::HandedOver => self.make_way(),
+                Drive::Exhausted => {}
+            }
+        }
+    }
+
+    /// Sends what is owed and sleeps until a link has something, a timer runs out, somebody calls or
+    /// `deadline` has come. Only for the thread that is on watch, right after it drove.
+    pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) -> Slept {
+        // Whatever has ended the sleep, the caller looks again.
+        self.sleep_on_links_beside(deadline, &mut Others::none()).unwrap_or(Slept::Come)
+    }
+
+    /// As [`Shared::sleep_on_links`], or until one of `others` is ready; fails as `ppoll` does.
+    pub(crate) fn sleep_on_links_beside(
+        &self,
+        deadline: Option<Instant>,
+        others: &mut Others<'_>,
+    ) -> io::Result<Slept> {
+        let interval_ns = self.interval_ns();
+        let is_moderated = interval_ns.is_some();
+        let was_moderated = self.host.is_moderated.swap(is_moderated, Ordering::Relaxed);
+        if !(is_moderated && was_moderated) {
+            self.host.is_parting.store(true, Ordering::Relaxed);
+            let (outcome, worked) = self.drive_all();
+            // A thread of the application looks whether that was what it waits for: nobody calls it then.
+            if outcome != Drive::Drove || worked && deadline.is_some() {
+                return Ok(Slept::Not);
+            }
+        }
+        let own = deadline.unwrap_or(Instant::NEVER);
+        let due = Instant(self.host.turn_due.load(Ordering::Relaxed));
+        let interval_ends = interval_ns.map(|ns| self.host.clock.now().after_ns(ns));
+        let until = due.min(own).min(interval_ends.unwrap_or(Instant::NEVER));
+        self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
+        // Who set an earlier time, or left work behind, before the line above could be seen, is
+        // seen here.
+        self.cell.pass();
+        let must_turn = self.host.is_unfinished.swap(false, Ordering::SeqCst)
+            || self.host.turn_due.load(Ordering::Relaxed) < until.0
+            || self.is_stopping.load(Ordering::SeqCst);
+        let mut slept = Ok(Slept::Not);
+        if !must_turn {
+            let now = self.host.clock.now();
+            let limit_ns = (until != Instant::NEVER).then(|| until.since_ns(now));
+            // Sleeps of threads of the application end as imprecisely as they like.
+            let is_measured = limit_ns.is_some() && deadline.is_none() && !is_moderated;
+            let spent_ns = is_measured.then(processor_ns);
+            let sleeper = &self.host.sleeper;
+            slept = if is_moderated {
+                sleep_precisely_once(|| sleeper.sleep_without_links(limit_ns, others))
+            } else {
+                sleeper.sleep_beside(limit_ns, others)
+            };
+            self.outside.count_wakeup();
+            let has_come = !matches!(slept, Ok(Slept::Limit));
+            if let Some(spent_ns) = spent_ns.filter(|_| !has_come) {
+                self.on_wake_up(until, spent_ns);
+            }
+        }
+        self.host.armed_until.store(0, Ordering::SeqCst);
+        slept
+    }
+}
