@@ -14,19 +14,30 @@ pub(crate) fn told() -> Option<String> {
 
 /// Starts a copy of the test `name`, tells it something, and waits for what it [says](say).
 pub(crate) fn start(name: &str, what: &str) -> (Child, String) {
+    let mut child = command(&[], name, what).spawn().expect("a copy of this test");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let said = output.lines().map_while(Result::ok).find_map(|line| said(&line));
+    (child, said.expect("the copy has ended"))
+}
+
+/// Returns the command for a copy of the test `name` that is told something. The words of `launcher` come first, such as
+/// those of `taskset`.
+pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
     // Tests that run in the background of a script ignore SIGINT, and so would what they start.
-    let mut child = Command::new("env")
+    let mut command = Command::new("env");
+    command
         .arg("--default-signal=INT")
+        .args(launcher)
         .arg(env::current_exe().expect("this test"))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(TOLD, what)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a copy of this test");
-    let output = BufReader::new(child.stdout.take().expect("a pipe"));
-    let mut lines = output.lines().map_while(Result::ok);
-    let said = lines.find_map(|line| line.strip_prefix(SAYS).map(ToOwned::to_owned));
-    (child, said.expect("the copy has ended"))
+        .stdout(Stdio::piped());
+    command
+}
+
+/// Returns what a copy [says](say) with this line, unless its test printed it.
+pub(crate) fn said(line: &str) -> Option<String> {
+    line.strip_prefix(SAYS).map(ToOwned::to_owned)
 }
 
 /// Says something to the process that has started this one.

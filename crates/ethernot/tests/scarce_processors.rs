@@ -1,0 +1,321 @@
+//! Hosts on which threads do not run when they want to: one processor, a part of one, other scheduling classes,
+//! neighbours, late timers, stalls. Endpoints go on there, and take next to nothing while they are idle.
+//!
+//! No assertion depends on how fast a host is: what is awaited has a minute, and what is limited is processor time and
+//! sleeps against the time that has passed.
+#![expect(clippy::disallowed_methods, reason = "phases of a test last for a while")]
+
+#[expect(dead_code, reason = "other tests use what this one does not")]
+mod copy;
+mod ends;
+
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use ends::{End, Usage, connect, obey};
+use nix::sys::signal::Signal;
+
+#[test]
+fn ends_that_share_one_processor_go_on_and_are_idle_in_between() {
+    if let Some(setting) = copy::told() {
+        return obey(&setting);
+    }
+    let _alone = alone();
+    let name = "ends_that_share_one_processor_go_on_and_are_idle_in_between";
+    let processor = processor();
+    let launcher = ["taskset", "-c", &processor];
+    for setting in SETTINGS {
+        let ends = [(); 2].map(|()| End::start(&launcher, name, setting));
+        exercise(setting, ends);
+    }
+}
+
+#[test]
+fn ends_with_half_a_processor_go_on_and_are_idle_in_between() {
+    if let Some(setting) = copy::told() {
+        return obey(&setting);
+    }
+    let _alone = alone();
+    let name = "ends_with_half_a_processor_go_on_and_are_idle_in_between";
+    let group = match Group::with_half_a_processor() {
+        Ok(group) => group,
+        Err(reason) => {
+            return println!("skipped: no control group with a part of a processor: {reason}");
+        }
+    };
+    let join = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.path);
+    let launcher = ["sh", "-c", &join, "sh"];
+    for setting in SETTINGS {
+        let ends = [(); 2].map(|()| End::start(&launcher, name, setting));
+        exercise(setting, ends);
+    }
+}
+
+#[test]
+fn a_real_time_end_leaves_the_processor_to_its_peer() {
+    if let Some(setting) = copy::told() {
+        return obey(&setting);
+    }
+    let _alone = alone();
+    let name = "a_real_time_end_leaves_the_processor_to_its_peer";
+    let processor = processor();
+    let pinned = ["taskset", "-c", &processor];
+    let may = Command::new("chrt").args(["--fifo", "1", "true"]).output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        return println!("skipped: no right to real-time scheduling, or no command `chrt`");
+    }
+    let real_time = [&pinned[..], &["chrt", "--fifo", "1"]].concat();
+    let rest = [&pinned[..], &["chrt", "--idle", "0"]].concat();
+    for (client, server, setting) in [
+        (&real_time, &rest, "ADAPTIVE"),
+        (&real_time, &rest, "NEVER"),
+        (&rest, &real_time, "ADAPTIVE"),
+    ] {
+        let ends = [client, server].map(|launcher| End::start(launcher, name, setting));
+        for Phase { what, elapsed, used } in exercise(setting, ends) {
+            // Where the kernel throttles real-time threads, it leaves 5 % to others, if they want them.
+            let is_left = |used: &Usage| used.processor * 100 < elapsed * 97;
+            assert!(used.iter().all(is_left), "{what}: {used:?} in {elapsed:?}");
+        }
+    }
+}
+
+#[test]
+fn ends_go_on_where_timers_are_late() {
+    if let Some(setting) = copy::told() {
+        return obey(&setting);
+    }
+    let _alone = alone();
+    let name = "ends_go_on_where_timers_are_late";
+    let ends = [(); 2].map(|()| End::start(&[], name, "ADAPTIVE LATE"));
+    exercise("ADAPTIVE LATE", ends);
+}
+
+#[test]
+fn ends_go_on_beside_busy_threads_on_the_same_processor() {
+    if let Some(setting) = copy::told() {
+        return obey(&setting);
+    }
+    let _alone = alone();
+    let name = "ends_go_on_beside_busy_threads_on_the_same_processor";
+    let processor = processor();
+    let launcher = ["taskset", "-c", &processor];
+    let _busy = [(); 2].map(|()| Busy::start(&launcher));
+    for setting in SETTINGS {
+        let ends = [(); 2].map(|()| End::start(&launcher, name, setting));
+        exercise(setting, ends);
+    }
+}
+
+#[test]
+fn streams_go_on_after_an_end_was_stopped_for_a_moment() {
+    if let Some(setting) = copy::told() {
+        return obey(&setting);
+    }
+    let _alone = alone();
+    let name = "streams_go_on_after_an_end_was_stopped_for_a_moment";
+    let mut ends = [(); 2].map(|()| End::start(&[], name, "ADAPTIVE"));
+    connect(&mut ends);
+    for style in STYLES {
+        ends[0].begin(&format!("write {style} 800"));
+        for turn in 0..6 {
+            let stopped = &ends[turn % 2];
+            stopped.signal(Signal::SIGSTOP);
+            thread::sleep(Duration::from_millis(100));
+            stopped.signal(Signal::SIGCONT);
+            thread::sleep(Duration::from_millis(20));
+        }
+        let written = ends[0].answer();
+        println!("{style} beside stalls: {written} writes");
+    }
+}
+
+#[test]
+fn a_waiting_end_sleeps_while_its_peer_is_stopped() {
+    if let Some(setting) = copy::told() {
+        return obey(&setting);
+    }
+    let _alone = alone();
+    let name = "a_waiting_end_sleeps_while_its_peer_is_stopped";
+    for (setting, exchange) in [("ADAPTIVE", "ping"), ("NEVER", "ping"), ("ADAPTIVE", "write")] {
+        let mut ends = [(); 2].map(|()| End::start(&[], name, setting));
+        connect(&mut ends);
+        if exchange == "ping" {
+            ends[1].begin("echo waiting");
+        }
+        ends[0].begin(&format!("{exchange} waiting 1200"));
+        thread::sleep(Duration::from_millis(50));
+        ends[1].signal(Signal::SIGSTOP);
+        let what = format!("{setting} {exchange}, peer stopped");
+        let silence = measured(what, &mut ends, |_| thread::sleep(Duration::from_secs(1)));
+        ends[1].signal(Signal::SIGCONT);
+        demand_rest(&silence, silence.used[0]);
+        ends[0].answer();
+        if exchange == "ping" {
+            ends[1].answer();
+        }
+    }
+}
+
+/// A part of a test, and what each end has used in it.
+struct Phase {
+    what: String,
+    elapsed: Duration,
+    used: [Usage; 2],
+}
+
+/// Connects a client and a server, has them exchange data in each way, and leaves them idle.
+///
+/// Panics if an end spins for what does not come, or wakes up in vain.
+fn exercise(setting: &str, ends: [End; 2]) -> Vec<Phase> {
+    let mut ends = ends;
+    connect(&mut ends);
+    let mut phases = Vec::new();
+    for style in STYLES {
+        ends[1].begin(&format!("echo {style}"));
+        phases.push(exchange(setting, &mut ends, &format!("ping {style} 40")));
+        ends[1].answer();
+        phases.push(exchange(setting, &mut ends, &format!("write {style} 40")));
+        let silence = measured(format!("{setting} silence, {style}"), &mut ends, |ends| {
+            ends[0].run(&format!("silence {style} 100"));
+        });
+        // A thread that polls may keep its processor.
+        demand_few_sleeps(&silence, 0);
+        if style == "waiting" && setting != "ALWAYS" {
+            demand_rest(&silence, silence.used[0]);
+        }
+        phases.push(silence);
+    }
+    let idle = measured(format!("{setting} idle"), &mut ends, |_| thread::sleep(IDLE));
+    demand_few_sleeps(&idle, 0);
+    if setting != "ALWAYS" {
+        for used in idle.used {
+            demand_rest(&idle, used);
+        }
+    }
+    phases.push(idle);
+    phases
+}
+
+fn exchange(setting: &str, ends: &mut [End; 2], command: &str) -> Phase {
+    let mut operations = 0;
+    let phase = measured(format!("{setting} {command}"), ends, |ends| {
+        operations = ends[0].run(command).parse().expect("a number");
+    });
+    println!("{operations} operations");
+    demand_few_sleeps(&phase, operations);
+    phase
+}
+
+/// Runs a phase.
+fn measured(what: String, ends: &mut [End; 2], run: impl FnOnce(&mut [End; 2])) -> Phase {
+    let before = ends.each_ref().map(End::usage);
+    let began = Instant::now();
+    run(ends);
+    let elapsed = began.elapsed();
+    let after = ends.each_ref().map(End::usage);
+    let used = [after[0] - before[0], after[1] - before[1]];
+    println!("{what}: {used:?} in {elapsed:?}");
+    Phase { what, elapsed, used }
+}
+
+/// Panics if an end that had nothing to do took a fifth of a processor, or slept more often than 600 times a second.
+fn demand_rest(phase: &Phase, used: Usage) {
+    let Phase { what, elapsed, .. } = phase;
+    assert!(used.processor < *elapsed / 5, "{what}: {used:?} in {elapsed:?}");
+    let sleeps_max = elapsed.as_millis() * 6 / 10;
+    assert!(u128::from(used.sleeps) < sleeps_max, "{what}: {used:?} in {elapsed:?}");
+}
+
+/// Panics if an end slept more often than 50 times for each operation and 50 times a millisecond.
+fn demand_few_sleeps(phase: &Phase, operations: u64) {
+    let Phase { what, elapsed, used } = phase;
+    let sleeps_max = 50 * u128::from(operations) + 50 * elapsed.as_millis();
+    let are_few = |used: &Usage| u128::from(used.sleeps) < sleeps_max;
+    assert!(used.iter().all(are_few), "{what}: {used:?} in {elapsed:?}");
+}
+
+/// A control group that goes with this value, after its processes.
+struct Group {
+    path: String,
+}
+
+impl Group {
+    fn with_half_a_processor() -> Result<Self, String> {
+        let mounts = fs::read_to_string("/proc/mounts").map_err(|error| error.to_string())?;
+        let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let found = mounts.find_map(|mount| match *mount {
+            [_, root, "cgroup", options, ..]
+                if options.split(',').any(|option| option == "cpu") =>
+            {
+                Some((root.to_owned(), "cpu.cfs_quota_us", "50000"))
+            }
+            [_, root, "cgroup2", ..] => {
+                let controllers =
+                    fs::read_to_string(format!("{root}/cgroup.subtree_control")).ok()?;
+                let has_it = controllers.split_whitespace().any(|controller| controller == "cpu");
+                has_it.then(|| (root.to_owned(), "cpu.max", "50000 100000"))
+            }
+            _ => None,
+        });
+        let (root, file, half) = found.ok_or("no controller of processors is mounted")?;
+        let path = format!("{root}/ethernot-test-{}", std::process::id());
+        fs::create_dir(&path).map_err(|error| format!("{path}: {error}"))?;
+        let group = Self { path };
+        let file = format!("{}/{file}", group.path);
+        fs::write(&file, half).map_err(|error| format!("{file}: {error}"))?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // An ended process leaves its group only when the kernel comes to it.
+        let until = Instant::now() + ends::LIMIT;
+        while fs::remove_dir(&self.path).is_err() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A process with a thread that always runs.
+struct Busy(Child);
+
+impl Busy {
+    fn start(launcher: &[&str]) -> Self {
+        let command = [launcher, &["sh", "-c", "while :; do :; done"]].concat();
+        let mut command_line = Command::new(command[0]);
+        Self(command_line.args(&command[1..]).stdin(Stdio::null()).spawn().expect("a shell"))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // Both fail only if it has ended by itself.
+        let _killed = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
+/// The first processor that this process may use.
+fn processor() -> String {
+    let status = fs::read_to_string("/proc/self/status").expect("procfs");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let digits = list.expect("Linux says so").trim().split([',', '-']).next();
+    digits.expect("there is one").to_owned()
+}
+
+/// Other tests of this file would take the processors from this one.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long ends are left idle.
+const IDLE: Duration = Duration::from_millis(300);
+
+const SETTINGS: [&str; 3] = ["ADAPTIVE", "NEVER", "ALWAYS"];
+
+const STYLES: [&str; 2] = ["waiting", "polling"];
