@@ -314,6 +314,13 @@ pub(crate) fn preemptions() -> u64 {
     usage.ru_nivcsw.cast_unsigned()
 }
 
+/// Whether the calling thread keeps its processor until it sleeps, whatever threads of other classes want.
+pub(crate) fn is_real_time() -> bool {
+    // SAFETY: asks for an attribute of the calling thread; no memory is passed.
+    let class = unsafe { libc::sched_getscheduler(0) };
+    matches!(class & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR)
+}
+
 /// Bytes that nobody can predict; at most 256, which the kernel gives as a whole.
 pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0_u8; BYTES];

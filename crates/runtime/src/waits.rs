@@ -10,7 +10,7 @@ use waiting::{Application, Moderation, Outcome, SleepCost, Spinning, WaitPolicy,
 
 use crate::cell::Drive;
 use crate::runtime::{Shared, lock};
-use crate::sleep::{Slept, preemptions, processor_ns};
+use crate::sleep::{Slept, is_real_time, preemptions, processor_ns};
 
 /// The policies of an endpoint. Threads that wait for what they asked for see other times than threads that serve peers.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Waits {
     spinning: Spinning,
     /// Since when polls of the application found nothing, in nanoseconds; 0 if that is not known.
     polls_idle_since: AtomicU64,
+    /// A thread of the application that polls in vain asks from then on whether it is of a real-time class.
+    real_time_due: AtomicU64,
     /// Since when threads of the application found another thread inside the engine, in nanoseconds; 0 if none does.
     kept_out_since: AtomicU64,
 }
@@ -39,6 +41,7 @@ impl Waits {
             moderation: Mutex::default(),
             spinning,
             polls_idle_since: AtomicU64::new(0),
+            real_time_due: AtomicU64::new(0),
             kept_out_since: AtomicU64::new(0),
         }
     }
@@ -293,10 +296,13 @@ impl Shared {
 
     /// A poll of the application has ended, the poll before it was at `before`, and the turn did something if it `worked`.
     ///
-    /// Costs three loads where processors are not short.
+    /// Costs four loads where processors are not short.
     #[inline]
     pub(crate) fn on_polled(&self, before: Instant, outcome: Drive, worked: bool) {
         let now = Instant(self.host.polled_at.load(Ordering::Relaxed));
+        if now.0 >= self.waits.real_time_due.load(Ordering::Relaxed) {
+            self.on_polled_for_long();
+        }
         let is_late = now.since_ns(before) >= self.waits.sleep_cost_ns();
         if is_late || now.0 < self.waits.polling.short_until.load(Ordering::Relaxed) {
             self.on_polled_late_or_short(now, before, outcome == Drive::Drove && !worked);
@@ -333,24 +339,47 @@ impl Shared {
         if let Some(sleeps_for_ns) = sleeps_for_ns {
             // What the sleep ends with says nothing of how long to spin.
             polls_idle_since.store(0, Ordering::Relaxed);
-            self.sleep_polling(sleeps_for_ns);
+            let _found = self.sleep_polling(sleeps_for_ns, self.waits.sleep_cost_ns());
         } else if !found_nothing {
             polls_idle_since.store(now.0, Ordering::Relaxed);
         }
     }
 
-    /// Lets others have the processor of a thread that polls, until an event.
-    fn sleep_polling(&self, at_most_ns: u64) {
+    /// The kernel takes the processor of a real-time thread for no thread of another class, such as the peer's.
+    #[cold]
+    fn on_polled_for_long(&self) {
+        let Waits { polling, real_time_due, .. } = &self.waits;
+        let (now, idle_ns) = self.idle_ns();
+        let (outcome, limit_ns, sleeps_for_ns) = polling.change(|policy| {
+            let outcome = policy.while_polling_in_real_time(idle_ns);
+            (outcome, policy.real_time_limit_ns(), policy.real_time_sleep_ns())
+        });
+        if outcome == Outcome::Spin {
+            real_time_due.store(now.after_ns(limit_ns - idle_ns).0, Ordering::Relaxed);
+            return;
+        }
+        if is_real_time() && self.sleep_polling(sleeps_for_ns, sleeps_for_ns) {
+            // A frame seldom comes in so short a sleep unless its sender got the processor only then.
+            let now = self.host.clock.now();
+            self.waits.for_all(|policy| policy.on_descheduled(now, limit_ns));
+        }
+        real_time_due.store(self.host.clock.now().after_ns(limit_ns).0, Ordering::Relaxed);
+    }
+
+    /// Lets others have the processor of a thread that polls, until an event. If another thread sleeps on the links, nothing
+    /// wakes this one, and it sleeps for `unwoken_ns`. Returns whether work came meanwhile.
+    fn sleep_polling(&self, at_most_ns: u64, unwoken_ns: u64) -> bool {
+        let worked_at = self.host.worked_at.load(Ordering::Relaxed);
         if self.host.waiters.take_watch() {
             let _slept = self.sleep_on_links(Some(self.host.clock.now().after_ns(at_most_ns)));
             self.look(&mut Looking { has_slept: true, ..Looking::default() });
             self.host.waiters.give_up_watch();
             self.delist();
         } else {
-            // Another thread sleeps on the links, and nothing wakes this one.
-            std::thread::sleep(Duration::from_nanos(self.waits.sleep_cost_ns()));
+            std::thread::sleep(Duration::from_nanos(unwoken_ns));
         }
         self.host.polled_at.store(self.host.clock.now().0, Ordering::Relaxed);
+        self.host.worked_at.load(Ordering::Relaxed) != worked_at
     }
 
     /// Another thread is inside the engine, and the calling thread has work for it. If it stays there, it has lost its
@@ -403,7 +432,7 @@ mod tests {
         config.progress_thread = false;
         let runtime = Runtime::start(config, Vec::new(), Box::new(|_event| {})).expect("it starts");
         runtime.shared.is_resting.store(true, Ordering::SeqCst);
-        runtime.shared.sleep_polling(1);
+        assert!(!runtime.shared.sleep_polling(1, 1), "nothing has come");
         assert!(!runtime.shared.is_resting.load(Ordering::SeqCst), "no thread serves the links");
     }
 }

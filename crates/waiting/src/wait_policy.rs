@@ -224,6 +224,22 @@ impl WaitPolicy {
         }
     }
 
+    /// As [`WaitPolicy::while_polling`], for a thread of a real-time class, from which the kernel does not take the processor
+    /// for threads of other classes. It sleeps for at most [`WaitPolicy::real_time_sleep_ns`].
+    pub const fn while_polling_in_real_time(&self, idle_ns: u64) -> Outcome {
+        if idle_ns < self.real_time_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
+    }
+
+    /// For how long a thread of a real-time class polls in vain before it sleeps, in nanoseconds.
+    pub const fn real_time_limit_ns(&self) -> u64 {
+        REAL_TIME_SPINS * self.sleep_cost_ns
+    }
+
+    /// For how long it sleeps then, at most, in nanoseconds.
+    pub const fn real_time_sleep_ns(&self) -> u64 {
+        REAL_TIME_SLEEPS * self.sleep_cost_ns
+    }
+
     /// Decides for the progress thread, `idle_ns` after the last work. While the application polls, the thread leaves the links
     /// to it: each frame would wake the thread for nothing, and a thread that spins beside the application takes
     /// processor time from it.
@@ -337,6 +353,15 @@ const SAMPLES: u64 = 4;
 /// keeps the rest for when its peer is back. With 1, answers that take as long as a sleep, as those to 16 KiB do,
 /// would find it asleep.
 const POLL_WEIGHT: u64 = 2;
+
+/// A thread of a real-time class polls in vain for so many times as long as a sleep costs before it sleeps once. An answer
+/// that comes after so long becomes later by 2 % at most.
+const REAL_TIME_SPINS: u64 = 64;
+
+/// It sleeps for at most so many times as long as a sleep costs: 6 % of the processor are left to threads of other classes, as
+/// the kernel leaves them 5 % where it throttles. With 1, a peer of the lowest class is interrupted inside its engine so often
+/// that an answer takes it 100 ms.
+const REAL_TIME_SLEEPS: u64 = 4;
 
 /// A thread that was away for less than so many sleeps cost has not lost a time slice: a progress thread or the kernel ran
 /// for a moment.

@@ -144,6 +144,10 @@ fn the_table_of_outcomes_holds() {
         assert_eq!(policy.while_polling(now, 0), Outcome::Spin);
         assert_eq!(policy.while_polling(now, POLL_WEIGHT * cost - 1), Outcome::Spin);
         assert_eq!(policy.while_polling(now, POLL_WEIGHT * cost), Outcome::SleepUntilEvent);
+        // Polling in a real-time class.
+        let spins_for_ns = policy.real_time_limit_ns();
+        assert_eq!(policy.while_polling_in_real_time(spins_for_ns - 1), Outcome::Spin);
+        assert_eq!(policy.while_polling_in_real_time(spins_for_ns), Outcome::SleepUntilEvent);
         // Serving.
         let mut policy = on(costs);
         assert_eq!(policy.while_serving(now, 0, gone), Outcome::Spin);
@@ -436,6 +440,56 @@ fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
             policy.on_waited(limit + costs.serve + costs.wake_up, limit, true);
         }
         assert!(spun * 3 <= waits * costs.sleep(), "{spun} ns: {costs:?}");
+    }
+}
+
+/// The kernel takes the processor of a real-time thread for no thread of another class, such as its peer.
+#[test]
+fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_hardly_later() {
+    for costs in hosts() {
+        let policy = polling_on(costs);
+        let (spins_for_ns, sleeps_for_ns) =
+            (policy.real_time_limit_ns(), policy.real_time_sleep_ns());
+        assert!(sleeps_for_ns * 20 > spins_for_ns, "less than the kernel leaves: {costs:?}");
+        assert!(costs.sleep() * 50 <= spins_for_ns, "an answer is 2 % later: {costs:?}");
+    }
+}
+
+/// Once an answer has come to a real-time thread only after it slept, it sleeps as soon as one that was descheduled.
+#[test]
+fn a_real_time_thread_whose_peer_needs_its_processor_soon_sleeps() {
+    for costs in hosts() {
+        let (mut policy, now) = (polling_on(costs), Instant(1_000_000_000));
+        assert_eq!(policy.while_polling(now, u64::MAX), Outcome::Spin);
+        policy.on_descheduled(now, policy.real_time_limit_ns());
+        assert_eq!(
+            policy.while_polling(now, POLL_WEIGHT * costs.sleep()),
+            Outcome::SleepUntilEvent
+        );
+    }
+}
+
+/// Timers of a clock without high resolution, at most 250 Hz.
+#[test]
+fn timers_that_end_4_ms_late_make_threads_neither_spin_for_long_nor_wake_often() {
+    let gone = Application { is_inside: false, polled_ns_ago: u64::MAX };
+    let beside = Application { is_inside: false, polled_ns_ago: 0 };
+    for costs in hosts() {
+        let mut policy = on(costs);
+        for _ in 0..WAKE_UPS {
+            policy.on_wake_up(WakeUp { late_ns: 4_000_000, spent_ns: costs.spent });
+        }
+        assert_eq!(policy.sleep_cost_ns(), SLEEP_COST_NS_MAX);
+        let now = Instant(1_000_000_000);
+        assert_eq!(policy.while_waiting(SLEEP_COST_NS_MAX), Outcome::SleepUntilEvent);
+        assert_eq!(policy.while_serving(now, SLEEP_COST_NS_MAX, gone), Outcome::SleepUntilEvent);
+        let aside = policy.while_serving(now, 0, beside);
+        assert_eq!(aside, Outcome::SleepUntil(now.after_ns(2 * SLEEP_COST_NS_MAX)));
+        // Frames wake a thread without a timer, and count more than timers.
+        for _ in 0..WAKE_UPS {
+            policy.on_woken_by_frame(costs.wake_up);
+        }
+        assert_eq!(policy.sleep_cost_ns(), costs.sleep());
     }
 }
 
