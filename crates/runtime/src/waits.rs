@@ -249,6 +249,13 @@ impl Shared {
         }
     }
 
+    /// A thread that left frames alone until this time, or was called before, looks at them again.
+    pub(crate) fn on_interval(&self, until: Instant) {
+        let now = self.host.clock.now();
+        let late_ns = now.since_ns(until);
+        lock(&self.waits.moderation).on_interval(now, late_ns, self.waits.sleep_cost_ns());
+    }
+
     /// For how long frames may be left alone now, if for any time; in nanoseconds.
     pub(crate) fn interval_ns(&self) -> Option<u64> {
         let active_at = Instant(self.host.polled_at.load(Ordering::Relaxed));

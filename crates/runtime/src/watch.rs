@@ -84,6 +84,9 @@ impl Shared {
                 sleeper.sleep_beside(limit_ns, others)
             };
             self.outside.count_wakeup();
+            if is_moderated {
+                self.on_interval(until);
+            }
             let has_come = !matches!(slept, Ok(Slept::Limit));
             if let Some(spent_ns) = spent_ns.filter(|_| !has_come) {
                 self.on_wake_up(until, spent_ns);

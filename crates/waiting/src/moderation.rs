@@ -21,6 +21,8 @@ pub struct Moderation {
     frames: u64,
     /// How often the application had been told of something.
     told: u64,
+    /// Timers end too late for intervals until then.
+    late_until: Instant,
 }
 
 impl Moderation {
@@ -55,6 +57,14 @@ impl Moderation {
         (self.began_at, self.found_at, self.frames) = (now, now, 0);
     }
 
+    /// Records that an interval ended now, `late_ns` later than asked; a sleep costs `sleep_cost_ns`. After one that ended too
+    /// late there are none for a while: the clock of the host may have no high resolution.
+    pub fn on_interval(&mut self, now: Instant, late_ns: u64, sleep_cost_ns: u64) {
+        if late_ns > INTERVAL_NS_MAX + sleep_cost_ns {
+            self.late_until = now.after_ns(late_ns.min(LATE_NS_MAX) * LATE_FACTOR);
+        }
+    }
+
     /// For how long frames may be left where they are, in nanoseconds; `None` if the thread is to wait for the next one, for
     /// which it may spin or not. The application was `active_at` last.
     pub fn interval_ns(
@@ -64,7 +74,7 @@ impl Moderation {
         may_spin: bool,
         active_at: Instant,
     ) -> Option<u64> {
-        if self.frames == 0 {
+        if self.frames == 0 || now < self.late_until {
             return None;
         }
         let quiet_ns = now.since_ns(self.began_at.max(active_at));
@@ -87,6 +97,13 @@ const QUIET_DIVISOR: u64 = 4;
 
 /// Longest interval, in nanoseconds: with a late timer, a write that somebody waits for is less than 100 µs later.
 const INTERVAL_NS_MAX: u64 = 56_000;
+
+/// After an interval that ended too late there is none for so many times as long as it was late: where all end late, trying
+/// costs 2 % of the time.
+const LATE_FACTOR: u64 = 64;
+
+/// An interval that was later counts as late for this long, in nanoseconds: a tick of a clock of 250 Hz.
+const LATE_NS_MAX: u64 = 4_000_000;
 
 /// Frames that may come in an interval: half of those for which a sender asks for one acknowledgement, so that it does not
 /// wait for that.

@@ -186,3 +186,27 @@ fn a_stream_ends_with_an_interval_in_which_nothing_comes_and_with_a_pause() {
     paused.on_frames(later, 1, 0, 10_000);
     assert_eq!(paused.interval_ns(later, SLEEP, false, Instant(0)), None);
 }
+
+/// A clock without high resolution ends intervals of 56 µs up to 4 ms later, and a stream would come in batches of so long.
+#[test]
+fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
+    let mut moderation = Moderation::default();
+    let run = |moderation: &mut Moderation, from: u64, late_ns: u64| {
+        let (mut now, mut slept_ns) = (Instant(from), 0);
+        while now.0 < from + 10_000_000_000 {
+            now = now.after_ns(AT_1_GB);
+            moderation.on_frames(now, 1, 0, 10_000);
+            if let Some(interval_ns) = moderation.interval_ns(now, SLEEP, false, Instant(0)) {
+                now = now.after_ns(interval_ns + late_ns);
+                slept_ns += interval_ns + late_ns;
+                moderation.on_interval(now, late_ns, 10_000);
+            }
+        }
+        slept_ns
+    };
+    let slept_ns = run(&mut moderation, 0, 4_000_000);
+    assert!(slept_ns <= 10_000_000_000 / 50, "{slept_ns} ns");
+    // One that is in time is followed by others.
+    let slept_ns = run(&mut moderation, 20_000_000_000, 10_000);
+    assert!(slept_ns >= 10_000_000_000 / 2, "{slept_ns} ns");
+}
