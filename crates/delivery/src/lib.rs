@@ -54,7 +54,9 @@ pub use scheduler::{
     LINKS_MAX, LinkView, Next, REMEASURE_NS, SchedulerState, SchedulingPolicy, next,
 };
 pub use send_config::SendConfig;
-pub use send_half::{ASK_FRAMES_MAX, AckSummary, Fate, QUANTUM_NS, SendHalf, TimeoutOutcome};
+pub use send_half::{
+    ASK_FRAMES_MAX, AckSummary, BATCH_NS, Fate, QUANTUM_NS, SendHalf, TimeoutOutcome,
+};
 pub use sent_packets::{PacketClass, SentPool};
 pub use setting::SettingError;
 pub use time::Instant;

@@ -16,7 +16,7 @@ use crate::rtt::RttEstimator;
 use crate::sent_packets::{Kind, NewRecord, PacketClass, SentPackets, SentPool};
 use crate::{Instant, SendConfig};
 
-pub use self::window::{ASK_FRAMES_MAX, QUANTUM_NS};
+pub use self::window::{ASK_FRAMES_MAX, BATCH_NS, QUANTUM_NS};
 
 /// What became of a packet's content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

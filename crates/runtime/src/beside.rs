@@ -161,7 +161,7 @@ impl Shared {
             match others.sleep(call, left_ns.min(PARK_NS_MAX))? {
                 Slept::Others(count) => return Ok(Waited::Descriptors(count)),
                 Slept::Come => self.host.waiters.heed(call, self.host.arming.told()),
-                Slept::Limit | Slept::Not | Slept::Rested => {}
+                Slept::Limit | Slept::Not | Slept::Interval => {}
             }
         }
     }

@@ -51,7 +51,7 @@ pub(crate) struct Host {
     pub(crate) is_parting: AtomicBool,
     /// A thread has left the engine with work to do.
     pub(crate) is_unfinished: AtomicBool,
-    /// Threads on watch take frames at intervals now, and send with each turn what acknowledgements they owe.
+    /// Threads on watch take frames at intervals now, and flush pending acknowledgements with each turn.
     pub(crate) is_moderated: AtomicBool,
     /// Frames received so far.
     pub(crate) frames: AtomicU64,
@@ -307,11 +307,11 @@ impl Driver {
         self.may_owe |= received;
         let is_parting = host.is_parting.load(Ordering::Relaxed)
             && host.is_parting.swap(false, Ordering::Relaxed);
-        // Who looks on for a while when nothing comes any more, or will not look for a while, keeps peers waiting no
-        // longer than who goes to sleep.
-        let looks_on =
+        // A thread that starts to spin, or takes frames at intervals, flushes pending acknowledgements first, as one that
+        // goes to sleep does.
+        let flushes =
             caller == Caller::Watch && (!worked || host.is_moderated.load(Ordering::Relaxed));
-        if (is_parting || looks_on) && self.may_owe {
+        if (is_parting || flushes) && self.may_owe {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }

@@ -80,7 +80,7 @@ fn serve(shared: &Shared, looking: &mut Looking) {
     // getting the processor back.
     while outcome == Drive::Drove && !shared.is_stopping.load(Ordering::Relaxed) {
         match shared.while_serving() {
-            Outcome::Spin if !shared.rests_instead() => {
+            Outcome::Spin if !shared.moderates_instead() => {
                 std::hint::spin_loop();
                 outcome = shared.look(looking).0;
             }

@@ -123,7 +123,7 @@ impl Sleeper {
         Ok(if ready == 0 { Slept::Limit } else { Slept::Come })
     }
 
-    /// As [`Sleeper::sleep_beside`], whatever the links have meanwhile, and always told as [`Slept::Rested`] unless one of
+    /// As [`Sleeper::sleep_beside`], but frames on the links do not end the sleep. Returns [`Slept::Interval`] unless one of
     /// `others` is ready.
     pub(crate) fn sleep_without_links(
         &self,
@@ -134,9 +134,9 @@ impl Sleeper {
             others @ Slept::Others(_) => others,
             Slept::Come => {
                 self.call.lower();
-                Slept::Rested
+                Slept::Interval
             }
-            _ => Slept::Rested,
+            _ => Slept::Interval,
         })
     }
 
@@ -175,8 +175,8 @@ pub(crate) enum Slept {
     Not,
     /// The time is over.
     Limit,
-    /// An interval for which frames were left where they are is over, or somebody called.
-    Rested,
+    /// An interval in which frames stayed unread has ended, or a notification ended it.
+    Interval,
     /// A link has frames or room, or somebody called.
     Come,
     /// So many of the others are ready.
@@ -314,7 +314,7 @@ pub(crate) fn preemptions() -> u64 {
     usage.ru_nivcsw.cast_unsigned()
 }
 
-/// Whether the calling thread keeps its processor until it sleeps, whatever threads of other classes want.
+/// Whether the calling thread is of a real-time class: the kernel preempts it for no thread of another class.
 pub(crate) fn is_real_time() -> bool {
     // SAFETY: asks for an attribute of the calling thread; no memory is passed.
     let class = unsafe { libc::sched_getscheduler(0) };

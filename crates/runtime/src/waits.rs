@@ -193,15 +193,15 @@ pub(crate) struct Looking {
     /// For how long it spins, in nanoseconds; nothing before its first look without work.
     limit_ns: Option<u64>,
     has_slept: bool,
-    /// It has slept whatever the links had.
-    has_rested: bool,
+    /// Its last sleep was an interval.
+    slept_interval: bool,
 }
 
 impl Looking {
     /// The thread was about to sleep on the links.
     pub(crate) fn on_slept(&mut self, slept: Slept) {
-        self.has_rested = slept == Slept::Rested;
-        self.has_slept |= !matches!(slept, Slept::Not | Slept::Rested);
+        self.slept_interval = slept == Slept::Interval;
+        self.has_slept |= !matches!(slept, Slept::Not | Slept::Interval);
     }
 }
 
@@ -215,7 +215,7 @@ impl Shared {
         let frames_before = self.host.frames.load(Ordering::Relaxed);
         let (outcome, worked) = self.drive_all();
         let frames = self.host.frames.load(Ordering::Relaxed) - frames_before;
-        self.on_looked(frames, std::mem::take(&mut looking.has_rested));
+        self.on_looked(frames, std::mem::take(&mut looking.slept_interval));
         let server = &self.waits.server;
         if !worked {
             looking.limit_ns.get_or_insert_with(|| server.spin_limit_ns());
@@ -234,9 +234,9 @@ impl Shared {
         (outcome, worked)
     }
 
-    /// A thread on watch has found so many frames, after an interval in which it left them alone if it `has_rested`.
-    fn on_looked(&self, frames: u64, has_rested: bool) {
-        if frames == 0 && !has_rested {
+    /// Records how many frames a thread on watch found, after an interval if it `slept_interval`.
+    fn on_looked(&self, frames: u64, slept_interval: bool) {
+        if frames == 0 && !slept_interval {
             return;
         }
         let now = self.host.clock.now();
@@ -244,19 +244,19 @@ impl Shared {
         if frames == 0 {
             moderation.on_silence(now);
         } else {
-            let told = self.host.arming.told();
-            moderation.on_frames(now, frames, told, self.waits.sleep_cost_ns());
+            let notified = self.host.arming.told();
+            moderation.on_frames(now, frames, notified, self.waits.sleep_cost_ns());
         }
     }
 
-    /// A thread that left frames alone until this time, or was called before, looks at them again.
+    /// Records the end of an interval that was to last until this time.
     pub(crate) fn on_interval(&self, until: Instant) {
         let now = self.host.clock.now();
         let late_ns = now.since_ns(until);
         lock(&self.waits.moderation).on_interval(now, late_ns, self.waits.sleep_cost_ns());
     }
 
-    /// For how long frames may be left alone now, if for any time; in nanoseconds.
+    /// For how long frames may stay unread from now on, in nanoseconds; `None` if the thread should wait for the next one.
     pub(crate) fn interval_ns(&self) -> Option<u64> {
         let active_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
         let total_ns = self.waits.sleep_cost_ns();
@@ -267,8 +267,8 @@ impl Shared {
         lock(&self.waits.moderation).interval_ns(now, sleep, may_spin, active_at)
     }
 
-    /// Whether a thread that would spin leaves frames alone for a while instead.
-    pub(crate) fn rests_instead(&self) -> bool {
+    /// Whether a thread that would spin sleeps for an interval instead.
+    pub(crate) fn moderates_instead(&self) -> bool {
         self.waits.spinning == Spinning::Learned && self.interval_ns().is_some()
     }
 
@@ -292,7 +292,7 @@ impl Shared {
         idle_ns < self.waits.server.spin_limit_ns()
             && self.polled_ns_ago() >= self.waits.sleep_cost_ns()
             && !self.is_stopping.load(Ordering::Relaxed)
-            && !self.rests_instead()
+            && !self.moderates_instead()
     }
 
     /// Now, and how long ago a turn last did something.

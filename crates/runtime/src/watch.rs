@@ -1,4 +1,4 @@
-//! What the one thread does that is on watch: it looks at the links and sleeps on them.
+//! Looks at the links and sleeps on them, for the one thread that is on watch.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -35,8 +35,8 @@ impl Shared {
         }
     }
 
-    /// Sends what is owed and sleeps until a link has something, a timer runs out, somebody calls or
-    /// `deadline` has come. Only for the thread that is on watch, right after it drove.
+    /// Flushes pending acknowledgements and sleeps until a link has something, a timer runs out, a notification or `deadline`
+    /// comes. Only for the thread that is on watch, right after it drove.
     pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) -> Slept {
         // Whatever has ended the sleep, the caller looks again.
         self.sleep_on_links_beside(deadline, &mut Others::none()).unwrap_or(Slept::Come)
@@ -54,7 +54,7 @@ impl Shared {
         if !(is_moderated && was_moderated) {
             self.host.is_parting.store(true, Ordering::Relaxed);
             let (outcome, worked) = self.drive_all();
-            // A thread of the application looks whether that was what it waits for: nobody calls it then.
+            // A thread of the application may have got what it waits for, and no other thread would wake it.
             if outcome != Drive::Drove || worked && deadline.is_some() {
                 return Ok(Slept::Not);
             }
@@ -64,8 +64,7 @@ impl Shared {
         let interval_ends = interval_ns.map(|ns| self.host.clock.now().after_ns(ns));
         let until = due.min(own).min(interval_ends.unwrap_or(Instant::NEVER));
         self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
-        // Who set an earlier time, or left work behind, before the line above could be seen, is
-        // seen here.
+        // A thread that set an earlier time, or left work behind, before it could see the line above, is seen here.
         self.cell.pass();
         let must_turn = self.host.is_unfinished.swap(false, Ordering::SeqCst)
             || self.host.turn_due.load(Ordering::Relaxed) < until.0

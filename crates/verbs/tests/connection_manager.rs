@@ -412,7 +412,7 @@ fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_told() {
     here.send(2, client.program.piece(0, 11));
     copy::end(child, Signal::SIGKILL);
     client.got(EventKind::Disconnected);
-    // A program that is told of the end gives up its work, and does not learn first that the work has failed.
+    // The event comes first, so that the program gives up its work before the work fails.
     assert_eq!(here.poll(), []);
     asks.disconnect().expect("there was a connection");
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);

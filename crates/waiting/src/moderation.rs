@@ -1,15 +1,15 @@
 //! When a thread that takes a stream of frames takes them at intervals.
 
-use delivery::Instant;
+use delivery::{ASK_FRAMES_MAX, BATCH_NS, Instant};
 
 use crate::wait_policy::SleepCost;
 
-/// Follows the frames that a thread finds, and tells for how long it may leave further ones where they are.
+/// Decides for how long a thread that takes a stream may leave further frames unread.
 ///
 /// Where a link is slower than the host, a thread that sleeps until the next frame wakes up for each, and a thread that spins
 /// takes a whole processor. Network adapters moderate their interrupts for the same reason. A stream is a run of frames
 /// without a pause that bring the application nothing yet: the middle of a long message, or acknowledgements. The
-/// thread leaves them alone for a quarter of the time for which the run has lasted already, so that a message becomes later
+/// thread leaves them unread for a quarter of the time for which the run has lasted already, so that a message becomes later
 /// by a quarter at most, and for 56 µs at most.
 #[derive(Clone, Debug, Default)]
 pub struct Moderation {
@@ -19,18 +19,18 @@ pub struct Moderation {
     found_at: Instant,
     /// Frames of the run since it began.
     frames: u64,
-    /// How often the application had been told of something.
-    told: u64,
+    /// Notifications of the application so far.
+    notified: u64,
     /// Timers end too late for intervals until then.
     late_until: Instant,
 }
 
 impl Moderation {
-    /// Records that a look found `frames` frames. The application has been told of something `told` times so far, and a sleep
-    /// costs `sleep_cost_ns`.
-    pub fn on_frames(&mut self, now: Instant, frames: u64, told: u64, sleep_cost_ns: u64) {
-        if told != self.told || self.is_pause(now, frames, sleep_cost_ns) {
-            (self.began_at, self.frames, self.told) = (now, 0, told);
+    /// Records that a look found `frames` frames. The application has been notified `notified` times so far, and a sleep costs
+    /// `sleep_cost_ns`.
+    pub fn on_frames(&mut self, now: Instant, frames: u64, notified: u64, sleep_cost_ns: u64) {
+        if notified != self.notified || self.is_pause(now, frames, sleep_cost_ns) {
+            (self.began_at, self.frames, self.notified) = (now, 0, notified);
         } else {
             self.frames += frames;
         }
@@ -52,21 +52,21 @@ impl Moderation {
             > lasted_ns.saturating_mul(frames).saturating_mul(PAUSE_FACTOR)
     }
 
-    /// Records that nothing came in an interval: the stream has ended, and the next frame is awaited.
+    /// Records that no frame came in an interval: the stream has ended.
     pub fn on_silence(&mut self, now: Instant) {
         (self.began_at, self.found_at, self.frames) = (now, now, 0);
     }
 
-    /// Records that an interval ended now, `late_ns` later than asked; a sleep costs `sleep_cost_ns`. After one that ended too
-    /// late there are none for a while: the clock of the host may have no high resolution.
+    /// Records that an interval ended now, `late_ns` later than asked; a sleep costs `sleep_cost_ns`. If it ended too late, the
+    /// thread takes no stream at intervals for a while, because the clock of the host may have no high resolution.
     pub fn on_interval(&mut self, now: Instant, late_ns: u64, sleep_cost_ns: u64) {
         if late_ns > INTERVAL_NS_MAX + sleep_cost_ns {
             self.late_until = now.after_ns(late_ns.min(LATE_NS_MAX) * LATE_FACTOR);
         }
     }
 
-    /// For how long frames may be left where they are, in nanoseconds; `None` if the thread is to wait for the next one, for
-    /// which it may spin or not. The application was `active_at` last.
+    /// For how long frames may stay unread, in nanoseconds; `None` if the thread should wait for the next one, spinning if it
+    /// `may_spin`. The application last posted or polled at `active_at`.
     pub fn interval_ns(
         &self,
         now: Instant,
@@ -92,24 +92,24 @@ impl Moderation {
     }
 }
 
-/// An interval is this part of the time for which nothing was of interest to the application.
+/// An interval is this part of the time since the application was last notified or active.
 const QUIET_DIVISOR: u64 = 4;
 
-/// Longest interval, in nanoseconds: with a late timer, a write that somebody waits for is less than 100 µs later.
-const INTERVAL_NS_MAX: u64 = 56_000;
+/// Longest interval, in nanoseconds: as long as a batch of the sender lasts.
+const INTERVAL_NS_MAX: u64 = BATCH_NS;
 
-/// After an interval that ended too late there is none for so many times as long as it was late: where all end late, trying
-/// costs 2 % of the time.
+/// For how many times the lateness of an interval the thread then tries no other: if all end late, trials take 2 % of the
+/// time.
 const LATE_FACTOR: u64 = 64;
 
 /// An interval that was later counts as late for this long, in nanoseconds: a tick of a clock of 250 Hz.
 const LATE_NS_MAX: u64 = 4_000_000;
 
-/// Frames that may come in an interval: half of those for which a sender asks for one acknowledgement, so that it does not
-/// wait for that.
-const FRAMES_MAX: u64 = 32;
+/// Most frames in an interval: half of those for which a sender asks for one acknowledgement, so that the sender does not wait
+/// for the acknowledgement.
+const FRAMES_MAX: u64 = ASK_FRAMES_MAX as u64 / 2;
 
-/// Frames that are to come in an interval, or it is none.
+/// Fewest frames expected in an interval: with fewer, a thread saves no wake-up.
 const FRAMES_MIN: u64 = 2;
 
 /// A run does not begin with a pause of so many nanoseconds: an interval, and the interval of the other end.

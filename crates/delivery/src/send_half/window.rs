@@ -79,19 +79,19 @@ impl<T: Copy> SendHalf<T> {
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
     }
 
-    /// Bytes for which a closed window is to have room before it opens by the clock: at least [`Self::quantum_bytes`]. Where
-    /// frames wait, and so the link is what limits, it is what the link carries while a thread leaves it alone, but no more
-    /// than half of what waits, or the link would run dry where both hosts leave it alone.
+    /// Bytes to send together once a closed window opens by the clock, at least [`Self::quantum_bytes`]. If frames queue, the
+    /// link is the limit; then a batch is what the link carries in [`BATCH_NS`]. It is at most half of the queue, because
+    /// the link would run dry if both hosts slept for an interval.
     pub fn batch_bytes(&self) -> u32 {
         let quantum = self.quantum_bytes();
         let Some(rate) = self.estimate.carried() else { return quantum };
         if !self.estimate.has_queue(self.frame_bytes) {
             return quantum;
         }
-        // What the link holds, and what is on its way through the hosts, does not wait.
+        // Bytes in flight on the link and inside the hosts are not queued.
         let round_trip_ns = self.rtt.min_ns().saturating_add(self.rtt.host_ns());
-        let waiting = u64::from(self.window()).saturating_sub(bytes_in(rate, round_trip_ns));
-        let most = (waiting / WAITING_DIVISOR).min(u64::from(QUANTUM_BYTES_MAX));
+        let queued = u64::from(self.window()).saturating_sub(bytes_in(rate, round_trip_ns));
+        let most = (queued / QUEUE_DIVISOR).min(u64::from(QUANTUM_BYTES_MAX));
         let carried = bytes_in(rate, BATCH_NS).min(most);
         quantum.max(carried as u32)
     }
@@ -172,12 +172,12 @@ const fn clocked(rate: u64) -> u64 {
 /// also what one link among several gets in a turn.
 pub const QUANTUM_NS: u64 = 16_000;
 
-/// What goes through a window that was closed keeps the link busy for so long, in nanoseconds: as long as threads leave a
-/// stream alone.
-const BATCH_NS: u64 = 56_000;
+/// Duration of one batch on a link that limits, in nanoseconds, and the longest interval for which a thread leaves frames of a
+/// stream unread. Added to the lateness of a timer it keeps a write beside the stream below 100 µs of extra latency.
+pub const BATCH_NS: u64 = 56_000;
 
-/// A batch is at most this part of what waits.
-const WAITING_DIVISOR: u64 = 2;
+/// A batch is at most this part of the queue.
+const QUEUE_DIVISOR: u64 = 2;
 
 /// Largest burst, in bytes: what one `sendmsg` with segmentation offload takes.
 const QUANTUM_BYTES_MAX: u32 = 65_536;

@@ -20,7 +20,7 @@ pub(crate) fn start(name: &str, what: &str) -> (Child, String) {
     (child, said.expect("the copy has ended"))
 }
 
-/// Returns the command for a copy of the test `name` that is told something. The words of `launcher` come first, such as
+/// Returns the command for a copy of the test `name`, which gets an instruction. The words of `launcher` come first, such as
 /// those of `taskset`.
 pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
     // Tests that run in the background of a script ignore SIGINT, and so would what they start.

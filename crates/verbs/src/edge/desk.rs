@@ -67,7 +67,7 @@ enum Phase {
     Seeking(Search),
     /// It is given the connection of a request.
     Given(Given),
-    /// It is connected, and an id is told of the end if it has one.
+    /// It is connected, by an id if it `has_id`.
     Connected { ends: Ends, greeting: Greeting, wanted: Wanted, has_id: bool },
     /// Its peer has closed the connection; what was on its way is missed when an adapter would miss it.
     Parting { until: Instant },
@@ -725,9 +725,8 @@ fn be_patient(engine: &mut Engine, ends: Ends, attributes: &QueuePairAttributes,
     }
 }
 
-/// What the end of a connection means to its queue pair. An id is told of the end at once, and a program that has been told
-/// gives up the work that is under way. So the work of a peer that was killed is not missed earlier than an adapter
-/// would miss it.
+/// Returns how a closed connection ends for its queue pair. A program with an id receives its event at once and gives up the
+/// outstanding work. So after a peer was killed, outstanding work fails only when it would fail on an adapter.
 const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     match reason {
         Closed::Refused(_) | Closed::PeerRestarted if has_id => Ending::ByPeer,

@@ -1,5 +1,8 @@
 //! Streams over links of several rates, to hosts from a quarter to four times as fast as the one measured first.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 
 /// What things take on a host, in nanoseconds.
@@ -31,7 +34,7 @@ fn hosts() -> [Costs; 5] {
 struct Bill {
     wake_ups: u64,
     busy_ns: u64,
-    /// From the last frame of a message until the application is told.
+    /// From the last frame of a message until the application is notified.
     late_ns: Vec<u64>,
     total_ns: u64,
 }
@@ -44,21 +47,21 @@ fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: boo
     let message_ns = frames * gap_ns + pause_ns;
     let arrival = |index: u64| index / frames * message_ns + (index % frames + 1) * gap_ns;
     let (mut moderation, mut bill) = (Moderation::default(), Bill::default());
-    let (mut now, mut taken, mut told) = (Instant(0), 0, 0);
+    let (mut now, mut taken, mut notified) = (Instant(0), 0, 0);
     while taken < MESSAGES * frames {
         let before = taken;
         while taken < MESSAGES * frames && arrival(taken) <= now.0 {
             taken += 1;
             if taken % frames == 0 {
                 bill.late_ns.push(now.0 - arrival(taken - 1));
-                told += 1;
+                notified += 1;
             }
         }
         let count = taken - before;
         let worked_ns = costs.spent + count * costs.frame;
         (now, bill.busy_ns) = (now.after_ns(worked_ns), bill.busy_ns + worked_ns);
         if count > 0 {
-            moderation.on_frames(now, count, told, cost_ns);
+            moderation.on_frames(now, count, notified, cost_ns);
         } else {
             moderation.on_silence(now);
         }
@@ -99,7 +102,7 @@ fn messages_come_later_by_a_quarter_at_most_and_by_less_than_100_us() {
         for frames in [1, 2, 11, 44, 700] {
             for pause_ns in [0, 50_000, 2_000_000] {
                 let bill = receive(costs, AT_1_GB, frames, pause_ns, true);
-                // A short pause is not told from a slow link.
+                // A short pause looks like a slow link.
                 let message_ns = frames * AT_1_GB + pause_ns.min(PAUSE_NS);
                 let undisturbed_ns = 2 * (costs.wake_up + costs.spent) + 8 * costs.frame;
                 let most_ns = undisturbed_ns + (message_ns / 4).min(INTERVAL_NS_MAX);
@@ -209,4 +212,34 @@ fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
     // One that is in time is followed by others.
     let slept_ns = run(&mut moderation, 20_000_000_000, 10_000);
     assert!(slept_ns >= 10_000_000_000 / 2, "{slept_ns} ns");
+}
+
+proptest! {
+    /// A peer chooses how many frames come, and when.
+    #[test]
+    fn whatever_comes_an_interval_stays_within_its_bounds(
+        events in vec((0_u8..4, 0_u64..200_000_000, 0_u64..=u64::from(u32::MAX), any::<bool>()), 0..100),
+        spent_ns in 0_u64..500_000,
+        latency_ns in 0_u64..500_000,
+    ) {
+        let sleep = SleepCost { total_ns: spent_ns + latency_ns, spent_ns };
+        let (mut moderation, mut now, mut notified) = (Moderation::default(), Instant(0), 0);
+        for (kind, gap_ns, frames, may_spin) in events {
+            now = now.after_ns(gap_ns);
+            match kind {
+                0 => moderation.on_frames(now, frames, notified, sleep.total_ns),
+                1 => {
+                    notified += 1;
+                    moderation.on_frames(now, frames, notified, sleep.total_ns);
+                }
+                2 => moderation.on_silence(now),
+                _ => moderation.on_interval(now, gap_ns, sleep.total_ns),
+            }
+            let later = now.after_ns(frames);
+            if let Some(interval_ns) = moderation.interval_ns(later, sleep, may_spin, now) {
+                prop_assert!((spent_ns..=INTERVAL_NS_MAX).contains(&interval_ns));
+                prop_assert!(interval_ns <= later.since_ns(now) / QUIET_DIVISOR);
+            }
+        }
+    }
 }

@@ -58,8 +58,8 @@ pub(super) struct Host {
     pub(super) frames_before: u64,
     /// The thread on watch takes frames at intervals.
     pub(super) is_moderated: bool,
-    /// How often the application was told of something.
-    pub(super) told: u64,
+    /// Notifications of the application so far.
+    pub(super) notified: u64,
     pub(super) random: Random,
     pub(super) counts: Counts,
 }
@@ -128,8 +128,8 @@ pub(super) enum Doing {
 pub(super) enum Sleep {
     /// Until frames, timers of the engine or a call come.
     OnLinks,
-    /// Until an interval is over, whatever comes.
-    Resting,
+    /// Until an interval has ended; frames do not end it.
+    Interval,
     /// Until another thread has brought what it waits for, or leaves the watch to it.
     Blocked,
     /// Until another thread is no longer inside.
@@ -177,7 +177,7 @@ pub(super) struct Thread {
     pub(super) limit_ns: Option<u64>,
     pub(super) has_slept: bool,
     /// Its last sleep was an interval.
-    pub(super) has_rested: bool,
+    pub(super) slept_interval: bool,
     /// Since when another thread is on watch.
     pub(super) watched_since: Option<Instant>,
 }
@@ -197,7 +197,7 @@ impl Thread {
             kept_out_since: None,
             limit_ns: None,
             has_slept: false,
-            has_rested: false,
+            slept_interval: false,
             watched_since: None,
         }
     }
@@ -245,7 +245,7 @@ impl Host {
             frames: 0,
             frames_before: 0,
             is_moderated: false,
-            told: 0,
+            notified: 0,
             random: Random::stream(trial.seed, PAUSES_STREAM | number),
             counts: Counts::default(),
         }

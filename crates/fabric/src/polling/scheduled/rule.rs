@@ -25,12 +25,12 @@ pub trait WaitRule: fmt::Debug {
     fn on_descheduled(&mut self, now: Instant, away_ns: u64);
     /// The progress thread has looked at the links.
     fn on_served(&mut self, found: bool, polled_ns_ago: u64);
-    /// A thread on watch has found so many frames, after an interval in which it left them alone if it `has_rested`; the
-    /// application has been told of something `told` times.
-    fn on_looked(&mut self, now: Instant, frames: u64, told: u64, has_rested: bool) {
-        let _ = (now, frames, told, has_rested);
+    /// Records how many frames a thread on watch found, after an interval if it `slept_interval`; the application has been
+    /// notified `notified` times.
+    fn on_looked(&mut self, now: Instant, frames: u64, notified: u64, slept_interval: bool) {
+        let _ = (now, frames, notified, slept_interval);
     }
-    /// For how long a thread on watch may leave frames alone, in nanoseconds. The application was `active_at` last.
+    /// For how long a thread on watch may leave frames unread, in nanoseconds. The application was last active at `active_at`.
     fn interval_ns(&self, now: Instant, active_at: Instant) -> Option<u64> {
         let _ = (now, active_at);
         None
@@ -106,11 +106,11 @@ impl WaitRule for Policies {
         self.waiting.on_served(found, polled_ns_ago);
     }
 
-    fn on_looked(&mut self, now: Instant, frames: u64, told: u64, has_rested: bool) {
+    fn on_looked(&mut self, now: Instant, frames: u64, notified: u64, slept_interval: bool) {
         let cost_ns = self.sleep_cost_ns();
         match &mut self.moderation {
-            Some(moderation) if frames > 0 => moderation.on_frames(now, frames, told, cost_ns),
-            Some(moderation) if has_rested => moderation.on_silence(now),
+            Some(moderation) if frames > 0 => moderation.on_frames(now, frames, notified, cost_ns),
+            Some(moderation) if slept_interval => moderation.on_silence(now),
             _ => {}
         }
     }

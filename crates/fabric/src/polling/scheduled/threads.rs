@@ -229,8 +229,8 @@ impl Machine {
         self.hosts[number].thread(role).alarm += 1;
         match (role, sleep) {
             (_, Sleep::OnLinks) => self.end_sleep_on_links(number, role),
-            (_, Sleep::Resting) => {
-                self.hosts[number].thread(role).has_rested = true;
+            (_, Sleep::Interval) => {
+                self.hosts[number].thread(role).slept_interval = true;
                 self.end_sleep_on_links(number, role);
             }
             (Role::Application, Sleep::MakingWay) => {
@@ -312,7 +312,7 @@ impl Machine {
         while let Some(completion) =
             host.connection.and_then(|handle| host.engine.poll_completion(handle))
         {
-            host.told += 1;
+            host.notified += 1;
             if completion.kind != CompletionKind::Notification {
                 stream.done = completion.context;
             }
@@ -458,9 +458,9 @@ impl Machine {
         let host = &mut self.hosts[number];
         let idle_ns = now.since_ns(host.worked_at);
         let spins = idle_ns < host.thread(Role::Progress).rule.spin_limit_ns();
-        let rests = self.interval_ns(number).is_some();
+        let moderates = self.interval_ns(number).is_some();
         match outcome {
-            Drive::Drove if rests => self.part(number, role),
+            Drive::Drove if moderates => self.part(number, role),
             Drive::Drove if spins && !worked => self.spin(number, role),
             Drive::Drove if !worked => self.part(number, role),
             _ => self.drive(number, role, Purpose::Watch),
@@ -554,9 +554,9 @@ impl Machine {
         let now = self.now();
         let host = &mut self.hosts[number];
         let frames = host.frames - core::mem::replace(&mut host.frames_before, host.frames);
-        let has_rested = core::mem::take(&mut host.thread(role).has_rested);
-        let told = host.told;
-        host.thread(Role::Progress).rule.on_looked(now, frames, told, has_rested);
+        let slept_interval = core::mem::take(&mut host.thread(role).slept_interval);
+        let notified = host.notified;
+        host.thread(Role::Progress).rule.on_looked(now, frames, notified, slept_interval);
     }
 
     fn interval_ns(&mut self, number: usize) -> Option<u64> {
@@ -566,22 +566,22 @@ impl Machine {
         host.thread(Role::Progress).rule.interval_ns(now, active_at)
     }
 
-    /// A thread on watch goes to sleep. It sends what it owes first, unless it did so with its last look.
+    /// Puts a thread on watch to sleep. It flushes pending acknowledgements first, unless it did so with its last look.
     fn part(&mut self, number: usize, role: Role) {
         let interval_ns = self.interval_ns(number);
         let host = &mut self.hosts[number];
         let was_moderated = core::mem::replace(&mut host.is_moderated, interval_ns.is_some());
         match interval_ns.filter(|_| was_moderated) {
-            Some(interval_ns) => self.rest(number, role, interval_ns),
+            Some(interval_ns) => self.sleep_interval(number, role, interval_ns),
             None => self.drive(number, role, Purpose::Part),
         }
     }
 
-    /// Leaves frames alone for so long, unless a timer is due before.
-    fn rest(&mut self, number: usize, role: Role, interval_ns: u64) {
+    /// Sleeps for an interval, or until a timer is due.
+    fn sleep_interval(&mut self, number: usize, role: Role, interval_ns: u64) {
         let until = self.now().after_ns(interval_ns);
         let due = self.hosts[number].engine.poll_timeout();
-        self.sleep(number, role, Sleep::Resting, until.min(due).max(self.now()));
+        self.sleep(number, role, Sleep::Interval, until.min(due).max(self.now()));
     }
 
     /// The progress thread leaves the watch to an application that is blocked, and goes on.
@@ -603,7 +603,7 @@ impl Machine {
         if self.hosts[number].is_moderated
             && let Some(interval_ns) = self.interval_ns(number)
         {
-            return self.rest(number, role, interval_ns);
+            return self.sleep_interval(number, role, interval_ns);
         }
         let host = &mut self.hosts[number];
         let until = if is_application && self.mode == Mode::Polls {
@@ -616,7 +616,7 @@ impl Machine {
 
     fn end_sleep_on_links(&mut self, number: usize, role: Role) {
         let thread = self.hosts[number].thread(role);
-        thread.has_slept |= !thread.has_rested;
+        thread.has_slept |= !thread.slept_interval;
         match (role, self.mode) {
             (Role::Progress, _) => self.leave_watch(number),
             (Role::Application, Mode::Polls) => {
