@@ -78,7 +78,7 @@ impl Program {
     }
 
     /// What starts it: `env` if it has variables, and its words.
-    pub(crate) fn words(&self) -> Vec<String> {
+    pub fn words(&self) -> Vec<String> {
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let mut words: Vec<_> = variables.collect();
         if !words.is_empty() {

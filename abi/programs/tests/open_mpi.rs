@@ -1,6 +1,9 @@
 //! Open MPI 4 as Debian has it: ranks on two hosts, whose messages go by libfabric (`--mca mtl ofi`) over the device.
 
-use programs::{Hosts, Launcher, Mpi, Network, Side, are_installed, expect_both, fi_pingpong_with};
+use programs::{
+    Hosts, Launcher, Mpi, Network, Program, Side, are_installed, build_mpi_client, expect_both,
+    fi_pingpong_with, over_us,
+};
 
 /// Debian's Open MPI. Debian leaves out one-sided operations over messages, which TCP needs as well. The device is chosen by
 /// itself.
@@ -32,6 +35,21 @@ fn results_of_two_and_four_ranks_are_those_over_tcp() {
     if let Some(mpi) = open_mpi() {
         mpi.expect_same_as_over_tcp(&["all"], FOUND, true);
     }
+}
+
+/// As on a laptop. Open MPI itself chooses what messages go by. Its one-sided operations within a host crash here without
+/// the library, too, unless `osc pt2pt` does them.
+#[test]
+fn ranks_of_one_host_end_well() {
+    let (Some(_), Some(hosts)) = (open_mpi(), Hosts::two()) else { return };
+    let client = build_mpi_client("mpicc.openmpi".as_ref(), "openmpi", "mpi_results");
+    let Some(client) = client else { return };
+    let results = over_us("", &Program::new(&client.display().to_string(), "all"));
+    let launcher =
+        Program::new("mpirun.openmpi", "--allow-run-as-root --oversubscribe --mca osc pt2pt -np 2");
+    let command = results.words().iter().fold(launcher, Program::argument);
+    let ended = hosts.start_on_first(&command).finish();
+    assert!(ended.expect_success().contains("done by 2 ranks"), "{ended}");
 }
 
 /// Runs each program so often over links with faults. Returns how often that was in all.

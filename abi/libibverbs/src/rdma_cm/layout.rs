@@ -129,6 +129,7 @@ pub struct rdma_cm_event {
 }
 
 /// What is known of an address.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_addrinfo {
     pub ai_flags: c_int,

@@ -1,10 +1,10 @@
 //! `rdma_getaddrinfo`: what the system's resolver finds, as ids need it.
 
-use std::ffi::{c_char, c_int, c_void};
-use std::mem::ManuallyDrop;
+use std::ffi::{c_char, c_int};
+use std::net::SocketAddr;
 use std::ptr;
 
-use libc::{addrinfo, sockaddr, sockaddr_storage, socklen_t};
+use libc::{addrinfo, sockaddr};
 use verbs::Error;
 use verbs::cm::PortSpace;
 
@@ -12,17 +12,6 @@ use super::addresses::{len, of_c, storage};
 use super::ids::{TYPE_DATAGRAM, TYPE_RELIABLE};
 use super::layout::rdma_addrinfo;
 use crate::failure::{invalid, number};
-
-/// What is found, with the addresses behind it.
-#[repr(C)]
-struct Found {
-    c: rdma_addrinfo,
-    source: sockaddr_storage,
-    destination: sockaddr_storage,
-    /// Names were copied by the C library.
-    source_name: *mut c_char,
-    destination_name: *mut c_char,
-}
 
 /// `rdma_getaddrinfo`. Returns what the system's resolver does, or -1.
 ///
@@ -133,11 +122,11 @@ impl Wanted {
         let other = unsafe { of_c(other.unwrap_or(ptr::null_mut())) }?;
         // SAFETY: as the caller says.
         let name = if name.is_null() { ptr::null_mut() } else { unsafe { libc::strdup(name) } };
-        Ok(if is_passive {
+        if is_passive {
             self.found(known, other, name, ptr::null_mut())
         } else {
             self.found(other, known, ptr::null_mut(), name)
-        })
+        }
     }
 
     /// What the hints say.
@@ -145,72 +134,97 @@ impl Wanted {
         let Some(hints) = hints else { return invalid("there is nothing to look for") };
         // SAFETY: as the caller says.
         let (source, destination) = unsafe { (of_c(hints.ai_src_addr)?, of_c(hints.ai_dst_addr)?) };
-        Ok(self.found(source, destination, ptr::null_mut(), ptr::null_mut()))
+        self.found(source, destination, ptr::null_mut(), ptr::null_mut())
     }
 
+    /// Takes the names, which are null or of the C library's allocator.
     fn found(
         &self,
-        source: Option<std::net::SocketAddr>,
-        destination: Option<std::net::SocketAddr>,
+        source: Option<SocketAddr>,
+        destination: Option<SocketAddr>,
         source_name: *mut c_char,
         destination_name: *mut c_char,
-    ) -> *mut rdma_addrinfo {
+    ) -> Result<*mut rdma_addrinfo, Error> {
         let family = source.or(destination).map_or(self.family, |address| {
             if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }
         });
-        let made = Box::into_raw(Box::new(Found {
-            c: rdma_addrinfo {
-                ai_flags: self.flags,
-                ai_family: family,
-                ai_qp_type: self.qp_type,
-                ai_port_space: self.space,
-                ai_src_len: source.map_or(0, len),
-                ai_dst_len: destination.map_or(0, len),
-                ai_src_addr: ptr::null_mut(),
-                ai_dst_addr: ptr::null_mut(),
-                ai_src_canonname: source_name,
-                ai_dst_canonname: destination_name,
-                ai_route_len: 0,
-                ai_route: ptr::null_mut(),
-                ai_connect_len: 0,
-                ai_connect: ptr::null_mut(),
-                ai_next: ptr::null_mut(),
-            },
-            source: storage(source),
-            destination: storage(destination),
-            source_name,
-            destination_name,
-        }));
-        let pointer = |len: socklen_t, place: *mut sockaddr_storage| {
-            if len == 0 { ptr::null_mut() } else { place.cast::<sockaddr>() }
+        let found = rdma_addrinfo {
+            ai_flags: self.flags,
+            ai_family: family,
+            ai_qp_type: self.qp_type,
+            ai_port_space: self.space,
+            ai_src_len: source.map_or(0, len),
+            ai_dst_len: destination.map_or(0, len),
+            ai_src_addr: source.map_or(ptr::null_mut(), allocated_address),
+            ai_dst_addr: destination.map_or(ptr::null_mut(), allocated_address),
+            ai_src_canonname: source_name,
+            ai_dst_canonname: destination_name,
+            ai_route_len: 0,
+            ai_route: ptr::null_mut(),
+            ai_connect_len: 0,
+            ai_connect: ptr::null_mut(),
+            ai_next: ptr::null_mut(),
         };
-        // SAFETY: it was just made, and stays where it is.
-        unsafe {
-            (*made).c.ai_src_addr = pointer((*made).c.ai_src_len, &raw mut (*made).source);
-            (*made).c.ai_dst_addr = pointer((*made).c.ai_dst_len, &raw mut (*made).destination);
+        let is_short = (source.is_some() && found.ai_src_addr.is_null())
+            || (destination.is_some() && found.ai_dst_addr.is_null());
+        let place = if is_short { ptr::null_mut() } else { allocated(found) };
+        if place.is_null() {
+            // SAFETY: all pointers in it are of the C library's allocator, or null.
+            unsafe { free_what_it_holds(&found) };
+            return Err(Error::NoRoom("the C library has no memory for an address".into()));
         }
-        made.cast()
+        Ok(place)
     }
 }
 
-/// `rdma_freeaddrinfo`.
+/// A value in memory of the C library's allocator; null if there is none.
+fn allocated<T>(value: T) -> *mut T {
+    // SAFETY: the allocator aligns for every C type, and the place is as large as the value.
+    unsafe {
+        let place = libc::malloc(size_of::<T>()).cast::<T>();
+        if !place.is_null() {
+            place.write(value);
+        }
+        place
+    }
+}
+
+fn allocated_address(address: SocketAddr) -> *mut sockaddr {
+    allocated(storage(Some(address))).cast()
+}
+
+/// Frees what `found` points to, but not `found` and not the next one.
 ///
 /// # Safety
-/// The list is from [`rdma_getaddrinfo`], or null.
+/// All its pointers are null or of the C library's allocator, and are not used again.
+unsafe fn free_what_it_holds(found: &rdma_addrinfo) {
+    // SAFETY: as the caller says.
+    unsafe {
+        libc::free(found.ai_src_addr.cast());
+        libc::free(found.ai_dst_addr.cast());
+        libc::free(found.ai_src_canonname.cast());
+        libc::free(found.ai_dst_canonname.cast());
+        libc::free(found.ai_route);
+        libc::free(found.ai_connect);
+    }
+}
+
+/// `rdma_freeaddrinfo`. Programs build such lists themselves by `malloc`, or replace parts of those from
+/// `rdma_getaddrinfo`, as libfabric does. So every part is of the C library's allocator.
+///
+/// # Safety
+/// All pointers in the list are null or of the C library's allocator.
 #[unsafe(export_name = "ethernot_rdma_freeaddrinfo")]
 pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
     let mut next = found;
     while !next.is_null() {
+        let found = next;
         // SAFETY: as the caller says.
-        let found = ManuallyDrop::new(unsafe { Box::from_raw(next.cast::<Found>()) });
-        let after = found.c.ai_next;
-        // SAFETY: the C library has allocated both, or they are null.
         unsafe {
-            libc::free(found.source_name.cast::<c_void>());
-            libc::free(found.destination_name.cast::<c_void>());
+            next = (*found).ai_next;
+            free_what_it_holds(&*found);
+            libc::free(found.cast());
         }
-        drop(ManuallyDrop::into_inner(found));
-        next = after;
     }
 }
 
@@ -220,3 +234,60 @@ const FAMILY_IB: c_int = 27;
 /// `RAI_PASSIVE` and `RAI_NUMERICHOST`.
 pub(super) const PASSIVE: c_int = 1;
 const NUMERIC: c_int = 1 << 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zeroed() -> rdma_addrinfo {
+        // SAFETY: a structure of numbers and pointers, which may all be zero.
+        unsafe { std::mem::zeroed() }
+    }
+
+    /// What `rdma_getaddrinfo` finds for a listener on port 7471.
+    fn passive() -> *mut rdma_addrinfo {
+        let hints = rdma_addrinfo { ai_flags: PASSIVE | NUMERIC, ..zeroed() };
+        let mut found = ptr::null_mut();
+        // SAFETY: texts that end, hints, and a place for what is found.
+        let code = unsafe {
+            rdma_getaddrinfo(
+                c"127.0.0.1".as_ptr(),
+                c"7471".as_ptr(),
+                &raw const hints,
+                &raw mut found,
+            )
+        };
+        assert_eq!(code, 0);
+        found
+    }
+
+    #[test]
+    fn programs_may_replace_what_is_found() {
+        let found = passive();
+        // SAFETY: what was just found; an address is replaced as the C library allocates.
+        unsafe {
+            assert_eq!((*found).ai_family, libc::AF_INET);
+            let before = of_c((*found).ai_src_addr).unwrap();
+            let bytes = (*found).ai_src_len as usize;
+            let own = libc::malloc(bytes);
+            libc::memcpy(own, (*found).ai_src_addr.cast(), bytes);
+            libc::free((*found).ai_src_addr.cast());
+            (*found).ai_src_addr = own.cast();
+            assert_eq!(of_c((*found).ai_src_addr).unwrap(), before);
+            rdma_freeaddrinfo(found);
+        }
+    }
+
+    #[test]
+    fn programs_may_free_lists_of_their_own() {
+        // SAFETY: memory of the C library's allocator, zeroed, in a list with what was found.
+        unsafe {
+            let own = libc::calloc(1, size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
+            (*own).ai_src_addr = libc::calloc(1, 48).cast();
+            (*own).ai_route = libc::malloc(64);
+            (*own).ai_connect = libc::malloc(56);
+            (*own).ai_next = passive();
+            rdma_freeaddrinfo(own);
+        }
+    }
+}
