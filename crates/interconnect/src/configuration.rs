@@ -35,7 +35,7 @@ use super::simulation::{HostCosts, Limits, Stuck};
 use super::topology::{Topology, TopologyError};
 use super::workload::{Arrivals, MeshConfiguration, Pattern, Sizes, SizesError};
 use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
-use ethernet::{check_ethernet, read_ethernet, read_receiving};
+use ethernet::{check_ethernet, read_ethernet, read_jitter, read_receiving};
 use lines::Written;
 use reader::Reader;
 
@@ -306,6 +306,10 @@ impl Configuration {
             if let FabricConfiguration::Ethernet(ethernet) = &mut fabric {
                 ethernet.transport = transport;
             }
+        }
+        if let FabricConfiguration::Ethernet(ethernet) = &mut fabric {
+            let reacts = edge.is_some() || ethernet.transport.is_some();
+            ethernet.jitter_percent = if reacts { read_jitter(&mut fabric_keys)? } else { 0 };
         }
         let (outages, outages_effective, outage_keys) =
             hosts::read_outages(outages, edge.is_some())?;

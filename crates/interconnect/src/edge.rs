@@ -294,7 +294,11 @@ impl EdgeFabric {
             .ok_or(EdgeError::FrameBytes { frame_bytes })?;
         let configuration = EdgeConfiguration { rate_bps: ethernet.host_rate_bps, ..configuration };
         let routes = RouteTable::new(topology, routing)?;
-        let rail = |_| Ethernet::new(topology, routes.clone(), ethernet);
+        let rail = |rail| {
+            let mut network = Ethernet::new(topology, routes.clone(), ethernet);
+            network.set_rail(rail);
+            network
+        };
         let regions_max = match configuration.payload {
             PayloadKind::Ghost => topology.hosts(),
             PayloadKind::Bytes => TableLimits::REGIONS_MAX,

@@ -11,6 +11,7 @@ mod backlog;
 mod configuration;
 mod counters;
 mod exchange;
+mod jitter;
 mod queues;
 mod rail;
 mod service;
@@ -31,6 +32,7 @@ use super::wheel::Event;
 use adaptive::Adaptive;
 use backlog::Backlog;
 use exchange::Exchange;
+use jitter::Jitter;
 use queues::{Pool, Queues};
 use transport::Transport;
 
@@ -73,6 +75,9 @@ pub struct Ethernet {
     backlogs: Vec<Backlog>,
     exchange: Option<Box<Exchange>>,
     transport: Option<Box<Transport>>,
+    jitter: Option<Box<Jitter>>,
+    /// Which of several networks with the same seed it is.
+    rail: u8,
     /// Frames lost at each port that lost any.
     dropped: BTreeMap<u32, u64>,
     /// Which ports' links carry nothing now; empty until the first fails.
@@ -181,6 +186,8 @@ impl Ethernet {
             backlogs: Vec::new(),
             exchange: None,
             transport: None,
+            jitter: None,
+            rail: 0,
             dropped: BTreeMap::new(),
             down: Vec::new(),
             hops: 0,
@@ -199,6 +206,7 @@ impl Ethernet {
             let transport = Transport::new(transport, topology.hosts(), classes);
             ethernet.transport = Some(Box::new(transport));
         }
+        ethernet.reset_jitter();
         ethernet.is_plain = ethernet.can_be_plain();
         ethernet
     }
@@ -317,6 +325,7 @@ impl Ethernet {
             _ => serialisation_ps,
         };
         let arrived_ps = start_ps + first_ps + self.configuration.propagation_ps;
+        let arrived_ps = self.jittered_ps(link, frame.bytes, arrived_ps);
         if context.recorder.is_some() {
             let free_ps = start_ps + serialisation_ps;
             self.record(

@@ -31,13 +31,13 @@ fn inert() -> [QueueConfiguration; 5] {
 
 /// Poisson arrivals from many hosts at two trunks of 1 Gb/s, one each way; other links are so fast that
 /// nothing waits there.
-fn run(load: f64, configuration: EthernetConfiguration, messages: u64) -> Outcome {
+fn run(load: f64, configuration: &EthernetConfiguration, messages: u64) -> Outcome {
     let topology = Topology::cascade(2, HOSTS, 1).expect("two switches");
     let routes = RouteTable::new(&topology, Routing::Shortest).expect("routes");
     let configuration = EthernetConfiguration {
         host_rate_bps: 1_000_000_000_000,
         trunk_rate_bps: 1_000_000_000,
-        ..configuration
+        ..*configuration
     };
     let hosts = 2 * HOSTS;
     let interval_ps = (SERVICE_PS as f64 * f64::from(HOSTS) / load) as u64;
@@ -95,7 +95,7 @@ fn a_buffer_loses_what_theory_says() {
                     queues,
                     ..EthernetConfiguration::with_rate(1_000_000_000)
                 };
-                let outcome = run(load, configuration, MESSAGES);
+                let outcome = run(load, &configuration, MESSAGES);
                 let share = outcome.dropped as f64 / (outcome.dropped + outcome.delivered) as f64;
                 worst = worst.max((share / theory - 1.0).abs());
                 assert!(worst < 0.02, "{share} {theory} {configuration:?}");
@@ -126,7 +126,7 @@ fn frames_are_marked_by_what_is_before_them_at_the_output() {
                 queues,
                 ..EthernetConfiguration::with_rate(1_000_000_000)
             };
-            let outcome = run(load, configuration, MESSAGES);
+            let outcome = run(load, &configuration, MESSAGES);
             let marked: u64 = outcome.ports.iter().map(|port| port.marked).sum();
             let share = marked as f64 / outcome.delivered as f64;
             worst = worst.max((share / theory - 1.0).abs());

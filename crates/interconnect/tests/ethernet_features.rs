@@ -14,11 +14,11 @@ const RATE_BPS: u64 = 1_000_000_000;
 
 fn run<W: Workload>(
     topology: &Topology,
-    configuration: EthernetConfiguration,
+    configuration: &EthernetConfiguration,
     workload: W,
 ) -> Result<Outcome, Stuck> {
     let routes = RouteTable::new(topology, Routing::Shortest).expect("routes");
-    let ethernet = Ethernet::new(topology, routes, configuration);
+    let ethernet = Ethernet::new(topology, routes, *configuration);
     let placement: Vec<u32> = (0..topology.hosts()).collect();
     Simulation::new(ethernet, workload, &placement, HostCosts::default()).run()
 }
@@ -70,6 +70,8 @@ proptest! {
         resume_bytes in 0_u64..20_000,
         classes in 1_u8..=8,
         propagation_ps in 0_u64..5_000_000,
+        jitter_percent in prop_oneof![Just(0_u32), 1_u32..1_000],
+        trunk_rate_bps in prop_oneof![Just(RATE_BPS), Just(RATE_BPS / 4)],
         seed: u64,
     ) {
         let queues = QueueConfiguration {
@@ -81,11 +83,16 @@ proptest! {
             resume_bytes,
             ..QueueConfiguration::NONE
         };
-        let configuration = EthernetConfiguration { propagation_ps, ..with_queues(queues) };
+        let configuration = EthernetConfiguration {
+            propagation_ps,
+            jitter_percent,
+            trunk_rate_bps,
+            ..with_queues(queues)
+        };
         let hosts = topology.hosts();
         let load = frames(hosts, pattern, 70, seed);
-        let posted = run(&topology, base(), load.clone()).expect("no limits").delivered;
-        let outcome = run(&topology, configuration, load).expect("it ends");
+        let posted = run(&topology, &base(), load.clone()).expect("no limits").delivered;
+        let outcome = run(&topology, &configuration, load).expect("it ends");
         prop_assert_eq!((outcome.dropped, outcome.delivered), (0, posted));
     }
 
@@ -112,8 +119,8 @@ proptest! {
         let configuration = EthernetConfiguration { buffer_bytes, ..with_queues(queues) };
         let hosts = topology.hosts();
         let load = frames(hosts, pattern, 70, seed);
-        let posted = run(&topology, base(), load.clone()).expect("no limits").delivered;
-        let outcome = run(&topology, configuration, load).expect("it ends");
+        let posted = run(&topology, &base(), load.clone()).expect("no limits").delivered;
+        let outcome = run(&topology, &configuration, load).expect("it ends");
         prop_assert_eq!(outcome.delivered + outcome.dropped, posted);
         let lost: u64 = outcome.ports.iter().map(|port| port.dropped).sum();
         prop_assert_eq!(lost, outcome.dropped);
@@ -160,9 +167,9 @@ fn classes_are_served_in_strict_order() {
     let sent = vec![3, 2, 7, 1, 0, 6, 5, 4, 11, 8];
     let tags = Tags { sent, received: Vec::new() };
     let star = Topology::star(2).expect("a star");
-    assert!(run(&star, with_queues(queues), tags.clone()).is_ok());
+    assert!(run(&star, &with_queues(queues), tags.clone()).is_ok());
     let one = QueueConfiguration { ecn_max_bytes: 1, ..QueueConfiguration::NONE };
-    let disordered = run(&star, with_queues(one), tags);
+    let disordered = run(&star, &with_queues(one), tags);
     assert!(matches!(disordered, Err(Stuck::Unfinished { .. })), "one class keeps their order");
 }
 
@@ -172,12 +179,12 @@ fn pauses_in_a_circle_are_told_as_a_deadlock() {
     let ring = Topology::torus(&[5], 2, 1).expect("a ring");
     let queues = QueueConfiguration { lossless: 1, pause_bytes: 6_000, ..QueueConfiguration::NONE };
     let across = Pattern::Permutation((0..10).map(|host| (host + 4) % 10).collect());
-    let stuck = run(&ring, with_queues(queues), frames(10, across.clone(), 90, 1));
+    let stuck = run(&ring, &with_queues(queues), frames(10, across.clone(), 90, 1));
     let Err(Stuck::Deadlock { circle }) = stuck else { panic!("{stuck:?}") };
     assert_eq!(circle.len(), 5, "{circle:?}");
     assert!(circle.iter().all(|line| line.contains("class 0 is paused")), "{circle:?}");
     let lossy = QueueConfiguration { shared_bytes: 6_000, ..QueueConfiguration::NONE };
-    let outcome = run(&ring, with_queues(lossy), frames(10, across, 90, 1)).expect("it ends");
+    let outcome = run(&ring, &with_queues(lossy), frames(10, across, 90, 1)).expect("it ends");
     assert!(outcome.dropped > 0);
 }
 
@@ -192,7 +199,7 @@ fn marks_are_for_queues_that_grow() {
     };
     let marked = |load_percent| {
         let load = frames(5, Pattern::Incast(0), load_percent, 3);
-        let outcome = run(&star, with_queues(queues), load).expect("it ends");
+        let outcome = run(&star, &with_queues(queues), load).expect("it ends");
         outcome.ports.iter().map(|port| port.marked).sum::<u64>()
     };
     assert!(marked(40) > 50, "four hosts at 40 % are more than the link carries");
@@ -205,9 +212,9 @@ fn real_queues_agree_with_those_that_need_not_exist() {
     for topology in [Topology::star(6), Topology::fat_tree(4), Topology::leaf_spine(3, 4, 2, 1)] {
         let topology = topology.expect("a topology");
         let load = frames(topology.hosts(), Pattern::Uniform, 60, 9);
-        let plain = run(&topology, base(), load.clone()).expect("it ends");
+        let plain = run(&topology, &base(), load.clone()).expect("it ends");
         let queues = QueueConfiguration { ecn_max_bytes: 1 << 40, ..QueueConfiguration::NONE };
-        let queued = run(&topology, with_queues(queues), load).expect("it ends");
+        let queued = run(&topology, &with_queues(queues), load).expect("it ends");
         assert_eq!(plain.delivered, queued.delivered);
         let (plain, queued) = (plain.latency.mean_us(), queued.latency.mean_us());
         assert!((plain / queued - 1.0).abs() < 1e-3, "{plain} {queued}");
@@ -223,7 +230,7 @@ fn detours_relieve_the_only_cable_between_two_groups() {
     let mean_us = |choice, pattern: &Pattern, load_percent| {
         let configuration = EthernetConfiguration { choice, ..base() };
         let load = frames(hosts, pattern.clone(), load_percent, 2);
-        let outcome = run(&dragonfly, configuration, load).expect("it ends");
+        let outcome = run(&dragonfly, &configuration, load).expect("it ends");
         assert_eq!(outcome.dropped, 0);
         outcome.latency.mean_us()
     };
@@ -241,7 +248,7 @@ fn flowlets_spread_better_than_hashes() {
     let across = Pattern::Permutation((0..16).map(|host| (host + 4) % 16).collect());
     let mean_us = |choice| {
         let configuration = EthernetConfiguration { choice, ..base() };
-        let outcome = run(&topology, configuration, frames(16, across.clone(), 70, 4));
+        let outcome = run(&topology, &configuration, frames(16, across.clone(), 70, 4));
         outcome.expect("it ends").latency.mean_us()
     };
     let (flowlets, hashes) =
@@ -256,7 +263,7 @@ fn two_ports_halve_the_time_of_a_long_message_unless_the_card_is_slow() {
         let nic = NicConfiguration { rails, striping, rate_bps, frame_interval_ps: 0 };
         let configuration = EthernetConfiguration { nic, ..base() };
         let token = TokenPass::new(2, 1_500_000, 0, 1);
-        run(&star, configuration, token).expect("it ends").latency.mean_us()
+        run(&star, &configuration, token).expect("it ends").latency.mean_us()
     };
     let one = time_us(1, Striping::PerMessage, 0);
     let two = time_us(2, Striping::PerPacket, 0);

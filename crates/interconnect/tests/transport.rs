@@ -27,8 +27,8 @@ fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32
     let (frames, latency_ps) = (60_000, latency_ps(round_trip_frames * FRAME_PS));
     let bytes = frames * 1500;
     let text = format!(
-        "[topology]\nhosts = 2\n[fabric]\nlatency_ps = {latency_ps}\n[host]\ntransport = \
-         \"{recovery}\"\nwindow_frames = {window}\nloss_ppm = {loss_ppm}\n[workload]\nkind = \
+        "[topology]\nhosts = 2\n[fabric]\nlatency_ps = {latency_ps}\njitter_percent = \
+         0\n[host]\ntransport = \"{recovery}\"\nwindow_frames = {window}\nloss_ppm = {loss_ppm}\n[workload]\nkind = \
          \"broadcast\"\niterations = 1\nbytes = {bytes}\n"
     );
     let outcome = configuration(&text).run().expect("it ends");
@@ -245,6 +245,104 @@ fn all_messages_arrive_over_every_network() {
     }
 }
 
+/// Rate of each sender of an incast to host 0, from the first on, with a seed: one over the mean latency
+/// of its messages.
+fn rates(topology: &str, fabric: &str, host: &str, workload: &str, seed: u64) -> Vec<f64> {
+    let text = format!(
+        "[topology]\n{topology}[fabric]\n{fabric}[host]\n{host}[workload]\nkind = \
+         \"incast\"\n{workload}[run]\nseed = {seed}\n"
+    );
+    let outcome = recorded(&text);
+    let messages = outcome.records.expect("it was recorded").messages;
+    let senders = messages.iter().map(|message| message.source).max().expect("there are some");
+    let rate = |sender| {
+        let own = messages.iter().filter(|message| message.source == sender);
+        let latencies = own.map(|message| (message.delivered_ps - message.posted_ps) as f64);
+        let (count, sum) = latencies.fold((0.0, 0.0), |(count, sum), ps| (count + 1.0, sum + ps));
+        count / sum
+    };
+    (1..=senders).map(rate).collect()
+}
+
+/// Mean share of the first half of the senders, and the shares with single seeds.
+fn shares_of_first_half(run: impl Fn(u64) -> Vec<f64>) -> (f64, Vec<f64>) {
+    let share = |seed| {
+        let rates = run(seed);
+        let (first, second) = rates.split_at(rates.len() / 2);
+        let (first, second) = (first.iter().sum::<f64>(), second.iter().sum::<f64>());
+        first / (first + second)
+    };
+    let shares: Vec<f64> = (1..=SEEDS).map(share).collect();
+    (shares.iter().sum::<f64>() / SEEDS as f64, shares)
+}
+
+/// Without jitter the frames of one sender find the room that each departure leaves, always.
+#[test]
+fn equal_senders_have_equal_shares_of_a_full_buffer() {
+    let pairs = [
+        ("transport = \"go_back_n\"\nwindow_frames = 128\n", 2),
+        ("transport = \"selective_repeat\"\nwindow_frames = 256\n", 2),
+        ("transport = \"selective_repeat\"\nwindow_frames = 64\n", 8),
+        ("transport = \"selective_repeat\"\ncongestion = \"delay\"\nwindow_frames = 256\n", 2),
+        ("kind = \"edge\"\n", 2),
+    ];
+    let fabric = "host_rate_bps = \"100 Gb/s\"\nbuffer_bytes = \"100 kB\"\n";
+    for (host, senders) in pairs {
+        let topology = format!("hosts = {}\n", senders + 1);
+        let workload = "bytes = \"2 MiB\"\niterations = 1\n";
+        let (mean, shares) =
+            shares_of_first_half(|seed| rates(&topology, fabric, host, workload, seed));
+        println!("{host:?}, {senders} senders: {mean:.4}; {shares:.3?}");
+        assert!((mean - 0.5).abs() < 0.025, "{host}: {mean}, {shares:?}");
+        let differs = |share: &f64| (share - shares[0]).abs() > 1e-6;
+        assert!(shares.iter().any(differs), "{host}: {shares:?}");
+    }
+}
+
+/// Two trunks that are always busy meet before a third of the same rate.
+#[test]
+fn equal_trunks_have_equal_shares_of_a_full_buffer() {
+    let topology = "kind = \"leaf_spine\"\nleaves = 3\nhosts = 4\nspines = 1\n";
+    let fabric = "buffer_bytes = \"60 kB\"\n";
+    let host = "transport = \"selective_repeat\"\nwindow_frames = 64\n";
+    let workload = "bytes = \"300 kB\"\niterations = 1\n";
+    let (mean, shares) = shares_of_first_half(|seed| {
+        // Hosts 1 to 3 are at the leaf of the target.
+        rates(topology, fabric, host, workload, seed).split_off(3)
+    });
+    println!("{mean:.4}; {shares:.3?}");
+    assert!((mean - 0.5).abs() < 0.025, "{mean}, {shares:?}");
+}
+
+/// The seed decides, and nothing else.
+#[test]
+fn results_depend_on_the_seed_and_not_on_threads() {
+    let run = |host: &str, fabric: &str, seed: u64, threads: u32| {
+        let text = format!(
+            "[topology]\nkind = \"leaf_spine\"\nhosts = 4\nspines = 1\n[fabric]\nbuffer_bytes = \
+             20000\n{fabric}[host]\n{host}[workload]\nkind = \"incast\"\nbytes = \
+             30000\niterations = 3\n[run]\nseed = {seed}\nthreads = {threads}\n"
+        );
+        configuration(&text).run_watched(&InTurns, Watch::default()).expect("it ends").hash
+    };
+    for (host, fabric, parts) in [
+        ("transport = \"go_back_n\"\n", "", 4),
+        ("transport = \"selective_repeat\"\n", "classes = 2\n", 3),
+        ("transport = \"selective_repeat\"\n", "cut_through_bytes = 64\n", 2),
+        (
+            "transport = \"selective_repeat\"\ncongestion = \"dctcp\"\n",
+            "jitter_percent = 0\necn_min_bytes = 2000\necn_max_bytes = 15_000\n",
+            4,
+        ),
+        ("kind = \"edge\"\nrails = 2\n", "", 1),
+    ] {
+        let first = run(host, fabric, 1, 1);
+        assert_eq!(run(host, fabric, 1, 1), first, "{host}{fabric}");
+        assert_eq!(run(host, fabric, 1, parts), first, "{host}{fabric}");
+        assert_ne!(run(host, fabric, 2, 1), first, "{host}{fabric}");
+    }
+}
+
 /// What held a message back is not put down to its frames.
 #[test]
 fn the_critical_path_knows_windows() {
@@ -259,6 +357,7 @@ fn the_critical_path_knows_windows() {
     assert!(share.total_ps > 350_000_000, "{share:?}");
 }
 
+const SEEDS: u64 = 20;
 /// As in the paper on DCTCP: 81 frames.
 const ROUND_TRIP_PS: f64 = 100_000_000.0;
 /// A new flow has its share after some hundred of them.

@@ -30,6 +30,8 @@ pub(super) fn read_ethernet(
         latency_ps: keys.number("latency_ps", 500_000, 0, TIME_MAX_PS)?,
         host_frame_interval_ps: keys.number("host_frame_interval_ps", 0, 0, TIME_MAX_PS)?,
         buffer_bytes: keys.number("buffer_bytes", 0, 0, BUFFER_MAX_BYTES)?,
+        // Read with the hosts.
+        jitter_percent: 0,
         forwarding: match header_bytes {
             0 => Forwarding::StoreAndForward,
             header_bytes => Forwarding::CutThrough { header_bytes },
@@ -120,6 +122,11 @@ fn read_queues(keys: &mut Reader) -> Result<QueueConfiguration, ConfigurationErr
     Ok(queues)
 }
 
+/// Reads how late frames are at switches, where hosts react to losses.
+pub(super) fn read_jitter(keys: &mut Reader) -> Result<u32, ConfigurationError> {
+    Ok(keys.number("jitter_percent", 100, 0, JITTER_MAX_PERCENT)? as u32)
+}
+
 /// What cannot be together.
 pub(super) fn check_ethernet(
     keys: &Reader,
@@ -157,6 +164,8 @@ pub(super) fn read_receiving(
     Ok(ReceivingConfiguration { frame_bytes, segment_ps, reassemble_ps, interrupts })
 }
 
+/// A hundred frames.
+const JITTER_MAX_PERCENT: u64 = 10_000;
 /// A terabyte.
 const BUFFER_MAX_BYTES: u64 = 1 << 40;
 

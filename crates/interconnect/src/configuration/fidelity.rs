@@ -57,7 +57,11 @@ impl Configuration {
         // Coarse models have no acknowledgements, which would count as links, and no windows.
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
-                FabricConfiguration::Ethernet(EthernetConfiguration { transport: None, ..ethernet })
+                FabricConfiguration::Ethernet(EthernetConfiguration {
+                    transport: None,
+                    jitter_percent: 0,
+                    ..ethernet
+                })
             }
             other => other,
         };

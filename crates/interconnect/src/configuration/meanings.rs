@@ -53,6 +53,7 @@ pub(super) const MEANINGS: &[(&str, &str, &str)] = &[
     ("fabric", "ecn_min_bytes", "Queue above which frames may be marked (ECN); as `ecn_max_bytes` unless given, and at most that"),
     ("fabric", "ecn_max_bytes", "Queue above which all frames are marked; 0 for no marks"),
     ("fabric", "ecn_max_percent", "Share of frames that are marked just below `ecn_max_bytes`"),
+    ("fabric", "jitter_percent", "Most that a frame is late at each switch, at random by the seed, in percent of its time on the slowest link, so that no host loses all frames by its phase; 0 for none"),
     ("fabric", "header_characters", "Characters of a worm beside its payload"),
     ("fabric", "hop_characters", "From the grant of a link to the head at the next arbiter, in characters"),
     ("fabric", "exit_characters", "From the grant of the last link to the head in the memory of the host, in characters"),

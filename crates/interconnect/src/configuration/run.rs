@@ -106,7 +106,7 @@ impl Configuration {
             }
             FabricConfiguration::Ethernet(ethernet) => {
                 let routes = RouteTable::new(&self.topology, self.routing)?;
-                let ethernet = Ethernet::new(&self.topology, routes, self.salted(*ethernet));
+                let ethernet = Ethernet::new(&self.topology, routes, self.salted(ethernet));
                 let simulation = self.simulation(ethernet, workload, ranks);
                 let parts = simulation.divide(&self.topology, self.threads);
                 return Ok(match watch.progress {
@@ -196,9 +196,9 @@ impl Configuration {
         }
         match &self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
-                let ethernet = self.salted(*ethernet);
+                let ethernet = self.salted(ethernet);
                 if let Some(edge) = &self.edge {
-                    return self.run_edge(ethernet, edge, workload, ranks, watch);
+                    return self.run_edge(&ethernet, edge, workload, ranks, watch);
                 }
                 let fabric = Ethernet::new(&self.topology, table()?, ethernet);
                 self.finish(fabric, workload, ranks, watch)
@@ -227,9 +227,9 @@ impl Configuration {
         }
     }
 
-    /// An Ethernet whose flows are hashed as the seed says.
-    const fn salted(&self, ethernet: EthernetConfiguration) -> EthernetConfiguration {
-        EthernetConfiguration { salt: salt(self.seed), ..ethernet }
+    /// An Ethernet that draws from the seed of the run.
+    const fn salted(&self, ethernet: &EthernetConfiguration) -> EthernetConfiguration {
+        EthernetConfiguration { salt: salt(self.seed), ..*ethernet }
     }
 
     /// The ways that packets draw: on a torus two, which differ where steps are as many both ways.
@@ -246,7 +246,7 @@ impl Configuration {
     /// Runs a workload on hosts with the real engine.
     fn run_edge(
         &self,
-        ethernet: EthernetConfiguration,
+        ethernet: &EthernetConfiguration,
         edge: &EdgeConfiguration,
         workload: impl Workload,
         ranks: u32,
@@ -254,7 +254,7 @@ impl Configuration {
     ) -> Result<Outcome, ConfigurationError> {
         let edge = edge.clone();
         let (rails, links) = (u32::from(edge.rails), self.topology.links().len());
-        let mut fabric = EdgeFabric::new(&self.topology, self.routing, ethernet, edge, self.seed)?;
+        let mut fabric = EdgeFabric::new(&self.topology, self.routing, *ethernet, edge, self.seed)?;
         let pairs = workload.pairs();
         fabric.check_memory(&pairs, ranks)?;
         fabric.connect_ahead(&pairs)?;

@@ -30,6 +30,10 @@ pub struct EthernetConfiguration {
     /// wire, without gaps, when a frame comes out of the latency of its switch. One that finds no room
     /// beside them is lost. 0 for no limit. Lossless classes have another limit.
     pub buffer_bytes: u64,
+    /// Most that a frame is late at each switch that it reaches, in percent of what its serialisation takes
+    /// on the slowest link; how late is drawn for each frame. Without it, hosts that send at the same rate
+    /// keep their phase, and the same ones lose frames always. 0 for none.
+    pub jitter_percent: u32,
     /// When a switch begins to send a frame on.
     pub forwarding: Forwarding,
     /// Which of equal ways a frame takes.
@@ -138,6 +142,7 @@ impl EthernetConfiguration {
             latency_ps: 0,
             host_frame_interval_ps: 0,
             buffer_bytes: 0,
+            jitter_percent: 0,
             forwarding: Forwarding::StoreAndForward,
             choice: Choice::PerFlow,
             salt: 0,

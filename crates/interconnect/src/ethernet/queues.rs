@@ -129,7 +129,10 @@ impl Queues {
         };
         let inputs = if queues.lossless == 0 { 0 } else { ethernet.ports.len() * classes };
         let headroom_bytes = ethernet.byte_times.map(|byte_time| match queues.headroom_bytes {
-            0 => headroom_bytes(&configuration, classes as u64, u64::from(byte_time)),
+            0 => {
+                let slowest = ethernet.byte_times.into_iter().max().unwrap_or_default();
+                headroom_bytes(&configuration, classes as u64, [byte_time, slowest].map(u64::from))
+            }
             bytes => bytes,
         });
         Self {
@@ -267,7 +270,8 @@ impl Queues {
         } else {
             let slope = queues.ecn_max_bytes - queues.ecn_min_bytes;
             let share = (bytes - queues.ecn_min_bytes) * u64::from(queues.ecn_max_percent);
-            let drawn = mix(mix(u64::from(port), 4), number) >> 32;
+            let salt = self.configuration.salt;
+            let drawn = mix(mix(salt ^ u64::from(port), 4), number) >> 32;
             // drawn / 2^32 < share / slope / 100, without losing bits.
             u128::from(drawn) * u128::from(slope) * 100 < u128::from(share) << 32
         };
@@ -357,12 +361,18 @@ impl Ethernet {
 
 /// What may still arrive after a pause was decided: it waits for the frame that is being sent the
 /// other way, and for pauses of the other classes; crosses the cable; finds a frame just begun; and
-/// what is on the cable then arrives too. One frame more for cutting through, where a frame counts
-/// from its header.
-fn headroom_bytes(configuration: &EthernetConfiguration, classes: u64, byte_time: u64) -> u64 {
+/// what is on the cable then arrives too, and what was late. One frame more for cutting through, where a
+/// frame counts from its header. Serialisation of a byte on this link and on the slowest are in 1/256 ps.
+fn headroom_bytes(
+    configuration: &EthernetConfiguration,
+    classes: u64,
+    [byte_time, slowest]: [u64; 2],
+) -> u64 {
     let frame = u64::from(configuration.frame_bytes_max() + configuration.gap_bytes);
     let cable = ((2 * configuration.propagation_ps) << 8).div_ceil(byte_time.max(1));
-    4 * frame + (2 * classes + 1) * PAUSE_BYTES + cable
+    let late = frame * u64::from(configuration.jitter_percent) * slowest;
+    let late = late.div_ceil(100 * byte_time.max(1));
+    4 * frame + (2 * classes + 1) * PAUSE_BYTES + cable + late
 }
 
 /// A pause on the wire: 64 bytes, with preamble and gap.

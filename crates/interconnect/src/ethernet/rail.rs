@@ -25,6 +25,7 @@ impl Ethernet {
             && self.transport.is_none()
             && self.down.is_empty()
             && nic.rails == 1
+            && self.jitter.is_none()
             && buffer_bytes == 0
             && host_frame_interval_ps == 0
             && forwarding == Forwarding::StoreAndForward
@@ -63,6 +64,7 @@ impl Ethernet {
         if self.queues.is_some() {
             self.queues = Some(Box::new(Queues::new(self)));
         }
+        self.reset_jitter();
         self.dropped.clear();
         self.down.clear();
         self.is_plain = self.can_be_plain();

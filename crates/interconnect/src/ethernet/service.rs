@@ -177,6 +177,7 @@ impl Ethernet {
             _ => frame.bytes,
         };
         let arrival_ps = now_ps + time_ps(first_bytes) + self.configuration.propagation_ps;
+        let arrival_ps = self.jittered_ps(port, frame.bytes, arrival_ps);
         if self.transport.is_some() && self.ends[port as usize].is_from_host() {
             self.on_port_begun(context, port, index);
         }

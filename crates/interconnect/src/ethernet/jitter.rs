@@ -1,0 +1,130 @@
+//! Times that frames are late at switches, drawn from the seed.
+//!
+//! Without them two hosts that send at the same rate keep their phase. If a buffer is full then, the same
+//! host finds the room that each departure leaves, and the other loses every frame (phase effects: Floyd
+//! and Jacobson, "On traffic phase effects in packet-switched gateways", 1992, section 3.2). A random time
+//! of up to one service time before each frame ends that. It is added where a frame reaches a switch and
+//! not where it leaves its host, because gaps between frames would cost rate; so hosts and trunks that
+//! are always busy lose their phase, too. Frames of a link stay in order.
+
+use fabric::Random;
+
+use super::{Ethernet, EthernetConfiguration};
+
+/// How late frames are, on the links of a network.
+#[derive(Clone, Debug)]
+pub(super) struct Jitter {
+    percent: u64,
+    /// Serialisation of a byte on the slowest link, in 1/256 ps.
+    byte_time: u64,
+    links: Vec<Late>,
+}
+
+/// A link whose frames are late.
+#[derive(Clone, Debug)]
+struct Late {
+    random: Random,
+    /// When the last frame reached the switch, in picoseconds.
+    latest_ps: u64,
+}
+
+impl Jitter {
+    /// Jitter of a network whose slowest link takes `byte_time` for a byte; `rail` tells networks with the
+    /// same seed apart.
+    pub(super) fn new(
+        configuration: &EthernetConfiguration,
+        byte_time: u32,
+        (rail, ports): (u8, u32),
+    ) -> Self {
+        let stream = |port| u64::from(rail) << 32 | u64::from(port);
+        let late =
+            |port| Late { random: Random::stream(configuration.salt, stream(port)), latest_ps: 0 };
+        Self {
+            percent: configuration.jitter_percent.into(),
+            byte_time: byte_time.into(),
+            links: (0..ports).map(late).collect(),
+        }
+    }
+
+    /// When the switch has a frame that would reach it at `arrived_ps`, and after the frames before it.
+    fn delay(&mut self, link: u32, bytes: u32, arrived_ps: u64) -> u64 {
+        let most_ps = ((u64::from(bytes) * self.byte_time) >> 8) * self.percent / 100;
+        let link = &mut self.links[link as usize];
+        // Frames that arrive together would be put into another order.
+        link.latest_ps = (arrived_ps + link.random.below(most_ps)).max(link.latest_ps + 1);
+        link.latest_ps
+    }
+}
+
+impl Ethernet {
+    /// When a frame of `bytes` is at the end of a link that it would reach at `arrived_ps`.
+    #[inline]
+    pub(super) fn jittered_ps(&mut self, link: u32, bytes: u32, arrived_ps: u64) -> u64 {
+        match &mut self.jitter {
+            Some(jitter) if self.ends[link as usize].node() >= self.hosts => {
+                jitter.delay(link, bytes, arrived_ps)
+            }
+            _ => arrived_ps,
+        }
+    }
+
+    /// Draws jitter as rail `rail` of several networks with the same seed; nothing must have happened yet.
+    pub fn set_rail(&mut self, rail: u8) {
+        self.rail = rail;
+        self.reset_jitter();
+    }
+
+    /// Jitter as at the start of time.
+    pub(super) fn reset_jitter(&mut self) {
+        let ports = self.ports.len() as u32;
+        let slowest = (0..ports).map(|port| self.byte_time(port)).max().unwrap_or_default();
+        let jitter = || Jitter::new(&self.configuration, slowest, (self.rail, ports));
+        self.jitter = (self.configuration.jitter_percent > 0).then(|| Box::new(jitter()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames of 1000 bytes at 1 Gb/s, of 8 µs each, on one of two links.
+    fn delays(salt: u64, rail: u8, link: u32) -> Vec<u64> {
+        let configuration = EthernetConfiguration {
+            jitter_percent: 50,
+            salt,
+            ..EthernetConfiguration::with_rate(1_000_000_000)
+        };
+        let mut jitter =
+            Jitter::new(&configuration, super::super::byte_time(1_000_000_000), (rail, 2));
+        (1..=1_000).map(|at| jitter.delay(link, 1_000, at * 8_000_000) - at * 8_000_000).collect()
+    }
+
+    #[test]
+    fn frames_are_late_by_less_than_their_share_and_by_half_of_it_on_average() {
+        let delays = delays(1, 0, 1);
+        assert!(delays.iter().all(|&delay| delay < 4_000_000), "{:?}", delays.iter().max());
+        let mean = delays.iter().sum::<u64>() / 1_000;
+        assert!((1_900_000..2_100_000).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn links_rails_and_seeds_draw_on_their_own() {
+        let first = delays(1, 0, 0);
+        assert_eq!(delays(1, 0, 0), first);
+        for other in [delays(1, 0, 1), delays(1, 1, 0), delays(2, 0, 0)] {
+            assert_ne!(other, first);
+        }
+    }
+
+    #[test]
+    fn frames_of_a_link_stay_in_order() {
+        let configuration = EthernetConfiguration {
+            jitter_percent: 10_000,
+            ..EthernetConfiguration::with_rate(1_000_000_000)
+        };
+        let mut jitter =
+            Jitter::new(&configuration, super::super::byte_time(1_000_000_000), (0, 1));
+        let arrivals: Vec<u64> = (0..1_000).map(|at| jitter.delay(0, 64, at * 500_000)).collect();
+        assert!(arrivals.is_sorted_by(|a, b| a < b));
+    }
+}
