@@ -1,4 +1,4 @@
-// How fast MPI is: ping-pong between the first rank and the last one, Allreduce of all.
+// How fast MPI is: ping-pong between the first rank and the last one, Allreduce and Alltoall of all.
 //
 // Rank 0 prints lines of a name, a value and a unit.
 
@@ -50,18 +50,35 @@ static double half_round_trip(int size, int turns)
 	return result;
 }
 
-// What an Allreduce of 8 bytes takes, in microseconds: the median of the averages of batches, as single ones are short
+static void reduce_to_all(void)
+{
+	double own = rank, sum;
+
+	MPI_Allreduce(&own, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void exchange_among_all(void)
+{
+	enum { BYTES = 1024, RANKS = 64 };
+	static char sent[RANKS * BYTES], received[RANKS * BYTES];
+
+	if (ranks > RANKS)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	MPI_Alltoall(sent, BYTES, MPI_BYTE, received, BYTES, MPI_BYTE, MPI_COMM_WORLD);
+}
+
+// What a collective operation takes, in microseconds: the median of the averages of batches, as single ones are short
 // while a rank that waits for the processor is not among them.
-static double all_reduce(void)
+static double collective(void (*operation)(void))
 {
 	enum { BATCHES = 20, TIMES = 50 };
-	double took[BATCHES], own = rank, sum;
+	double took[BATCHES];
 
 	for (int batch = -2; batch < BATCHES; batch++) {
 		MPI_Barrier(MPI_COMM_WORLD);
 		double began = MPI_Wtime();
 		for (int time = 0; time < TIMES; time++)
-			MPI_Allreduce(&own, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+			operation();
 		if (batch >= 0)
 			took[batch] = (MPI_Wtime() - began) / TIMES * 1e6;
 	}
@@ -70,13 +87,13 @@ static double all_reduce(void)
 
 int main(int arguments, char **values)
 {
-	// "pair", "reduce" or both.
+	// "pair", "collectives" or both.
 	const char *wanted = arguments > 1 ? values[1] : "both";
 
 	MPI_Init(&arguments, &values);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	if (strcmp(wanted, "reduce") != 0) {
+	if (strcmp(wanted, "collectives") != 0) {
 		double latency = half_round_trip(1, 5000);
 		double large = half_round_trip(1 << 20, 200);
 
@@ -84,10 +101,11 @@ int main(int arguments, char **values)
 			printf("latency_1 %.3f us\nthroughput_1048576 %.1f MiB/s\n", latency, 1e6 / large);
 	}
 	if (strcmp(wanted, "pair") != 0) {
-		double reduced = all_reduce();
+		double reduced = collective(reduce_to_all);
+		double exchanged = collective(exchange_among_all);
 
 		if (rank == 0)
-			printf("allreduce_8 %.3f us\n", reduced);
+			printf("allreduce_8 %.3f us\nalltoall_1024 %.3f us\n", reduced, exchanged);
 	}
 	MPI_Finalize();
 	return 0;

@@ -86,13 +86,14 @@ impl Mpi {
     }
 
     /// Speeds over us and over TCP in turn: the medians of ratios of latency and of throughput of two ranks, and of the time of
-    /// an allreduce of four.
-    pub fn speeds(&self, turns: usize) -> Option<[f64; 3]> {
+    /// an allreduce and of an alltoall of four.
+    pub fn speeds(&self, turns: usize) -> Option<[f64; 4]> {
         let hosts = Hosts::two()?;
-        let figures = [(2, "latency_1"), (2, "throughput_1048576"), (4, "allreduce_8")];
-        let mut ratios = [const { Vec::new() }; 3];
+        let figures =
+            [(2, "latency_1"), (2, "throughput_1048576"), (4, "allreduce_8"), (4, "alltoall_1024")];
+        let mut ratios = [const { Vec::new() }; 4];
         for _ in 0..turns {
-            for (ranks, part) in [(2, "pair"), (4, "reduce")] {
+            for (ranks, part) in [(2, "pair"), (4, "collectives")] {
                 let client = ["mpi_speed", part];
                 let (over_us, _) = self.over_us(&hosts, ranks, "", client)?;
                 let over_tcp = self.over_tcp(&hosts, ranks, client)?;

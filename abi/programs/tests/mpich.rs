@@ -62,10 +62,11 @@ fn results_of_debians_are_those_over_tcp() {
 #[ignore = "measures; run by `./x acceptance frameworks`"]
 fn speeds_of_mpi() {
     let speeds = over_ucx().and_then(|mpi| mpi.speeds(TURNS));
-    let Some([latency, throughput, allreduce]) = speeds else { return };
+    let Some([latency, throughput, allreduce, alltoall]) = speeds else { return };
     println!("figure: latency of MPI against TCP, 1 B (mpich): {latency:.3}");
     println!("figure: throughput of MPI against TCP, 1 MiB (mpich): {throughput:.3}");
     println!("figure: allreduce of 4 ranks against TCP (mpich): {allreduce:.3}");
+    println!("figure: alltoall of 4 ranks against TCP (mpich): {alltoall:.3}");
 }
 
 /// Turns of each, when speeds are measured.

@@ -94,8 +94,9 @@ fn frameworks_pass_twenty_times() {
 #[ignore = "measures; run by `./x acceptance frameworks`"]
 fn speeds_of_mpi() {
     let speeds = open_mpi().and_then(|mpi| mpi.speeds(TURNS));
-    let Some([latency, throughput, allreduce]) = speeds else { return };
+    let Some([latency, throughput, allreduce, alltoall]) = speeds else { return };
     println!("figure: latency of MPI against TCP, 1 B: {latency:.3}");
     println!("figure: throughput of MPI against TCP, 1 MiB: {throughput:.3}");
     println!("figure: allreduce of 4 ranks against TCP: {allreduce:.3}");
+    println!("figure: alltoall of 4 ranks against TCP: {alltoall:.3}");
 }

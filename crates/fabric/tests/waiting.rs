@@ -4,7 +4,8 @@ use fabric::polling::Exercise;
 use fabric::polling::scheduled::Mode;
 use fabric::polling::scheduled::scenarios::{Comparison, Setting, measure, quick};
 
-const SETTING: Setting = Setting { processors: 2, measured_ns: 400_000_000, seeds: 1 };
+/// One seed decides alone whether a point is above its bound or 8 % below.
+const SETTING: Setting = Setting { processors: 2, measured_ns: 400_000_000, seeds: 3 };
 
 fn measured(mode: Mode, exercise: Exercise, message_bytes: u32) -> Vec<Comparison> {
     let mut points = quick();
@@ -36,7 +37,7 @@ fn a_small_ping_pong_that_polls_keeps_its_share() {
 
 #[test]
 fn a_ping_pong_that_polls_keeps_its_share() {
-    check(Mode::Polls, Exercise::PingPong, 16 << 10, 0.73);
+    check(Mode::Polls, Exercise::PingPong, 16 << 10, 0.79);
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn a_stream_that_polls_keeps_its_share() {
 
 #[test]
 fn streams_both_ways_that_poll_keep_their_share() {
-    check(Mode::Polls, Exercise::TwoWay, 16 << 10, 0.72);
+    check(Mode::Polls, Exercise::TwoWay, 16 << 10, 0.74);
 }
 
 #[test]

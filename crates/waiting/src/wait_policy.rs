@@ -250,8 +250,9 @@ impl WaitPolicy {
         application: Application,
     ) -> Outcome {
         let Application { is_inside, polled_ns_ago } = application;
-        if is_inside || polled_ns_ago < self.away_after_ns() {
-            let aside_ns = self.aside_ns(now);
+        let away_after_ns = self.away_after_ns(now);
+        if is_inside || polled_ns_ago < away_after_ns {
+            let aside_ns = self.aside_ns(now, away_after_ns, polled_ns_ago);
             self.looks_polling = self.looks_polling.saturating_add(1);
             if self.looks_polling >= POLLING_LOOKS_MIN {
                 self.alone_from = now.after_ns(APPLICATION_GONE_NS);
@@ -272,7 +273,7 @@ impl WaitPolicy {
 
     /// For how long the progress thread leaves the links to an application that polls, from now on, in nanoseconds: the longer
     /// it has polled, the longer.
-    fn aside_ns(&mut self, now: Instant) -> u64 {
+    fn aside_ns(&mut self, now: Instant, away_after_ns: u64, polled_ns_ago: u64) -> u64 {
         let cost_ns = self.sleep_cost_ns;
         if self.waits_in_memory() {
             if self.looks_polling == 0 {
@@ -281,10 +282,12 @@ impl WaitPolicy {
             // It does not only post its next question.
             self.found_waiting = 0;
         }
-        let is_short = now < self.short_until;
-        let max_ns = if is_short { SHORT_ASIDE * cost_ns } else { ASIDE_NS_MAX };
         // A look costs less than a sleep, so half of a processor at most goes to the first looks.
-        let aside_ns = (self.polling_ns / ASIDE_DIVISOR).max(2 * cost_ns).min(max_ns);
+        let least_ns = 2 * cost_ns;
+        if now < self.short_until {
+            return away_after_ns.saturating_sub(polled_ns_ago).max(least_ns);
+        }
+        let aside_ns = (self.polling_ns / ASIDE_DIVISOR).max(least_ns).min(ASIDE_NS_MAX);
         self.polling_ns = (self.polling_ns + aside_ns).min(ASIDE_NS_MAX * ASIDE_DIVISOR);
         aside_ns
     }
@@ -298,8 +301,14 @@ impl WaitPolicy {
     }
 
     /// After how long without a poll the application no longer serves the links, in nanoseconds.
-    const fn away_after_ns(&self) -> u64 {
-        if self.waits_in_memory() { self.sleep_cost_ns / 4 } else { self.sleep_cost_ns }
+    fn away_after_ns(&self, now: Instant) -> u64 {
+        if self.waits_in_memory() {
+            self.sleep_cost_ns / 4
+        } else if now < self.short_until {
+            (SHORT_ASIDE * self.sleep_cost_ns).min(ASIDE_NS_MAX)
+        } else {
+            self.sleep_cost_ns
+        }
     }
 
     /// Whether the application posts and then waits for bytes in its memory, so that it needs the progress thread at once.
@@ -384,9 +393,10 @@ const ASIDE_DIVISOR: u64 = 12;
 /// cost the application 4 % with what they take out of the caches.
 const ASIDE_NS_MAX: u64 = 4_000_000;
 
-/// The same in costs of a sleep while processors are short, when an application that polls may lose its processor at any
-/// time: peers wait for no longer than that.
-const SHORT_ASIDE: u64 = 4;
+/// The same in costs of a sleep while processors are short: peers of an application that has lost its processor wait for no
+/// longer than that. A look takes a processor, perhaps that of the application, and ends the time slice of the thread
+/// that had it: of ranks that share processors, looks after 4 took half of the time.
+const SHORT_ASIDE: u64 = 16;
 
 /// Work that waited so often in a row shows that the application waits for bytes in its memory.
 const FOUND_WAITING_MIN: u32 = 4;

@@ -673,6 +673,33 @@ mod beside {
         }
     }
 
+    /// Ranks that share a processor and let each other run between two polls: each polls again after the turns of the others.
+    #[test]
+    fn where_processors_are_short_an_application_that_lets_others_run_is_left_alone() {
+        for (costs, turns) in
+            hosts().into_iter().flat_map(|costs| [1, 3, 6, 12].map(|turns| (costs, turns)))
+        {
+            let mut policy = on(costs);
+            let gap = turns * costs.sleep();
+            let (mut now, mut spent) = (1_u64, 0);
+            while now < 1_000_000_000 {
+                policy.on_descheduled(Instant(now), 3_000_000);
+                let polled_ns_ago = now % gap;
+                spent += costs.spent;
+                now = match policy.while_serving(Instant(now), IDLE, outside(polled_ns_ago)) {
+                    Outcome::SleepUntil(time) => time.0 + costs.wake_up,
+                    Outcome::Spin | Outcome::SleepUntilEvent => {
+                        spent += costs.serve;
+                        policy.on_served(false, polled_ns_ago);
+                        // A message comes in each turn.
+                        now + costs.sleep()
+                    }
+                };
+            }
+            assert!(spent < 40_000_000, "{spent} ns of a second, {turns} turns: {costs:?}");
+        }
+    }
+
     /// With `Polling::ALWAYS` the application asked for a thread that spins; while the application only lost its processor, the
     /// thread would take that from it.
     #[test]
