@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use delivery::Instant;
-use waiting::{Outcome, WAKE_UPS};
+use waiting::{Outcome, Standby, WAKE_UPS};
 
 use crate::cell::Drive;
 use crate::runtime::Shared;
@@ -26,18 +26,17 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     sleep_precisely();
     measure_wake_ups(shared);
     let mut looking = Looking::default();
-    let mut watched_since = None;
+    let mut standby = Standby::default();
     while !shared.is_stopping.load(Ordering::SeqCst) {
         if let Outcome::SleepUntil(time) = shared.while_serving() {
             looking = Looking::default();
-            watched_since = None;
             park_until(shared, time);
         } else if shared.host.waiters.take_watch() {
-            watched_since = None;
+            standby.on_served();
             serve(shared, &mut looking);
         } else {
             looking = Looking::default();
-            stand_by(shared, &mut watched_since);
+            stand_by(shared, &mut standby);
         }
     }
 }
@@ -94,16 +93,12 @@ fn serve(shared: &Shared, looking: &mut Looking) {
     shared.host.waiters.leave_watch();
 }
 
-/// Waits while a thread of the application is on watch: the longer it has been, the longer, and in the end until that thread
-/// calls.
-fn stand_by(shared: &Shared, watched_since: &mut Option<Instant>) {
+/// Waits while a thread of the application is on watch, in the end until that thread calls.
+fn stand_by(shared: &Shared, standby: &mut Standby) {
     let now = shared.host.clock.now();
-    let watched_ns = now.since_ns(*watched_since.get_or_insert(now));
-    if watched_ns < REST_NS {
-        park_until(shared, now.after_ns(watched_ns.max(shared.waits.sleep_cost_ns())));
-        return;
+    if let Some(time) = standby.on_watched(now, shared.waits.sleep_cost_ns()) {
+        return park_until(shared, time);
     }
-    *watched_since = None;
     shared.is_resting.store(true, Ordering::SeqCst);
     if shared.host.waiters.is_watched() && !shared.is_stopping.load(Ordering::SeqCst) {
         thread::park();
@@ -114,10 +109,6 @@ fn stand_by(shared: &Shared, watched_since: &mut Option<Instant>) {
 fn park_until(shared: &Shared, time: Instant) {
     thread::park_timeout(Duration::from_nanos(time.since_ns(shared.host.clock.now())));
 }
-
-/// A thread of the application that was on watch for this long calls when it stops, in nanoseconds. The call is a system
-/// call; a thread that blocks for each operation does not pay for it.
-const REST_NS: u64 = 16_000_000;
 
 /// Longer than setting a timer takes on the slowest hosts; all measurements together take a millisecond.
 const MEASURED_SLEEP_NS: u64 = 50_000;

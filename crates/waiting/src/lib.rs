@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod moderation;
+mod standby;
 mod wait_policy;
 
 pub use moderation::Moderation;
+pub use standby::Standby;
 pub use wait_policy::{Application, Outcome, SleepCost, Spinning, WaitPolicy, WakeUp};
 
 /// Wake-ups that are remembered, and measured when a progress thread begins.

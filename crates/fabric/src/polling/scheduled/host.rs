@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use delivery::{Instant, LinkId, LinkState};
 use engine::EngineConfig;
+use waiting::Standby;
 
 use super::program::Program;
 use super::rule::WaitRule;
@@ -178,8 +179,8 @@ pub(super) struct Thread {
     pub(super) has_slept: bool,
     /// Its last sleep was an interval.
     pub(super) slept_interval: bool,
-    /// Since when another thread is on watch.
-    pub(super) watched_since: Option<Instant>,
+    /// For how long another thread was found on watch.
+    pub(super) standby: Standby,
 }
 
 impl Thread {
@@ -198,7 +199,7 @@ impl Thread {
             limit_ns: None,
             has_slept: false,
             slept_interval: false,
-            watched_since: None,
+            standby: Standby::default(),
         }
     }
 }

@@ -485,19 +485,15 @@ impl Machine {
         let host = &mut self.hosts[number];
         if host.watch.is_none() {
             host.watch = Some(role);
-            host.thread(role).watched_since = None;
+            host.thread(role).standby.on_served();
             return self.drive(number, role, Purpose::Serve { begins: true });
         }
         let thread = host.thread(role);
-        let watched_ns = now.since_ns(*thread.watched_since.get_or_insert(now));
         let cost_ns = thread.rule.sleep_cost_ns();
+        let until = thread.standby.on_watched(now, cost_ns);
         self.forget_look(number);
-        if watched_ns < REST_NS {
-            let until = now.after_ns(watched_ns.max(cost_ns));
-            return self.sleep(number, role, Sleep::Aside, until);
-        }
-        self.hosts[number].thread(role).watched_since = None;
-        self.sleep(number, role, Sleep::Blocked, Instant::NEVER);
+        let sleep = if until.is_some() { Sleep::Aside } else { Sleep::Blocked };
+        self.sleep(number, role, sleep, until.unwrap_or(Instant::NEVER));
     }
 
     fn while_serving(&mut self, number: usize) -> Outcome {
@@ -632,10 +628,6 @@ impl Machine {
 /// Turns of one call of an application, and of the progress thread, as in the runtime.
 const ROUNDS_INLINE: u32 = 8;
 const ROUNDS_MAX: u32 = 64;
-
-/// When another thread has been on watch for so long, the progress thread sleeps until it is called, as in the
-/// runtime, in nanoseconds.
-const REST_NS: u64 = 16_000_000;
 
 /// A thread that spins asks again whether to after so long, in nanoseconds.
 const SPIN_NS_MAX: u64 = 100_000;

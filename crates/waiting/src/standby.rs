@@ -1,0 +1,92 @@
+//! How the progress thread waits while another thread sleeps on the links.
+
+use delivery::Instant;
+
+/// For how long another thread was found on watch.
+///
+/// A thread that blocks for each operation is on watch again and again. In between it is inside the engine or has just
+/// posted, and the progress thread leaves the links to it for that reason. Such looks say nothing of whether the thread
+/// goes on, so they do not count against it.
+#[derive(Clone, Debug, Default)]
+pub struct Standby {
+    since: Option<Instant>,
+}
+
+impl Standby {
+    /// Another thread is on watch. Returns until when the progress thread sleeps, the longer the longer that has been so; in the
+    /// end `None`: until the thread on watch calls it. A sleep costs `sleep_cost_ns`.
+    pub fn on_watched(&mut self, now: Instant, sleep_cost_ns: u64) -> Option<Instant> {
+        let watched_ns = now.since_ns(*self.since.get_or_insert(now));
+        if watched_ns < REST_NS {
+            Some(now.after_ns(watched_ns.max(sleep_cost_ns)))
+        } else {
+            self.since = None;
+            None
+        }
+    }
+
+    /// The progress thread is on watch itself.
+    pub fn on_served(&mut self) {
+        self.since = None;
+    }
+}
+
+/// A thread of the application that was on watch for this long calls when it stops, in nanoseconds. The call is a system
+/// call; a thread that blocks for each operation does not pay for it each time.
+const REST_NS: u64 = 16_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
+
+    /// What the progress thread does beside an application that waits in a call for each answer: how often it wakes up in a
+    /// second, and how often the application has to call it.
+    fn beside_blocking(sleep_ns: u64, answer_ns: u64) -> (u64, u64) {
+        let mut policy = WaitPolicy::new(Spinning::AtMost(0), sleep_ns);
+        policy.on_wake_up(WakeUp { late_ns: sleep_ns / 2, spent_ns: sleep_ns / 2 });
+        let mut standby = Standby::default();
+        let (mut now, mut looks, mut calls) = (Instant(1), 0, 0);
+        while now.0 < 1_000_000_000 {
+            looks += 1;
+            // It posts and then is on watch until the answer.
+            let polled_ns_ago = now.0 % answer_ns;
+            let application = Application { is_inside: false, polled_ns_ago };
+            now = match policy.while_serving(now, sleep_ns, application) {
+                Outcome::SleepUntil(time) => time,
+                Outcome::Spin | Outcome::SleepUntilEvent => {
+                    standby.on_watched(now, sleep_ns).unwrap_or_else(|| {
+                        calls += 1;
+                        Instant(now.0 - polled_ns_ago + answer_ns)
+                    })
+                }
+            };
+            now = now.after_ns(sleep_ns / 2);
+        }
+        (looks, calls)
+    }
+
+    #[test]
+    fn beside_a_thread_that_blocks_for_each_operation_the_progress_thread_hardly_wakes_up() {
+        for quarters in [1, 2, 4, 8, 16] {
+            let sleep_ns = 45_000 * quarters / 4;
+            for answer_ns in [sleep_ns, 3 * sleep_ns / 2, 2 * sleep_ns, 5 * sleep_ns, 2_000_000] {
+                let (looks, calls) = beside_blocking(sleep_ns, answer_ns);
+                let figures = format!("{looks} looks, {calls} calls: {sleep_ns}, {answer_ns}");
+                assert!(looks < 1_000 && calls <= 63, "{figures}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_that_was_on_watch_for_long_is_left_alone_until_it_calls() {
+        let mut standby = Standby::default();
+        assert_eq!(standby.on_watched(Instant(1_000), 50), Some(Instant(1_050)));
+        assert_eq!(standby.on_watched(Instant(1_200), 50), Some(Instant(1_400)));
+        assert_eq!(standby.on_watched(Instant(1_000 + REST_NS), 50), None);
+        assert!(standby.on_watched(Instant(2_000 + REST_NS), 50).is_some(), "it starts again");
+        standby.on_served();
+        let later = Instant(5 * REST_NS);
+        assert_eq!(standby.on_watched(later, 50), Some(later.after_ns(50)));
+    }
+}
