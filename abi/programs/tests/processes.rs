@@ -23,6 +23,11 @@ fn a_child_after_fork_opens_its_own_device() {
 }
 
 #[test]
+fn queues_that_are_armed_while_they_hold_completions_raise_events() {
+    run("armed", "");
+}
+
+#[test]
 fn a_program_may_unload_the_library() {
     run("process", "unload");
 }

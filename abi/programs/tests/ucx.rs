@@ -56,6 +56,9 @@ const OF_PROTOCOLS: &[&str] = &[
     "ucp_am_bw -s 300000",
 ];
 
+/// Operations of the upper layer whose both sides may sleep between messages.
+const SLEEPING: &[&str] = &["tag_lat", "tag_bw", "tag_bw -s 300000", "stream_lat", "stream_bw"];
+
 /// Transports of the device, as they are named to UCX: connections, with datagrams for what introduces endpoints to each
 /// other, and datagrams alone.
 const TRANSPORTS: [&str; 2] = ["rc", "ud_verbs"];
@@ -122,6 +125,32 @@ fn protocols_between_two_hosts() {
         for kind in OF_PROTOCOLS {
             println!("{transports} {kind}");
             between(&network, 13_337, &measurement(transports, kind, 50));
+        }
+    }
+}
+
+/// UCX arms completion queues that hold completions and sleeps on the descriptor.
+#[test]
+fn protocols_between_hosts_that_sleep() {
+    let Some(network) = hosts() else { return };
+    for transports in TRANSPORTS {
+        for kind in SLEEPING {
+            println!("{transports} {kind}");
+            between(&network, 13_337, &measurement(transports, &format!("{kind} -E sleep"), 50));
+        }
+    }
+}
+
+#[test]
+fn protocols_between_sleeping_processes_of_a_host() {
+    if !are_installed(&["ucx_perftest"]) {
+        return;
+    }
+    for transports in TRANSPORTS {
+        for kind in SLEEPING {
+            println!("{transports} {kind}");
+            let measurement = measurement(transports, &format!("{kind} -E sleep"), 50);
+            between(&Network::Loopback, 13_357, &measurement);
         }
     }
 }

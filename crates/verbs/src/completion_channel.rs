@@ -57,9 +57,8 @@ impl CompletionChannel {
         })
     }
 
-    /// Somebody is about to sleep here. Completions that were there when their queue was armed bring no event, and nobody
-    /// looks at them while he sleeps; programs that poll a few for each event count on adapters that tell of those
-    /// that are left.
+    /// Raises events for armed queues with completions that the program has not polled, because it is about to sleep in the
+    /// call. An event has reported these completions before, so arming raised none.
     fn tell_of_left(&self) {
         for queue in self.context.provider().registry().completion_queues() {
             let is_here =

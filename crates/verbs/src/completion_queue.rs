@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-use work::{Arm, Completion, Owner};
+use work::{Arm, Completion, CompletionStatus, Owner};
 
 use crate::acknowledged::Unacknowledged;
 use crate::async_event::{AsyncEventKind, EventElement};
@@ -49,6 +49,8 @@ struct Polling {
     known: [Option<Known>; KNOWN],
     /// What was looked at and not told yet: older than all that the wire has put in.
     backlog: VecDeque<WorkCompletion>,
+    /// How many of the oldest completions that the program has not polled were reported by an event.
+    reported: usize,
 }
 
 #[derive(Debug)]
@@ -89,15 +91,35 @@ impl Polling {
         known.as_ref()?.queue_pair.on_completion(completion, &mut self.backlog)
     }
 
+    /// Looks at what the wire has put in until `count` completions are kept for the program, or nothing is left.
+    fn keep(&mut self, count: usize, work: &work::CompletionQueue, registry: &Registry) {
+        while self.backlog.len() < count
+            && let Some(completion) = work.poll()
+        {
+            self.keep_one(registry, &completion);
+        }
+    }
+
+    fn keep_one(&mut self, registry: &Registry, completion: &Completion) {
+        let more = self.backlog.len();
+        if let Some(told) = self.translate(registry, completion) {
+            // Before what is told after it.
+            self.backlog.insert(more, told);
+        }
+    }
+
     /// Looks at all that the wire has put in.
     fn absorb(&mut self, work: &work::CompletionQueue, registry: &Registry) {
-        while let Some(completion) = work.poll() {
-            let more = self.backlog.len();
-            if let Some(told) = self.translate(registry, &completion) {
-                // Before what is told after it.
-                self.backlog.insert(more, told);
-            }
-        }
+        self.keep(usize::MAX, work, registry);
+    }
+
+    /// The position of the oldest completion that a queue is armed for and no event has reported.
+    fn unreported(&self, what: Arm) -> Option<usize> {
+        let counts = |told: &WorkCompletion| {
+            what == Arm::Next || told.is_solicited || told.status != CompletionStatus::Success
+        };
+        let mut rest = self.backlog.iter().enumerate().skip(self.reported);
+        rest.find(|(_, told)| counts(told)).map(|(position, _)| position)
     }
 }
 
@@ -197,6 +219,8 @@ impl CompletionQueue {
         if is_flushing && let Some(room) = out.get_mut(found..).filter(|room| !room.is_empty()) {
             found += self.flush(room);
         }
+        polling.reported =
+            if found < out.len() { 0 } else { polling.reported.saturating_sub(found) };
         found
     }
 
@@ -295,10 +319,14 @@ impl CompletionQueue {
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Has an event told of the next completion, or of the next solicited one: once.
+    /// Raises one event for the next completion, or for the next that is solicited or has failed. A completion that is there
+    /// already counts, unless an event has reported it.
+    ///
+    /// Adapters do so, which are given the consumer's index with the request. The queue of a program that waits for the
+    /// descriptor need not be empty when it is armed.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it has no channel.
+    /// [`Error::NoDevice`] in a forked child.
     pub fn arm(&self, what: Arm) -> Result<(), Error> {
         self.context.provider().check()?;
         if self.channel.is_none() {
@@ -307,6 +335,7 @@ impl CompletionQueue {
         }
         self.armed.fetch_max(what as u8, Ordering::SeqCst);
         let _has_events = self.work.arm(what);
+        self.fire_if_due();
         self.context.provider().serve_alone();
         Ok(())
     }
@@ -314,24 +343,71 @@ impl CompletionQueue {
     /// A completion has come since it was armed. If that was polled meanwhile it stays armed: an event without a completion
     /// confuses programs that poll once for each.
     pub(crate) fn on_completion(&self) {
-        let again = match self.armed.load(Ordering::SeqCst) {
-            armed if armed == Arm::Next as u8 => Arm::Next,
-            _ => return self.fire(),
+        let Some(armed) = self.armed() else { return };
+        if self.fire_if_due() {
+            return;
+        }
+        let _has_events = self.work.arm(armed);
+        // What came before it was armed again does not fire otherwise.
+        self.fire_if_due();
+    }
+
+    fn armed(&self) -> Option<Arm> {
+        [Arm::Solicited, Arm::Next]
+            .into_iter()
+            .find(|armed| *armed as u8 == self.armed.load(Ordering::SeqCst))
+    }
+
+    /// Raises the event that the queue was armed for if its completion is there. Each event reports one completion, since
+    /// some programs poll one for each.
+    fn fire_if_due(&self) -> bool {
+        let Some(armed) = self.armed() else { return false };
+        let fires = {
+            let mut polling = self.lock_polling();
+            let due = self.find_unreported(&mut polling, armed);
+            let fires = due.is_some() && self.armed.swap(0, Ordering::SeqCst) != 0;
+            if fires {
+                polling.reported = due.map_or(0, |position| position + 1);
+            }
+            fires
         };
-        if !self.work.is_empty() {
-            return self.fire();
+        if fires {
+            self.raise();
         }
-        let _has_events = self.work.arm(again);
-        // What came before it was armed again is not told of otherwise.
-        if self.take_left() {
-            self.fire();
+        fires
+    }
+
+    /// The position of the oldest completion that the queue is armed for and no event has reported. It is kept for the
+    /// program then.
+    fn find_unreported(&self, polling: &mut Polling, armed: Arm) -> Option<usize> {
+        let registry = self.context.provider().registry();
+        let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
+        let is_wanted = armed == Arm::Next || is_flushing || self.work.has_solicited();
+        if is_wanted {
+            let count = if armed == Arm::Next { polling.reported + 1 } else { usize::MAX };
+            polling.keep(count, &self.work, registry);
+            // If fewer are left than were reported, an event has reported some that did not come.
+            polling.reported = polling.reported.min(polling.backlog.len());
         }
+        polling.unreported(armed).or_else(|| {
+            let mut flushed = [WorkCompletion::NOTHING];
+            if !is_flushing || self.flush(&mut flushed) == 0 {
+                return None;
+            }
+            polling.backlog.extend(flushed);
+            Some(polling.backlog.len() - 1)
+        })
     }
 
     /// What it was armed for is there.
     pub(crate) fn fire(&self) {
+        if self.armed.swap(0, Ordering::SeqCst) != 0 {
+            self.raise();
+        }
+    }
+
+    fn raise(&self) {
         if let Some(channel) = &self.channel
-            && self.armed.swap(0, Ordering::SeqCst) != 0
             && let Some(this) = self.this.upgrade()
         {
             channel.fire(&this);
@@ -341,9 +417,13 @@ impl CompletionQueue {
     /// Whether it was armed for whatever comes next while there is something that nobody has polled, and nobody else is about
     /// to tell of it: told twice, the second event would find nothing. Who is told so tells it.
     pub(crate) fn take_left(&self) -> bool {
-        self.armed.load(Ordering::SeqCst) == Arm::Next as u8
-            && !self.work.is_empty()
-            && self.work.disarm()
+        self.armed() == Some(Arm::Next) && self.has_left() && self.work.disarm()
+    }
+
+    fn has_left(&self) -> bool {
+        let mut polling = self.lock_polling();
+        polling.keep(1, &self.work, self.context.provider().registry());
+        !polling.backlog.is_empty()
     }
 
     /// Acknowledges events of this queue that were taken from the channel.
@@ -358,8 +438,13 @@ impl CompletionQueue {
             && (0..RESIZE_TURNS).any(|_| {
                 self.context.provider().drive();
                 std::thread::yield_now();
-                (entries as usize) < self.work.len()
+                (entries as usize) < self.held()
             })
+    }
+
+    /// Completions that the program has not polled.
+    fn held(&self) -> usize {
+        self.lock_polling().backlog.len() + self.work.len()
     }
 
     /// Makes it larger or smaller.
@@ -369,8 +454,8 @@ impl CompletionQueue {
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         self.context.provider().check()?;
         check_entries(entries, self.context.device().attributes().completions_max)?;
-        if (entries as usize) < self.work.len() || self.soon_exceeds(entries) {
-            return Err(Error::Invalid(format!("{} completions are there", self.work.len())));
+        if (entries as usize) < self.held() || self.soon_exceeds(entries) {
+            return Err(Error::Invalid(format!("{} completions are there", self.held())));
         }
         let resized = self.work.resize(self.places(entries));
         resized.map_err(|error| Error::Invalid(error.to_string()))?;

@@ -182,6 +182,8 @@ pub struct WorkCompletion {
     pub source: u32,
     /// 40 bytes of route header stand before the payload of a datagram.
     pub has_route_header: bool,
+    /// The sender of the message asked that the receiver be woken.
+    pub is_solicited: bool,
 }
 
 impl WorkCompletion {
@@ -196,6 +198,7 @@ impl WorkCompletion {
         queue_pair: 0,
         source: 0,
         has_route_header: false,
+        is_solicited: false,
     };
 }
 

@@ -71,6 +71,8 @@ struct Filling {
     /// Places promised to completions to come.
     promised: AtomicUsize,
     overrun: AtomicBool,
+    /// The position after the last completion that is solicited or has failed. Only counted in a queue that can be armed.
+    solicited_tail: AtomicU64,
     /// The one endpoint that fills it; 0 if none has yet.
     endpoint: AtomicU64,
     /// Slots of the first ring.
@@ -175,6 +177,7 @@ impl CompletionQueue {
                 capacity: AtomicUsize::new(capacity),
                 promised: AtomicUsize::new(0),
                 overrun: AtomicBool::new(false),
+                solicited_tail: AtomicU64::new(0),
                 endpoint: AtomicU64::new(0),
                 first_slots: (capacity as u64).next_power_of_two().min(CHUNK_SLOTS),
             },
@@ -216,6 +219,13 @@ impl CompletionQueue {
     /// Whether nothing waits to be polled.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a completion that is solicited or has failed waits to be polled. Always false if the queue was made without
+    /// events. After [`CompletionQueue::arm`], a completion that this misses fires.
+    pub fn has_solicited(&self) -> bool {
+        let head = self.taking.head.load(Acquire);
+        self.filling.solicited_tail.load(Acquire) > head
     }
 
     /// Most completions the queue holds, promised places included.
@@ -363,10 +373,12 @@ impl CompletionQueue {
         let tail = self.filling.tail.load(Relaxed);
         self.ring_to_fill(tail).write(tail, completion.pack());
         self.filling.tail.store(tail + 1, Release);
-        match &self.armed {
-            Some(armed) if fires(armed, completion) => Push::Fired,
-            _ => Push::Added,
+        let Some(armed) = &self.armed else { return Push::Added };
+        let is_solicited = completion.solicited || completion.result.is_err();
+        if is_solicited {
+            self.filling.solicited_tail.store(tail + 1, Release);
         }
+        if fires(armed, is_solicited) { Push::Fired } else { Push::Added }
     }
 
     /// The ring with room for what comes at `tail`.
@@ -394,19 +406,16 @@ impl CompletionQueue {
     }
 }
 
-/// Whether the application waits for this completion, which is in the queue; it waits for no other then.
+/// Whether the application waits for the completion that was just added; it waits for no other then.
 ///
 /// Why none is missed: here a completion is written before the mark is read, there (in
 /// [`CompletionQueue::arm`]) the mark is written before the queue is polled. With a fence between the two on both
 /// sides, at least one sees what the other wrote.
 #[inline]
-fn fires(armed: &AtomicU8, completion: &Completion) -> bool {
+fn fires(armed: &AtomicU8, is_solicited: bool) -> bool {
     if !cfg!(loom_mutation) {
         fence(SeqCst);
     }
-    let counts = |mark: u8| {
-        mark == Arm::Next as u8
-            || mark == Arm::Solicited as u8 && (completion.solicited || completion.result.is_err())
-    };
+    let counts = |mark: u8| mark == Arm::Next as u8 || mark == Arm::Solicited as u8 && is_solicited;
     counts(armed.load(Relaxed)) && armed.swap(0, AcqRel) != 0
 }

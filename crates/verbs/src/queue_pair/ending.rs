@@ -212,6 +212,7 @@ impl QueuePair {
             queue_pair: self.number,
             source: if is_datagram { completion.value as u32 } else { 0 },
             has_route_header: is_datagram,
+            is_solicited: completion.solicited,
         })
     }
 

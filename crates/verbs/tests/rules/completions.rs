@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use verbs::{
-    Arm, AsyncEventKind, CompletionChannel, CompletionQueue, CompletionStatus, Error, EventElement,
-    QueuePair, QueuePairInit, QueuePairState, QueuePairType, SendFlags, SendRequest,
+    Arm, AsyncEventKind, CompletionChannel, CompletionQueue, CompletionStatus, Ending, Error,
+    EventElement, QueuePair, QueuePairInit, QueuePairState, QueuePairType, SendFlags, SendRequest,
     WorkCompletion,
 };
+
+use work::OperationError;
 
 use crate::loopback::Loopback;
 use crate::{Host, poll, receive, send, told};
@@ -31,10 +33,11 @@ impl Watched {
         let host = Host::new();
         let channel = host.context.create_channel().expect("a channel");
         let queue = host.context.create_completion_queue(8, Some(&channel)).expect("a queue");
-        let init = QueuePairInit {
+        let mut init = QueuePairInit {
             receive_queue: Arc::clone(&queue),
             ..host.init(QueuePairType::Reliable)
         };
+        init.limits.receives = 8;
         let (one, other) = host.pair_of(&init);
         Self { host, channel, queue, one, other }
     }
@@ -47,6 +50,12 @@ impl Watched {
         assert_eq!(told(&self.host.poll()), [(2, SUCCESS)]);
     }
 
+    /// Takes an event, which must be there, and acknowledges it.
+    fn take_event(&self) {
+        let queue = self.channel.take().expect("a channel").expect("an event");
+        queue.acknowledge_events(1);
+    }
+
     fn is_readable(&self) -> bool {
         let mut wanted = [PollFd::new(self.channel.descriptor(), PollFlags::POLLIN)];
         nix::poll::poll(&mut wanted, PollTimeout::ZERO).expect("it can be polled") > 0
@@ -57,17 +66,150 @@ impl Watched {
 fn a_queue_that_was_armed_tells_of_the_next_completion_once() {
     let watched = Watched::new();
     watched.message(false);
-    assert!(!watched.is_readable(), "nobody waits");
+    assert!(!watched.is_readable(), "it is not armed");
+    assert_eq!(poll(&watched.queue).len(), 1);
     watched.queue.arm(Arm::Next).expect("it is armed");
-    assert!(!watched.is_readable(), "what is there already does not count");
+    assert!(!watched.is_readable());
     watched.message(false);
     assert!(watched.is_readable());
     watched.message(false);
     let queue = watched.channel.get().expect("an event");
     assert!(Arc::ptr_eq(&queue, &watched.queue));
     assert!(!watched.is_readable(), "one event for each time it was armed");
-    assert_eq!(poll(&watched.queue).len(), 3);
+    assert_eq!(poll(&watched.queue).len(), 2);
     queue.acknowledge_events(1);
+}
+
+#[test]
+fn a_queue_that_is_not_empty_raises_an_event_when_it_is_armed() {
+    let watched = Watched::new();
+    watched.message(false);
+    watched.queue.arm(Arm::Next).expect("it is armed");
+    watched.take_event();
+    assert!(!watched.is_readable(), "one event for each time it was armed");
+    assert_eq!(poll(&watched.queue).len(), 1);
+}
+
+/// `ib_send_lat -e` takes an event, arms, and polls once. An event without a completion makes it send out of turn.
+#[test]
+fn programs_that_poll_once_for_each_event_find_a_completion_each_time() {
+    let watched = Watched::new();
+    watched.queue.arm(Arm::Next).expect("it is armed");
+    for round in 0..10 {
+        for _ in 0..=round % 3 {
+            watched.message(false);
+        }
+        for _ in 0..=round % 3 {
+            watched.take_event();
+            watched.queue.arm(Arm::Next).expect("it is armed");
+            let mut one = [WorkCompletion::NOTHING];
+            assert_eq!(watched.queue.poll(&mut one), Ok(1));
+        }
+        assert!(!watched.is_readable(), "an event without a completion");
+    }
+}
+
+#[test]
+fn programs_that_poll_a_few_for_each_event_get_events_for_the_rest() {
+    let watched = Watched::new();
+    watched.queue.arm(Arm::Next).expect("it is armed");
+    for _ in 0..4 {
+        watched.message(false);
+        watched.message(false);
+    }
+    let mut found = 0;
+    while found < 8 {
+        watched.take_event();
+        watched.queue.arm(Arm::Next).expect("it is armed");
+        let mut few = [WorkCompletion::NOTHING; 3];
+        found += watched.queue.poll(&mut few).expect("it can be polled");
+    }
+}
+
+#[test]
+fn programs_that_arm_and_poll_until_nothing_is_left_get_at_most_one_event_for_nothing() {
+    let watched = Watched::new();
+    for _ in 0..10 {
+        watched.message(false);
+        watched.message(false);
+        watched.queue.arm(Arm::Next).expect("it is armed");
+        assert_eq!(poll(&watched.queue).len(), 2);
+        watched.take_event();
+        watched.queue.arm(Arm::Next).expect("it is armed");
+        assert_eq!(poll(&watched.queue), []);
+        assert!(!watched.is_readable(), "a second event for nothing");
+        watched.message(false);
+        watched.take_event();
+        assert_eq!(poll(&watched.queue).len(), 1);
+    }
+}
+
+#[test]
+fn work_that_is_still_to_be_flushed_raises_an_event_when_its_queue_is_armed() {
+    for what in [Arm::Next, Arm::Solicited] {
+        let watched = Watched::new();
+        watched.other.post_receive(&[receive(1, &[]), receive(2, &[])]).expect("receives");
+        crate::go(&watched.other, QueuePairState::Error, 0);
+        let mut one = [WorkCompletion::NOTHING];
+        assert_eq!(watched.queue.poll(&mut one), Ok(1));
+        watched.queue.arm(what).expect("it is armed");
+        watched.take_event();
+        assert_eq!(told(&poll(&watched.queue)), [(2, CompletionStatus::Flushed)]);
+        watched.queue.arm(what).expect("it is armed");
+        assert!(!watched.is_readable(), "nothing is left");
+    }
+}
+
+/// A query of a queue pair looks at completions that the program has not polled.
+#[test]
+fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
+    for is_solicited in [false, true] {
+        let host = Host::new();
+        let channel = host.context.create_channel().expect("a channel");
+        let queue = host.context.create_completion_queue(8, Some(&channel)).expect("a queue");
+        let init = QueuePairInit {
+            send_queue: Arc::clone(&queue),
+            receive_queue: Arc::clone(&queue),
+            ..host.init(QueuePairType::Reliable)
+        };
+        let (one, other) = host.pair_of(&init);
+        let watched = Watched { host, channel, queue, one, other };
+        watched.other.post_receive(&[receive(1, &[])]).expect("a receive");
+        let flags = SendFlags { solicited: is_solicited, ..SendFlags::default() };
+        let message = SendRequest { flags, ..send(2, &[]) };
+        watched.one.post_send(&[message]).expect("a send");
+        assert_eq!(watched.host.poll(), [], "it only carries the message");
+        watched.host.device.end(&watched.other, 0, Ending::ByPeer, OperationError::Flushed);
+        // It finds out what the peer left undone.
+        watched.other.query().expect("attributes");
+        watched.queue.arm(Arm::Solicited).expect("it is armed");
+        assert_eq!(watched.is_readable(), is_solicited);
+        watched.queue.arm(Arm::Next).expect("it is armed");
+        watched.take_event();
+        assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+    }
+}
+
+#[test]
+fn a_queue_armed_for_solicited_completions_raises_an_event_at_once_only_for_those() {
+    let watched = Watched::new();
+    watched.message(false);
+    watched.queue.arm(Arm::Solicited).expect("it is armed");
+    assert!(!watched.is_readable());
+    watched.message(true);
+    watched.take_event();
+    watched.queue.arm(Arm::Solicited).expect("it is armed");
+    assert!(!watched.is_readable(), "an event has reported it");
+    watched.message(true);
+    watched.take_event();
+    assert_eq!(poll(&watched.queue).len(), 3);
+    watched.message(true);
+    watched.message(false);
+    watched.queue.arm(Arm::Solicited).expect("it is armed");
+    watched.take_event();
+    assert_eq!(poll(&watched.queue).len(), 2);
+    watched.queue.arm(Arm::Solicited).expect("it is armed");
+    assert!(!watched.is_readable(), "nothing is left");
 }
 
 #[test]
@@ -126,10 +268,12 @@ fn who_blocks_drives_the_device_until_there_is_an_event() {
 #[test]
 fn who_blocks_while_completions_are_left_in_an_armed_queue_is_told_of_them() {
     let watched = Watched::new();
+    watched.queue.arm(Arm::Next).expect("it is armed");
     watched.message(false);
+    watched.take_event();
     watched.queue.arm(Arm::Solicited).expect("it is armed");
     watched.queue.arm(Arm::Next).expect("it is armed");
-    assert!(!watched.is_readable());
+    assert!(!watched.is_readable(), "an event has reported what is left");
     watched.channel.get().expect("an event").acknowledge_events(1);
     // Once for each time it was armed, as ever.
     assert!(!watched.is_readable());

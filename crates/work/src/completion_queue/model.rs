@@ -94,6 +94,23 @@ fn who_arms_and_finds_nothing_is_woken() {
 }
 
 #[test]
+fn a_thread_that_arms_and_sees_no_solicited_completion_is_woken() {
+    check(3, || {
+        let queue = Arc::new(CompletionQueue::with_events(2));
+        let waiter = {
+            let queue = Arc::clone(&queue);
+            modelled::spawn(move || {
+                assert!(queue.arm(Arm::Solicited));
+                queue.has_solicited()
+            })
+        };
+        let fired = queue.push(&Completion { solicited: true, ..numbered(0) }) == Push::Fired;
+        let found = waiter.join().unwrap();
+        assert!(found || fired, "the waiter sleeps for ever");
+    });
+}
+
+#[test]
 fn one_completion_wakes_at_most_once() {
     check(3, || {
         let queue = Arc::new(CompletionQueue::with_events(2));

@@ -104,6 +104,25 @@ fn who_waits_for_a_solicited_completion_is_not_told_of_others_but_of_failures() 
 }
 
 #[test]
+fn a_queue_has_solicited_completions_until_the_last_of_them_is_polled() {
+    let queue = CompletionQueue::with_events(8);
+    let failed = Completion { result: Err(OperationError::Flushed), ..NOTE };
+    for wanted in [Completion { solicited: true, ..NOTE }, failed] {
+        assert_eq!(queue.push(&NOTE), Push::Added);
+        assert!(!queue.has_solicited());
+        for added in [wanted, NOTE] {
+            assert_eq!(queue.push(&added), Push::Added);
+        }
+        for _ in 0..2 {
+            assert!(queue.has_solicited());
+            assert!(queue.poll().is_some());
+        }
+        assert!(!queue.has_solicited());
+        assert!(queue.poll().is_some());
+    }
+}
+
+#[test]
 fn to_wait_for_a_solicited_completion_does_not_undo_waiting_for_any() {
     let queue = CompletionQueue::with_events(8);
     assert!(queue.arm(Arm::Next) && queue.arm(Arm::Solicited));
