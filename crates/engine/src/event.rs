@@ -40,8 +40,10 @@ pub enum Event {
         connection: ConnectionHandle,
         /// Which listener is meant.
         service: u32,
-        /// Where the request came from.
+        /// Where the request came from: the peer has shown that it receives there.
         peer: PeerAddr,
+        /// The peer wants a queue pair ([`Terms::queue_pair`](crate::Terms::queue_pair)).
+        queue_pair: bool,
         /// What the peer sent along.
         private_data: Vec<u8>,
     },

@@ -345,6 +345,7 @@ impl Engine {
             connection: handle,
             service,
             peer: from,
+            queue_pair: hello.parameters.features.contains(Features::QUEUE_PAIR),
             private_data: hello.private_data.to_vec(),
         });
         self.adopt(connection);

@@ -155,7 +155,7 @@ impl NewsDesk {
             _ => None,
         };
         match event {
-            Event::Requested { connection, service, peer, private_data } => {
+            Event::Requested { connection, service, peer, private_data, .. } => {
                 if let Some(requests) = board.requests.get_mut(&service) {
                     requests.push_back(Request { connection, peer, private_data });
                 }

@@ -79,11 +79,11 @@ pub trait Exchange: Send + Sync {
 
 /// Who is told of requests.
 pub trait Listener: Send + Sync {
-    /// Somebody asks. Returns who is told what becomes of it, or why it is refused at once.
+    /// A peer asks, whose GID is that of the address which the request came from. Returns who is told what becomes of it, or
+    /// why it is refused at once.
     fn on_request(
         &self,
         request: Request,
-        from: IpAddr,
         exchange: Arc<dyn Exchange>,
     ) -> Result<Arc<dyn Caller>, Refusal>;
 }

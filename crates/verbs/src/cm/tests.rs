@@ -158,7 +158,8 @@ impl ConnectionManager for Memory {
         _queue_pair: Option<&Arc<QueuePair>>,
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error> {
-        let request = Request::decode(&request.encode()).expect("it means something");
+        let mut request = Request::decode(&request.encode()).expect("it means something");
+        request.end.gid = from;
         let (asks, asked) = (Side::new(), Side::new());
         *lock(&asks.other) = Arc::downgrade(&asked);
         *lock(&asked.other) = Arc::downgrade(&asks);
@@ -173,9 +174,7 @@ impl ConnectionManager for Memory {
         };
         let exchange = Arc::new(Call(Arc::clone(&asked)));
         let taken = match listener {
-            Some(listener) => {
-                listener.on_request(request, from.address(), Arc::clone(&exchange) as _)
-            }
+            Some(listener) => listener.on_request(request, Arc::clone(&exchange) as _),
             None => Err(Refusal::of(8)),
         };
         match taken {

@@ -4,6 +4,7 @@
 mod given;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +20,7 @@ use self::given::{Given, Standing};
 use super::greeting::{Greeting, Place, Refusal, SERVICE};
 use super::log::Log;
 use super::manager::Clerk;
-use super::meeting::{Expected, Judgement, WAIT_NS};
+use super::meeting::{Expected, Judgement, Psns, RECEIVER_WAIT_NS, WAIT_NS};
 use super::patience::{not_ready_ns, parting_ns, search_ns, silence_ns};
 use super::statistics::{self, Statistics};
 use super::wire::Source;
@@ -160,7 +161,12 @@ impl Desk {
             book.abandon(engine, now, number);
             let Some(entry) = book.entries.get_mut(&number) else { return };
             entry.life = entry.life.wrapping_add(1);
-            let wait_ns = if wanted.expected.asks_first() { 0 } else { WAIT_NS };
+            let Expected { send_psn, .. } = wanted.expected;
+            let wait_ns = match (wanted.expected.asks_first(), send_psn) {
+                (true, Some(_)) => 0,
+                (true, None) => RECEIVER_WAIT_NS,
+                (false, _) => WAIT_NS,
+            };
             let ask_at = now.after_ns(wait_ns);
             let peer = wanted.expected.peer;
             let (peer, gid) = (peer.number, peer.gid.address());
@@ -175,15 +181,22 @@ impl Desk {
     /// Attributes have changed: what the peer was told, and how long it is waited for.
     pub(crate) fn update(&self, engine: &mut Engine, now: Instant, number: u32) {
         let mut book = self.book();
-        let Some(entry) = book.entries.get_mut(&number) else { return };
+        let Book { entries, connections, .. } = &mut *book;
+        let Some(entry) = entries.get_mut(&number) else { return };
         let attributes = entry.source.queue_pair().attributes();
         let is_sending = entry.source.queue_pair().state() == QueuePairState::ReadyToSend;
         let send_psn = is_sending.then_some(attributes.send_psn);
         match &mut entry.phase {
-            Phase::Seeking(search) => search.wanted.expected.send_psn = send_psn,
+            Phase::Seeking(search) => {
+                let was_unknown = search.wanted.expected.send_psn.is_none();
+                search.wanted.expected.send_psn = send_psn;
+                if was_unknown && send_psn.is_some() {
+                    search.ask_with_psn(connections, engine, now);
+                }
+            }
             Phase::Connected { ends, greeting, wanted, .. } => {
                 wanted.expected.send_psn = send_psn;
-                if !wanted.expected.fits(greeting) {
+                if wanted.expected.psns(greeting) == Psns::Differ {
                     let wanted = *wanted;
                     book.abandon(engine, now, number);
                     return self.seek_again(&mut book, now, number, wanted);
@@ -252,8 +265,7 @@ impl Desk {
                 if held.greeting.destination.number != number {
                     return None;
                 }
-                let from = held.from.to_socket().map(|from| from.ip().to_canonical());
-                match expected.judge(&held.greeting, from, asks) {
+                match expected.judge(&held.greeting, ip_of(held.from), asks) {
                     Judgement::Accept => Some(position),
                     Judgement::Hold => None,
                     Judgement::Refuse(refusal) => {
@@ -354,13 +366,13 @@ impl Desk {
         }
     }
 
-    //= protocol.md: verbs.5, verbs.6
-    /// A peer asks for a connection to one of the queue pairs.
+    //= protocol.md: verbs.3, verbs.5, verbs.6
+    /// A peer at `from` asks for a connection to one of the queue pairs; for a queue pair, if it `wants_queue_pair`.
     fn on_requested(
         &self,
         engine: &mut Engine,
         now: Instant,
-        handle: ConnectionHandle,
+        (handle, wants_queue_pair): (ConnectionHandle, bool),
         from: PeerAddr,
         private_data: &[u8],
     ) -> Then {
@@ -371,6 +383,9 @@ impl Desk {
         let Some(greeting) = Greeting::decode(private_data) else {
             return refuse(engine, Refusal::NotUnderstood);
         };
+        if !wants_queue_pair {
+            return refuse(engine, Refusal::Another);
+        }
         let number = greeting.destination.number;
         let (source, gid) = (greeting.source.number, greeting.source.gid.address());
         let what =
@@ -381,9 +396,7 @@ impl Desk {
             return refuse(engine, Refusal::UnknownNumber);
         }
         // What the same queue pair asked for before is over.
-        book.refuse_held(engine, Refusal::Another, |held| {
-            held.greeting.destination.number == number && held.greeting.source == greeting.source
-        });
+        book.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, from));
         book.held.push(Held { handle, from, greeting });
         let then = self.go_on(&mut book, engine, now, number);
         let is_for_it = |held: &&Held| held.greeting.destination.number == number;
@@ -418,15 +431,19 @@ impl Desk {
         };
         side.is_established = true;
         let wanted = search.wanted;
-        let greeting = side.greeting.filter(|greeting| wanted.expected.fits(greeting));
-        let Some(greeting) = greeting else {
+        let info = engine.info(handle).filter(|info| info.queue_pair);
+        let peer = info.and_then(|info| info.paths.first().map(|path| path.peer));
+        let is_confirmed = |said: &Greeting| wanted.expected.confirms(said, peer.and_then(ip_of));
+        let Some((greeting, peer)) = side.greeting.filter(is_confirmed).zip(peer) else {
             book.abandon(engine, now, number);
             self.seek_again(&mut book, now, number, wanted);
             return Then::Nothing;
         };
         let Some(ends) = search.ends() else { return Then::Nothing };
-        let (peer, gid) = (greeting.source.number, greeting.source.gid.address());
-        let what = format_args!("queue pair {number:#x} is connected to {peer:#x} at {gid}");
+        let what = format_args!(
+            "queue pair {number:#x} is connected to {:#x} at {peer}",
+            greeting.source.number
+        );
         self.log.note(LogLevel::Info, what);
         let source = Arc::clone(&entry.source);
         if search.asked.is_some() {
@@ -438,9 +455,7 @@ impl Desk {
         let queue_pair = source.queue_pair();
         be_patient(engine, ends, &queue_pair.attributes(), &greeting);
         // What the peer has asked for beside the one that is there now.
-        book.refuse_held(engine, Refusal::Another, |held| {
-            held.greeting.destination.number == number && held.greeting.source == greeting.source
-        });
+        book.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, peer));
         Then::Pull(source)
     }
 
@@ -668,6 +683,23 @@ impl Search {
         Self { wanted, ask_at, tries: 0, is_refused: false, asked: None, accepted: None }
     }
 
+    /// Asks with the first packet number, which is known from now on. A request without it may wait at the peer.
+    fn ask_with_psn(
+        &mut self,
+        connections: &mut HashMap<ConnectionHandle, u32>,
+        engine: &mut Engine,
+        now: Instant,
+    ) {
+        let asked = self.asked.take_if(|asked| !asked.is_established);
+        if let Some(asked) = &asked {
+            connections.remove(&asked.handle);
+            let _gone = engine.close(now, asked.handle, &[]);
+        }
+        if asked.is_some() || self.wanted.expected.asks_first() {
+            self.ask_at = now;
+        }
+    }
+
     /// The connections, when all are there.
     fn ends(&self) -> Option<Ends> {
         let there = |side: &Option<Side>| {
@@ -680,6 +712,20 @@ impl Search {
         }
         asked.or(accepted).map(|both| Ends { sends: both, receives: both })
     }
+}
+
+impl Held {
+    /// Whether a later request of the same queue pair takes its place. The address it comes from tells hosts apart.
+    fn is_repeated_by(&self, later: &Greeting, from: PeerAddr) -> bool {
+        ip_of(self.from) == ip_of(from)
+            && self.greeting.destination.number == later.destination.number
+            && self.greeting.source.number == later.source.number
+    }
+}
+
+/// The address of a host that is reached by IP.
+pub(super) fn ip_of(peer: PeerAddr) -> Option<IpAddr> {
+    peer.to_socket().map(|peer| peer.ip().to_canonical())
 }
 
 /// What is told to the peer.
@@ -764,8 +810,16 @@ impl Hooks for DeskHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         let desk = &self.desk;
         let then = match &event {
-            Event::Requested { connection, service: SERVICE, peer, private_data } => {
-                desk.on_requested(engine, now, *connection, *peer, private_data)
+            Event::Requested {
+                connection,
+                service: SERVICE,
+                peer,
+                queue_pair,
+                private_data,
+                ..
+            } => {
+                let request = (*connection, *queue_pair);
+                desk.on_requested(engine, now, request, *peer, private_data)
             }
             Event::Established { connection, private_data } => {
                 desk.on_established(engine, now, *connection, private_data)

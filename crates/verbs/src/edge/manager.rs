@@ -18,7 +18,7 @@ use runtime::DoorError;
 use wire_edge::{Moved, PeerAddr, RejectReason};
 
 use super::Edge;
-use super::desk::{Desk, Wanted, parts_of};
+use super::desk::{Desk, Wanted, ip_of, parts_of};
 use super::instance::{Instance, failed, forked};
 use super::wire::Source;
 use crate::attributes::{Gid, QueuePairType};
@@ -142,8 +142,15 @@ impl Clerk {
     ) {
         let _inside = Inside::enter();
         match event {
-            Event::Requested { connection, service: SERVICE, peer, private_data } => {
-                self.on_requested(engine, *connection, *peer, private_data);
+            Event::Requested {
+                connection,
+                service: SERVICE,
+                peer,
+                queue_pair,
+                private_data,
+                ..
+            } => {
+                self.on_requested(engine, (*connection, *queue_pair), *peer, private_data);
             }
             Event::Established { connection, private_data } => {
                 self.on_established(engine, memory, now, *connection, private_data);
@@ -210,19 +217,25 @@ impl Clerk {
         (given_up, quiet)
     }
 
-    //= protocol.md: cm.2, cm.3
+    //= protocol.md: cm.2, cm.3, cm.6
     fn on_requested(
         self: &Arc<Self>,
         engine: &mut Engine,
-        handle: ConnectionHandle,
+        (handle, wants_queue_pair): (ConnectionHandle, bool),
         from: PeerAddr,
         private_data: &[u8],
     ) {
-        let refused = match Request::decode(private_data) {
+        let request = Request::decode(private_data)
+            .filter(|request| wants_queue_pair || !request.end.takes_over);
+        let located = request.and_then(|mut request| {
+            request.end.gid = Gid::of(ip_of(from)?);
+            Some(request)
+        });
+        let refused = match located {
             None => Refusal::of(NOT_UNDERSTOOD),
             Some(request) => match self.listener(&request) {
                 None => Refusal::of(NO_SUCH_SERVICE),
-                Some(listener) => match self.pass_on(&listener, request, handle, from) {
+                Some(listener) => match self.pass_on(&listener, request, handle) {
                     Ok(()) => return,
                     Err(refusal) => refusal,
                 },
@@ -248,15 +261,12 @@ impl Clerk {
         listener: &Arc<dyn Listener>,
         request: Request,
         handle: ConnectionHandle,
-        from: PeerAddr,
     ) -> Result<(), Refusal> {
         let (peer, is_datagram) = (request.end, request.end.service == QueuePairType::Datagram);
-        let known = from.to_socket().map(|from| from.ip().to_canonical());
-        let from = known.unwrap_or_else(|| request.end.gid.address());
         let name: Name = Arc::new(Mutex::new(Some(handle)));
         let call = Arc::new(Call::new(self, name));
         let exchange: Arc<dyn Exchange> = Arc::clone(&call) as Arc<dyn Exchange>;
-        match listener.on_request(request, from, exchange) {
+        match listener.on_request(request, exchange) {
             Ok(caller) => {
                 let peer = Some(peer);
                 let entry = Entry { peer, ..Entry::new(caller, Phase::Requested, is_datagram) };
@@ -270,7 +280,7 @@ impl Clerk {
         }
     }
 
-    //= protocol.md: cm.5
+    //= protocol.md: cm.5, cm.6
     fn on_established(
         &self,
         engine: &mut Engine,
@@ -288,9 +298,15 @@ impl Clerk {
         };
         let Some(question) = question else { return caller.on_established() };
         let is_alike = |reply: &Reply| reply.end.service == question.request.end.service;
-        let mut reply = Reply::decode(private_data).filter(is_alike);
+        let info = engine.info(handle);
+        let is_queue_pair = info.as_ref().is_some_and(|info| info.queue_pair);
+        let from = info.and_then(|info| ip_of(info.paths.first()?.peer));
+        let mut reply = Reply::decode(private_data).filter(is_alike).and_then(|mut reply| {
+            reply.end.gid = Gid::of(from?);
+            reply.end.takes_over &= is_given;
+            Some(reply).filter(|reply| is_queue_pair || !reply.end.takes_over)
+        });
         if let Some(Reply { end, .. }) = &mut reply {
-            end.takes_over &= is_given;
             let takes_over = end.takes_over;
             if is_given && !takes_over {
                 self.desk.take_back(handle);

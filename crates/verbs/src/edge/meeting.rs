@@ -16,6 +16,17 @@ pub(crate) struct Expected {
     pub(crate) send_psn: Option<u32>,
 }
 
+/// What the first packet numbers of two ends say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Psns {
+    /// All that were said are what the other end expects.
+    Fit,
+    /// One is not.
+    Differ,
+    /// Neither end is ready to send, so none was said.
+    Unknown,
+}
+
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Judgement {
@@ -40,15 +51,19 @@ impl Expected {
     }
 
     //= protocol.md: verbs.3, verbs.4
-    /// What becomes of a request that came from `from`, while this end asks itself, or not.
+    /// What becomes of a request that came from `from`, while this end asks itself, or not. The address must be proved; the
+    /// GID that the greeting claims counts for nothing.
     pub(crate) fn judge(&self, greeting: &Greeting, from: Option<IpAddr>, asks: bool) -> Judgement {
-        let peer_ip = self.peer.gid.address();
-        let is_there = greeting.source.gid == self.peer.gid || from == Some(peer_ip);
-        if greeting.source.number != self.peer.number || !is_there {
+        if !self.is_of_peer(greeting, from) {
             return Judgement::Hold;
         }
-        if greeting.kind != self.kind || !self.fits(greeting) {
+        if greeting.kind != self.kind {
             return Judgement::Refuse(Refusal::Another);
+        }
+        match self.psns(greeting) {
+            Psns::Differ => return Judgement::Refuse(Refusal::Another),
+            Psns::Unknown => return Judgement::Hold,
+            Psns::Fit => {}
         }
         if asks && !self.is_own_peer() && greeting.source >= greeting.destination {
             return Judgement::Hold;
@@ -56,13 +71,36 @@ impl Expected {
         Judgement::Accept
     }
 
-    //= protocol.md: verbs.5
+    //= protocol.md: verbs.3
+    /// Whether the connection to `from` on which this was said is that of the peer.
+    pub(crate) fn confirms(&self, greeting: &Greeting, from: Option<IpAddr>) -> bool {
+        self.is_of_peer(greeting, from)
+            && greeting.destination.number == self.own.number
+            && greeting.kind == self.kind
+            && self.psns(greeting) == Psns::Fit
+    }
+
+    fn is_of_peer(&self, greeting: &Greeting, from: Option<IpAddr>) -> bool {
+        from == Some(self.peer.gid.address()) && greeting.source.number == self.peer.number
+    }
+
+    //= protocol.md: verbs.3, verbs.5
     /// Whether both ends mean each other: what one sends first is what the other expects.
-    pub(crate) fn fits(&self, greeting: &Greeting) -> bool {
-        let is_so = |sent: Option<u32>, expected: u32| sent.is_none_or(|sent| sent == expected);
-        is_so(greeting.send_psn, self.receive_psn) && is_so(self.send_psn, greeting.receive_psn)
+    pub(crate) fn psns(&self, greeting: &Greeting) -> Psns {
+        let compared =
+            [(greeting.send_psn, self.receive_psn), (self.send_psn, greeting.receive_psn)];
+        let mut known = compared.iter().filter_map(|(sent, expected)| Some((*sent)? == *expected));
+        match (known.next(), known.next()) {
+            (None, _) => Psns::Unknown,
+            (Some(false), _) | (_, Some(false)) => Psns::Differ,
+            _ => Psns::Fit,
+        }
     }
 }
+
+/// How long an end that is only ready to receive waits before it asks. Most are ready to send within microseconds, and can
+/// say their first packet number then.
+pub(crate) const RECEIVER_WAIT_NS: u64 = 5_000_000;
 
 /// How long the end that does not ask first waits before it asks: the other may know itself by another GID, or may not
 /// reach this one.
@@ -122,8 +160,10 @@ mod tests {
         assert_eq!(judge(good, from), Judgement::Accept);
         let elsewhere = Greeting { source: place(5, "10.0.0.3"), ..good };
         assert_eq!(judge(elsewhere, from), Judgement::Accept, "it comes from where it is expected");
-        assert_eq!(judge(elsewhere, None), Judgement::Hold);
-        assert_eq!(judge(good, None), Judgement::Accept, "it knows itself by its GID");
+        for other in [None, Some("10.0.0.3".parse().unwrap())] {
+            assert_eq!(judge(elsewhere, other), Judgement::Hold);
+            assert_eq!(judge(good, other), Judgement::Hold, "the GID is only a claim");
+        }
         assert_eq!(judge(Greeting { source: place(4, B), ..good }, from), Judgement::Hold);
         let another = Judgement::Refuse(Refusal::Another);
         let kind = QueuePairType::Unreliable;
@@ -134,6 +174,29 @@ mod tests {
         let not_ready_to_send = Expected { send_psn: None, ..expected };
         let unknown = Greeting { receive_psn: 8, ..good };
         assert_eq!(not_ready_to_send.judge(&unknown, from, false), Judgement::Accept);
+        let unsaid = Greeting { send_psn: None, ..unknown };
+        assert_eq!(not_ready_to_send.judge(&unsaid, from, false), Judgement::Hold);
+        assert_eq!(judge(unsaid, from), another);
+    }
+
+    //= protocol.md: verbs.3
+    #[test]
+    fn only_the_peer_confirms_a_connection() {
+        let expected = expected(place(6, A), place(5, B));
+        let from = Some(B.parse().unwrap());
+        let good = greeting(expected);
+        assert!(expected.confirms(&good, from));
+        assert!(!expected.confirms(&good, None));
+        let lies = [
+            Greeting { source: place(4, B), ..good },
+            Greeting { destination: place(7, A), ..good },
+            Greeting { kind: QueuePairType::Unreliable, ..good },
+            Greeting { receive_psn: 8, ..good },
+            Greeting { send_psn: Some(8), ..good },
+        ];
+        for lie in lies {
+            assert!(!expected.confirms(&lie, from), "{lie:?}");
+        }
     }
 
     //= protocol.md: verbs.4
@@ -141,10 +204,11 @@ mod tests {
     fn of_requests_that_cross_one_is_accepted() {
         let (a, b) = (place(5, A), place(6, B));
         let (at_a, at_b) = (expected(a, b), expected(b, a));
-        assert_eq!(at_b.judge(&greeting(at_b), None, true), Judgement::Accept);
-        assert_eq!(at_a.judge(&greeting(at_a), None, true), Judgement::Hold);
-        assert_eq!(at_a.judge(&greeting(at_a), None, false), Judgement::Accept);
+        let [from_a, from_b] = [A, B].map(|ip| Some(ip.parse().unwrap()));
+        assert_eq!(at_b.judge(&greeting(at_b), from_a, true), Judgement::Accept);
+        assert_eq!(at_a.judge(&greeting(at_a), from_b, true), Judgement::Hold);
+        assert_eq!(at_a.judge(&greeting(at_a), from_b, false), Judgement::Accept);
         let itself = expected(a, a);
-        assert_eq!(itself.judge(&greeting(itself), None, true), Judgement::Accept);
+        assert_eq!(itself.judge(&greeting(itself), from_a, true), Judgement::Accept);
     }
 }

@@ -1,6 +1,6 @@
 //! What an id is told by its wire, and what it does when its program takes the news.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use nix::errno::Errno;
@@ -21,11 +21,10 @@ impl Listener for Ear {
     fn on_request(
         &self,
         request: Request,
-        from: IpAddr,
         exchange: Arc<dyn Exchange>,
     ) -> Result<Arc<dyn Caller>, Refusal> {
         let listener = self.0.upgrade().ok_or(Refusal::of(NO_SUCH_SERVICE))?;
-        let id = listener.on_request(request, from, exchange)?;
+        let id = listener.on_request(request, exchange)?;
         Ok(Arc::new(Self(id)))
     }
 }
@@ -66,7 +65,6 @@ impl Id {
     fn on_request(
         &self,
         request: Request,
-        from: IpAddr,
         exchange: Arc<dyn Exchange>,
     ) -> Result<Weak<Self>, Refusal> {
         let listener = self.this.upgrade().ok_or(Refusal::of(NO_SUCH_SERVICE))?;
@@ -88,13 +86,11 @@ impl Id {
             (device, inner.options)
         };
         let Request { to, port, source_port, end, private_data, .. } = request;
-        let known = end.gid.address();
-        let peer = if known.is_unspecified() { from } else { known };
         let inner = Inner {
             state: State::Requested,
             device: Some(device),
             local: Some(SocketAddr::new(to.address(), port)),
-            remote: Some(SocketAddr::new(peer, source_port)),
+            remote: Some(SocketAddr::new(end.gid.address(), source_port)),
             peer: Some(end),
             options,
             ..Inner::default()

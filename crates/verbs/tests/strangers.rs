@@ -1,0 +1,350 @@
+//! Strangers that keep the format of greetings and lie in what they say (protocol.md §10.2): none is taken for the peer.
+
+mod ends;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use delivery::{Instant, LinkId};
+use ends::{End, Name, Program, loopback};
+use engine::{ConnectRequest, ConnectionHandle, Engine, Event, Terms};
+use link::{Link, Slots, UdpConfig};
+use mem::{MemoryAccess, ProtectionDomain, RegionId};
+use runtime::{Hooks, Runtime, RuntimeConfig};
+use verbs::{Gid, SendFlags, SendOpcode};
+use wire_edge::{PeerAddr, QueuePairNumber};
+use work::{CompletionQueue, Queues, Receive};
+
+const SERVICE: u32 = 0x5645_5242;
+/// First packet numbers of the program's queue pair and of its peer.
+const OWN_PSN: u32 = 0x11;
+const PEER_PSN: u32 = 0x22;
+
+/// Where the program's queue pair is, where its peer is, and where neither is.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
+
+/// A greeting, and whether it comes with the feature of queue pairs.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    kind: u8,
+    destination: Name,
+    source: Name,
+    receive_psn: u32,
+    send_psn: Option<u32>,
+    has_feature: bool,
+}
+
+impl Said {
+    /// What the peer says that the program means.
+    fn truth(peer: Name, program: Name) -> Self {
+        Self {
+            kind: 0,
+            destination: program,
+            source: peer,
+            receive_psn: OWN_PSN,
+            send_psn: Some(PEER_PSN),
+            has_feature: true,
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = b"EVQP".to_vec();
+        bytes.extend([1, self.kind, 12, u8::from(self.send_psn.is_some())]);
+        let send_psn = self.send_psn.unwrap_or(0);
+        let words =
+            [1, self.destination.number, self.source.number, self.receive_psn, send_psn, 0_u32];
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(self.source.gid.0);
+        bytes.extend(self.destination.gid.0);
+        bytes
+    }
+
+    fn terms(&self) -> Terms {
+        Terms { queue_pair: self.has_feature, ..Terms::default() }
+    }
+}
+
+/// The slot of the next stranger.
+static SLOT: AtomicU16 = AtomicU16::new(0x500);
+
+/// What a stranger answers to the requests that come, one after the other; the last to all that follow.
+type Answers = Vec<Said>;
+
+#[derive(Default)]
+struct Seen {
+    /// Requests that were answered.
+    answered: usize,
+    /// The last connection that was established, and how many answers were given by then.
+    established: Option<(ConnectionHandle, usize)>,
+    /// Connections that were refused or have ended.
+    closed: usize,
+}
+
+struct Shared {
+    answers: Answers,
+    queue: Arc<CompletionQueue>,
+    seen: Mutex<Seen>,
+}
+
+impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queues(&self) -> Queues {
+        Queues::of_queue_pair(Arc::clone(&self.queue), Arc::clone(&self.queue))
+    }
+}
+
+struct Listening(Arc<Shared>);
+
+impl Hooks for Listening {
+    fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
+        let mut seen = self.0.seen();
+        match event {
+            Event::Requested { connection, .. } => {
+                let answers = &self.0.answers;
+                let Some(answer) = answers.get(seen.answered).or(answers.last()) else {
+                    return engine.reject(connection, &[1]).expect("the program asks");
+                };
+                seen.answered += 1;
+                let (domain, terms) = (ProtectionDomain::NONE, answer.terms());
+                let bytes = answer.encode();
+                let queues = self.0.queues();
+                let accepted = engine.accept_under(now, connection, domain, queues, &terms, &bytes);
+                accepted.expect("the program asks");
+                receive(engine, memory, connection);
+            }
+            Event::Established { connection, .. } => {
+                seen.established = Some((connection, seen.answered));
+            }
+            Event::Closed { .. } => seen.closed += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Whatever message comes is received.
+fn receive(engine: &mut Engine, memory: &MemoryAccess<'_>, connection: ConnectionHandle) {
+    let nothing = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 1 };
+    engine.post_receive(memory, connection, nothing).expect("there is room");
+}
+
+/// A host that speaks the protocol of the engine.
+struct Stranger {
+    /// Where it says it is, if it says the truth.
+    name: Name,
+    shared: Arc<Shared>,
+    runtime: Runtime,
+}
+
+impl Stranger {
+    fn new(ip: IpAddr, answers: impl FnOnce(Name) -> Answers) -> Self {
+        // No two in turn have one slot: a queue pair of the test before may still ask there.
+        let wanted = SLOT.fetch_add(1, Ordering::Relaxed);
+        let claimed = Slots::default().claim(&[ip], wanted, &UdpConfig::default());
+        let claimed = claimed.expect("a slot of loopback");
+        let number = QueuePairNumber::at(claimed.slot, 7).expect("a number").get();
+        let name = Name { gid: Gid::of(ip), number, psn: PEER_PSN };
+        let queue = Arc::new(CompletionQueue::new(16));
+        let shared = Shared { answers: answers(name), queue, seen: Mutex::default() };
+        let shared = Arc::new(shared);
+        let links = claimed.links.into_iter().map(|link| Box::new(link) as Box<dyn Link>).collect();
+        let config = RuntimeConfig::from_entropy().expect("there is entropy");
+        let hooks = Box::new(Listening(Arc::clone(&shared)));
+        let runtime = Runtime::start(config, links, hooks).expect("it starts");
+        runtime.control(|engine, _, _| engine.listen(SERVICE)).expect("not forked");
+        Self { name, shared, runtime }
+    }
+
+    /// Asks for the queue pair of the program.
+    fn ask(&self, program: Name, said: Said) {
+        let number = QueuePairNumber::new(program.number).expect("a number");
+        let to = PeerAddr::from(Slots::default().address_of(HERE, number));
+        let queues = self.shared.queues();
+        let ask = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
+            let request = ConnectRequest {
+                paths: vec![(LinkId(0), to)],
+                service: SERVICE,
+                private_data: said.encode(),
+                domain: ProtectionDomain::NONE,
+                queues,
+                terms: said.terms(),
+            };
+            let connection = engine.connect(now, request).expect("there is a link");
+            receive(engine, memory, connection);
+        };
+        self.runtime.control(ask).expect("not forked");
+    }
+
+    /// Whether a message has come.
+    fn has_message(&self) -> bool {
+        while let Some(completion) = self.shared.queue.poll() {
+            if completion.result.is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Drives the program until it is so, or for a moment: a lie that is slow to come is none.
+fn drive(end: &End, is_so: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if is_so() {
+            return;
+        }
+        assert!(end.poll().is_empty(), "a message went to a stranger");
+        std::thread::yield_now();
+    }
+}
+
+/// A message of no bytes.
+fn send(end: &End) {
+    let flags = SendFlags { signalled: true, ..SendFlags::default() };
+    end.post_with(7, SendOpcode::Send { immediate: None }, &[], flags);
+}
+
+/// Has a stranger at `ip` ask with a lie, then the peer with the truth: the message goes to the peer.
+fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
+    let here = Program::new(&loopback());
+    let end = here.end(OWN_PSN);
+    let peer = Stranger::new(THERE, |_| Vec::new());
+    end.connect(peer.name);
+    send(&end);
+    let stranger = Stranger::new(ip, |_| Vec::new());
+    let lie = lie(Said::truth(peer.name, end.name()));
+    stranger.ask(end.name(), lie);
+    drive(&end, || stranger.shared.seen().closed > 0);
+    assert!(!stranger.has_message(), "{lie:?}");
+    peer.ask(end.name(), Said::truth(peer.name, end.name()));
+    end.succeed(7);
+    assert!(peer.has_message() && !stranger.has_message(), "{lie:?}");
+}
+
+/// Has the host that is asked answer with a lie first, then with the truth: the message goes to the latter.
+fn answer_with_a_lie(lie: impl FnOnce(Said) -> Said) {
+    let here = Program::new(&loopback());
+    let end = here.end(OWN_PSN);
+    let peer = Stranger::new(THERE, |name| {
+        let truth = Said::truth(name, end.name());
+        vec![lie(truth), truth]
+    });
+    end.connect(peer.name);
+    send(&end);
+    end.succeed(7);
+    assert!(peer.has_message());
+    let taken = peer.shared.seen().established.map(|(_, answers)| answers);
+    assert_eq!(taken, Some(2), "a lie was taken for the peer's answer");
+}
+
+//= protocol.md: verbs.3
+#[test]
+fn the_address_that_a_greeting_claims_counts_for_nothing() {
+    ask_with_a_lie(ELSEWHERE, |truth| truth);
+    ask_with_a_lie(HERE, |truth| truth);
+}
+
+//= protocol.md: verbs.3
+#[test]
+fn the_address_that_a_greeting_comes_from_counts_whatever_it_claims() {
+    let here = Program::new(&loopback());
+    let end = here.end(OWN_PSN);
+    let peer = Stranger::new(THERE, |_| Vec::new());
+    end.connect(peer.name);
+    send(&end);
+    let source = Name { gid: Gid::of(ELSEWHERE), ..peer.name };
+    peer.ask(end.name(), Said { source, ..Said::truth(peer.name, end.name()) });
+    end.succeed(7);
+    assert!(peer.has_message());
+}
+
+//= protocol.md: verbs.3
+#[test]
+fn another_number_at_the_address_of_the_peer_is_not_the_peer() {
+    let other = |truth: Said| Name { number: truth.source.number ^ 1, ..truth.source };
+    ask_with_a_lie(THERE, |truth| Said { source: other(truth), ..truth });
+    answer_with_a_lie(|truth| Said { source: other(truth), ..truth });
+}
+
+//= protocol.md: verbs.3
+#[test]
+fn another_kind_is_not_the_peer() {
+    ask_with_a_lie(THERE, |truth| Said { kind: 1, ..truth });
+    answer_with_a_lie(|truth| Said { kind: 1, ..truth });
+}
+
+//= protocol.md: verbs.3
+#[test]
+fn packet_numbers_that_differ_are_not_those_of_the_peer() {
+    ask_with_a_lie(THERE, |truth| Said { receive_psn: OWN_PSN + 1, ..truth });
+    ask_with_a_lie(THERE, |truth| Said { send_psn: Some(PEER_PSN + 1), ..truth });
+    ask_with_a_lie(THERE, |truth| Said { receive_psn: OWN_PSN + 1, send_psn: None, ..truth });
+    answer_with_a_lie(|truth| Said { receive_psn: OWN_PSN + 1, ..truth });
+    answer_with_a_lie(|truth| Said { send_psn: Some(PEER_PSN + 1), ..truth });
+}
+
+//= protocol.md: verbs.3
+#[test]
+fn without_the_feature_of_queue_pairs_none_is_the_peer() {
+    ask_with_a_lie(THERE, |truth| Said { has_feature: false, ..truth });
+    answer_with_a_lie(|truth| Said { has_feature: false, ..truth });
+}
+
+//= protocol.md: verbs.3
+#[test]
+fn an_answer_to_another_queue_pair_is_not_the_peer() {
+    let other = |truth: Said| Name { number: truth.destination.number ^ 1, ..truth.destination };
+    answer_with_a_lie(|truth| Said { destination: other(truth), ..truth });
+}
+
+/// The program's queue pair only receives so far, and the stranger leaves out the packet number that it would begin with.
+/// So neither number was compared.
+//= protocol.md: verbs.3
+#[test]
+fn a_greeting_without_a_packet_number_waits_until_one_can_be_compared() {
+    for (receive_psn, is_peer) in [(OWN_PSN + 1, false), (OWN_PSN, true)] {
+        let here = Program::new(&loopback());
+        let end = here.end(OWN_PSN);
+        let stranger = Stranger::new(THERE, |_| Vec::new());
+        end.init();
+        end.be_ready_to_receive(stranger.name);
+        let truth = Said::truth(stranger.name, end.name());
+        stranger.ask(end.name(), Said { receive_psn, send_psn: None, ..truth });
+        drive(&end, || stranger.shared.seen().established.is_some());
+        assert!(stranger.shared.seen().established.is_none());
+        end.be_ready_to_send();
+        if is_peer {
+            send(&end);
+            end.succeed(7);
+        } else {
+            while stranger.shared.seen().closed == 0 {
+                assert!(end.poll().is_empty());
+            }
+        }
+        assert_eq!(stranger.has_message(), is_peer);
+    }
+}
+
+/// The queue pair is not ready when the peer asks, and a stranger claims to be the same then.
+//= protocol.md: verbs.6
+#[test]
+fn a_stranger_does_not_replace_the_request_of_the_peer() {
+    let here = Program::new(&loopback());
+    let end = here.end(OWN_PSN);
+    let peer = Stranger::new(THERE, |_| Vec::new());
+    let stranger = Stranger::new(ELSEWHERE, |_| Vec::new());
+    let truth = Said::truth(peer.name, end.name());
+    peer.ask(end.name(), truth);
+    drive(&end, || false);
+    stranger.ask(end.name(), truth);
+    drive(&end, || peer.shared.seen().closed > 0);
+    assert_eq!(peer.shared.seen().closed, 0, "its request was refused");
+    end.connect(peer.name);
+    send(&end);
+    end.succeed(7);
+    assert!(peer.has_message() && !stranger.has_message());
+}
