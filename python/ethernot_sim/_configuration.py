@@ -12,7 +12,9 @@ from typing import Any, Optional, Union
 from . import _native
 from ._table import Table
 
-Setting = Union[int, bool, str, Sequence[int], Sequence[str]]
+Setting = Union[
+    int, bool, str, Sequence[int], Sequence[str], Sequence[Sequence[Union[int, str]]]
+]
 """A value that a configuration may have."""
 
 Settings = Mapping[str, Setting]

@@ -117,6 +117,19 @@ def test_errors_say_what_to_do() -> None:
         run(topology=Topology.star(2), goal=trace)
 
 
+def test_flows_are_a_list_or_a_file(tmp_path: Path) -> None:
+    flows = [(0, 1, "1 MiB", 0), (2, 1, 1500, "10 us")]
+    result = run(topology=Topology.star(4), workload={"kind": "flows", "flows": flows})
+    assert (result.messages, result.manifest["bytes"]) == (2, (1 << 20) + 1500)
+    (tmp_path / "web.flows").write_text("# two\n0 1 1 MiB 0\n2 1 1500 10us\n")
+    grid = to_toml(topology=Topology.star(4), workload={"flows_file": "web.flows"})
+    (tmp_path / "grid.toml").write_text(grid)
+    assert run(tmp_path / "grid.toml").hash == result.hash
+    (tmp_path / "web.flows").write_text("0 1 1 MiB 0\n2 4 1500 10us\n")
+    with pytest.raises(ConfigurationError, match="web.flows:2: .* destination is 4"):
+        run(tmp_path / "grid.toml")
+
+
 def test_a_recorded_run_tells_of_links_queues_ports_saturation_and_causes() -> None:
     parts: dict[str, Any] = {
         "topology": {"kind": "leaf_spine", "leaves": 2, "hosts": 4, "spines": 1},

@@ -39,7 +39,7 @@ use crate::threads::OnThreads;
     [workload]\n  kind = \"all_reduce\"\n  algorithm = \"rabenseifner\"\n  bytes = 1_048_576\n\n\
     Workloads: token_pass, mesh, open_load (pattern = uniform, any, shift, permutation, incast, hotspot,\n\
     transpose, bit_complement, bit_reverse, tornado or neighbour; load_percent; sizes = fixed, exponential, bimodal or table, with sizes_file = a cumulative\n\
-    distribution), ring, all_to_all, incast, all_reduce, broadcast, barrier.")]
+    distribution), flows (flows_file = lines of source, destination, bytes and start), ring, all_to_all, incast, all_reduce, broadcast, barrier.")]
 pub(crate) struct RunArguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,

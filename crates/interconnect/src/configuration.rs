@@ -6,6 +6,7 @@
 mod ethernet;
 mod fidelity;
 mod flits;
+mod flows;
 mod hosts;
 mod lines;
 mod meanings;
@@ -20,6 +21,8 @@ mod transport;
 mod units;
 mod workloads;
 
+use std::sync::Arc;
+
 use toml::Table;
 
 use super::collective::CollectiveConfiguration;
@@ -33,7 +36,7 @@ use super::routing::{Choice, LanePolicy, Routing, RoutingError};
 use super::saturation::limits_at_load;
 use super::simulation::{HostCosts, Limits, Stuck};
 use super::topology::{Topology, TopologyError};
-use super::workload::{Arrivals, MeshConfiguration, Pattern, Sizes, SizesError};
+use super::workload::{Arrivals, Flow, MeshConfiguration, Pattern, Sizes, SizesError};
 use super::wormhole::{Arbiter, LaneSelection, WormholeConfiguration};
 use ethernet::{check_ethernet, read_ethernet, read_jitter, read_receiving};
 use lines::Written;
@@ -120,6 +123,8 @@ pub enum WorkloadConfiguration {
         /// When posting ends.
         until_ps: u64,
     },
+    /// [`Flows`](super::workload::Flows).
+    Flows(Arc<[Flow]>),
     /// [`CollectiveLoop`](super::collective::CollectiveLoop).
     Collective(CollectiveConfiguration),
 }
@@ -183,6 +188,18 @@ pub enum ConfigurationError {
     /// No such distribution of sizes.
     #[error(transparent)]
     Sizes(#[from] SizesError),
+    /// A line of a file of flows that cannot be.
+    #[error(
+        "{file}:{line}: {what}; a line is `SOURCE DESTINATION BYTES START`, as `0 1 1MiB 10us`"
+    )]
+    Flow {
+        /// The file.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
     /// A file that the configuration names cannot be read.
     #[error("{file}: read {path}: {reason}")]
     File {
@@ -259,15 +276,21 @@ impl Configuration {
         read: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Self, ConfigurationError> {
         let written = Written { file: file.to_owned(), text: text.to_owned() };
-        Self::from_written(&written, parse_table(file, text, read)?)
+        Self::from_written(&written, parse_table(file, text)?, read)
     }
 
-    /// Reads a table that was made of a text.
-    fn from_written(written: &Written, root: Table) -> Result<Self, ConfigurationError> {
-        let read = Self::from_table(&written.file, root);
+    /// Reads a table that was made of a text, and with `read` the files that it names.
+    fn from_written(
+        written: &Written,
+        root: Table,
+        read: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, ConfigurationError> {
+        let root = workloads::insert_files(&written.file, root, read);
+        let read = root.and_then(|root| Self::from_table(&written.file, root));
         let (configuration, _) = read.map_err(|error| written.locate(error))?;
         let configuration = Self { written: written.clone(), ..configuration };
         configuration.check_transport()?;
+        configuration.check_flows()?;
         Ok(configuration)
     }
 
@@ -388,20 +411,15 @@ impl WorkloadConfiguration {
             Self::TokenPass { .. } => "token_pass",
             Self::Mesh(_) => "mesh",
             Self::OpenLoad { .. } => "open_load",
+            Self::Flows(_) => "flows",
             Self::Collective(_) => "a collective",
         }
     }
 }
 
-/// Reads TOML, with the contents of files in the place of their names.
-fn parse_table(
-    file: &str,
-    text: &str,
-    read: &dyn Fn(&str) -> Result<String, String>,
-) -> Result<Table, ConfigurationError> {
-    let table: Table = text.parse().map_err(|cause| lines::syntax(file, text, &cause))?;
-    let written = Written { file: file.to_owned(), text: text.to_owned() };
-    workloads::insert_size_table(file, table, read).map_err(|error| written.locate(error))
+/// Reads TOML.
+fn parse_table(file: &str, text: &str) -> Result<Table, ConfigurationError> {
+    text.parse().map_err(|cause| lines::syntax(file, text, &cause))
 }
 
 /// Where a key stands, in words.

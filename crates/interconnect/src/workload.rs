@@ -1,11 +1,13 @@
 //! What ranks do: programs that send, compute and wait.
 
+mod flows;
 mod pattern;
 mod sizes;
 
 use super::simulation::Shares;
 use crate::Random;
 
+pub use flows::{Flow, Flows};
 pub use pattern::{NeedsRanks, Pattern};
 pub use sizes::{SizeTable, Sizes, SizesError};
 

@@ -157,6 +157,8 @@ pub(super) const MEANINGS: &[(&str, &str, &str)] = &[
     ("workload", "reduce_ps_per_byte", "Time of summing a byte"),
     ("workload", "root", "Rank that has what is broadcast"),
     ("workload", "pattern", "Who sends to whom"),
+    ("workload", "flows", "Messages, each a list of the host that sends, the host that receives, a length and the time of posting: `[0, 1, \"1 MiB\", \"10 us\"]`"),
+    ("workload", "flows_file", "A file of flows, one a line: source, destination, length and time of posting; makes `kind` flows"),
     ("workload", "sizes", "How lengths of messages are distributed; `bytes` is the length, the mean, or the shorter one"),
     ("workload", "sizes_file", "A file of lines of a length and the share of messages up to it; makes `sizes` a table"),
     ("workload", "large_bytes", "Length of the longer messages; 64 times `bytes` unless given"),

@@ -256,29 +256,40 @@ impl Reader {
         self.wrong(key, &Value::String(value.to_owned()), expected.to_owned())
     }
 
-    fn take(&mut self, key: &str, default: String, values: String) -> Option<Value> {
+    /// The value of a key, if it is there; without one, `default` is noted in the reference.
+    pub(super) fn take(&mut self, key: &str, default: String, values: String) -> Option<Value> {
         self.known.push(Key::new(&self.section, key, default, values));
         self.table.remove(key)
     }
 
-    /// Writing to a `String` cannot fail.
-    fn note(&mut self, key: &str, value: impl std::fmt::Display) {
+    /// Writes a key out with all settings. Writing to a `String` cannot fail.
+    pub(super) fn note(&mut self, key: &str, value: impl std::fmt::Display) {
         let _ = writeln!(self.effective, "{key} = {value}");
     }
 
     fn wrong(&self, key: &str, value: &Value, expected: String) -> ConfigurationError {
+        self.wrong_text(key, shown(value), expected)
+    }
+
+    /// An error on a value that is a part of what stands there.
+    pub(super) fn wrong_text(
+        &self,
+        key: &str,
+        value: String,
+        expected: String,
+    ) -> ConfigurationError {
         ConfigurationError::Value {
             file: self.file.clone(),
             section: self.section.clone(),
             key: key.to_owned(),
-            value: shown(value),
+            value,
             expected,
         }
     }
 }
 
 /// The bounds of a number, in words.
-fn range(unit: Unit, least: u64, most: u64) -> String {
+pub(super) fn range(unit: Unit, least: u64, most: u64) -> String {
     match unit {
         Unit::Count => format!("a whole number from {least} to {most}"),
         unit => format!("from {} to {}", unit.written(least), unit.written(unit.below(most))),
@@ -286,7 +297,7 @@ fn range(unit: Unit, least: u64, most: u64) -> String {
 }
 
 /// The number that a value is.
-fn number(unit: Unit, value: &Value) -> Option<u64> {
+pub(super) fn number(unit: Unit, value: &Value) -> Option<u64> {
     match value {
         Value::Integer(number) => u64::try_from(*number).ok(),
         Value::String(text) => unit.parse(text),
@@ -295,7 +306,7 @@ fn number(unit: Unit, value: &Value) -> Option<u64> {
 }
 
 /// The number that a value was probably meant to be.
-fn meant(unit: Unit, value: &Value) -> Option<u64> {
+pub(super) fn meant(unit: Unit, value: &Value) -> Option<u64> {
     match value {
         Value::Integer(number) => Some(u64::try_from(*number).unwrap_or_default()),
         Value::Float(number) => unit.nearest(*number),
@@ -313,6 +324,17 @@ pub(super) fn shown(value: &Value) -> String {
         Value::Datetime(_) => "a date".to_owned(),
         Value::Array(_) => "a list".to_owned(),
         Value::Table(_) => "a section".to_owned(),
+    }
+}
+
+/// A value with all of its lists.
+pub(super) fn written(value: &Value) -> String {
+    match value {
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(written).collect();
+            format!("[{}]", values.join(", "))
+        }
+        other => shown(other),
     }
 }
 

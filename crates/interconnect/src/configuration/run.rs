@@ -11,7 +11,7 @@ use super::super::records::{RecordLimits, Recorder};
 use super::super::routing::{Paths, RouteTable, Ties, salt};
 use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Simulation, Stuck, Watcher};
 use super::super::statistics::mix;
-use super::super::workload::{MeshExchange, OpenLoad, Separable, TokenPass, Workload};
+use super::super::workload::{Flows, MeshExchange, OpenLoad, Separable, TokenPass, Workload};
 use super::super::wormhole::Wormhole;
 use super::units::Unit;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
@@ -54,6 +54,9 @@ impl Configuration {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
                 let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
                 self.run_divided(load.with_arrivals(*arrivals), hosts, driver, watch)
+            }
+            WorkloadConfiguration::Flows(flows) => {
+                self.run_divided(Flows::new(hosts, flows.clone()), hosts, driver, watch)
             }
             WorkloadConfiguration::Collective(collective) => {
                 let ranks = collective.ranks;

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::lines::Written;
-use super::reader::shown;
+use super::reader::{shown, written};
 use super::{Configuration, ConfigurationError, Setting, parse_table};
 
 /// A point of a sweep.
@@ -26,7 +26,7 @@ pub fn parse_sweep(
     text: &str,
     read: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Vec<Point>, ConfigurationError> {
-    let mut root = parse_table(file, text, read)?;
+    let mut root = parse_table(file, text)?;
     let written = Written { file: file.to_owned(), text: text.to_owned() };
     let mut settings = Vec::new();
     if let Some(sweep) = root.remove("sweep") {
@@ -50,7 +50,7 @@ pub fn parse_sweep(
             expected: format!("from 1 to {POINTS_MAX}"),
         });
     }
-    (0..points).map(|number| point(&written, &root, &settings, number)).collect()
+    (0..points).map(|number| point(&written, &root, &settings, number, read)).collect()
 }
 
 fn point(
@@ -58,6 +58,7 @@ fn point(
     root: &Table,
     settings: &[(String, String, Vec<Value>)],
     number: usize,
+    read: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Point, ConfigurationError> {
     let mut root = root.clone();
     let mut chosen = Vec::new();
@@ -72,21 +73,11 @@ fn point(
         }
     }
     chosen.reverse();
-    let configuration = Configuration::from_written(source, root)?;
+    let configuration = Configuration::from_written(source, root, read)?;
+    // With all of their lists, as points may differ in nothing else.
     let names: Vec<String> =
         chosen.iter().map(|(key, value)| format!("{key}={}", written(value))).collect();
     Ok(Point { name: names.join(" "), settings: chosen, configuration })
-}
-
-/// A value with all of its lists, as points may differ in nothing else.
-fn written(value: &Value) -> String {
-    match value {
-        Value::Array(values) => {
-            let values: Vec<String> = values.iter().map(written).collect();
-            format!("[{}]", values.join(", "))
-        }
-        other => shown(other),
-    }
 }
 
 fn table(file: &str, name: &str, value: Value) -> Result<Table, ConfigurationError> {

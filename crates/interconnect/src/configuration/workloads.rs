@@ -5,6 +5,7 @@ use toml::{Table, Value};
 use super::super::collective::{Collective, CollectiveConfiguration, Exchange, Reduction};
 use super::super::topology::Topology;
 use super::super::workload::{Arrivals, MeshConfiguration, Pattern, SizeTable, Sizes};
+use super::flows::{file_value, read_flows};
 use super::reader::{Reader, shown};
 use super::{
     BYTE_TIME_MAX_PS, ConfigurationError, FabricConfiguration, MESSAGE_MAX_BYTES, TIME_MAX_PS,
@@ -22,6 +23,7 @@ pub(super) fn read_workload(
         "token_pass",
         "mesh",
         "open_load",
+        "flows",
         "ring",
         "all_to_all",
         "incast",
@@ -30,6 +32,9 @@ pub(super) fn read_workload(
         "barrier",
     ];
     let kind = keys.word("kind", "open_load", &kinds)?;
+    if kind == "flows" {
+        return read_flows(keys, hosts);
+    }
     let bytes_default = if kind == "barrier" { 1 } else { 1_500 };
     let bytes = keys.number("bytes", bytes_default, 1, MESSAGE_MAX_BYTES)? as u32;
     match kind.as_str() {
@@ -265,29 +270,47 @@ impl FabricConfiguration {
     }
 }
 
-/// Puts what is in the file `workload.sizes_file` in its place, so that the configuration is whole.
-pub(super) fn insert_size_table(
+/// Puts what is in the files that `[workload]` names in the place of their names, so that the
+/// configuration is whole.
+pub(super) fn insert_files(
     file: &str,
     mut root: Table,
     read: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Table, ConfigurationError> {
     let Some(Value::Table(workload)) = root.get_mut("workload") else { return Ok(root) };
-    let Some(value) = workload.remove("sizes_file") else { return Ok(root) };
-    let Some(path) = value.as_str() else {
-        return Err(ConfigurationError::Value {
+    let read = |key: &str, value: &Value, example: &str| {
+        let path = value.as_str().ok_or_else(|| ConfigurationError::Value {
             file: file.to_owned(),
             section: "workload".to_owned(),
-            key: "sizes_file".to_owned(),
-            value: shown(&value),
-            expected: "the name of a file; \"sizes.cdf\" would do".to_owned(),
-        });
+            key: key.to_owned(),
+            value: shown(value),
+            expected: format!("the name of a file; \"{example}\" would do"),
+        })?;
+        let text = read(path).map_err(|reason| ConfigurationError::File {
+            file: file.to_owned(),
+            path: path.to_owned(),
+            reason,
+        })?;
+        Ok::<_, ConfigurationError>((path.to_owned(), text))
     };
-    let text = read(path).map_err(|reason| ConfigurationError::File {
-        file: file.to_owned(),
-        path: path.to_owned(),
-        reason,
-    })?;
-    let table = SizeTable::parse(path, &text)?;
+    if let Some(value) = workload.get_mut("flows_file") {
+        let (path, text) = read("flows_file", value, "web.flows")?;
+        *value = file_value(&path, text);
+        workload.entry("kind").or_insert_with(|| Value::String("flows".to_owned()));
+    }
+    if let Some(value) = workload.remove("sizes_file") {
+        let (path, text) = read("sizes_file", &value, "sizes.cdf")?;
+        insert_size_table(workload, &path, &text)?;
+    }
+    Ok(root)
+}
+
+fn insert_size_table(
+    workload: &mut Table,
+    path: &str,
+    text: &str,
+) -> Result<(), ConfigurationError> {
+    let table = SizeTable::parse(path, text)?;
     let numbers = |number: fn(&(u32, u32)) -> u32| {
         let list = table.points().iter().map(|point| Value::Integer(number(point).into()));
         Value::Array(list.collect())
@@ -295,7 +318,7 @@ pub(super) fn insert_size_table(
     workload.entry("sizes").or_insert_with(|| Value::String("table".to_owned()));
     workload.insert("table_bytes".to_owned(), numbers(|(bytes, _)| *bytes));
     workload.insert("table_shares_ppb".to_owned(), numbers(|(_, share)| *share));
-    Ok(root)
+    Ok(())
 }
 
 /// Ten times what a link carries.
