@@ -93,6 +93,8 @@ enum Probe {
     Tests { package: &'static str, chosen: &'static str, in_quick: bool },
     /// The largest figure of a name that tests print, all of which pass.
     Printed { tests: printed::Tests, name: &'static str },
+    /// The same of a figure that is the same on all machines.
+    Reproducible { tests: printed::Tests, name: &'static str },
     /// A number at a JSON pointer of an entry of a result, and the steps to that entry.
     Entry {
         arguments: &'static [&'static str],
@@ -246,6 +248,7 @@ impl Probe {
             Self::Tests { .. }
             | Self::AllSucceed { .. }
             | Self::Fuzz { .. }
+            | Self::Reproducible { .. }
             | Self::Simulated { .. } => Kind::Works,
             _ => Kind::ForTheRecord,
         }
@@ -333,6 +336,10 @@ mod tests {
         assert_eq!(Probe::Simulated { arguments, pointer: "/worst" }.kind(), Kind::Works);
         assert_eq!(Probe::Number { arguments, pointer: "/worst" }.kind(), Kind::ForTheRecord);
         assert_eq!(Probe::BareStream { arguments }.kind(), Kind::ForTheRecord);
+        let part_quick = Some("t");
+        let tests = printed::Tests { package: "p", target: "--lib", part: "t", part_quick };
+        assert_eq!(Probe::Reproducible { tests, name: "n" }.kind(), Kind::Works);
+        assert_eq!(Probe::Printed { tests, name: "n" }.kind(), Kind::ForTheRecord);
     }
 
     #[test]

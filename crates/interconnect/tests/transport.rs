@@ -293,6 +293,8 @@ fn equal_senders_have_equal_shares_of_a_full_buffer() {
         let (mean, shares) =
             shares_of_first_half(|seed| rates(&topology, fabric, host, workload, seed));
         println!("{host:?}, {senders} senders: {mean:.4}; {shares:.3?}");
+        // Read by `xtask acceptance faults`.
+        println!("figure: equal senders off a half: {:.3}", (mean / 0.5 - 1.0).abs() * 100.0);
         assert!((mean - 0.5).abs() < 0.025, "{host}: {mean}, {shares:?}");
         let differs = |share: &f64| (share - shares[0]).abs() > 1e-6;
         assert!(shares.iter().any(differs), "{host}: {shares:?}");
@@ -325,6 +327,7 @@ fn results_depend_on_the_seed_and_not_on_threads() {
         );
         configuration(&text).run_watched(&InTurns, Watch::default()).expect("it ends").hash
     };
+    let mut equal = Vec::new();
     for (host, fabric, parts) in [
         ("transport = \"go_back_n\"\n", "", 4),
         ("transport = \"selective_repeat\"\n", "classes = 2\n", 3),
@@ -339,8 +342,13 @@ fn results_depend_on_the_seed_and_not_on_threads() {
         let first = run(host, fabric, 1, 1);
         assert_eq!(run(host, fabric, 1, 1), first, "{host}{fabric}");
         assert_eq!(run(host, fabric, 1, parts), first, "{host}{fabric}");
-        assert_ne!(run(host, fabric, 2, 1), first, "{host}{fabric}");
+        if run(host, fabric, 2, 1) == first {
+            equal.push(format!("{host}{fabric}"));
+        }
     }
+    // Read by `xtask acceptance faults`.
+    println!("figure: equal results of two seeds: {}", equal.len());
+    assert!(equal.is_empty(), "{equal:?}");
 }
 
 /// What held a message back is not put down to its frames.

@@ -99,7 +99,9 @@ impl<'a> Runner<'a> {
                 Err(Failure::CannotRun("run without --quick".into()))
             }
             Probe::Tests { package, chosen, .. } => sender::tests(package, chosen),
-            Probe::Printed { tests, name } => printed::largest(&self.printed(tests)?, name),
+            Probe::Printed { tests, name } | Probe::Reproducible { tests, name } => {
+                printed::largest(&self.printed(tests)?, name)
+            }
             Probe::Entry { arguments, steps, pointer } => {
                 let result = self.result(arguments).map_err(unmeasured)?;
                 entries::figure(&result, steps, pointer)

@@ -1,6 +1,7 @@
 //! The suites: what is promised, and where the figures come from.
 
 mod engine_house;
+mod faults;
 mod frameworks;
 mod queue_pairs;
 mod raw_links;
@@ -17,6 +18,11 @@ use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
 /// The largest figure of that name that tests print.
 const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
+}
+
+/// The same of a figure that is the same on all machines.
+const fn reproducible(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
+    Row { name, bound, bound_quick: None, probe: Probe::Reproducible { tests, name: figure } }
 }
 
 /// Tests that a quick run has time for.
@@ -39,6 +45,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "edge-engine", rows: EDGE_ENGINE, against: None },
     Suite { name: "engine-house", rows: engine_house::ROWS, against: Some("HEAD~1") },
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
+    Suite { name: "faults", rows: faults::ROWS, against: None },
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },
     Suite { name: "raw-links", rows: raw_links::ROWS, against: None },
