@@ -248,7 +248,7 @@ typedef struct ethernot_connect_options {
    */
   size_t private_data_length;
   /*
-   How long to try, in milliseconds; 0 until the library gives up, after 5 s of silence.
+   How long to try, in milliseconds; 0 for 30 s. It ends earlier if the peer's host is silent for 5 s.
    */
   int64_t timeout_ms;
   /*

@@ -37,7 +37,7 @@ pub struct ConnectOptions {
     pub private_data: *const c_void,
     /// Bytes of it.
     pub private_data_length: usize,
-    /// How long to try, in milliseconds; 0 until the library gives up, after 5 s of silence.
+    /// How long to try, in milliseconds; 0 for 30 s. It ends earlier if the peer's host is silent for 5 s.
     pub timeout_ms: i64,
     /// Which listener of the peer is meant; for `ethernot_connect` only.
     pub service: u32,

@@ -29,7 +29,8 @@ pub struct ConnectOptions {
     pub service: u32,
     /// Told to the peer with the request or its acceptance, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// How long to try; `None`, the default, until the engine gives up (`silence_budget_ns`, 5 s).
+    /// How long to try; `None`, the default, for [`ConnectOptions::LIMIT`]. It ends earlier if the peer's host is silent
+    /// (`silence_budget_ns`, 5 s). [`Duration::MAX`] waits for as long as that host says that its program has not decided.
     pub limit: Option<Duration>,
     /// Where completions go, if connections are to share a queue.
     pub queue: Option<Arc<CompletionQueue>>,
@@ -59,6 +60,10 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
+    /// How long [`Endpoint::connect_with`] tries unless a limit is set: a program that starts may need seconds before it
+    /// accepts, and one that never accepts is not waited for.
+    pub const LIMIT: Duration = Duration::from_secs(30);
+
     /// The defaults.
     pub fn new() -> Self {
         Self::default()
@@ -76,7 +81,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets how long to try (`None`: until the engine gives up).
+    /// Sets how long to try (`None`: for [`ConnectOptions::LIMIT`]).
     pub fn limit(mut self, limit: Option<Duration>) -> Self {
         self.limit = limit;
         self
@@ -145,8 +150,8 @@ impl Endpoint {
         peer: impl IntoPeers,
         options: ConnectOptions,
     ) -> Result<Connection, ConnectError> {
-        let limit = options.limit;
-        self.start_connect(peer, options)?.wait(limit)
+        let limit = options.limit.unwrap_or(ConnectOptions::LIMIT);
+        self.start_connect(peer, options)?.wait(Some(limit))
     }
 
     /// Asks for a connection, and returns what waits for the answer, for at most as long as it is told: the limit of
@@ -158,6 +163,9 @@ impl Endpoint {
         peer: impl IntoPeers,
         options: ConnectOptions,
     ) -> Result<Connecting, ConnectError> {
+        if self.inner.news.is_shut_down() {
+            return Err(ConnectError::ShutDown);
+        }
         let mut options = options;
         let domain = options.domain_of(&self.inner).map_err(ConnectError::Domain)?;
         let peers = peer.into_peers()?;
@@ -176,7 +184,12 @@ impl Endpoint {
         };
         let news = Arc::clone(&self.inner.news);
         let (handle, fate) = self.inner.runtime.control(move |engine, _memory, now| {
-            engine.connect(now, request).map(|handle| (handle, news.follow(handle)))
+            // The search for the peer may have taken seconds.
+            if news.is_shut_down() {
+                return Err(ConnectError::ShutDown);
+            }
+            let handle = engine.connect(now, request)?;
+            Ok((handle, news.follow(handle)))
         })??;
         let connection = Some(Connection::new(self, handle, queue, fate));
         Ok(Connecting { connection, peer, patience: Patience::default(), subscriber: None })
@@ -198,7 +211,8 @@ pub struct Connecting {
 }
 
 impl Connecting {
-    /// Waits for the answer, for at most `limit` (`None`: until the engine gives up).
+    /// Waits for the answer, for at most `limit` (`None`: for as long as the peer's host says that its program has not
+    /// decided).
     pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, ConnectError> {
         let peer = self.peer;
         let Some(connection) = self.connection.take() else { return Err(ConnectError::Answered) };

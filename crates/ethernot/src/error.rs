@@ -69,6 +69,9 @@ pub enum ListenError {
     /// There is a listener for it.
     #[error("the endpoint listens for service {0} already; choose another number")]
     InUse(u32),
+    /// The endpoint was shut down.
+    #[error("the endpoint is shut down; listen on another one")]
+    ShutDown,
     /// In a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
@@ -123,12 +126,16 @@ pub enum ConnectError {
         /// What the peer sent along with a rejection.
         private_data: Vec<u8>,
     },
+    /// The endpoint was shut down.
+    #[error("the endpoint is shut down; connect from another one")]
+    ShutDown,
     /// The attempt has ended, and its outcome was told already.
     #[error("the outcome of this attempt was told before; connect again")]
     Answered,
     /// The limit of the attempt has passed.
     #[error(
-        "{peer} did not answer within {limit:?}; is it running, and does the network carry the frames?"
+        "{peer} did not accept within {limit:?}; does its program accept connections, and does the network carry the \
+         frames?"
     )]
     TimedOut {
         /// The first address of the peer.
@@ -167,6 +174,9 @@ pub enum AcceptError {
     /// The peer was lost before it heard of the acceptance.
     #[error("the peer is gone before it knew of the acceptance: {0}")]
     Closed(#[source] Closed),
+    /// The endpoint was shut down.
+    #[error("the endpoint is shut down, and the request is rejected")]
+    ShutDown,
     /// The limit has passed before the peer confirmed that it knows. The connection is given up.
     #[error(
         "the peer did not confirm the acceptance within {limit:?}; it is gone, or the network loses frames: wait for \

@@ -56,7 +56,8 @@ impl Error {
             Self::Operation(OperationFailure::Failed(_)) => ErrorKind::Failed,
             Self::Operation(OperationFailure::TimedOut { .. })
             | Self::Wait(WaitError::TimedOut { .. }) => ErrorKind::TimedOut,
-            Self::Wait(WaitError::Closed(_) | WaitError::ShutDown) => ErrorKind::Closed,
+            Self::Wait(WaitError::Closed(_) | WaitError::ShutDown)
+            | Self::Listen(ListenError::ShutDown) => ErrorKind::Closed,
             Self::Forked(_)
             | Self::Listen(ListenError::Forked(_))
             | Self::Operation(OperationFailure::Forked(_))
@@ -90,6 +91,7 @@ fn of_connect(error: &ConnectError) -> ErrorKind {
         | ConnectError::NoWay { .. }
         | ConnectError::Closed { reason: Closed::Unreachable { .. }, .. } => ErrorKind::Unreachable,
         ConnectError::Closed { .. } => ErrorKind::Refused,
+        ConnectError::ShutDown => ErrorKind::Closed,
         ConnectError::TimedOut { .. } => ErrorKind::TimedOut,
         ConnectError::Forked(_) => ErrorKind::Forked,
         _ => ErrorKind::Invalid,
@@ -98,7 +100,9 @@ fn of_connect(error: &ConnectError) -> ErrorKind {
 
 fn of_accept(error: &AcceptError) -> ErrorKind {
     match error {
-        AcceptError::Refused(_) | AcceptError::Closed(_) => ErrorKind::Closed,
+        AcceptError::Refused(_) | AcceptError::Closed(_) | AcceptError::ShutDown => {
+            ErrorKind::Closed
+        }
         AcceptError::TimedOut { .. } => ErrorKind::TimedOut,
         AcceptError::Forked(_) => ErrorKind::Forked,
         _ => ErrorKind::Invalid,

@@ -28,6 +28,9 @@ impl Endpoint {
     /// Listens for requests for connections to `service`, a number that both sides agree on.
     pub fn listen(&self, service: u32) -> Result<Listener, ListenError> {
         self.inner.runtime.check_process()?;
+        if self.inner.news.is_shut_down() {
+            return Err(ListenError::ShutDown);
+        }
         if !self.inner.news.open_service(service) {
             return Err(ListenError::InUse(service));
         }
@@ -139,6 +142,9 @@ impl ConnectionRequest {
     pub fn start_accept(mut self, options: ConnectOptions) -> Result<Accepting, AcceptError> {
         let mut options = options;
         let inner = Arc::clone(&self.endpoint.inner);
+        if inner.news.is_shut_down() {
+            return Err(AcceptError::ShutDown);
+        }
         let domain = options.domain_of(&inner).map_err(AcceptError::Domain)?;
         let Some(handle) = self.connection else { return Err(engine::AcceptError::Gone.into()) };
         let queue = options.take_queue(&inner, AcceptError::ForeignQueue)?;

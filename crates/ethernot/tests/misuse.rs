@@ -14,9 +14,10 @@ use std::thread;
 use std::time::Duration;
 
 use ethernot::{
-    AccessError, Awaited, Buffer, Closed, CompletionQueue, ConnectError, ConnectOptions,
-    Connection, Endpoint, MemoryRegion, OperationError, OperationFailure, OperationOptions,
-    OperationRefusal, Polling, PostError, Rights, SubmitError, WaitError,
+    AcceptError, AccessError, Awaited, Buffer, Closed, CompletionQueue, ConnectError,
+    ConnectOptions, Connection, Endpoint, Error, ErrorKind, ListenError, MemoryRegion,
+    OperationError, OperationFailure, OperationOptions, OperationRefusal, Polling, PostError,
+    Rights, SubmitError, WaitError,
 };
 use executor::{block_on, waker};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -274,6 +275,26 @@ fn threads_that_wait_are_told_that_the_endpoint_is_shut_down() {
     });
     let late = listener.accept(Some(LIMIT)).map(drop);
     assert_eq!(late, Err(WaitError::ShutDown));
+}
+
+#[test]
+fn an_endpoint_that_is_shut_down_makes_no_connection() {
+    let _alone = alone();
+    let pair = sleepy();
+    let endpoint = &pair.server.endpoint;
+    let listener = endpoint.listen(0).expect("the service is free");
+    let address = endpoint.local_addresses().expect("not forked")[0];
+    let asking = pair.client.endpoint.start_connect(address, ConnectOptions::new());
+    let request = listener.accept(Some(LIMIT)).expect("it is asked for");
+    endpoint.shutdown(Some(LIMIT)).expect("the peer hears of it");
+    assert!(matches!(request.accept(&[]), Err(AcceptError::ShutDown)));
+    let asking = asking.expect("it asks").wait(Some(LIMIT));
+    assert!(matches!(asking, Err(ConnectError::Closed { .. })), "{asking:?}");
+    let there = pair.client.endpoint.local_addresses().expect("not forked")[0];
+    let ended = endpoint.connect(there).map(drop).map_err(Error::from).expect_err("it is over");
+    assert!(matches!(&ended, Error::Connect(ConnectError::ShutDown)), "{ended}");
+    assert_eq!(ended.kind(), ErrorKind::Closed);
+    assert!(matches!(endpoint.listen(1), Err(ListenError::ShutDown)));
 }
 
 #[test]
