@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use clap::Args;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
-use serde_json::json;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::geteuid;
+use serde_json::{Value, json};
 use sockets::Reason;
 use sockets::counters::Report;
 use sockets::statistics::SOCKET as SOCKETS_SOCKET;
@@ -112,20 +115,23 @@ impl Found {
         Ok(found)
     }
 
-    /// Takes what was told under this name; false if it means nothing here.
+    /// Takes what was told under this name; false if it means nothing here. No text of it moves the cursor or colours the
+    /// terminal: a name that begins like ours is anybody's to take.
     fn add(&mut self, name: &str, text: &[u8]) -> bool {
+        let Ok(mut told) = serde_json::from_slice(text) else { return false };
+        without_controls(&mut told);
         if name.starts_with(SOCKETS_SOCKET) {
-            let report = serde_json::from_slice::<Report>(text).ok();
+            let report = serde_json::from_value::<Report>(told).ok();
             let report = report.filter(|report| report.format == sockets::counters::FORMAT);
             report.map(|report| self.sockets.push(report)).is_some()
         } else {
-            let report = serde_json::from_slice::<DeviceReport>(text).ok();
+            let report = serde_json::from_value::<DeviceReport>(told).ok();
             let report = report.filter(|report| report.format == FORMAT);
             report.map(|report| self.devices.push(report)).is_some()
         }
     }
 
-    fn to_json(&self) -> serde_json::Value {
+    fn to_json(&self) -> Value {
         json!({
             "format": FORMAT,
             "devices": self.devices,
@@ -187,12 +193,18 @@ fn names(sockets: &str) -> Vec<String> {
 
 /// The number of the process that listens under this name, for people.
 fn process(name: &str) -> String {
-    format!("process {}", name.rsplit('-').next().unwrap_or(name))
+    let number = name.rsplit('-').next().unwrap_or(name);
+    format!("process {}", number.replace(char::is_control, "?"))
 }
 
-/// What is told by whoever listens under this name; nothing if this user may not know.
+/// What the process that listens under this name reports; nothing if this user may not know, or if the process is of another
+/// user and not of root, who could report what he likes.
 fn ask(name: &str) -> io::Result<Vec<u8>> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let owner = getsockopt(&stream, PeerCredentials)?.uid();
+    if !is_believed(owner, geteuid().as_raw()) {
+        return Ok(Vec::new());
+    }
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut text = Vec::new();
     let read = (&stream).take(REPORT_BYTES_MAX).read_to_end(&mut text);
@@ -200,6 +212,30 @@ fn ask(name: &str) -> io::Result<Vec<u8>> {
         // It was closed with our question unread.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Vec::new()),
         read => read.map(|_| text),
+    }
+}
+
+/// Whether the user `asks` believes what a process of `owner` reports. Root asks about processes of all.
+fn is_believed(owner: u32, asks: u32) -> bool {
+    owner == asks || owner == 0 || asks == 0
+}
+
+/// Puts a question mark in place of each control character, in all texts and names of fields.
+fn without_controls(value: &mut Value) {
+    let plain = |text: &str| text.replace(char::is_control, "?");
+    match value {
+        Value::String(text) => *text = plain(text),
+        Value::Array(values) => values.iter_mut().for_each(without_controls),
+        Value::Object(fields) => {
+            *fields = std::mem::take(fields)
+                .into_iter()
+                .map(|(name, mut value)| {
+                    without_controls(&mut value);
+                    (plain(&name), value)
+                })
+                .collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -392,6 +428,36 @@ mod tests {
         let expected = ["ethernot-sockets-15", "ethernot-stat-12", "ethernot-stat-2-14"];
         assert_eq!(names(sockets), expected);
         assert_eq!(process("ethernot-stat-2-14"), "process 14");
+    }
+
+    #[test]
+    fn reports_do_not_control_the_terminal() {
+        let report = Report {
+            format: sockets::counters::FORMAT.into(),
+            program: "\x1b[2Jnginx\r\u{9b}31m".into(),
+            left: [("\x1b]0;moon\x07".to_owned(), 1)].into(),
+            ..Report::default()
+        };
+        let device = DeviceReport {
+            format: FORMAT.into(),
+            program: "a\nb".into(),
+            device: "edge\x1b0".into(),
+            counters: [("\x08".to_owned(), 1)].into(),
+            queue_pairs: vec![QueuePairReport { state: "\x1bR".into(), ..Default::default() }],
+            ..DeviceReport::default()
+        };
+        let mut found = Found::default();
+        assert!(found.add("ethernot-sockets-7", &serde_json::to_vec(&report).unwrap()));
+        assert!(found.add("ethernot-stat-7", &serde_json::to_vec(&device).unwrap()));
+        let shown = found.to_text(None, 100) + &process("ethernot-stat-\x1b[2J");
+        assert!(shown.contains("?[2Jnginx??31m") && shown.contains("a?b"), "{shown}");
+        assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+    }
+
+    #[test]
+    fn only_root_and_oneself_are_believed() {
+        assert!(is_believed(1000, 1000) && is_believed(0, 1000) && is_believed(1000, 0));
+        assert!(!is_believed(1001, 1000));
     }
 
     #[test]
