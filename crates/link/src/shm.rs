@@ -103,7 +103,7 @@ impl ShmLink {
         }
         // SAFETY: the kernel has just given us this descriptor.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
-        watch(&epoll, listener.as_fd(), LISTENER_KEY).map_err(failed("watch a Unix socket"))?;
+        watch_arrivals(&epoll, listener.as_fd()).map_err(failed("watch a Unix socket"))?;
         Ok(Self {
             local: PeerAddr::shared_memory(host, endpoint),
             listener,
@@ -235,7 +235,13 @@ impl ShmLink {
     }
 
     fn accept(&mut self) {
-        for _ in 0..STRANGERS_MAX {
+        for left in (0..=STRANGERS_MAX).rev() {
+            if left == 0 {
+                // The next look goes on: the descriptor is reported again, as more may wait there. If it cannot be, the
+                // next peer that connects has it reported.
+                let _unwatched = watch_arrivals(&self.epoll, self.listener.as_fd());
+                break;
+            }
             let Ok(Some(socket)) = socket::accept(self.listener.as_fd()) else { break };
             if self.strangers.len() == STRANGERS_MAX {
                 // One that has not said anything since then is not missed.
@@ -536,10 +542,31 @@ impl Link for ShmLink {
 }
 
 fn watch(epoll: &OwnedFd, socket: BorrowedFd<'_>, key: u64) -> io::Result<()> {
-    let mut wanted = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
-    let (epoll, socket) = (epoll.as_raw_fd(), socket.as_raw_fd());
+    let wanted = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
+    control(epoll, libc::EPOLL_CTL_ADD, socket, wanted)
+}
+
+/// Watches the listener, and has each arrival reported once: what cannot be accepted, as the process has no descriptor left,
+/// would wake its threads for as long as that is so. If it is watched already, what waits there is reported again.
+fn watch_arrivals(epoll: &OwnedFd, listener: BorrowedFd<'_>) -> io::Result<()> {
+    let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+    let wanted = libc::epoll_event { events, u64: LISTENER_KEY };
+    match control(epoll, libc::EPOLL_CTL_ADD, listener, wanted) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+            control(epoll, libc::EPOLL_CTL_MOD, listener, wanted)
+        }
+        watched => watched,
+    }
+}
+
+fn control(
+    epoll: &OwnedFd,
+    how: libc::c_int,
+    socket: BorrowedFd<'_>,
+    mut wanted: libc::epoll_event,
+) -> io::Result<()> {
     // SAFETY: the kernel reads one entry.
-    match unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, socket, &raw mut wanted) } {
+    match unsafe { libc::epoll_ctl(epoll.as_raw_fd(), how, socket.as_raw_fd(), &raw mut wanted) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

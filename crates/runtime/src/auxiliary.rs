@@ -94,8 +94,17 @@ impl Places {
 impl Auxiliary {
     /// Has `ready` for this descriptor told under `key`; a descriptor that is watched already gets both anew.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
+        self.watch_events(fd, key, ready.events())
+    }
+
+    /// As [`Auxiliary::watch`] for reading, but reports each arrival once, and not for as long as something can be read.
+    pub(crate) fn watch_arrivals(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        self.watch_events(fd, key, Readiness::READABLE.events() | libc::EPOLLET as u32)
+    }
+
+    fn watch_events(&self, fd: BorrowedFd<'_>, key: u64, events: u32) -> io::Result<()> {
         let set = self.made()?;
-        let mut wanted = libc::epoll_event { events: ready.events(), u64: key };
+        let mut wanted = libc::epoll_event { events, u64: key };
         let mut change = |how| {
             // SAFETY: `wanted` is read during the call.
             match unsafe { libc::epoll_ctl(set, how, fd.as_raw_fd(), &raw mut wanted) } {
@@ -226,6 +235,19 @@ mod tests {
         assert!(!set.unwatch(ours.as_fd()));
         assert_eq!(ready(&set), []);
         assert!(!set.is_in_use());
+    }
+
+    #[test]
+    fn each_arrival_is_reported_once_if_it_is_asked_for() {
+        let set = Auxiliary::default();
+        let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
+        set.watch_arrivals(ours.as_fd(), 7).expect("it is watched");
+        for _ in 0..2 {
+            theirs.write_all(b"x").expect("there is room");
+            assert_eq!(ready(&set), [(7, Readiness::READABLE)]);
+            assert_eq!(ready(&set), []);
+        }
+        assert!(set.unwatch(ours.as_fd()));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use thiserror::Error;
 use wire_edge::{Moved, PeerAddr};
 
 use crate::arming::Arming;
-use crate::auxiliary::Readiness;
+use crate::auxiliary::{Auxiliary, Readiness};
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
@@ -576,6 +576,20 @@ impl Runtime {
         key: u64,
         ready: Readiness,
     ) -> io::Result<()> {
+        self.watch(key, |auxiliary| auxiliary.watch(fd, key, ready))
+    }
+
+    /// As [`Runtime::watch_descriptor`] for a listener: the hooks are told once of each arrival, and accept until nothing is
+    /// there. While the process has no descriptor left nothing can be accepted, and being told for as long as
+    /// something waits would take a processor.
+    ///
+    /// # Errors
+    /// As [`Runtime::watch_descriptor`].
+    pub fn watch_listener(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+        self.watch(key, |auxiliary| auxiliary.watch_arrivals(fd, key))
+    }
+
+    fn watch(&self, key: u64, watch: impl FnOnce(&Auxiliary) -> io::Result<()>) -> io::Result<()> {
         // A child would change the parent's set.
         self.check_process().map_err(io::Error::other)?;
         if key >= DOOR_KEYS {
@@ -583,7 +597,7 @@ impl Runtime {
         }
         let auxiliary = &self.shared.host.sleeper.auxiliary;
         let is_known = auxiliary.fd().is_some();
-        auxiliary.watch(fd, key, ready)?;
+        watch(auxiliary)?;
         // Who sleeps knows the set if there was one; of what is added to it the kernel tells.
         if !is_known {
             self.shared.host.call_watch();

@@ -14,7 +14,7 @@ use std::process;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::geteuid;
-use runtime::{Readiness, Runtime};
+use runtime::Runtime;
 
 use crate::counters::report;
 
@@ -35,7 +35,7 @@ impl Statistics {
 
     /// Has the hooks told when somebody asks.
     pub(crate) fn watch(&self, runtime: &Runtime) -> io::Result<()> {
-        runtime.watch_descriptor(self.listener.as_fd(), KEY, Readiness::READABLE)
+        runtime.watch_listener(self.listener.as_fd(), KEY)
     }
 
     /// Answers whoever asks and may know. It never waits: a report is smaller than what a socket takes at once.

@@ -433,3 +433,43 @@ fn seal(file: &OwnedFd) {
     // SAFETY: no memory is passed.
     assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
 }
+
+/// In a process of its own, as its limit of descriptors counts for all threads.
+#[test]
+fn a_listener_does_not_stay_ready_while_no_descriptor_is_left() {
+    const INNER: &str = "LINK_TEST_WITHOUT_DESCRIPTORS";
+    if std::env::var_os(INNER).is_none() {
+        let name = "shm::tests::a_listener_does_not_stay_ready_while_no_descriptor_is_left";
+        let mut inner = std::process::Command::new(std::env::current_exe().unwrap());
+        let ended = inner.args(["--exact", name, "--nocapture"]).env(INNER, "1").output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        return;
+    }
+    let mut link = ShmLink::open().unwrap();
+    let (_, endpoint) = link.caps().local.to_shared_memory().unwrap();
+    let is_ready = |link: &ShmLink| {
+        let mut wanted =
+            libc::pollfd { fd: link.epoll.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, of a descriptor that is open.
+        unsafe { libc::poll(&raw mut wanted, 1, 0) == 1 }
+    };
+    let caller = connect(endpoint).unwrap();
+    assert!(is_ready(&link), "somebody connects");
+    // SAFETY: numbers.
+    let limit = |soft: u64| unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        let before = std::mem::replace(&mut limit.rlim_cur, soft);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        before
+    };
+    let before = limit(3);
+    link.attend();
+    assert!(link.strangers.is_empty() && !is_ready(&link), "it would be asked again and again");
+    limit(before);
+    let another = connect(endpoint).unwrap();
+    assert!(is_ready(&link));
+    link.attend();
+    assert_eq!(link.strangers.len(), 2, "the one before is accepted, too");
+    drop((caller, another));
+}

@@ -13,7 +13,7 @@ use engine::Engine;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::geteuid;
-use runtime::{Readiness, Runtime};
+use runtime::Runtime;
 
 use super::addresses::Places;
 use super::desk::Desk;
@@ -59,18 +59,20 @@ impl Statistics {
     /// Has the hooks told when somebody asks.
     pub(crate) fn watch(&self, runtime: &Runtime) {
         // Who asks is not answered otherwise; nothing else depends on it.
-        let _unwatched = runtime.watch_descriptor(self.listener.as_fd(), KEY, Readiness::READABLE);
+        let _unwatched = runtime.watch_listener(self.listener.as_fd(), KEY);
     }
 
     /// Answers whoever asks and may know. It is called inside the engine, where `report` is made; it is written
     /// by a thread that lives for that long, since it may be larger than what a socket takes at once.
-    pub(crate) fn answer(&self, report: impl FnOnce() -> (DeviceReport, Kept)) {
-        // One at a time: if another waits the descriptor stays readable.
-        let Ok((stream, _)) = self.listener.accept() else { return };
-        if !may_know(&stream) || self.writing.load(Ordering::Relaxed) >= WRITING_MAX {
-            return;
+    pub(crate) fn answer(&self, report: impl Fn() -> (DeviceReport, Kept)) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if may_know(&stream) && self.writing.load(Ordering::Relaxed) < WRITING_MAX {
+                self.write(stream, report());
+            }
         }
-        let (report, kept) = report();
+    }
+
+    fn write(&self, stream: UnixStream, (report, kept): (DeviceReport, Kept)) {
         let writing = Arc::clone(&self.writing);
         writing.fetch_add(1, Ordering::Relaxed);
         let is_started = link::start_thread("ethernot-stat", {
