@@ -133,6 +133,12 @@ class Result:
         )
 
     @property
+    def slowdown(self) -> dict[str, float]:
+        """Times of messages over those that they would take alone on the empty network: `min`, `mean`,
+        `median`, `p95`, `p99`, `p99_9`, `max`, and how many `messages`. Needs `record=True`."""
+        return dict(self._recorded("slowdown"))
+
+    @property
     def critical_path(self) -> CriticalPath:
         """What the completion time came from. Needs `record=True`."""
         path = self._recorded("critical_path")
@@ -170,8 +176,8 @@ def run(
 ) -> Result:
     """Simulates a configuration: a path, a text in TOML, or its parts.
 
-    With `record`, the result has links, queues, saturation and the critical path, too, which takes
-    memory (at most 400 MB) and time.
+    With `record`, the result has links, queues, saturation, slowdown and the critical path, too, which
+    takes memory (at most 400 MB) and time.
 
     With `goal`, a trace in GOAL as text, as bytes of its binary form or as a path, this is replayed
     in the place of the workload. A run takes one thread, whatever `threads` in `[run]` says, as the

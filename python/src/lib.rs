@@ -10,7 +10,9 @@ use std::fs;
 use std::path::Path;
 
 use interconnect::calibration::{Measurements, calibrate as fit};
-use interconnect::configuration::{Configuration, ConfigurationError, Point, Watch, parse_sweep};
+use interconnect::configuration::{
+    Configuration, ConfigurationError, Point, Slowdowns, Watch, parse_sweep,
+};
 use interconnect::drawing;
 use interconnect::goal::Goal;
 use interconnect::records::RecordLimits;
@@ -83,36 +85,46 @@ fn run<'py>(
     // The result is the same.
     configuration.threads = 1;
     let run = |watch: Watch| configuration.run_watched(&InTurns, watch);
-    let outcome = watched(python, stop, is_recorded, run)?;
-    plain(python, &configuration, &outcome)
+    let ended = watched(python, &configuration, stop, is_recorded, run)?;
+    plain(python, &configuration, &ended)
 }
+
+/// What a run came to, and how much longer its messages took than alone, if it was recorded.
+type Ended = (Outcome, Option<Slowdowns>);
 
 fn plain<'py>(
     python: Python<'py>,
     configuration: &Configuration,
-    outcome: &Outcome,
+    (outcome, slowdowns): &Ended,
 ) -> PyResult<PlainResult<'py>> {
     let result = values::result(python, configuration, outcome)?;
-    Ok((result, records::plain(python, configuration, outcome)?))
+    Ok((result, records::plain(python, configuration, outcome, slowdowns.as_ref())?))
 }
 
 /// Runs while other threads of Python go on; a signal or `stop` ends it.
 fn watched(
     python: Python<'_>,
+    configuration: &Configuration,
     stop: Option<&Stop>,
     is_recorded: bool,
     run: impl FnOnce(Watch) -> Result<Outcome, ConfigurationError> + Send,
-) -> PyResult<Outcome> {
-    let (outcome, signalled) = python.detach(|| {
+) -> PyResult<Ended> {
+    let (ended, signalled) = python.detach(|| {
         let mut watching = Watching::new(stop);
         let mut progress = |_| watching.look();
         let records = is_recorded.then(RecordLimits::default);
         let outcome = run(Watch { progress: Some(&mut progress), records, ..Watch::default() });
-        (outcome, watching.signalled())
+        let ended = outcome.and_then(|outcome| {
+            let records = outcome.records.as_deref();
+            let compare = |records| configuration.slowdowns(records, &mut |_| watching.look());
+            let slowdowns = records.map(compare).transpose()?;
+            Ok((outcome, slowdowns))
+        });
+        (ended, watching.signalled())
     });
     match signalled {
         Some(error) => Err(error),
-        None => outcome.map_err(|error| run_error(&error)),
+        None => ended.map_err(|error| run_error(&error)),
     }
 }
 
@@ -137,9 +149,9 @@ fn replay<'py>(
         )));
     }
     let run = |watch: Watch| configuration.run_workload_watched(goal, ranks, watch);
-    let outcome = watched(python, None, is_recorded, run)?;
-    let (result, records) = plain(python, &configuration, &outcome)?;
-    let finished_us = outcome.finished_ps.iter().map(|time_ps| *time_ps as f64 / 1e6);
+    let ended = watched(python, &configuration, None, is_recorded, run)?;
+    let (result, records) = plain(python, &configuration, &ended)?;
+    let finished_us = ended.0.finished_ps.iter().map(|time_ps| *time_ps as f64 / 1e6);
     result.set_item("finished_us", finished_us.collect::<Vec<f64>>())?;
     // What ran is the trace, not the configured workload.
     if result.contains("collective")? {

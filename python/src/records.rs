@@ -1,6 +1,6 @@
 //! What was recorded of a run: links, queues, saturation and the critical path.
 
-use interconnect::configuration::Configuration;
+use interconnect::configuration::{Configuration, Slowdowns};
 use interconnect::records::{CriticalPath, Records};
 use interconnect::simulation::Outcome;
 use interconnect::topology::{LinkKind, Topology};
@@ -12,12 +12,16 @@ pub(crate) fn plain<'py>(
     python: Python<'py>,
     configuration: &Configuration,
     outcome: &Outcome,
+    slowdowns: Option<&Slowdowns>,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
     let Some(records) = outcome.records.as_deref() else { return Ok(None) };
     let dict = PyDict::new(python);
     dict.set_item("links", links(python, configuration, records)?)?;
     dict.set_item("queues", queues(python, &configuration.topology, records)?)?;
     dict.set_item("saturation", saturation(python, &configuration.topology, outcome, records)?)?;
+    if let Some(slowdowns) = slowdowns {
+        dict.set_item("slowdown", slowdown(python, slowdowns)?)?;
+    }
     let path = match records.critical_path() {
         Ok(path) => critical_path(python, &configuration.topology, &path)?,
         Err(error) => {
@@ -56,6 +60,25 @@ fn links<'py>(
     dict.set_item("wait_max_us", of.iter().map(|link| us(link.wait_max_ps)).collect::<Vec<f64>>())?;
     let at = of.iter().map(|link| us(link.wait_max_at_ps));
     dict.set_item("wait_max_at_us", at.collect::<Vec<f64>>())?;
+    Ok(dict)
+}
+
+/// Times of messages over those that they would take alone.
+fn slowdown<'py>(python: Python<'py>, slowdowns: &Slowdowns) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(python);
+    dict.set_item("messages", slowdowns.count())?;
+    dict.set_item("mean", slowdowns.mean())?;
+    let quantiles = [
+        ("min", 0.0),
+        ("median", 0.5),
+        ("p95", 0.95),
+        ("p99", 0.99),
+        ("p99_9", 0.999),
+        ("max", 1.0),
+    ];
+    for (name, share) in quantiles {
+        dict.set_item(name, slowdowns.quantile(share))?;
+    }
     Ok(dict)
 }
 

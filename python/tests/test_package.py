@@ -148,11 +148,14 @@ def test_a_recorded_run_tells_of_links_queues_ports_saturation_and_causes() -> N
     assert max(result.queues["wait_max_us"]) == max(result.links["wait_max_us"])
     assert sum(result.ports["lost"]) == result.packets_lost > 0
     assert isinstance(result.saturation.is_saturated, bool)
+    slowdown = result.slowdown
+    assert slowdown["messages"] <= result.messages
+    assert 1 <= slowdown["min"] <= slowdown["median"] <= slowdown["p99"] <= slowdown["max"]
     path = result.critical_path
     assert path.completed_us == result.completed_us
     assert sum(path.causes_us.values()) == pytest.approx(path.completed_us)
     assert path.steps["from_us"][0] == 0
-    for name in ("links", "queues", "saturation", "critical_path"):
+    for name in ("links", "queues", "saturation", "slowdown", "critical_path"):
         with pytest.raises(ConfigurationError, match=rf"{name} was not recorded: .*record=True"):
             getattr(plain, name)
 

@@ -32,6 +32,7 @@ use crate::threads::OnThreads;
     ethernot sim run cluster.toml --threads 4\n  \
     ethernot sim run cluster.toml --why --html report.html --trace timeline.json\n  \
     ethernot sim run cluster.toml --messages messages.csv --links links.csv --queues queues.arrow\n  \
+    ethernot sim run cluster.toml --slowdown\n  \
     ethernot sim run engines.toml --pcapng frames.pcapng --pcapng-hosts 0,5\n\n\
     A configuration:\n  \
     [topology]\n  kind = \"leaf_spine\"\n  leaves = 4\n  spines = 2\n  \
@@ -229,7 +230,7 @@ fn finish(
     program: Program,
 ) -> Result<(), Failure> {
     outputs.write(configuration, finished)?;
-    let Finished { outcome, seconds } = finished;
+    let Finished { outcome, seconds, .. } = finished;
     if let Some(unrepaired) = configuration.unrepaired(outcome) {
         eprintln!("ethernot: warning: {unrepaired}");
     }
@@ -238,6 +239,7 @@ fn finish(
         if let Some(entries) = json.as_object_mut() {
             let diagnosis = outputs.diagnosis_json(configuration, outcome);
             entries.insert("diagnosis".to_owned(), diagnosis);
+            entries.insert("slowdown".to_owned(), finished.slowdown_json());
             if program == Program::Trace {
                 let us = outcome.finished_ps.iter().map(|time_ps| *time_ps as f64 / 1e6);
                 entries.insert("finished_us".to_owned(), us.collect());
@@ -255,6 +257,7 @@ fn finish(
             Program::Trace => ranks_summary(outcome),
         };
         summary(configuration, outcome, *seconds)
+            + &finished.slowdown_summary()
             + &more
             + &engines.unwrap_or_default()
             + &transport.unwrap_or_default()

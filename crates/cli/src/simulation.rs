@@ -15,10 +15,10 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
-use interconnect::configuration::{Configuration, ConfigurationError, Watch};
+use interconnect::configuration::{Configuration, ConfigurationError, Slowdowns, Watch};
 use interconnect::records::RecordLimits;
 use interconnect::simulation::{Outcome, Watcher};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::output::{write_text, writing};
@@ -26,7 +26,8 @@ use crate::output::{write_text, writing};
 /// What is to be written of a run.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArguments {
-    /// Write each message: when it was posted, handed over, delivered and received. `.csv`, `.json` or `.arrow`
+    /// Write each message: when it was posted, handed over, delivered and received, and how much longer it
+    /// took than alone. `.csv`, `.json` or `.arrow`
     #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
     messages: Option<PathBuf>,
     /// Write what each link carried and what waited for it. `.csv`, `.json` or `.arrow`
@@ -47,6 +48,9 @@ pub(crate) struct OutputArguments {
     /// Say which waits and which links the completion time came from, and which are saturated
     #[arg(long)]
     why: bool,
+    /// Tell how much longer messages took than they would alone on the empty network
+    #[arg(long)]
+    slowdown: bool,
     /// Write the frames of hosts with the real engine as Wireshark reads them, each where it was sent
     /// and where it was received
     #[arg(long, value_name = "FILE")]
@@ -66,6 +70,43 @@ pub(crate) struct OutputArguments {
 pub(crate) struct Finished {
     pub(crate) outcome: Outcome,
     pub(crate) seconds: f64,
+    /// Of recorded messages, if that is wanted.
+    pub(crate) slowdowns: Option<Slowdowns>,
+}
+
+impl Finished {
+    /// How much longer messages took than alone, in a line; nothing if that is not known.
+    pub(crate) fn slowdown_summary(&self) -> String {
+        let Some(slowdowns) = &self.slowdowns else { return String::new() };
+        let quantile = |share| slowdowns.quantile(share);
+        format!(
+            "slowdown of {} messages: min {:.3}  mean {:.3}  median {:.3}  95 % {:.3}  99 % {:.3}  99.9 % \
+             {:.3}  max {:.3}\n",
+            slowdowns.count(),
+            quantile(0.0),
+            slowdowns.mean(),
+            quantile(0.5),
+            quantile(0.95),
+            quantile(0.99),
+            quantile(0.999),
+            quantile(1.0),
+        )
+    }
+
+    /// The same as JSON; null if that is not known.
+    pub(crate) fn slowdown_json(&self) -> Value {
+        let Some(slowdowns) = &self.slowdowns else { return Value::Null };
+        json!({
+            "messages": slowdowns.count(),
+            "min": slowdowns.quantile(0.0),
+            "mean": slowdowns.mean(),
+            "median": slowdowns.quantile(0.5),
+            "p95": slowdowns.quantile(0.95),
+            "p99": slowdowns.quantile(0.99),
+            "p99_9": slowdowns.quantile(0.999),
+            "max": slowdowns.quantile(1.0),
+        })
+    }
 }
 
 impl OutputArguments {
@@ -76,6 +117,7 @@ impl OutputArguments {
         run: impl FnOnce(Watch) -> Result<Outcome, ConfigurationError>,
     ) -> Result<Finished, Failure> {
         let is_recorded = self.why
+            || self.slowdown
             || [&self.messages, &self.links, &self.queues, &self.trace, &self.html]
                 .into_iter()
                 .any(Option::is_some);
@@ -106,7 +148,13 @@ impl OutputArguments {
                 );
             }
         }
-        Ok(Finished { outcome: outcome?, seconds })
+        let outcome = outcome?;
+        let is_compared = self.slowdown || self.messages.is_some() || self.html.is_some();
+        let records = outcome.records.as_deref().filter(|_| is_compared);
+        let slowdowns = records
+            .map(|records| with_progress(|watcher| configuration.slowdowns(records, watcher)))
+            .transpose()?;
+        Ok(Finished { outcome, seconds, slowdowns })
     }
 
     /// The file for frames, if it is wanted.
@@ -135,7 +183,7 @@ impl OutputArguments {
         let Some(records) = finished.outcome.records.as_deref() else { return Ok(()) };
         let topology = &configuration.topology;
         if let Some(path) = &self.messages {
-            record_file::write(path, &record_file::messages(records))?;
+            record_file::write(path, &record_file::messages(records, finished.slowdowns.as_ref()))?;
         }
         if let Some(path) = &self.links {
             let rates = configuration.fabric.rates();
@@ -190,7 +238,7 @@ impl OutputArguments {
     }
 
     const fn needs_all(&self) -> bool {
-        self.messages.is_some() || self.trace.is_some() || self.html.is_some()
+        self.messages.is_some() || self.trace.is_some() || self.html.is_some() || self.slowdown
     }
 }
 

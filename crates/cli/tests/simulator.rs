@@ -131,6 +131,30 @@ fn everything_that_is_asked_for_is_written() {
     );
 }
 
+/// All of one host's messages at once: each waits for those before it.
+#[test]
+fn slowdowns_are_told_in_the_report_and_the_table() {
+    let folder = Folder::new("slowdown");
+    let flows = "[topology]\nhosts = 2\n[workload]\nkind = \"flows\"\nflows = [[0, 1, 1500, 0], [0, 1, 1500, \
+                 0], [0, 1, 1500, 0], [0, 1, 1500, 0]]\n";
+    fs::write(folder.0.join("flows.toml"), flows).unwrap();
+    let told = folder.sim(&["run", "flows.toml", "--slowdown"]).stdout;
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.contains("slowdown of 4 messages: min 1.000  mean "), "{told}");
+    let result = folder.json(&["run", "flows.toml", "--json", "--messages", "flows.csv"]);
+    let table = folder.text("flows.csv");
+    let (names, rows) = table.split_once('\n').unwrap();
+    assert!(names.ends_with(",latency_ps,link_wait_ps,alone_ps,slowdown"), "{names}");
+    let last = |row: &str| row.rsplit(',').next().unwrap().parse::<f64>().unwrap();
+    let column: Vec<f64> = rows.lines().map(last).collect();
+    assert!(column.is_sorted_by(|a, b| a < b) && (column[0] - 1.0).abs() < 1e-9, "{column:?}");
+    assert_eq!(result["slowdown"]["messages"], 4);
+    assert_eq!(result["slowdown"]["median"], column[1]);
+    assert_eq!(result["slowdown"]["max"], column[3]);
+    let plain = folder.json(&["run", "flows.toml", "--json"]);
+    assert!(plain["slowdown"].is_null() && plain["result_hash"] == result["result_hash"]);
+}
+
 #[test]
 fn losses_that_nobody_repairs_are_told_and_a_transport_repairs_them() {
     let folder = Folder::new("losses");

@@ -16,6 +16,7 @@ mod purchase;
 mod reader;
 mod reference;
 mod run;
+mod slowdown;
 mod sweep;
 mod transport;
 mod units;
@@ -45,6 +46,7 @@ use reader::Reader;
 pub use fidelity::{Fidelity, IdleNetwork};
 pub use reference::{Key, keys, markdown};
 pub use run::Watch;
+pub use slowdown::Slowdowns;
 pub use sweep::{Point, parse_sweep};
 /// A value that a key of a configuration has.
 pub use toml::Value as Setting;

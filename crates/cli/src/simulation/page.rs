@@ -1,6 +1,6 @@
 //! From a run to the page that shows it.
 
-use interconnect::configuration::Configuration;
+use interconnect::configuration::{Configuration, Slowdowns};
 use interconnect::drawing;
 use interconnect::records::{NEVER_PS, Records, StepKind};
 use interconnect::simulation::Outcome;
@@ -18,7 +18,7 @@ pub(super) fn page(
     records: &Records,
 ) -> Result<String, Failure> {
     let topology = &configuration.topology;
-    let Finished { outcome, seconds } = finished;
+    let Finished { outcome, seconds, .. } = finished;
     // Of several copies of the network, the busiest.
     let mut heat = vec![0.0_f64; topology.links().len()];
     for (link, record) in records.links.iter().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn page(
         .collect();
     let simulation = Simulation {
         title: title(configuration),
-        facts: facts(outcome, *seconds),
+        facts: facts(outcome, finished.slowdowns.as_ref(), *seconds),
         findings: findings(configuration, outcome, records),
         latencies_us: distribution(&mut latencies),
         completions_us: distribution(&mut completions(records)),
@@ -102,7 +102,7 @@ fn fitted_time(us: f64) -> String {
     diagnosis::fitted_time(us).replace("us", "µs")
 }
 
-fn facts(outcome: &Outcome, seconds: f64) -> Vec<Fact> {
+fn facts(outcome: &Outcome, slowdowns: Option<&Slowdowns>, seconds: f64) -> Vec<Fact> {
     let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
     let quantile = |share| fitted_time(outcome.histogram.quantile_us(share));
     let rate = outcome.delivered_bytes as f64 * 8e3 / outcome.completed_ps.max(1) as f64;
@@ -115,6 +115,11 @@ fn facts(outcome: &Outcome, seconds: f64) -> Vec<Fact> {
         fact("largest", fitted_time(outcome.latency.max_us())),
         fact("packets lost", outcome.dropped.to_string()),
     ];
+    if let Some(slowdowns) = slowdowns.filter(|slowdowns| slowdowns.count() > 0) {
+        let quantile = |share| format!("{:.2} ×", slowdowns.quantile(share));
+        facts.push(fact("slowdown, median", quantile(0.5)));
+        facts.push(fact("slowdown, 99 %", quantile(0.99)));
+    }
     if let Some(counts) = &outcome.engines {
         facts.push(fact("frames sent", counts.frames_sent.to_string()));
         facts.push(fact("sent again", counts.links().retransmissions.to_string()));

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use interconnect::configuration::Slowdowns;
 use interconnect::cost::LinkRates;
 use interconnect::records::{LinkRecord, MessageRecord, NEVER_PS, Records, Window};
 use interconnect::topology::{LinkKind, Topology};
@@ -35,6 +36,8 @@ enum Values<'a> {
     Number(Box<dyn Fn(usize) -> Option<u64> + 'a>),
     /// Numbers with a fraction.
     Fraction(Box<dyn Fn(usize) -> f64 + 'a>),
+    /// The same; nothing for what is not known.
+    Ratio(Box<dyn Fn(usize) -> Option<f64> + 'a>),
     /// Names.
     Text(Box<dyn Fn(usize) -> String + 'a>),
 }
@@ -52,13 +55,17 @@ impl<'a> Column<'a> {
         Self { name, unit, values: Values::Fraction(Box::new(value)) }
     }
 
+    fn ratio(name: &'static str, value: impl Fn(usize) -> Option<f64> + 'a) -> Self {
+        Self { name, unit: "", values: Values::Ratio(Box::new(value)) }
+    }
+
     fn text(name: &'static str, value: impl Fn(usize) -> String + 'a) -> Self {
         Self { name, unit: "", values: Values::Text(Box::new(value)) }
     }
 }
 
 /// Each message. Times are picoseconds since the start.
-pub(super) fn messages(records: &Records) -> Table<'_> {
+pub(super) fn messages<'a>(records: &'a Records, slowdowns: Option<&'a Slowdowns>) -> Table<'a> {
     let messages = &records.messages;
     let number = |name, unit, value: fn(&MessageRecord) -> u64| {
         Column::number(name, unit, move |row| {
@@ -83,6 +90,8 @@ pub(super) fn messages(records: &Records) -> Table<'_> {
                 (delivered_ps != NEVER_PS).then(|| delivered_ps - posted_ps)
             }),
             Column::number("link_wait_ps", PS, |row| records.link_wait_ps(&messages[row])),
+            Column::number("alone_ps", PS, move |row| slowdowns?.alone_ps(row)),
+            Column::ratio("slowdown", move |row| slowdowns?.slowdown(row, &messages[row])),
         ],
     }
 }
@@ -259,6 +268,10 @@ impl Values<'_> {
             },
             // As many digits as it takes to read the same number.
             Self::Fraction(value) => write!(file, "{:?}", value(row)),
+            Self::Ratio(value) => match value(row) {
+                Some(value) => write!(file, "{value:?}"),
+                None => file.write_all(nothing.as_bytes()),
+            },
             Self::Text(value) => write!(file, "{quotes}{}{quotes}", value(row)),
         }
     }
@@ -279,6 +292,7 @@ mod tests {
                 Column::text("link", |row| ["h0->s0", "s0->h0#1"][row].to_owned()),
                 Column::number("wait_ps", PS, |row| [Some(3), None][row]),
                 Column::fraction("share", "", |row| [0.25, 1.0][row]),
+                Column::ratio("slowdown", |row| [None, Some(1.5)][row]),
             ],
         }
     }
@@ -289,11 +303,13 @@ mod tests {
         table().write_csv(&mut csv).unwrap();
         table().write_json(&mut json).unwrap();
         let csv = String::from_utf8(csv).unwrap();
-        assert_eq!(csv, "link,wait_ps,share\nh0->s0,3,0.25\ns0->h0#1,,1.0\n");
+        assert_eq!(csv, "link,wait_ps,share,slowdown\nh0->s0,3,0.25,\ns0->h0#1,,1.0,1.5\n");
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(json[0]["wait_ps"], 3);
         assert_eq!(json[1]["wait_ps"], serde_json::Value::Null);
         assert_eq!(json[1]["link"], "s0->h0#1");
+        assert_eq!(json[0]["slowdown"], serde_json::Value::Null);
+        assert_eq!(json[1]["slowdown"], 1.5);
     }
 
     #[test]

@@ -11,13 +11,13 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 
 use super::{Column, Table, Values};
 
-/// Rows that are in memory at a time: with eleven columns of numbers some 6 MB.
+/// Rows that are in memory at a time: with thirteen columns of numbers some 7 MB.
 pub(super) const BATCH_ROWS: usize = 1 << 16;
 
 /// Writes a table, so many rows at a time.
 ///
-/// Whole numbers are of the type `int64`, with nulls; fractions are `double` and names `string`,
-/// without. The metadata of a field say its `unit`.
+/// Whole numbers are of the type `int64`, with nulls; fractions are `double` and names `string`, without,
+/// but for ratios, which are `double` with nulls. The metadata of a field say its `unit`.
 pub(super) fn write(table: &Table, file: &mut dyn Write, batch_rows: usize) -> io::Result<()> {
     write_batches(table, file, batch_rows).map_err(|error| match error {
         // What the disk says has a remedy of its own.
@@ -44,6 +44,7 @@ impl Column<'_> {
         let (kind, is_nullable) = match self.values {
             Values::Number(_) => (DataType::Int64, true),
             Values::Fraction(_) => (DataType::Float64, false),
+            Values::Ratio(_) => (DataType::Float64, true),
             Values::Text(_) => (DataType::Utf8, false),
         };
         let field = Field::new(self.name, kind, is_nullable);
@@ -62,6 +63,7 @@ impl Values<'_> {
                 Arc::new(numbers.collect::<Result<Int64Array, ArrowError>>()?)
             }
             Self::Fraction(value) => Arc::new(Float64Array::from_iter_values(rows.map(value))),
+            Self::Ratio(value) => Arc::new(rows.map(value).collect::<Float64Array>()),
             Self::Text(value) => Arc::new(StringArray::from_iter_values(rows.map(value))),
         })
     }
@@ -75,6 +77,7 @@ fn signed(value: u64) -> Result<i64, ArrowError> {
 #[cfg(test)]
 mod tests {
     use std::io::Cursor;
+    use std::ops::ControlFlow;
 
     use arrow_array::Array;
     use arrow_array::cast::AsArray;
@@ -125,16 +128,16 @@ mod tests {
     fn types_and_units_are_in_the_file() {
         let (schema, batches) = written(&table(), 10);
         let types: Vec<_> = schema.fields().iter().map(|field| field.data_type().clone()).collect();
-        assert_eq!(types, [DataType::Utf8, DataType::Int64, DataType::Float64]);
+        assert_eq!(types, [DataType::Utf8, DataType::Int64, DataType::Float64, DataType::Float64]);
         assert_eq!(schema.field(1).metadata().get("unit").map(String::as_str), Some("ps"));
         assert!(schema.field(2).metadata().is_empty());
-        assert_eq!(as_csv(&batches), "h0->s0,3,0.25\ns0->h0#1,,1.0\n");
+        assert_eq!(as_csv(&batches), "h0->s0,3,0.25,\ns0->h0#1,,1.0,1.5\n");
     }
 
     #[test]
     fn a_table_without_rows_has_its_columns() {
         let (schema, batches) = written(&Table { rows: 0, ..table() }, 10);
-        assert_eq!((schema.fields().len(), batches.len()), (3, 0));
+        assert_eq!((schema.fields().len(), batches.len()), (4, 0));
     }
 
     /// A whole number that has no place is an error, not another number.
@@ -151,9 +154,11 @@ mod tests {
         let configuration = Configuration::parse("a.toml", text).unwrap();
         let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
         let records = configuration.run_watched(&InTurns, watch).unwrap().records.unwrap();
+        let slowdowns =
+            configuration.slowdowns(&records, &mut |_| ControlFlow::Continue(())).unwrap();
         let topology = &configuration.topology;
         let tables = [
-            messages(&records),
+            messages(&records, Some(&slowdowns)),
             links(&records, topology, configuration.fabric.rates()),
             queues(&records, topology),
         ];
