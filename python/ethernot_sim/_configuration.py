@@ -166,14 +166,14 @@ def to_toml(
     *,
     topology: Optional[Union[Topology, Settings]] = None,
     fabric: Optional[Union[Fabric, Settings]] = None,
-    workload: Optional[Settings] = None,
+    workload: Optional[Union[Settings, Sequence[Settings]]] = None,
     routing: Optional[Settings] = None,
     host: Optional[Settings] = None,
     run: Optional[Settings] = None,
     sweep: Optional[Mapping[str, Mapping[str, Sequence[Setting]]]] = None,
 ) -> str:
     """A configuration as TOML; with `sweep`, as in `{"workload": {"bytes": [64, 1500]}}`, that of all
-    combinations."""
+    combinations. A list as `workload` is several that run together."""
     if isinstance(topology, Mapping):
         topology = Topology.from_dict(topology)
     if isinstance(fabric, Mapping):
@@ -181,6 +181,9 @@ def to_toml(
     _expect("topology", topology, Topology)
     _expect("fabric", fabric, Fabric)
     parts = [part.to_toml() for part in (topology, fabric) if part is not None]
+    if isinstance(workload, (list, tuple)):
+        parts += [_section("workload", of, is_listed=True) for of in workload]
+        workload = None
     sections = {"workload": workload, "routing": routing, "host": host, "run": run}
     parts += [_section(name, of) for name, of in sections.items() if of is not None]
     parts += [_section(f"sweep.{name}", of) for name, of in (sweep or {}).items()]
@@ -231,11 +234,12 @@ def _kind(name: str, settings: Settings, default: str) -> tuple[str, Settings]:
     return settings.get("kind", default), others  # type: ignore[return-value]
 
 
-def _section(name: str, settings: Mapping[str, Any]) -> str:
+def _section(name: str, settings: Mapping[str, Any], is_listed: bool = False) -> str:
     if not isinstance(settings, Mapping):
         raise _native.ConfigurationError(f"{name} is {settings!r}, but must be a dict of settings")
     lines = [f"{key} = {_value(f'{name}.{key}', value)}" for key, value in settings.items()]
-    return "\n".join([f"[{name}]", *lines, ""])
+    header = f"[[{name}]]" if is_listed else f"[{name}]"
+    return "\n".join([header, *lines, ""])
 
 
 def _value(key: str, value: Any) -> str:

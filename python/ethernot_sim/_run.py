@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -90,6 +91,12 @@ class Result:
         return str(self.manifest["result_hash"])
 
     @property
+    def workloads(self) -> list[dict[str, Any]]:
+        """What each of several workloads came to: `name`, `start_us`, `class`, `messages`, `bytes`,
+        `completed_us` (of its last message) and `latency_us`, as of the run. Empty of one workload."""
+        return list(self.manifest.get("workloads", []))
+
+    @property
     def finished_us(self) -> list[float]:
         """When each rank of a trace had done its last thing, in us; only with `goal`."""
         if "finished_us" not in self.manifest:
@@ -167,7 +174,7 @@ def run(
     *,
     topology: Optional[Union[Topology, Settings]] = None,
     fabric: Optional[Union[Fabric, Settings]] = None,
-    workload: Optional[Settings] = None,
+    workload: Optional[Union[Settings, Sequence[Settings]]] = None,
     routing: Optional[Settings] = None,
     host: Optional[Settings] = None,
     seed: Optional[int] = None,

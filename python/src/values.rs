@@ -1,10 +1,12 @@
 //! Results as dictionaries, with the names that `ethernot sim run --manifest` gives them.
 
 use interconnect::calibration::Calibration;
-use interconnect::configuration::{Configuration, Setting, WorkloadConfiguration};
+use interconnect::configuration::{
+    Configuration, MemberConfiguration, Setting, WorkloadConfiguration,
+};
 use interconnect::edge::Counts;
 use interconnect::ethernet::{PortCounters, TransportCounts};
-use interconnect::simulation::Outcome;
+use interconnect::simulation::{Outcome, WorkloadOutcome};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -57,12 +59,42 @@ pub(crate) fn result<'py>(
         collective.set_item("one_us", one_us)?;
         dict.set_item("collective", collective)?;
     }
+    if let WorkloadConfiguration::Several(members) = &configuration.workload
+        && !outcome.workloads.is_empty()
+    {
+        let of = members.iter().zip(&outcome.workloads);
+        let of = of.map(|(member, own)| workload(python, member, own));
+        dict.set_item("workloads", of.collect::<PyResult<Vec<_>>>()?)?;
+    }
     if let Some(counts) = &outcome.engines {
         dict.set_item("engines", engines(python, counts)?)?;
     }
     if let Some(counts) = &outcome.transport {
         dict.set_item("transport", transport(python, counts, outcome)?)?;
     }
+    Ok(dict)
+}
+
+fn workload<'py>(
+    python: Python<'py>,
+    member: &MemberConfiguration,
+    own: &WorkloadOutcome,
+) -> PyResult<Bound<'py, PyDict>> {
+    let latencies = PyDict::new(python);
+    latencies.set_item("min", own.latency.min_us())?;
+    latencies.set_item("mean", own.latency.mean_us())?;
+    latencies.set_item("median", own.histogram.quantile_us(0.5))?;
+    latencies.set_item("p99", own.histogram.quantile_us(0.99))?;
+    latencies.set_item("max", own.latency.max_us())?;
+    latencies.set_item("deviation", own.latency.deviation_us())?;
+    let dict = PyDict::new(python);
+    dict.set_item("name", &member.name)?;
+    dict.set_item("start_us", member.start_ps as f64 / 1e6)?;
+    dict.set_item("class", member.class)?;
+    dict.set_item("messages", own.delivered)?;
+    dict.set_item("bytes", own.delivered_bytes)?;
+    dict.set_item("completed_us", own.completed_ps as f64 / 1e6)?;
+    dict.set_item("latency_us", latencies)?;
     Ok(dict)
 }
 

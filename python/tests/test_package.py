@@ -130,6 +130,18 @@ def test_flows_are_a_list_or_a_file(tmp_path: Path) -> None:
         run(tmp_path / "grid.toml")
 
 
+def test_several_workloads_have_results_of_their_own() -> None:
+    barrier = {"name": "steps", "kind": "barrier", "iterations": 2}
+    flow = {"kind": "flows", "flows": [(0, 1, "1 MiB", 0)], "start_ps": "1 ms"}
+    result = run(topology=Topology.star(4), workload=[barrier, flow])
+    steps, copied = result.workloads
+    assert (steps["name"], copied["name"]) == ("steps", "workload 1")
+    assert (steps["messages"], copied["messages"]) == (2 * 4 * 2, 1)
+    assert steps["completed_us"] < 1000 < copied["completed_us"]
+    assert copied["latency_us"]["median"] == pytest.approx(copied["completed_us"] - 1000)
+    assert run(topology=Topology.star(4), workload={"kind": "barrier"}).workloads == []
+
+
 def test_a_recorded_run_tells_of_links_queues_ports_saturation_and_causes() -> None:
     parts: dict[str, Any] = {
         "topology": {"kind": "leaf_spine", "leaves": 2, "hosts": 4, "spines": 1},

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use interconnect::configuration::{
-    Configuration, ConfigurationError, Unit, Watch, WorkloadConfiguration,
+    Configuration, ConfigurationError, MemberConfiguration, Unit, Watch, WorkloadConfiguration,
 };
 use interconnect::drawing;
 use interconnect::edge::Counts;
 use interconnect::ethernet::{PortCounters, TransportCounts};
 use interconnect::goal::Goal;
-use interconnect::simulation::Outcome;
+use interconnect::simulation::{Outcome, WorkloadOutcome};
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -40,7 +40,7 @@ use crate::threads::OnThreads;
     [workload]\n  kind = \"all_reduce\"\n  algorithm = \"rabenseifner\"\n  bytes = 1_048_576\n\n\
     Workloads: token_pass, mesh, open_load (pattern = uniform, any, shift, permutation, incast, hotspot,\n\
     transpose, bit_complement, bit_reverse, tornado or neighbour; load_percent; sizes = fixed, exponential, bimodal or table, with sizes_file = a cumulative\n\
-    distribution), flows (flows_file = lines of source, destination, bytes and start), ring, all_to_all, incast, all_reduce, broadcast, barrier.")]
+    distribution), flows (flows_file = lines of source, destination, bytes and start), ring, all_to_all, incast, all_reduce, broadcast, barrier. Several sections [[workload]] run together.")]
 pub(crate) struct RunArguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,
@@ -258,6 +258,7 @@ fn finish(
         };
         summary(configuration, outcome, *seconds)
             + &finished.slowdown_summary()
+            + &workloads_summary(configuration, outcome)
             + &more
             + &engines.unwrap_or_default()
             + &transport.unwrap_or_default()
@@ -417,6 +418,56 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
         outcome.events as f64 / seconds * 1e-6,
         outcome.hash,
     )
+}
+
+/// Each of several workloads, and what it came to; nothing of one alone.
+fn workloads<'a>(
+    configuration: &'a Configuration,
+    outcome: &'a Outcome,
+) -> impl Iterator<Item = (&'a MemberConfiguration, &'a WorkloadOutcome)> {
+    let members = match &configuration.workload {
+        WorkloadConfiguration::Several(members) => members.as_slice(),
+        _ => &[],
+    };
+    members.iter().zip(&outcome.workloads)
+}
+
+fn workloads_summary(configuration: &Configuration, outcome: &Outcome) -> String {
+    let line = |(member, own): (&MemberConfiguration, &WorkloadOutcome)| {
+        format!(
+            "{}: {} messages, {} bytes, the last at {:.3} us; latency us: min {:.3}  mean {:.3}  median \
+             {:.3}  99 % {:.3}  max {:.3}\n",
+            member.name,
+            own.delivered,
+            own.delivered_bytes,
+            own.completed_ps as f64 / 1e6,
+            own.latency.min_us(),
+            own.latency.mean_us(),
+            own.histogram.quantile_us(0.5),
+            own.histogram.quantile_us(0.99),
+            own.latency.max_us(),
+        )
+    };
+    workloads(configuration, outcome).map(line).collect()
+}
+
+fn workload_to_json((member, own): (&MemberConfiguration, &WorkloadOutcome)) -> Value {
+    json!({
+        "name": member.name,
+        "start_us": member.start_ps as f64 / 1e6,
+        "class": member.class,
+        "messages": own.delivered,
+        "bytes": own.delivered_bytes,
+        "completed_us": own.completed_ps as f64 / 1e6,
+        "latency_us": {
+            "min": own.latency.min_us(),
+            "mean": own.latency.mean_us(),
+            "median": own.histogram.quantile_us(0.5),
+            "p99": own.histogram.quantile_us(0.99),
+            "max": own.latency.max_us(),
+            "deviation": own.latency.deviation_us(),
+        },
+    })
 }
 
 /// How often a collective was done, and what one took; nothing of other workloads.
@@ -626,6 +677,10 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
     {
         let collective = json!({ "iterations": iterations, "one_us": one_us });
         entries.insert("collective".to_owned(), collective);
+    }
+    if let (false, Some(entries)) = (outcome.workloads.is_empty(), json.as_object_mut()) {
+        let list = workloads(configuration, outcome).map(workload_to_json).collect();
+        entries.insert("workloads".to_owned(), list);
     }
     if let (Some(counts), Some(entries)) = (&outcome.engines, json.as_object_mut()) {
         entries.insert("engines".to_owned(), counts_to_json(counts));

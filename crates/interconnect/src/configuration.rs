@@ -129,6 +129,21 @@ pub enum WorkloadConfiguration {
     Flows(Arc<[Flow]>),
     /// [`CollectiveLoop`](super::collective::CollectiveLoop).
     Collective(CollectiveConfiguration),
+    /// [`Several`](super::workload::Several).
+    Several(Vec<MemberConfiguration>),
+}
+
+/// One of several workloads.
+#[derive(Clone, Debug)]
+pub struct MemberConfiguration {
+    /// What results call it.
+    pub name: String,
+    /// What ranks do, at times since its start; none of several.
+    pub workload: WorkloadConfiguration,
+    /// When it begins, in picoseconds.
+    pub start_ps: u64,
+    /// Class of its messages, where switches have classes by workload.
+    pub class: u8,
 }
 
 /// Why a configuration cannot be run.
@@ -300,10 +315,11 @@ impl Configuration {
     fn from_table(file: &str, mut root: Table) -> Result<(Self, Vec<Key>), ConfigurationError> {
         let mut effective = String::new();
         let outages = hosts::outage_tables(file, &mut root)?;
+        let mut members = workloads::members(file, &mut root)?;
         let mut section = |name: &str| Reader::section(file, &mut root, name);
         let (mut topology_keys, mut routing_keys) = (section("topology")?, section("routing")?);
         let (mut fabric_keys, mut host_keys) = (section("fabric")?, section("host")?);
-        let (mut workload_keys, mut run_keys) = (section("workload")?, section("run")?);
+        let mut run_keys = section("run")?;
         let sections = ["topology", "routing", "fabric", "host", "workload", "run"];
         Reader::finish_root(file, &root, &sections)?;
 
@@ -342,7 +358,12 @@ impl Configuration {
             edge.outages = outages;
         }
         let seed = run_keys.number("seed", 1, 0, u64::MAX >> 1)?;
-        let workload = workloads::read_workload(&mut workload_keys, &topology, &fabric, seed)?;
+        let workload = match members.as_mut_slice() {
+            [workload_keys] if !workload_keys.is_listed() => {
+                workloads::read_workload(workload_keys, &topology, &fabric, seed)?
+            }
+            members => workloads::read_members(members, &topology, &fabric, seed)?,
+        };
         let threads = run_keys.number("threads", 1, 1, THREADS_MAX)? as u32;
         let limits = Limits {
             warmup_ps: run_keys.number("warmup_ps", 0, 0, u64::MAX >> 1)?,
@@ -358,7 +379,8 @@ impl Configuration {
             return Err(run_keys.wrong_number("warmup_ps", limits.warmup_ps, &expected));
         }
         let mut known = outage_keys;
-        for keys in [topology_keys, routing_keys, fabric_keys, host_keys, workload_keys, run_keys] {
+        let sections = [topology_keys, routing_keys, fabric_keys, host_keys].into_iter();
+        for keys in sections.chain(members).chain([run_keys]) {
             let (text, keys) = keys.finish()?;
             effective.push_str(&text);
             known.extend(keys);
@@ -415,6 +437,7 @@ impl WorkloadConfiguration {
             Self::OpenLoad { .. } => "open_load",
             Self::Flows(_) => "flows",
             Self::Collective(_) => "a collective",
+            Self::Several(_) => "a list",
         }
     }
 }

@@ -39,7 +39,7 @@ use std::task::{Context, Poll, Waker};
 use super::collective::{Collective, Reduction};
 use super::matching::{self, Matching};
 use super::slab::Slab;
-use super::workload::{Action, Actions, NAMELESS, Received, Workload};
+use super::workload::{Action, Actions, NAMELESS, Origin, Received, Workload};
 use request::{Request, Requests};
 
 pub use request::{Receiving, Sending};
@@ -275,7 +275,8 @@ impl Rank {
         *sent += 1;
         let message = Message { from: self.number, ..message };
         let tag = shared.flights.insert(Flight { message, number, channel });
-        shared.actions.push(Action::Send { to, bytes: message.bytes, tag, name: NAMELESS });
+        let (bytes, origin) = (message.bytes, Origin::default());
+        shared.actions.push(Action::Send { to, bytes, tag, name: NAMELESS, origin });
         drop(shared);
         // What the processor does next begins when the send is done.
         self.begin_computing(0)

@@ -548,7 +548,7 @@ impl Ethernet {
             let frame_index = self.frames.insert(frame);
             if self.has_states() {
                 let queues = &self.configuration.queues;
-                let class = queues.class_of(source, message.tag, message.bytes);
+                let class = queues.class_of(&message);
                 self.set_state(frame_index, FrameState::at_host(class));
             }
             self.transmit(context, link, frame_index, frame, ready_ps);

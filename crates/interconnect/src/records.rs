@@ -21,14 +21,14 @@ use links::LinkTable;
 /// The most that is kept of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RecordLimits {
-    /// Messages, of 72 bytes each, and as many works of processors, of 48.
+    /// Messages, of 80 bytes each, and as many works of processors, of 48.
     pub messages: usize,
     /// Crossings of links by packets, of 64 bytes each.
     pub crossings: usize,
 }
 
 impl Default for RecordLimits {
-    /// At most 376 MB.
+    /// At most 384 MB.
     fn default() -> Self {
         Self { messages: 1_000_000, crossings: 4_000_000 }
     }
@@ -90,6 +90,8 @@ pub struct MessageRecord {
     pub bytes: u32,
     /// What the workload calls it.
     pub tag: u32,
+    /// Which of several workloads it is of, from 0.
+    pub workload: u8,
     /// What its rank was told when it posted it.
     pub cause: Cause,
     /// Last link of the packet that arrived last: place in [`Records::crossings`].
@@ -282,6 +284,7 @@ impl Recorder {
                 destination: message.destination,
                 bytes: message.bytes,
                 tag: message.tag,
+                workload: message.origin.workload,
                 cause: self.cause,
                 last_crossing: None,
             });
@@ -553,5 +556,5 @@ impl Vacant for Vec<u32> {
 pub const NEVER_PS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
 
-const _: () = assert!(size_of::<MessageRecord>() == 72);
+const _: () = assert!(size_of::<MessageRecord>() == 80);
 const _: () = assert!(size_of::<Crossing>() == 64 && size_of::<Work>() <= 48);

@@ -14,12 +14,12 @@ use super::records::{NEVER_PS, Recorder, Work};
 use super::slab::Slab;
 use super::statistics::mix;
 use super::wheel::{Event, Wheel};
-use super::workload::{Action, Actions, Received, Workload};
+use super::workload::{Action, Actions, Origin, Received, Workload};
 
 use outcome::check_end;
 use processors::{Processors, What};
 
-pub use outcome::{Accepted, Outcome, Progress, Stuck, Watcher};
+pub use outcome::{Accepted, Outcome, Progress, Stuck, Watcher, WorkloadOutcome};
 pub use parallel::{Driver, InTurns, Part, Parts, Shares, WATCHED_EVENTS, Window};
 
 /// What carries messages from host to host.
@@ -161,6 +161,8 @@ pub struct Message {
     pub remaining: u32,
     /// A packet of it was marked for congestion on its way (ECN).
     pub is_marked: bool,
+    /// Which workload it is of.
+    pub origin: Origin,
 }
 
 /// What messages cost the processor of a host.
@@ -276,6 +278,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let processors = fabric.loggp().map(|loggp| {
             Box::new(Processors::new(loggp, placement.len(), workload.is_unordered()))
         });
+        let workloads = vec![WorkloadOutcome::default(); workload.workloads()];
         let accepting_ps = 0..workload.posts_until_ps().unwrap_or(0);
         let mut simulation = Self {
             actions: Actions::new(processors.is_some()),
@@ -292,7 +295,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             interrupts: None,
             loopback: Vec::new(),
             ranks,
-            outcome: Outcome { finished_ps: vec![0; placement.len()], ..Outcome::new() },
+            outcome: Outcome { finished_ps: vec![0; placement.len()], workloads, ..Outcome::new() },
             accepting_ps,
             end_ps: END_PS,
         };
@@ -525,7 +528,11 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         if let Some(recorder) = &mut self.context.recorder {
             recorder.on_delivered(index, time_ps);
         }
-        if message.posted_ps >= self.limits.warmup_ps {
+        let is_measured = message.posted_ps >= self.limits.warmup_ps;
+        if let Some(own) = self.outcome.workloads.get_mut(usize::from(message.origin.workload)) {
+            own.on_delivered(&message, time_ps, is_measured);
+        }
+        if is_measured {
             self.outcome.latency.add(time_ps - message.posted_ps);
             self.outcome.histogram.add(time_ps - message.posted_ps);
         }
@@ -600,6 +607,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             from: self.ranks[message.source as usize],
             bytes: message.bytes,
             tag: message.tag,
+            workload: message.origin.workload,
         };
         self.workload.on_received(rank, received, &mut self.actions);
         self.act(rank);
@@ -642,7 +650,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                         processors.ask(&mut self.context, rank, what, *free);
                     }
                 }
-                Action::Send { to, bytes, tag, name } => {
+                Action::Send { to, bytes, tag, name, origin } => {
                     let source = self.hosts[rank as usize];
                     let destination = self.hosts[to as usize];
                     let message = Message {
@@ -653,6 +661,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                         tag,
                         remaining: 0,
                         is_marked: false,
+                        origin,
                     };
                     let index = self.context.messages.insert(message);
                     self.outcome.backlog.on_posted(now_ps);

@@ -2,6 +2,7 @@
 
 mod flows;
 mod pattern;
+mod several;
 mod sizes;
 
 use super::simulation::Shares;
@@ -9,6 +10,7 @@ use crate::Random;
 
 pub use flows::{Flow, Flows};
 pub use pattern::{NeedsRanks, Pattern};
+pub use several::{AnyWorkload, Member, Several, WORKLOADS_MAX};
 pub use sizes::{SizeTable, Sizes, SizesError};
 
 /// A program of all ranks, told of what happens to each.
@@ -58,6 +60,11 @@ pub trait Workload {
         None
     }
 
+    /// How many workloads it is made of, whose results are kept apart, too; 0 for one alone.
+    fn workloads(&self) -> usize {
+        0
+    }
+
     /// What is not done, for a text, when nothing will happen any more and it is not finished.
     fn awaits(&self) -> String {
         "some ranks have not done all they had to".to_owned()
@@ -83,6 +90,17 @@ pub struct Received {
     pub bytes: u32,
     /// What the sender called it.
     pub tag: u32,
+    /// Which of several workloads it is of, from 0.
+    pub workload: u8,
+}
+
+/// Where a message comes from.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Origin {
+    /// Which of several workloads, from 0.
+    pub workload: u8,
+    /// Class that the workload gives its messages.
+    pub class: u8,
 }
 
 /// What a rank wants done, in this order.
@@ -91,12 +109,14 @@ pub struct Actions {
     /// The time, in picoseconds.
     pub now_ps: u64,
     pub(super) list: Vec<Action>,
+    /// Of the messages that are sent.
+    origin: Origin,
     tells_sent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
-    Send { to: u32, bytes: u32, tag: u32, name: u32 },
+    Send { to: u32, bytes: u32, tag: u32, name: u32, origin: Origin },
     Compute { time_ps: u64, tag: u32 },
     Wake { time_ps: u64, tag: u32 },
     Turn { name: u32 },
@@ -104,7 +124,7 @@ pub(super) enum Action {
 
 impl Actions {
     pub(super) fn new(tells_sent: bool) -> Self {
-        Self { now_ps: 0, list: Vec::new(), tells_sent }
+        Self { now_ps: 0, list: Vec::new(), origin: Origin::default(), tells_sent }
     }
 
     /// Whether the run tells when a message with a name has been sent ([`Workload::on_sent`]). It does
@@ -116,7 +136,7 @@ impl Actions {
     /// Sends a message to a rank and gives it a name to be told by.
     #[inline]
     pub fn send_named(&mut self, to: u32, bytes: u32, tag: u32, name: u32) {
-        self.list.push(Action::Send { to, bytes, tag, name });
+        self.list.push(Action::Send { to, bytes, tag, name, origin: self.origin });
     }
 
     /// Has the rank told of a name at the same time, after what began to be waited for before: what it
@@ -128,7 +148,7 @@ impl Actions {
 
     /// Sends a message to a rank.
     pub fn send(&mut self, to: u32, bytes: u32, tag: u32) {
-        self.list.push(Action::Send { to, bytes, tag, name: NAMELESS });
+        self.send_named(to, bytes, tag, NAMELESS);
     }
 
     /// Keeps the processor busy for so long after what it does already, then wakes the rank.

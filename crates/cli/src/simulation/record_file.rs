@@ -80,6 +80,7 @@ pub(super) fn messages<'a>(records: &'a Records, slowdowns: Option<&'a Slowdowns
             number("destination", HOST, |message| message.destination.into()),
             number("bytes", BYTES, |message| message.bytes.into()),
             number("tag", "", |message| message.tag.into()),
+            number("workload", "", |message| message.workload.into()),
             number("posted_ps", PS, |message| message.posted_ps),
             number("handed_ps", PS, |message| message.handed_ps),
             number("started_ps", PS, |message| message.started_ps),

@@ -82,13 +82,15 @@ fn read_nic(keys: &mut Reader) -> Result<NicConfiguration, ConfigurationError> {
 
 fn read_queues(keys: &mut Reader) -> Result<QueueConfiguration, ConfigurationError> {
     let classes = keys.number("classes", 1, 1, CLASSES_MAX.into())?;
-    let class_by = match keys.word("class_by", "tag", &["tag", "source", "size"])?.as_str() {
-        "source" => ClassBy::Source,
-        "size" => {
-            ClassBy::Size { small_bytes: keys.number("small_bytes", 1_500, 1, 1 << 30)? as u32 }
-        }
-        _ => ClassBy::Tag,
-    };
+    let class_by =
+        match keys.word("class_by", "tag", &["tag", "source", "size", "workload"])?.as_str() {
+            "source" => ClassBy::Source,
+            "workload" => ClassBy::Workload,
+            "size" => {
+                ClassBy::Size { small_bytes: keys.number("small_bytes", 1_500, 1, 1 << 30)? as u32 }
+            }
+            _ => ClassBy::Tag,
+        };
     let lossless = keys.numbers("lossless", &[], 0, u64::from(CLASSES_MAX) - 1)?;
     if let Some(&class) = lossless.iter().find(|&&class| class >= classes) {
         let expected = format!("less than classes, {classes}; classes = {} would do", class + 1);

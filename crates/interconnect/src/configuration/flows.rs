@@ -56,14 +56,22 @@ pub(super) fn read_flows(
 impl Configuration {
     /// A workload of flows has some.
     pub(super) fn check_flows(&self) -> Result<(), ConfigurationError> {
-        match &self.workload {
-            WorkloadConfiguration::Flows(flows) if flows.is_empty() => {
-                let expected = "a list of at least one flow; [[0, 1, 1500, 0]] or flows_file = \
-                                \"web.flows\" would do";
-                Err(self.written.value("workload", "flows", "[]".to_owned(), expected.to_owned()))
+        let is_empty = |workload: &WorkloadConfiguration| match workload {
+            WorkloadConfiguration::Flows(flows) => flows.is_empty(),
+            _ => false,
+        };
+        let is_wrong = match &self.workload {
+            WorkloadConfiguration::Several(members) => {
+                members.iter().any(|member| is_empty(&member.workload))
             }
-            _ => Ok(()),
+            workload => is_empty(workload),
+        };
+        if !is_wrong {
+            return Ok(());
         }
+        let expected = "a list of at least one flow; [[0, 1, 1500, 0]] or flows_file = \"web.flows\" \
+                        would do";
+        Err(self.written.value("workload", "flows", "[]".to_owned(), expected.to_owned()))
     }
 }
 

@@ -112,9 +112,14 @@ pub(super) fn check(
             return Err(fabric.wrong_number(key, value, &expected));
         }
     }
-    if queues.classes > 1 && queues.class_by == ClassBy::Tag {
-        // Frames of the engine do not know the tags of messages.
-        return Err(fabric.wrong_word("class_by", "tag", &with_engines("source or size")));
+    // Frames of the engine know neither tags nor workloads of messages.
+    let unknown = match queues.class_by {
+        ClassBy::Tag => Some("tag"),
+        ClassBy::Workload => Some("workload"),
+        ClassBy::Source | ClassBy::Size { .. } => None,
+    };
+    if let Some(word) = unknown.filter(|_| queues.classes > 1) {
+        return Err(fabric.wrong_word("class_by", word, &with_engines("source or size")));
     }
     Ok(())
 }

@@ -15,6 +15,8 @@ use super::units::Unit;
 pub(super) struct Reader {
     file: String,
     section: String,
+    /// It is one of a list, `[[section]]`.
+    is_listed: bool,
     table: Table,
     known: Vec<Key>,
     /// What was read, defaults included, as lines of TOML.
@@ -44,6 +46,7 @@ impl Reader {
         Ok(Self {
             file: file.to_owned(),
             section: name.to_owned(),
+            is_listed: false,
             table,
             known: Vec::new(),
             effective: format!("[{name}]\n"),
@@ -64,6 +67,7 @@ impl Reader {
         let one = |table| {
             let mut alone = Table::from_iter([(name.to_owned(), table)]);
             let mut reader = Self::section(file, &mut alone, name)?;
+            reader.is_listed = true;
             reader.effective = format!("[[{name}]]\n");
             Ok(reader)
         };
@@ -233,6 +237,11 @@ impl Reader {
         let known: Vec<&str> = self.known.iter().map(|key| key.name.as_str()).collect();
         unknown(&self.file, &self.section, &self.table, &known)?;
         Ok((self.effective + "\n", self.known))
+    }
+
+    /// Whether it is one of a list of sections of a name.
+    pub(super) const fn is_listed(&self) -> bool {
+        self.is_listed
     }
 
     /// The file, for errors.

@@ -53,7 +53,8 @@ impl Key {
 
 /// All keys, by section, in the order in which they are read.
 pub fn keys() -> Vec<Key> {
-    let found = explore(&[], &[]);
+    let mut found = explore(&[], &[]);
+    found.extend(of_lists(&found));
     // The same key with fewer needs says more.
     let is_less = |less: &Key, key: &Key| {
         less.is(key)
@@ -194,6 +195,15 @@ fn add(found: &mut Vec<Key>, key: &Key, need: &str) {
     {
         known.needs.push(need.to_owned());
     }
+}
+
+/// The keys that only sections of a list have, as `[[workload]]`; others are found in the single one.
+fn of_lists(known: &[Key]) -> Vec<Key> {
+    let list = Table::from_iter([("workload".to_owned(), vec![Table::new()].into())]);
+    let keys = Configuration::from_table(FILE, list).map(|(_, keys)| keys).unwrap_or_default();
+    let is_new = |key: &Key| !known.iter().any(|known| known.is(key));
+    let needs = || vec!["[[workload]]".to_owned()];
+    keys.into_iter().filter(is_new).map(|key| Key { needs: needs(), ..key }).collect()
 }
 
 /// The keys that are asked for with these words.

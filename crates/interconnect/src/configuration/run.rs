@@ -11,9 +11,12 @@ use super::super::records::{RecordLimits, Recorder};
 use super::super::routing::{Paths, RouteTable, Ties, salt};
 use super::super::simulation::{Driver, Fabric, InTurns, Outcome, Simulation, Stuck, Watcher};
 use super::super::statistics::mix;
-use super::super::workload::{Flows, MeshExchange, OpenLoad, Separable, TokenPass, Workload};
+use super::super::workload::{
+    AnyWorkload, Flows, Member, MeshExchange, OpenLoad, Separable, Several, TokenPass, Workload,
+};
 use super::super::wormhole::Wormhole;
 use super::units::Unit;
+use super::workloads::member_seed;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
 /// What is to be told of a run.
@@ -41,26 +44,48 @@ impl Configuration {
         watch: Watch,
     ) -> Result<Outcome, ConfigurationError> {
         let hosts = self.topology.hosts();
-        match &self.workload {
+        if let WorkloadConfiguration::Several(members) = &self.workload {
+            let members = members.iter().enumerate().map(|(place, member)| {
+                let (workload, ranks) =
+                    self.alone_workload(&member.workload, member_seed(self.seed, place));
+                Member { workload, ranks, start_ps: member.start_ps, class: member.class }
+            });
+            return self.run_divided(Several::new(members.collect()), hosts, driver, watch);
+        }
+        let (workload, ranks) = self.alone_workload(&self.workload, self.seed);
+        match workload {
+            AnyWorkload::TokenPass(token) => self.run_divided(token, ranks, driver, watch),
+            AnyWorkload::Mesh(mesh) => self.run_divided(mesh, ranks, driver, watch),
+            AnyWorkload::OpenLoad(load) => self.run_divided(load, ranks, driver, watch),
+            AnyWorkload::Flows(flows) => self.run_divided(flows, ranks, driver, watch),
+            AnyWorkload::Collective(own) => self.run_divided(own, ranks, driver, watch),
+        }
+    }
+
+    /// A workload, and how many ranks it has. Members of several have no members.
+    fn alone_workload(&self, workload: &WorkloadConfiguration, seed: u64) -> (AnyWorkload, u32) {
+        let hosts = self.topology.hosts();
+        match workload {
             WorkloadConfiguration::TokenPass { bytes, delay_ps, passes } => {
                 let token = TokenPass::new(hosts, *bytes, *delay_ps, *passes);
-                self.run_divided(token, hosts, driver, watch)
+                (AnyWorkload::TokenPass(token), hosts)
             }
             WorkloadConfiguration::Mesh(mesh) => {
-                let ranks = mesh.width * mesh.height;
-                self.run_divided(MeshExchange::new(*mesh), ranks, driver, watch)
+                (AnyWorkload::Mesh(MeshExchange::new(*mesh)), mesh.width * mesh.height)
             }
             WorkloadConfiguration::OpenLoad { pattern, sizes, arrivals, interval_ps, until_ps } => {
                 let (pattern, sizes) = (pattern.clone(), sizes.clone());
-                let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, self.seed);
-                self.run_divided(load.with_arrivals(*arrivals), hosts, driver, watch)
+                let load = OpenLoad::new(hosts, pattern, sizes, *interval_ps, *until_ps, seed);
+                (AnyWorkload::OpenLoad(load.with_arrivals(*arrivals)), hosts)
             }
             WorkloadConfiguration::Flows(flows) => {
-                self.run_divided(Flows::new(hosts, flows.clone()), hosts, driver, watch)
+                (AnyWorkload::Flows(Flows::new(hosts, flows.clone())), hosts)
             }
             WorkloadConfiguration::Collective(collective) => {
-                let ranks = collective.ranks;
-                self.run_divided(CollectiveLoop::new(*collective), ranks, driver, watch)
+                (AnyWorkload::Collective(CollectiveLoop::new(*collective)), collective.ranks)
+            }
+            WorkloadConfiguration::Several(_) => {
+                (AnyWorkload::Flows(Flows::new(hosts, Vec::new().into())), hosts)
             }
         }
     }

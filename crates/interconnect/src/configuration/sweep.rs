@@ -68,8 +68,14 @@ fn point(
         rest /= values.len();
         chosen.push((format!("{section}.{key}"), value.clone()));
         let slot = root.entry(section.clone()).or_insert_with(|| Value::Table(Table::new()));
-        if let Value::Table(table) = slot {
-            table.insert(key.clone(), value.clone());
+        match slot {
+            Value::Table(table) => {
+                table.insert(key.clone(), value.clone());
+            }
+            Value::Array(_) => {
+                return Err(source.locate(of_a_list(&source.file, section, key, value)));
+            }
+            _ => {}
         }
     }
     chosen.reverse();
@@ -94,6 +100,17 @@ fn wrong(file: &str, section: &str, key: &str, value: &Value) -> ConfigurationEr
         key: key.to_owned(),
         value: shown(value),
         expected: "a section [sweep.X] whose keys have lists of values".to_owned(),
+    }
+}
+
+/// An error on a key of which there are several.
+fn of_a_list(file: &str, section: &str, key: &str, value: &Value) -> ConfigurationError {
+    ConfigurationError::Value {
+        file: file.to_owned(),
+        section: format!("sweep.{section}"),
+        key: key.to_owned(),
+        value: shown(value),
+        expected: format!("of a single section: [{section}], not [[{section}]]"),
     }
 }
 

@@ -3,14 +3,61 @@
 use toml::{Table, Value};
 
 use super::super::collective::{Collective, CollectiveConfiguration, Exchange, Reduction};
+use super::super::ethernet::CLASSES_MAX;
+use super::super::statistics::mix;
 use super::super::topology::Topology;
-use super::super::workload::{Arrivals, MeshConfiguration, Pattern, SizeTable, Sizes};
+use super::super::workload::{
+    Arrivals, MeshConfiguration, Pattern, SizeTable, Sizes, WORKLOADS_MAX,
+};
 use super::flows::{file_value, read_flows};
 use super::reader::{Reader, shown};
 use super::{
-    BYTE_TIME_MAX_PS, ConfigurationError, FabricConfiguration, MESSAGE_MAX_BYTES, TIME_MAX_PS,
-    WorkloadConfiguration,
+    BYTE_TIME_MAX_PS, ConfigurationError, FabricConfiguration, MESSAGE_MAX_BYTES,
+    MemberConfiguration, TIME_MAX_PS, WorkloadConfiguration,
 };
+
+/// The sections of workloads: `[workload]`, or each `[[workload]]`.
+pub(super) fn members(file: &str, root: &mut Table) -> Result<Vec<Reader>, ConfigurationError> {
+    match root.get("workload") {
+        Some(Value::Array(list)) if list.is_empty() => Err(ConfigurationError::Value {
+            file: file.to_owned(),
+            section: String::new(),
+            key: "workload".to_owned(),
+            value: "[]".to_owned(),
+            expected: "a section: [workload], or several: [[workload]]".to_owned(),
+        }),
+        Some(Value::Array(_)) => Reader::sections(file, root, "workload"),
+        _ => Ok(vec![Reader::section(file, root, "workload")?]),
+    }
+}
+
+/// Reads each `[[workload]]`.
+pub(super) fn read_members(
+    members: &mut [Reader],
+    topology: &Topology,
+    fabric: &FabricConfiguration,
+    seed: u64,
+) -> Result<WorkloadConfiguration, ConfigurationError> {
+    let count = members.len();
+    let several = members.iter_mut().enumerate().map(|(place, keys)| {
+        if count > WORKLOADS_MAX {
+            let expected = format!("from 1 to {WORKLOADS_MAX}");
+            return Err(keys.wrong_number("the number of workloads", count as u64, &expected));
+        }
+        Ok(MemberConfiguration {
+            name: keys.text("name", &format!("workload {place}"))?,
+            start_ps: keys.number("start_ps", 0, 0, TIME_MAX_PS)?,
+            class: keys.number("class", 0, 0, u64::from(CLASSES_MAX) - 1)? as u8,
+            workload: read_workload(keys, topology, fabric, member_seed(seed, place))?,
+        })
+    });
+    several.collect::<Result<_, _>>().map(WorkloadConfiguration::Several)
+}
+
+/// The seed of one of several workloads: the first has that of the run.
+pub(super) const fn member_seed(seed: u64, place: usize) -> u64 {
+    if place == 0 { seed } else { mix(seed, place as u64) }
+}
 
 pub(super) fn read_workload(
     keys: &mut Reader,
@@ -277,7 +324,6 @@ pub(super) fn insert_files(
     mut root: Table,
     read: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Table, ConfigurationError> {
-    let Some(Value::Table(workload)) = root.get_mut("workload") else { return Ok(root) };
     let read = |key: &str, value: &Value, example: &str| {
         let path = value.as_str().ok_or_else(|| ConfigurationError::Value {
             file: file.to_owned(),
@@ -293,14 +339,21 @@ pub(super) fn insert_files(
         })?;
         Ok::<_, ConfigurationError>((path.to_owned(), text))
     };
-    if let Some(value) = workload.get_mut("flows_file") {
-        let (path, text) = read("flows_file", value, "web.flows")?;
-        *value = file_value(&path, text);
-        workload.entry("kind").or_insert_with(|| Value::String("flows".to_owned()));
-    }
-    if let Some(value) = workload.remove("sizes_file") {
-        let (path, text) = read("sizes_file", &value, "sizes.cdf")?;
-        insert_size_table(workload, &path, &text)?;
+    let workloads = match root.get_mut("workload") {
+        Some(Value::Array(list)) => list.as_mut_slice(),
+        Some(alone) => std::slice::from_mut(alone),
+        None => &mut [],
+    };
+    for workload in workloads.iter_mut().filter_map(Value::as_table_mut) {
+        if let Some(value) = workload.get_mut("flows_file") {
+            let (path, text) = read("flows_file", value, "web.flows")?;
+            *value = file_value(&path, text);
+            workload.entry("kind").or_insert_with(|| Value::String("flows".to_owned()));
+        }
+        if let Some(value) = workload.remove("sizes_file") {
+            let (path, text) = read("sizes_file", &value, "sizes.cdf")?;
+            insert_size_table(workload, &path, &text)?;
+        }
     }
     Ok(root)
 }

@@ -10,6 +10,7 @@ use semantics::{
 };
 
 use super::super::simulation::{Context, Message};
+use super::super::workload::Origin;
 use super::bytes::Place;
 use super::host::{self, Host, instant};
 use super::{DELIVER, EdgeFabric, RAIL_SHIFT, Stream, tap};
@@ -296,6 +297,7 @@ impl EdgeFabric {
                         },
                         remaining: 0,
                         is_marked: false,
+                        origin: Origin::default(),
                     };
                     if let Some(tap) = tap {
                         let ends = (number, destination);

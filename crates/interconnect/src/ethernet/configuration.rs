@@ -1,6 +1,7 @@
 //! What an Ethernet is made of.
 
 use super::super::routing::Choice;
+use super::super::simulation::Message;
 use super::transport::TransportConfiguration;
 
 /// What an Ethernet is made of.
@@ -121,6 +122,8 @@ pub enum ClassBy {
     Tag,
     /// The number of its sender modulo n.
     Source,
+    /// What its workload says, modulo n.
+    Workload,
     /// 0 up to so many bytes, then one more for each doubling, up to n − 1.
     Size {
         /// The longest message of class 0, in bytes.
@@ -196,11 +199,13 @@ impl QueueConfiguration {
     }
 
     /// The class of a message, below the number of classes.
-    pub const fn class_of(&self, source: u32, tag: u32, bytes: u32) -> u8 {
+    pub const fn class_of(&self, message: &Message) -> u8 {
+        let Message { source, tag, bytes, origin, .. } = *message;
         let classes = if self.classes == 0 { 1 } else { self.classes };
         match self.class_by {
             ClassBy::Tag => (tag % classes as u32) as u8,
             ClassBy::Source => (source % classes as u32) as u8,
+            ClassBy::Workload => origin.class % classes,
             ClassBy::Size { small_bytes } => {
                 let small = if small_bytes == 0 { 1 } else { small_bytes };
                 let units = bytes.div_ceil(small);
@@ -219,14 +224,25 @@ pub const RAILS_MAX: u32 = 8;
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::workload::Origin;
     use super::*;
 
     #[test]
     fn classes_by_size_double() {
         let class_by = ClassBy::Size { small_bytes: 1_000 };
         let queues = QueueConfiguration { classes: 4, class_by, ..QueueConfiguration::NONE };
+        let message = Message {
+            posted_ps: 0,
+            source: 0,
+            destination: 1,
+            bytes: 0,
+            tag: 0,
+            remaining: 0,
+            is_marked: false,
+            origin: Origin::default(),
+        };
         let classes = [0, 1, 1_000, 1_001, 2_000, 2_001, 4_000, 4_001, u32::MAX]
-            .map(|bytes| queues.class_of(0, 0, bytes));
+            .map(|bytes| queues.class_of(&Message { bytes, ..message }));
         assert_eq!(classes, [0, 0, 0, 1, 1, 2, 2, 3, 3]);
     }
 }

@@ -64,7 +64,7 @@ impl Goal {
         received: Received,
         actions: &mut Actions,
     ) -> Option<u32> {
-        let Received { from, tag, bytes } = received;
+        let Received { from, tag, bytes, .. } = received;
         let program = &mut self.ranks[rank as usize];
         let Some(eager_max) = self.rendezvous_above else {
             let (index, _) = program.matching.arrive(from, tag, Offer::Message)?;

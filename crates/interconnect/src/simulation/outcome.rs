@@ -7,7 +7,7 @@ use super::super::ethernet::{PortCounters, TransportCounts};
 use super::super::records::{Backlog, Records};
 use super::super::statistics::{Histogram, Summary};
 use super::super::workload::Workload;
-use super::Limits;
+use super::{Limits, Message};
 
 /// What a run came to.
 #[derive(Clone, Debug)]
@@ -50,6 +50,45 @@ pub struct Outcome {
     pub engines: Option<Box<Counts>>,
     /// What the transport of model hosts counted, if they have one.
     pub transport: Option<TransportCounts>,
+    /// What each of several workloads came to; nothing of one alone.
+    pub workloads: Vec<WorkloadOutcome>,
+}
+
+/// What one of several workloads came to.
+#[derive(Clone, Debug, Default)]
+pub struct WorkloadOutcome {
+    /// When the last byte of its last message arrived, in picoseconds; 0 of none.
+    pub completed_ps: u64,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Payload delivered, in bytes.
+    pub delivered_bytes: u64,
+    /// From posting a message to its last byte at the destination host.
+    pub latency: Summary,
+    /// The same as counts by size.
+    pub histogram: Histogram,
+}
+
+impl WorkloadOutcome {
+    /// The last byte of a message arrived at a time.
+    pub(super) fn on_delivered(&mut self, message: &Message, time_ps: u64, is_measured: bool) {
+        self.completed_ps = self.completed_ps.max(time_ps);
+        self.delivered += 1;
+        self.delivered_bytes += u64::from(message.bytes);
+        if is_measured {
+            self.latency.add(time_ps - message.posted_ps);
+            self.histogram.add(time_ps - message.posted_ps);
+        }
+    }
+
+    /// Adds what came of it in another part of the same run.
+    fn merge(&mut self, part: &Self) {
+        self.completed_ps = self.completed_ps.max(part.completed_ps);
+        self.delivered += part.delivered;
+        self.delivered_bytes += part.delivered_bytes;
+        self.latency.merge(&part.latency);
+        self.histogram.merge(&part.histogram);
+    }
 }
 
 /// What of an open load arrived from the end of the warm-up until the end of posting.
@@ -186,6 +225,7 @@ impl Outcome {
             records: None,
             engines: None,
             transport: None,
+            workloads: Vec::new(),
         }
     }
 
@@ -219,6 +259,10 @@ impl Outcome {
         self.finished_ps.resize(part.finished_ps.len(), 0);
         for (rank, finished_ps) in part.finished_ps.iter().enumerate() {
             self.finish_rank(rank, *finished_ps);
+        }
+        self.workloads.resize_with(part.workloads.len(), WorkloadOutcome::default);
+        for (own, part) in self.workloads.iter_mut().zip(&part.workloads) {
+            own.merge(part);
         }
         self.latency.merge(&part.latency);
         self.histogram.merge(&part.histogram);

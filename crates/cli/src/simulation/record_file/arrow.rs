@@ -11,7 +11,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 
 use super::{Column, Table, Values};
 
-/// Rows that are in memory at a time: with thirteen columns of numbers some 7 MB.
+/// Rows that are in memory at a time: with fourteen columns of numbers some 7 MB.
 pub(super) const BATCH_ROWS: usize = 1 << 16;
 
 /// Writes a table, so many rows at a time.

@@ -20,7 +20,7 @@ impl Ethernet {
             None => index,
         };
         let queues = &self.configuration.queues;
-        let class = queues.class_of(message.source, message.tag, message.bytes);
+        let class = queues.class_of(&message);
         let last_bytes = message.bytes - (message.remaining - 1) * mtu;
         let Some(transport) = &mut self.transport else { return };
         let connection = transport.connection(message.source, message.destination, class);
