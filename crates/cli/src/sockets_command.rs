@@ -85,10 +85,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     )?;
     let refused: u32 = found.refused.iter().map(|refused| refused.samples).sum();
     if refused > 0 {
-        return Err(format!(
-            "{refused} samples over the edge do not count, for the reasons given with the results"
-        )
-        .into());
+        let reasons: Vec<_> =
+            found.refused.iter().map(|one| format!("{}: {}", one.what, one.reason)).collect();
+        let reasons = reasons.join("; ");
+        return Err(format!("{refused} samples over the edge do not count: {reasons}").into());
     }
     Ok(())
 }
