@@ -538,6 +538,11 @@ impl Engine {
         connection.map_or(0, |connection| connection.outbound().outstanding())
     }
 
+    /// Whether operations of any connection are posted and not complete. Looks at every connection.
+    pub fn has_outstanding(&self) -> bool {
+        self.connections.iter().any(|connection| connection.outbound().outstanding() > 0)
+    }
+
     /// Counters of the endpoint as a whole; those of links are in [`Engine::info`].
     pub const fn counters(&self) -> &EndpointCounters {
         &self.counters

@@ -27,7 +27,7 @@ use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
 use crate::submission::{HeldBack, Posting, Submissions};
 
 /// Something to be done inside the engine: the control path.
-pub(crate) type Command = Box<dyn FnOnce(&mut Driver, &Host, Instant, &MemoryAccess<'_>) + Send>;
+pub(crate) type Command = Box<dyn FnOnce(&mut Driver, &Host, Instant, &TurnAccess<'_>) + Send>;
 
 /// What the thread inside the engine shares with those outside.
 pub(crate) struct Host {
@@ -387,6 +387,35 @@ impl Driver {
         more
     }
 
+    /// Takes work from all sources that were rung, and sends it.
+    #[cold]
+    pub(crate) fn send_out_all(&mut self, host: &Host) {
+        let memory = TurnAccess::new(&host.memory);
+        let now = self.clock.now(&host.clock);
+        self.take_submissions(host, &memory);
+        self.pull_sources(host, now, &memory, true);
+        self.transmit(host, now, &memory);
+    }
+
+    /// Takes all work from a source, and sends it once, as far as links and the engine have room for it.
+    #[cold]
+    pub(crate) fn send_out(
+        &mut self,
+        host: &Host,
+        now: Instant,
+        memory: &TurnAccess<'_>,
+        source: &Arc<dyn WorkSource>,
+    ) {
+        for _ in 0..SENT_OUT_ROUNDS {
+            let pulled = self.sources.pull(source, &mut self.engine, memory.begun(), now);
+            self.counters.pulled += u64::from(pulled);
+            let more = self.transmit(host, now, memory);
+            if pulled == 0 && (!more || self.full != 0) {
+                break;
+            }
+        }
+    }
+
     /// Takes work from sources that were rung, and from those that wait if something has happened since.
     /// Returns whether there was any.
     #[cold]
@@ -574,7 +603,7 @@ impl Driver {
     fn take_work(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
         let worked = self.take_submissions(host, memory);
         if host.has_commands.load(Ordering::Acquire) {
-            self.run_commands(host, now, memory.begun());
+            self.run_commands(host, now, memory);
             return true;
         }
         worked
@@ -595,7 +624,7 @@ impl Driver {
     }
 
     #[cold]
-    fn run_commands(&mut self, host: &Host, now: Instant, memory: &MemoryAccess<'_>) {
+    fn run_commands(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
         let commands = {
             let mut commands = host.commands.lock().unwrap_or_else(PoisonError::into_inner);
             host.has_commands.store(false, Ordering::Relaxed);
@@ -836,7 +865,7 @@ impl Driver {
 
 /// The turn's access to memory regions, begun when it is first needed: a poll that finds nothing
 /// does without.
-struct TurnAccess<'a> {
+pub(crate) struct TurnAccess<'a> {
     table: &'a MemoryTable,
     begun: OnceCell<MemoryAccess<'a>>,
 }
@@ -848,7 +877,7 @@ impl<'a> TurnAccess<'a> {
     }
 
     #[inline]
-    fn begun(&self) -> &MemoryAccess<'a> {
+    pub(crate) fn begun(&self) -> &MemoryAccess<'a> {
         self.begun.get_or_init(|| self.table.access())
     }
 }
@@ -905,3 +934,7 @@ const TURNS_PER_SAMPLE: u64 = 16;
 /// Frames read from one link in one turn, about: four coalesced messages of 64 frames, after which
 /// acknowledgements should go out and the other links be read.
 const BURST_FRAMES: usize = 256;
+
+/// Times that work is taken from a source and sent before its connection is closed: a source has at most 64 batches of 256
+/// pieces, and one turn sends at most 4 batches of frames.
+const SENT_OUT_ROUNDS: u32 = 64;

@@ -4,8 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
-use crate::runtime::Shared;
+use crate::driver::Caller;
+use crate::runtime::{ROUNDS_INLINE, Shared, lock};
 
 /// The endpoints of this process.
 type Living = Mutex<Vec<Weak<Shared>>>;
@@ -69,6 +71,86 @@ extern "C" fn at_exit() {
     // What other threads still use is not to be dropped here.
     std::mem::forget(living);
 }
+
+impl Shared {
+    /// Closes the connections of these endpoints and their machines, and waits until their peers have heard of it and of all
+    /// that was delivered: for [`PARTING`] at most, as the process is about to end.
+    fn part(endpoints: &[Arc<Self>]) {
+        let is_ours = |endpoint: &&Arc<Self>| endpoint.home.check().is_ok();
+        let mut parting: Vec<&Arc<Self>> = endpoints.iter().filter(is_ours).collect();
+        let began = std::time::Instant::now();
+        for endpoint in &parting {
+            endpoint.linger(began);
+        }
+        for endpoint in &parting {
+            let host = &endpoint.host;
+            lock(&host.commands).push(Box::new(|driver, _host, now, _memory| {
+                driver.engine.close_all(now);
+                driver.machines.close(now);
+                driver.hasten();
+            }));
+            host.has_commands.store(true, Ordering::Release);
+        }
+        loop {
+            parting.retain(|endpoint| endpoint.is_parting());
+            let Some(endpoint) = parting.first() else { return };
+            if began.elapsed() >= PARTING {
+                return;
+            }
+            endpoint.host.sleeper.sleep(Some(PARTING_LOOK_NS));
+        }
+    }
+
+    /// Sends what was posted, and waits until peers have acknowledged it: until [`LINGERING`] after the begin at most.
+    fn linger(&self, began: std::time::Instant) {
+        let mut is_sent = false;
+        loop {
+            if self.cell.is_poisoned() {
+                return;
+            }
+            let mut is_done = false;
+            if let Some(inside) = self.cell.enter_or_announce() {
+                inside.drive(ROUNDS_INLINE, |driver| {
+                    if !std::mem::replace(&mut is_sent, true) {
+                        driver.send_out_all(&self.host);
+                    }
+                    let more = driver.turn(&self.host, Caller::Watch).more;
+                    is_done = !driver.engine.has_outstanding();
+                    more
+                });
+            }
+            if is_done || began.elapsed() >= LINGERING {
+                return;
+            }
+            self.host.sleeper.sleep(Some(PARTING_LOOK_NS / 8));
+        }
+    }
+
+    /// Makes progress; whether a peer has yet to hear that a connection is closed.
+    fn is_parting(&self) -> bool {
+        if self.cell.is_poisoned() {
+            return false;
+        }
+        let Some(inside) = self.cell.enter_or_announce() else { return true };
+        let mut is_closing = true;
+        inside.drive(ROUNDS_INLINE, |driver| {
+            let more = driver.turn(&self.host, Caller::Watch).more;
+            is_closing = driver.engine.is_closing() || driver.machines.are_closing();
+            more
+        });
+        is_closing
+    }
+}
+
+/// How long the end of a process may wait for peers: some round trips over any network, and no more than
+/// its user notices.
+const PARTING: Duration = Duration::from_millis(100);
+
+/// For how long of that the process waits for acknowledgements before it closes connections.
+const LINGERING: Duration = Duration::from_millis(5);
+
+/// How often it looks whether they have heard, at least.
+const PARTING_LOOK_NS: u64 = 1_000_000;
 
 static LIVING: AtomicPtr<Living> = AtomicPtr::new(ptr::null_mut());
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);

@@ -23,7 +23,7 @@ use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
 use crate::doors::{DOOR_KEYS, DoorError};
-use crate::driver::{AttachError, Caller, Driver, Host};
+use crate::driver::{AttachError, Caller, Driver, Host, TurnAccess};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
@@ -321,7 +321,8 @@ impl Runtime {
         if press == Press::Later {
             bell.put_off();
             host.doorbells.put(source, bell, make_room);
-        } else if let Some(mut inside) = shared.cell.try_enter() {
+        } else if let Some(mut inside) = shared.enter_to_send(source.is_urgent() && !bell.is_rung())
+        {
             let more = inside.with(|driver| driver.ring(host, source));
             if press.counts_as_poll() {
                 // However long the application adds work before it polls again.
@@ -333,6 +334,15 @@ impl Runtime {
             shared.drive_inline();
         }
         Ok(())
+    }
+
+    /// Takes all work from a source and sends it once before it returns, as far as links and the engine have room: for a
+    /// source whose connection is about to be closed.
+    pub fn send_out(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
+        let source = Arc::clone(source);
+        self.shared.command(move |driver, host, now, memory| {
+            driver.send_out(host, now, memory, &source);
+        })
     }
 
     /// Takes work from the sources whose rings were deferred, if there are any. For polls that found something.
@@ -400,7 +410,8 @@ impl Runtime {
         &self,
         work: impl FnOnce(&mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
     ) -> Result<R, Forked> {
-        self.shared.command(|driver, _host, now, memory| work(&mut driver.engine, memory, now))
+        self.shared
+            .command(|driver, _host, now, memory| work(&mut driver.engine, memory.begun(), now))
     }
 
     /// Waits until `ready` returns something, or for at most `limit` (`None`: for ever; then the
@@ -482,7 +493,7 @@ impl Runtime {
     /// # Errors
     /// [`DoorError::Port`] if there is no such port.
     pub fn leave_group(&self, port: DatagramPort, group: IpAddr) -> Result<(), DoorError> {
-        let leave = move |driver: &mut Driver, host: &Host, _now, _memory: &MemoryAccess<'_>| {
+        let leave = move |driver: &mut Driver, host: &Host, _now, _memory: &TurnAccess<'_>| {
             driver.leave_group(host, port, group)
         };
         Ok(self.shared.command(leave)??)
@@ -515,7 +526,7 @@ impl Runtime {
     /// # Errors
     /// [`DoorError::Port`] if there is no such port.
     pub fn close_datagram_port(&self, port: DatagramPort) -> Result<(), DoorError> {
-        let close = move |driver: &mut Driver, host: &Host, _now, _memory: &MemoryAccess<'_>| {
+        let close = move |driver: &mut Driver, host: &Host, _now, _memory: &TurnAccess<'_>| {
             driver.close_datagram_port(host, port)
         };
         Ok(self.shared.command(close)??)
@@ -563,7 +574,7 @@ impl Runtime {
         work: impl FnOnce(&mut M, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
     ) -> Result<R, MachineError> {
         self.shared.command(move |driver, _host, now, memory| {
-            driver.machines.get(id).map(|machine| work(machine, memory, now))
+            driver.machines.get(id).map(|machine| work(machine, memory.begun(), now))
         })?
     }
 
@@ -699,44 +710,32 @@ impl Shared {
         }
     }
 
-    /// Closes the connections of these endpoints and their machines, and waits until their peers have heard of it and of all
-    /// that was delivered: for [`PARTING`] at most, as the process is about to end.
-    pub(crate) fn part(endpoints: &[Arc<Self>]) {
-        let is_ours = |endpoint: &&Arc<Self>| endpoint.home.check().is_ok();
-        let mut parting: Vec<&Arc<Self>> = endpoints.iter().filter(is_ours).collect();
-        let began = std::time::Instant::now();
-        for endpoint in &parting {
-            let host = &endpoint.host;
-            lock(&host.commands).push(Box::new(|driver, _host, now, _memory| {
-                driver.engine.close_all(now);
-                driver.machines.close(now);
-                driver.hasten();
-            }));
-            host.has_commands.store(true, Ordering::Release);
-        }
-        loop {
-            parting.retain(|endpoint| endpoint.is_parting());
-            let Some(endpoint) = parting.first() else { return };
-            if began.elapsed() >= PARTING {
-                return;
-            }
-            endpoint.host.sleeper.sleep(Some(PARTING_LOOK_NS));
-        }
+    /// Enters to send work. Urgent work waits a moment for a thread that is inside to leave, because the process may end by
+    /// `_exit` right after the call, and work that was only handed over would be lost with that thread.
+    #[inline]
+    fn enter_to_send(&self, is_urgent: bool) -> Option<Inside<'_, Driver>> {
+        let inside = self.cell.try_enter();
+        if inside.is_none() && is_urgent { self.enter_within(ENTER_NS) } else { inside }
     }
 
-    /// Makes progress; whether a peer has yet to hear that a connection is closed.
-    fn is_parting(&self) -> bool {
-        if self.cell.is_poisoned() {
-            return false;
+    #[cold]
+    fn enter_within(&self, limit_ns: u64) -> Option<Inside<'_, Driver>> {
+        let began = self.host.clock.now();
+        loop {
+            if let Some(inside) = self.cell.try_enter() {
+                return Some(inside);
+            }
+            let waited_ns = self.host.clock.now().since_ns(began);
+            if waited_ns >= limit_ns {
+                return None;
+            }
+            if waited_ns < ENTER_SPIN_NS {
+                std::hint::spin_loop();
+            } else {
+                // The thread inside may wait for a processor.
+                thread::yield_now();
+            }
         }
-        let Some(inside) = self.cell.enter_or_announce() else { return true };
-        let mut is_closing = true;
-        inside.drive(ROUNDS_INLINE, |driver| {
-            let more = driver.turn(&self.host, Caller::Watch).more;
-            is_closing = driver.engine.is_closing() || driver.machines.are_closing();
-            more
-        });
-        is_closing
     }
 
     /// Leaves after something was posted, unless there is `more` to do.
@@ -814,7 +813,7 @@ impl Shared {
     /// Has `work` run inside the engine and waits for its result.
     fn command<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Driver, &Host, Instant, &MemoryAccess<'_>) -> R + Send + 'static,
+        work: impl FnOnce(&mut Driver, &Host, Instant, &TurnAccess<'_>) -> R + Send + 'static,
     ) -> Result<R, Forked> {
         self.home.check()?;
         let answer = Arc::new((Mutex::new(None), Condvar::new()));
@@ -916,17 +915,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Turns of one inline drive: a thread that posts or polls serves others for at most about 8 bursts.
-const ROUNDS_INLINE: u32 = 8;
+pub(crate) const ROUNDS_INLINE: u32 = 8;
 
 /// Turns of one drive of a thread with nothing else to do, before it looks whether it should stop.
 const ROUNDS_MAX: u32 = 64;
 
-/// How long the end of a process may wait for peers: some round trips over any network, and no more than
-/// its user notices.
-const PARTING: Duration = Duration::from_millis(100);
+/// For how long a thread that posts waits for one that is inside the engine, which may have lost its processor.
+const ENTER_NS: u64 = 2_000_000;
 
-/// How often it looks whether they have heard, at least.
-const PARTING_LOOK_NS: u64 = 1_000_000;
+/// For how long of that it spins: several turns.
+const ENTER_SPIN_NS: u64 = 10_000;
 
 /// Longest a blocked thread sleeps without a look of its own: it only matters when the thread that
 /// would wake it has panicked.

@@ -32,6 +32,11 @@ pub trait WorkSource: Send + Sync {
     /// Nothing that was taken from it is under way any more.
     fn is_idle(&self) -> bool;
 
+    /// Whether a ring waits a moment for a thread that is inside the engine, rather than hand the work over to it.
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
     /// Posts the oldest of its work, `limit` pieces at most. Called inside the engine, so it must not call the
     /// runtime.
     fn post(
@@ -109,6 +114,11 @@ impl Bell {
         }
         let put_off = self.put_off.load(Ordering::Relaxed);
         if put_off + 1 < RUNG_AT_ONCE { Press::Later } else { Press::Row }
+    }
+
+    /// Whether the source waits to be taken from already.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.is_rung.load(Ordering::Relaxed)
     }
 
     pub(crate) fn put_off(&self) {

@@ -105,6 +105,10 @@ pub trait Wire: Send + Sync {
     /// more, which may be at once.
     fn drain(&self);
 
+    /// The queue pair is about to leave RTS for good: hands all sends that were posted to the engine and sends each once,
+    /// as far as there is room, before it returns. What the peer does not acknowledge before [`Wire::close`] is flushed.
+    fn send_out(&self);
+
     /// Ends the connection: nothing is placed in memory for this queue pair any more when it returns, and its last
     /// completions are in their queues. Owed acknowledgements and the news that it is over go to the peer.
     fn close(&self);

@@ -238,6 +238,7 @@ impl QueuePair {
         }
         self.uses.destroy("queue pair")?;
         let _modifying = lock(&self.modifying);
+        self.send_out();
         self.enter(QueuePairState::Reset);
         let wire = self.wire.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(wire) = wire {

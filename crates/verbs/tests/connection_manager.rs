@@ -346,6 +346,91 @@ fn a_queue_pair_takes_over_in_a_domain_of_its_own() {
     talk(&client, &server, &here, &there);
 }
 
+/// Connects 40 times; what a client sends last before it ends its queue pair is received.
+fn last_message_arrives(settings: &Settings, end: fn(&Process, &Id, &End)) {
+    const ROUNDS: usize = 40;
+    let [client, server] = [(); 2].map(|()| Process::with(settings));
+    let (_listener, to) = server.listener();
+    let arrived = (0..ROUNDS).filter(|_| {
+        let (asks, here) = client.resolved(to);
+        asks.connect(&saying(b"")).expect("it asks");
+        let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+        let there = server.pair_of(&asked);
+        there.receive(1, &[server.program.piece(64, 64)]);
+        asked.accept(&AcceptOptions::default()).expect("it accepts");
+        client.got(EventKind::Established);
+        here.send(2, client.program.piece(0, 64));
+        end(&client, &asks, &here);
+        server.got(EventKind::Established);
+        server.got(EventKind::Disconnected);
+        asked.disconnect().expect("there was a connection");
+        there.next(1)[0].status == CompletionStatus::Success
+    });
+    assert_eq!(arrived.count(), ROUNDS);
+}
+
+#[test]
+fn what_was_sent_last_before_a_disconnect_arrives() {
+    for links in ["udp:127.0.0.1", "udp:127.0.0.1,shm"] {
+        last_message_arrives(&ends::with_links(links), |client, id, _| {
+            id.disconnect().expect("there is a connection");
+            client.got(EventKind::Disconnected);
+        });
+    }
+}
+
+#[test]
+fn what_was_sent_last_before_a_queue_pair_is_destroyed_arrives() {
+    for links in ["udp:127.0.0.1", "udp:127.0.0.1,shm"] {
+        last_message_arrives(&ends::with_links(links), |_, id, end| {
+            id.release_queue_pair();
+            end.queue_pair.destroy().expect("nothing uses it");
+        });
+    }
+}
+
+/// Receives what each of 10 copies of the test `name` sends last. A copy gets the address, and ends by `end`.
+fn last_message_of_a_process_arrives(name: &str, end: fn()) {
+    const PROCESSES: usize = 10;
+    if let Some(to) = copy::told() {
+        let client = Process::with(&ends::with_links("udp:127.0.0.1,shm"));
+        let (asks, here) = client.resolved(to.parse().expect("an address"));
+        asks.connect(&saying(b"")).expect("it asks");
+        client.got(EventKind::Established);
+        here.send(2, client.program.piece(0, 64));
+        end();
+    }
+    let server = Process::with(&ends::with_links("udp:127.0.0.1,shm"));
+    let (_listener, to) = server.listener();
+    let arrived = (0..PROCESSES).filter(|_| {
+        let mut child = copy::command(&[], name, &to.to_string()).spawn().expect("a copy");
+        let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+        let there = server.pair_of(&asked);
+        there.receive(1, &[server.program.piece(64, 64)]);
+        asked.accept(&AcceptOptions::default()).expect("it accepts");
+        server.got(EventKind::Established);
+        child.wait().expect("a child");
+        server.got(EventKind::Disconnected);
+        asked.disconnect().expect("there was a connection");
+        there.next(1)[0].status == CompletionStatus::Success
+    });
+    assert_eq!(arrived.count(), PROCESSES);
+}
+
+#[test]
+fn what_a_process_sends_right_before_it_exits_arrives() {
+    let name = "what_a_process_sends_right_before_it_exits_arrives";
+    last_message_of_a_process_arrives(name, || std::process::exit(0));
+}
+
+#[test]
+fn what_a_process_sends_right_before_it_is_killed_arrives() {
+    let name = "what_a_process_sends_right_before_it_is_killed_arrives";
+    last_message_of_a_process_arrives(name, || {
+        kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
+    });
+}
+
 #[test]
 fn who_has_its_work_flushed_is_told_of_the_end_when_it_disconnects() {
     let [client, server] = [(); 2].map(|()| Process::new());

@@ -265,6 +265,10 @@ impl WorkSource for Source {
         self.queue_pair.is_idle()
     }
 
+    fn is_urgent(&self) -> bool {
+        self.queue_pair.has_first_send()
+    }
+
     fn post(
         &self,
         engine: &mut Engine,
@@ -410,6 +414,11 @@ impl Wire for DatagramWire {
     fn drain(&self) {
         self.source.draining.begin();
         self.look();
+    }
+
+    fn send_out(&self) {
+        // In a forked child nothing is sent.
+        let _forked = self.instance.runtime().send_out(&self.rung);
     }
 
     fn close(&self) {

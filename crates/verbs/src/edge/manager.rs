@@ -482,6 +482,7 @@ impl Clerk {
     fn accept(
         &self,
         engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
         now: Instant,
         handle: ConnectionHandle,
         reply: &[u8],
@@ -491,7 +492,7 @@ impl Clerk {
             let peer = self.change(handle, |entry| entry.peer).flatten();
             let gone = || Error::Invalid("nobody asks any more".into());
             let asked = (&peer.ok_or_else(gone)?, reply);
-            self.desk.accept_given(engine, now, handle, (source, *wanted), asked)?;
+            self.desk.accept_given(engine, memory, now, handle, (source, *wanted), asked)?;
         } else {
             let (domain, queues) = (ProtectionDomain::NONE, self.queues.clone());
             engine
@@ -721,8 +722,8 @@ impl Exchange for Call {
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
         let taken = queue_pair.map(|queue_pair| self.taken(queue_pair)).transpose()?;
         let reply = reply.encode();
-        let accept = self.inside(move |clerk, engine, _, now, handle| {
-            clerk.accept(engine, now, handle, &reply, taken.as_ref())
+        let accept = self.inside(move |clerk, engine, memory, now, handle| {
+            clerk.accept(engine, memory, now, handle, &reply, taken.as_ref())
         })?;
         accept.unwrap_or_else(|| Err(Error::Invalid("nobody asks any more".into())))
     }

@@ -29,6 +29,8 @@ pub(crate) struct Source {
     receives: AtomicU64,
     /// Since when there is work and nobody to whom it could go; [`NEVER`] if that is not so.
     waits_since_ns: AtomicU64,
+    /// When sends were last handed to the engine.
+    handed_at_ns: AtomicU64,
     /// Its connection has ended, and there will be no other before it is in RESET again.
     has_ended: AtomicBool,
     /// The queue pair wants to know when nothing is under way any more.
@@ -49,6 +51,7 @@ impl Source {
             sends: AtomicU64::new(NOBODY),
             receives: AtomicU64::new(NOBODY),
             waits_since_ns: AtomicU64::new(NEVER),
+            handed_at_ns: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
             draining: Draining::default(),
         }
@@ -72,6 +75,12 @@ impl Source {
         self.sends.store(ends.sends.owner().bits(), Ordering::Relaxed);
     }
 
+    /// The connection takes receives, but is not established yet.
+    pub(crate) fn set_receives(&self, connection: ConnectionHandle) {
+        self.has_ended.store(false, Ordering::Relaxed);
+        self.receives.store(connection.owner().bits(), Ordering::Relaxed);
+    }
+
     /// It is not, or no more; whether for good, as far as this life of the queue pair goes.
     pub(crate) fn clear_ends(&self, has_ended: bool) {
         self.sends.store(NOBODY, Ordering::Relaxed);
@@ -84,6 +93,14 @@ impl Source {
     pub(crate) fn waits_since(&self) -> Option<Instant> {
         let since_ns = self.waits_since_ns.load(Ordering::Relaxed);
         (since_ns != NEVER).then_some(Instant(since_ns))
+    }
+
+    /// Whether the peer has acknowledged all that was sent, or has been silent for [`LINGER_NS`] since the last of it: a
+    /// queue pair whose peer does not answer is closed without delay.
+    fn is_acknowledged(&self, engine: &Engine, now: Instant) -> bool {
+        let handed_at = Instant(self.handed_at_ns.load(Ordering::Relaxed));
+        let is_outstanding = handle(&self.sends).is_some_and(|sends| engine.outstanding(sends) > 0);
+        !is_outstanding || now.since_ns(handed_at) >= LINGER_NS
     }
 
     /// Has it asked whether work is still under way.
@@ -106,7 +123,11 @@ impl Source {
         }
         match sends.zip(receives) {
             Some((sends, receives)) => {
+                let before = posted.count;
                 self.pull_sends(engine, memory, Ends { sends, receives }, limit, &mut posted);
+                if posted.count > before {
+                    self.handed_at_ns.store(now.0, Ordering::Relaxed);
+                }
             }
             None => self.wait_for_peer(now, &mut posted),
         }
@@ -188,6 +209,10 @@ impl WorkSource for Source {
         self.queue_pair.is_idle()
     }
 
+    fn is_urgent(&self) -> bool {
+        self.queue_pair.has_first_send()
+    }
+
     fn post(
         &self,
         engine: &mut Engine,
@@ -256,6 +281,21 @@ impl Wire for ConnectedWire {
         self.look();
     }
 
+    fn send_out(&self) {
+        // In a forked child nothing is sent.
+        if self.instance.runtime().send_out(&self.rung).is_err() {
+            return;
+        }
+        // A Close on one link may overtake frames on another. A frame may be lost.
+        let source = Arc::clone(&self.source);
+        let is_acknowledged = move |_: &Desk, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
+            source.is_acknowledged(engine, now)
+        };
+        while let Ok(false) = self.instance.at_desk(is_acknowledged.clone()) {
+            std::thread::yield_now();
+        }
+    }
+
     fn close(&self) {
         let number = self.number();
         let close = move |desk: &Desk, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
@@ -290,6 +330,10 @@ fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
 /// Work requests of a queue pair under way in the engine: the ring of the queue pair is the queue. 32 queue pairs fill
 /// the records of an endpoint.
 pub(super) const WINDOW: u32 = 256;
+
+/// For how long after its last send a queue pair that is closed waits for acknowledgements: many round trips of a network,
+/// as long as adapters take to destroy one.
+const LINGER_NS: u64 = 2_000_000;
 
 /// The owner of no connection.
 const NOBODY: u64 = u64::MAX;

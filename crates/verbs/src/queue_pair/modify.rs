@@ -286,6 +286,7 @@ impl QueuePair {
 
     /// Everything is as when it was made, but for its number and sizes.
     fn reset(&self) {
+        self.send_out();
         self.enter(State::Reset);
         self.with_wire(|wire| wire.close());
         let _nobody_posts = (lock(&self.posting_sends), lock(&self.posting_receives));
@@ -296,12 +297,21 @@ impl QueuePair {
     }
 
     fn fail_by_program(&self) {
+        self.send_out();
         self.enter(State::Error);
         if !self.end.is_over() {
             self.with_wire(|wire| wire.close());
             self.end.set_over();
         }
         self.begin_flush();
+    }
+
+    /// Has what was posted sent before the connection is closed, as an adapter would have by now.
+    pub(super) fn send_out(&self) {
+        let may_send = self.state() == State::ReadyToSend && !self.end.is_over();
+        if may_send && self.sends.posted() > self.sends.retired() {
+            self.with_wire(|wire| wire.send_out());
+        }
     }
 
     fn ask_wire(

@@ -134,6 +134,12 @@ impl QueuePair {
         self.sends.taken() == self.sends.retired()
     }
 
+    /// Whether sends wait that were not taken, and no earlier one is incomplete.
+    #[inline]
+    pub fn has_first_send(&self) -> bool {
+        self.is_idle() && self.sends.posted() > self.sends.taken()
+    }
+
     /// What [`QueuePair::next_send`] has shown cannot be carried out, for a fault of this side: it is taken,
     /// and completes so when all before it are told. A datagram queue pair goes to SQE, others to ERR. (Where the engine
     /// can complete it in its turn, a wire has it do so.) In SQE, [`QueuePair::on_drained`] is awaited as after

@@ -643,6 +643,8 @@ impl Wire for LoopbackWire {
         });
     }
 
+    fn send_out(&self) {}
+
     fn close(&self) {
         self.device.inside(|_, engine| {
             engine.flush(self.number, OperationError::Flushed);

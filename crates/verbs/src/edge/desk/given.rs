@@ -130,9 +130,10 @@ impl Desk {
     pub(crate) fn accept_given(
         &self,
         engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
         now: Instant,
         handle: ConnectionHandle,
-        (source, wanted): (&Source, Wanted),
+        (source, wanted): (&Arc<Source>, Wanted),
         (peer, reply): (&End, &[u8]),
     ) -> Result<(), Error> {
         let queue_pair = source.queue_pair();
@@ -146,6 +147,9 @@ impl Desk {
         }
         let (peer, wanted) = (Some(*peer), Some(wanted));
         self.keep(source, Given { handle, peer, wanted, is_established: false });
+        // The frame that establishes the connection may carry a message, and the next may close it.
+        source.set_receives(handle);
+        self.finish(engine, memory, now, Then::Pull(Arc::clone(source)));
         Ok(())
     }
 
