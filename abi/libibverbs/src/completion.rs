@@ -99,7 +99,11 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
 pub(crate) unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: c_uint) {
     silent("ibv_ack_cq_events", (), || {
         // SAFETY: as the caller says.
-        unsafe { shell::completions(queue) }?.queue.acknowledge_events(events);
+        let ours = &unsafe { shell::completions(queue) }?.queue;
+        // Counted first, because the queue may be destroyed once its events are acknowledged.
+        // SAFETY: the queue is there, and only acknowledgements write to the field.
+        unsafe { shell::count(&raw mut (*queue).comp_events_completed, events) };
+        ours.acknowledge_events(events);
         Ok(())
     });
 }

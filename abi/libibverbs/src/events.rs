@@ -52,18 +52,22 @@ pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
 }
 
 unsafe fn acknowledge(event: &ibv_async_event) -> Result<(), Error> {
-    let object = ptr::with_exposed_provenance::<c_void>(event.element);
+    let object = ptr::with_exposed_provenance_mut::<c_void>(event.element);
     let (context, element, kind) = match event.event_type {
         0 => {
             // SAFETY: as the caller says: the event is of a completion queue.
             let queue = &unsafe { shell::completions(object.cast::<ibv_cq>()) }?.queue;
             let element = EventElement::CompletionQueue(Arc::clone(queue));
+            // SAFETY: the queue is there, and only acknowledgements write to the field.
+            unsafe { shell::count(&raw mut (*object.cast::<ibv_cq>()).async_events_completed, 1) };
             (queue.context(), element, AsyncEventKind::CompletionQueueError)
         }
         1..=7 | 16 => {
             // SAFETY: as the caller says: the event is of a queue pair.
             let pair = &unsafe { shell::pair(object.cast::<ibv_qp>()) }?.pair;
             let element = EventElement::QueuePair(Arc::clone(pair));
+            // SAFETY: as above.
+            unsafe { shell::count(&raw mut (*object.cast::<ibv_qp>()).events_completed, 1) };
             (pair.context(), element, AsyncEventKind::QueuePairFatal)
         }
         14 | 15 => {
@@ -72,6 +76,8 @@ unsafe fn acknowledge(event: &ibv_async_event) -> Result<(), Error> {
                 &unsafe { shell::Shared::ours(object.cast::<ibv_srq>(), "shared receive queue") }?
                     .queue;
             let element = EventElement::SharedReceiveQueue(Arc::clone(queue));
+            // SAFETY: as above.
+            unsafe { shell::count(&raw mut (*object.cast::<ibv_srq>()).events_completed, 1) };
             (queue.domain().context(), element, AsyncEventKind::ReceiveLimitReached)
         }
         // Ports and devices wait for nobody.

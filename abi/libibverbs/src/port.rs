@@ -460,8 +460,8 @@ const VALUES_RAW_CLOCK: u32 = 1;
 /// What programs of before 2019 have room for.
 const OLD_PORT_BYTES: usize = 48;
 
-/// 1 GiB: half of what an operation carries, as other devices say.
-const MESSAGE_BYTES_MAX: u32 = work::OPERATION_BYTES_MAX / 2;
+/// What posting takes: 2 GiB, the longest message of InfiniBand (IBA volume 1, 9.7.7).
+const MESSAGE_BYTES_MAX: u32 = work::OPERATION_BYTES_MAX;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use verbs::Error;
@@ -127,6 +127,15 @@ pub(crate) unsafe fn completions<'a>(
 pub(crate) unsafe fn pair<'a>(pair: *const ibv_qp) -> Result<&'a crate::pair::Pair, Error> {
     // SAFETY: as the caller says; all are made as extended ones.
     unsafe { Pair::ours(pair.cast(), "queue pair") }
+}
+
+/// Adds to a counter that programs read in a structure of theirs, and that several threads may add to.
+///
+/// # Safety
+/// The counter is there, and all who write to it call this.
+pub(crate) unsafe fn count(counter: *mut u32, events: u32) {
+    // SAFETY: as the caller says; it is aligned as the field of a structure.
+    unsafe { AtomicU32::from_ptr(counter) }.fetch_add(events, Ordering::Release);
 }
 
 #[cfg(test)]

@@ -28,6 +28,17 @@ fn queues_that_are_armed_while_they_hold_completions_raise_events() {
 }
 
 #[test]
+fn events_that_are_acknowledged_are_counted_in_public_fields() {
+    run("fields", "completions");
+    run("fields", "events");
+}
+
+#[test]
+fn a_message_may_be_as_long_as_the_port_tells() {
+    run("fields", "length");
+}
+
+#[test]
 fn a_program_may_unload_the_library() {
     run("process", "unload");
 }
