@@ -70,12 +70,23 @@ impl Host {
         let mut claimed = self.claimed();
         if let Some(known) = claimed.get_mut(&at) {
             if known.users.contains(&space) && !is_shared {
-                return Err(refused("claiming a port", at, Errno::EADDRINUSE));
+                let is_any = at.ip().is_unspecified();
+                let errno = if is_any { Errno::EADDRNOTAVAIL } else { Errno::EADDRINUSE };
+                return Err(refused("claiming a port", at, errno));
             }
             known.users.push(space);
             return Ok(Claim { host: Arc::clone(self), at, space });
         }
-        let socket = bind(at)?;
+        let has_port = |known: &&SocketAddr| known.port() == at.port();
+        let overlaps = at.ip().is_unspecified()
+            || claimed.keys().filter(has_port).any(|known| known.ip().is_unspecified());
+        let socket = bind(at).map_err(|error| match error {
+            // The kernel's connection manager tells the same address from one that overlaps (`cma_check_port`).
+            Error::System { what, number } if overlaps && number == Errno::EADDRINUSE as i32 => {
+                Error::System { what, number: Errno::EADDRNOTAVAIL as i32 }
+            }
+            error => error,
+        })?;
         let bound = socket.local_addr().map_err(|error| system("reading a port", at, &error))?;
         let at = SocketAddr::new(at.ip(), bound.port());
         let users = vec![space];

@@ -496,6 +496,21 @@ fn a_port_is_one_ids_alone_unless_both_say_otherwise() {
 }
 
 #[test]
+fn a_port_of_all_addresses_in_use_is_not_available() {
+    let world = World::new();
+    let one = world.id(&world.server, PortSpace::Tcp);
+    one.bind(loopback(0)).expect("a free port");
+    let port = one.local().expect("an address").port();
+    let id = world.id(&world.server, PortSpace::Tcp);
+    assert_eq!(errno(id.bind(([0; 4], port).into())), Errno::EADDRNOTAVAIL as i32);
+    let all = world.id(&world.server, PortSpace::Tcp);
+    all.bind(([0; 4], 0).into()).expect("a free port");
+    let port = all.local().expect("an address").port();
+    assert_eq!(errno(id.bind(([0; 4], port).into())), Errno::EADDRNOTAVAIL as i32);
+    assert_eq!(errno(id.bind(loopback(port))), Errno::EADDRNOTAVAIL as i32);
+}
+
+#[test]
 fn connections_outlive_who_listened() {
     let world = World::new();
     let listener = world.listener(PortSpace::Tcp);

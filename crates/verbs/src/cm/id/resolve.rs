@@ -17,7 +17,8 @@ impl Id {
     /// Takes an address; port 0 for any that is free, an unspecified address for all of the host.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRINUSE` if another one has it, `ENODEV` if no device has the address.
+    /// [`Error::System`] with `EADDRINUSE` if another one has it, `EADDRNOTAVAIL` if this or the other is the unspecified
+    /// address, `ENODEV` if no device has the address.
     pub fn bind(&self, to: SocketAddr) -> Result<(), Error> {
         self.lock().check("binding", |state| state == State::Idle)?;
         // An address of the host itself is of no device, as in Linux: libfabric asks whether it is, and then says that
