@@ -533,9 +533,12 @@ impl ConnectionInner {
 
 impl Drop for ConnectionInner {
     fn drop(&mut self) {
+        // In a forked child it is not ours to close, and locks may be held by threads of the parent.
+        if self.endpoint.runtime.check_process().is_err() {
+            return;
+        }
         self.orphans.release(self.endpoint.runtime.status());
         if self.fate.closed().is_none() {
-            // In a forked child it is not ours to close.
             let _forked = self.close(Vec::new());
         }
     }

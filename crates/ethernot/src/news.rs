@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use engine::{Closed, ConnectionHandle, Event};
+use runtime::HomeProcess;
 use semantics::StatusTable;
 use wire_edge::PeerAddr;
 
@@ -48,10 +49,15 @@ pub(crate) struct Subscriber {
     news: Arc<NewsDesk>,
     topic: Topic,
     number: u64,
+    home: HomeProcess,
 }
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
+        // A thread of the parent may have held the lock when a child was forked.
+        if self.home.check().is_err() {
+            return;
+        }
         let waker = self.news.unsubscribe(self.topic, self.number);
         drop(waker);
     }
@@ -199,7 +205,7 @@ impl NewsDesk {
         board.tasks_count += 1;
         let number = board.tasks_count;
         board.tasks.entry(topic).or_default().push((number, waker.clone()));
-        Subscriber { news: Arc::clone(self), topic, number }
+        Subscriber { news: Arc::clone(self), topic, number, home: HomeProcess::here() }
     }
 
     fn unsubscribe(&self, topic: Topic, number: u64) -> Option<Waker> {

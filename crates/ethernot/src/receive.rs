@@ -226,6 +226,10 @@ impl Future for ReceiveHandle {
 
 impl Drop for ReceiveHandle {
     fn drop(&mut self) {
+        // A thread of the parent may have held the lock of the orphans when a child was forked.
+        if self.connection.endpoint.runtime.check_process().is_err() {
+            return;
+        }
         let status = self.connection.endpoint.runtime.status();
         let is_lost = matches!(status.status(self.place.slot), OperationStatus::Failed(_));
         if self.is_kept && !*self.is_seen.get_mut() && !is_lost {

@@ -4,6 +4,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegisterError, Rights};
+use runtime::HomeProcess;
 use thiserror::Error;
 use wire_edge::RemoteKey;
 
@@ -20,6 +21,7 @@ use crate::error::{PostError, RemoteRegionError};
 pub struct MemoryRegion {
     region: Region,
     table: Arc<MemoryTable>,
+    home: HomeProcess,
 }
 
 impl MemoryRegion {
@@ -138,6 +140,10 @@ fn part(range: impl RangeBounds<u64>, limit: u64) -> Result<(u64, u64), RangeErr
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        // Deregistering waits for threads that are inside the engine, which a forked child does not have.
+        if self.home.check().is_err() {
+            return;
+        }
         // It can only be gone already, deregistered through the table by its identifier.
         let _gone = self.table.deregister(self.region.id);
     }
@@ -267,7 +273,8 @@ impl Endpoint {
     /// ```
     pub fn adopt(&self, region: Region) -> Result<MemoryRegion, RegisterError> {
         self.memory().check_region(region.id)?;
-        Ok(MemoryRegion { region, table: Arc::clone(self.memory()) })
+        let home = self.inner.runtime.home();
+        Ok(MemoryRegion { region, table: Arc::clone(self.memory()), home })
     }
 }
 

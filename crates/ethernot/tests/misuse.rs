@@ -345,6 +345,31 @@ fn is_true_in_child(work: impl FnOnce() -> bool) -> bool {
 }
 
 #[test]
+fn a_forked_child_drops_memory_while_a_thread_of_its_parent_uses_the_table() {
+    let _alone = alone();
+    let pair = sleepy();
+    let endpoint = &pair.client.endpoint;
+    let region = endpoint.register(Buffer::new(64), Rights::REMOTE_WRITE);
+    let mut region = Some(region.expect("it is registered"));
+    let [entered, done] = [(); 2].map(|()| std::sync::Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let access = endpoint.memory().access();
+            entered.wait();
+            done.wait();
+            drop(access);
+        });
+        entered.wait();
+        let is_dropped = is_true_in_child(|| {
+            drop(region.take());
+            true
+        });
+        done.wait();
+        assert!(is_dropped, "the child has waited for a thread that it does not have");
+    });
+}
+
+#[test]
 fn a_forked_child_is_told_so_by_everything_that_waits() {
     let _alone = alone();
     let pair = sleepy();

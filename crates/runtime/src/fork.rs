@@ -26,15 +26,16 @@ pub fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Knows in which process it was made.
+/// The process that something was made in. A `Drop` that takes a lock or waits for threads asks it first, because a forked
+/// child has neither those threads nor those that held the lock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HomeProcess {
+pub struct HomeProcess {
     generation: u32,
 }
 
 impl HomeProcess {
     /// This process.
-    pub(crate) fn here() -> Self {
+    pub fn here() -> Self {
         REGISTERED.call_once(|| {
             // SAFETY: the handler is a function without captured state that works on atomics and
             // descriptors, which is allowed in a child of a program with threads. Failure (no memory)
@@ -45,8 +46,11 @@ impl HomeProcess {
     }
 
     /// Whether the caller is in the process this was made in. One relaxed load.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child.
     #[inline]
-    pub(crate) fn check(self) -> Result<(), Forked> {
+    pub fn check(self) -> Result<(), Forked> {
         if FORKS.load(Ordering::Relaxed) == self.generation { Ok(()) } else { Err(Forked) }
     }
 }

@@ -50,7 +50,7 @@ pub use counters::RuntimeCounters;
 pub use doors::DoorError;
 pub use driver::AttachError;
 pub use exit::tell_peers_at_exit;
-pub use fork::{Forked, forks};
+pub use fork::{Forked, HomeProcess, forks};
 pub use hooks::Hooks;
 pub use machine::{Descriptors, Machine, MachineError, MachineId, Progress};
 pub use mark::Mark;

@@ -254,6 +254,11 @@ impl Runtime {
         self.shared.home.check()
     }
 
+    /// The process that it was started in.
+    pub fn home(&self) -> HomeProcess {
+        self.shared.home
+    }
+
     /// Posts an operation, or a buffer for a message. Completions go to the queue of the connection, which
     /// is `queue`.
     ///
