@@ -553,6 +553,11 @@ impl Engine {
         self.pools.in_use()
     }
 
+    /// Answers to reads and atomics of peers that were begun so far.
+    pub const fn answers_begun(&self) -> u64 {
+        self.pools.answers_begun()
+    }
+
     /// Connections in whichever phase.
     pub const fn connection_count(&self) -> u32 {
         self.connections.used()

@@ -55,6 +55,8 @@ pub(crate) struct Host {
     pub(crate) is_moderated: AtomicBool,
     /// Frames received so far.
     pub(crate) frames: AtomicU64,
+    /// Answers to peers that were begun so far, as of the last frames.
+    pub(crate) answers_begun: AtomicU64,
     /// When the application last made progress itself, in nanoseconds.
     pub(crate) polled_at: AtomicU64,
     /// When it last looked for something, and did not only post.
@@ -665,6 +667,7 @@ impl Driver {
                     came = true;
                     let frames = host.frames.load(Ordering::Relaxed) + frames as u64;
                     host.frames.store(frames, Ordering::Relaxed);
+                    host.answers_begun.store(engine.answers_begun(), Ordering::Relaxed);
                     attached.brought_at = now;
                     if attached.shares_memory {
                         *memory_brought_at = now;

@@ -189,6 +189,7 @@ impl Runtime {
                 is_unfinished: AtomicBool::new(false),
                 is_moderated: AtomicBool::new(false),
                 frames: AtomicU64::new(0),
+                answers_begun: AtomicU64::new(0),
                 has_news: AtomicBool::new(false),
                 fired: Mutex::new(Vec::new()),
                 below_limit: Mutex::new(Vec::new()),
@@ -726,6 +727,7 @@ impl Shared {
     #[cold]
     fn enter_within(&self, limit_ns: u64) -> Option<Inside<'_, Driver>> {
         let began = self.host.clock.now();
+        let sleep_ns = self.waits.sleep_cost_ns();
         loop {
             if let Some(inside) = self.cell.try_enter() {
                 return Some(inside);
@@ -734,11 +736,11 @@ impl Shared {
             if waited_ns >= limit_ns {
                 return None;
             }
-            if waited_ns < ENTER_SPIN_NS {
+            if waited_ns < sleep_ns {
                 std::hint::spin_loop();
             } else {
-                // The thread inside may wait for a processor.
-                thread::yield_now();
+                // The thread inside may wait for the processor of this one.
+                thread::sleep(Duration::from_nanos(sleep_ns));
             }
         }
     }
@@ -927,9 +929,6 @@ const ROUNDS_MAX: u32 = 64;
 
 /// For how long a thread that posts waits for one that is inside the engine, which may have lost its processor.
 const ENTER_NS: u64 = 2_000_000;
-
-/// For how long of that it spins: several turns.
-const ENTER_SPIN_NS: u64 = 10_000;
 
 /// Longest a blocked thread sleeps without a look of its own: it only matters when the thread that
 /// would wake it has panicked.

@@ -244,7 +244,9 @@ impl Shared {
         if frames == 0 {
             moderation.on_silence(now);
         } else {
-            let notified = self.host.arming.told();
+            // A peer waits for each answer as the application does for what it is notified of.
+            let answers = self.host.answers_begun.load(Ordering::Relaxed);
+            let notified = self.host.arming.told().wrapping_add(answers);
             moderation.on_frames(now, frames, notified, self.waits.sleep_cost_ns());
         }
     }
@@ -431,6 +433,27 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use crate::runtime::{Runtime, RuntimeConfig};
+
+    /// Gets of one word follow each other at the rate of a stream, and each is waited for.
+    #[test]
+    fn requests_that_peers_wait_for_are_no_stream() {
+        let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");
+        config.progress_thread = false;
+        let runtime = Runtime::start(config, Vec::new(), Box::new(|_event| {})).expect("it starts");
+        let shared = &runtime.shared;
+        let is_moderated = |answers: u64, looks: u32| {
+            (0..looks).any(|_| {
+                let begun = shared.host.answers_begun.load(Ordering::Relaxed);
+                shared.host.answers_begun.store(begun + answers, Ordering::Relaxed);
+                shared.on_looked(1, false);
+                let until = shared.host.clock.now().after_ns(5_000);
+                while shared.host.clock.now() < until {}
+                shared.interval_ns().is_some()
+            })
+        };
+        assert!(!is_moderated(1, 200));
+        assert!(is_moderated(0, 100_000), "acknowledgements are a stream");
+    }
 
     /// The progress thread rests while a thread of the application is on watch, until that thread calls.
     #[test]

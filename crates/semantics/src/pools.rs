@@ -26,6 +26,8 @@ pub struct Pools {
     /// Which bytes of the operation in the same slot of `incoming` are here, placed or held.
     pub(crate) received: Vec<RangeSet>,
     pub(crate) responses: Slab<Response>,
+    /// Answers to peers that were begun so far.
+    pub(crate) answers_begun: u64,
     pub(crate) reads: Slab<RangeSet>,
     pub(crate) retransmissions: Slab<Retransmission>,
     pub(crate) order: OrderPool,
@@ -58,6 +60,7 @@ impl Pools {
             incoming: Slab::new(limits.incoming),
             received: (0..limits.incoming).map(|_| RangeSet::default()).collect(),
             responses: Slab::new(limits.responses),
+            answers_begun: 0,
             reads: Slab::new(limits.reads),
             retransmissions: Slab::new(limits.retransmissions),
             order: OrderPool::new(limits.order_blocks),
@@ -79,6 +82,7 @@ impl Pools {
             incoming: Slab::growing(limits.incoming),
             received: Vec::new(),
             responses: Slab::growing(limits.responses),
+            answers_begun: 0,
             reads: Slab::growing(limits.reads),
             retransmissions: Slab::growing(limits.retransmissions),
             order: OrderPool::growing(limits.order_blocks),
@@ -202,6 +206,11 @@ impl Pools {
     #[inline]
     pub const fn has_refilled(&self) -> bool {
         !self.refilled.is_empty()
+    }
+
+    /// Answers to reads and atomics of peers that were begun so far.
+    pub const fn answers_begun(&self) -> u64 {
+        self.answers_begun
     }
 
     /// How many records are in use: 0 everywhere when no connection has anything under way.

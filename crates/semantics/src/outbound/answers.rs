@@ -133,6 +133,7 @@ impl Outbound {
             sent: 0,
             acknowledged: 0,
         };
+        pools.answers_begun += 1;
         let slot = pools.responses.insert_growing(response);
         if self.answer_tail == NIL {
             self.answer_head = slot;
