@@ -175,7 +175,9 @@ pub enum AcceptError {
     #[error("the peer is gone before it knew of the acceptance: {0}")]
     Closed(#[source] Closed),
     /// The endpoint was shut down.
-    #[error("the endpoint is shut down, so the request is rejected; accept requests of another endpoint")]
+    #[error(
+        "the endpoint is shut down, so the request is rejected; accept requests of another endpoint"
+    )]
     ShutDown,
     /// The limit has passed before the peer confirmed that it knows. The connection is given up.
     #[error(
