@@ -248,7 +248,8 @@ typedef struct ethernot_connect_options {
    */
   size_t private_data_length;
   /*
-   How long to try, in milliseconds; 0 for 30 s. It ends earlier if the peer's host is silent for 5 s.
+   How long to try, in milliseconds; 0 for 30 s, negative for as long as the peer's host says that its program has not
+   decided. It ends earlier if that host is silent for 5 s.
    */
   int64_t timeout_ms;
   /*

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use ethernot::ConnectionRequest;
 
@@ -37,7 +38,8 @@ pub struct ConnectOptions {
     pub private_data: *const c_void,
     /// Bytes of it.
     pub private_data_length: usize,
-    /// How long to try, in milliseconds; 0 for 30 s. It ends earlier if the peer's host is silent for 5 s.
+    /// How long to try, in milliseconds; 0 for 30 s, negative for as long as the peer's host says that its program has not
+    /// decided. It ends earlier if that host is silent for 5 s.
     pub timeout_ms: i64,
     /// Which listener of the peer is meant; for `ethernot_connect` only.
     pub service: u32,
@@ -56,7 +58,10 @@ unsafe fn options_of(
     // SAFETY: the same.
     made.private_data =
         unsafe { given(options.private_data, options.private_data_length) }?.to_vec();
-    made.limit = limit(options.timeout_ms).filter(|limit| !limit.is_zero());
+    made.limit = match options.timeout_ms {
+        0 => None,
+        timeout_ms => Some(limit(timeout_ms).unwrap_or(Duration::MAX)),
+    };
     made.service = options.service;
     if options.completions != 0 {
         made.completions = options.completions as usize;

@@ -115,8 +115,8 @@ impl Found {
         Ok(found)
     }
 
-    /// Takes what was told under this name; false if it means nothing here. No text of it moves the cursor or colours the
-    /// terminal: a name that begins like ours is anybody's to take.
+    /// Adds the report that was read under this name; false if this version does not understand it. Its texts cannot move the
+    /// cursor or colour the terminal: any process may listen under such a name.
     fn add(&mut self, name: &str, text: &[u8]) -> bool {
         let Ok(mut told) = serde_json::from_slice(text) else { return false };
         without_controls(&mut told);
@@ -197,8 +197,8 @@ fn process(name: &str) -> String {
     format!("process {}", number.replace(char::is_control, "?"))
 }
 
-/// What the process that listens under this name reports; nothing if this user may not know, or if the process is of another
-/// user and not of root, who could report what he likes.
+/// The report of the process that listens under this name; empty if this user may not read it, or if the process belongs to
+/// a user who is not believed, since it could report anything.
 fn ask(name: &str) -> io::Result<Vec<u8>> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     let owner = getsockopt(&stream, PeerCredentials)?.uid();

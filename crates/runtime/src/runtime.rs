@@ -596,9 +596,9 @@ impl Runtime {
         self.watch(key, |auxiliary| auxiliary.watch(fd, key, ready))
     }
 
-    /// As [`Runtime::watch_descriptor`] for a listener: the hooks are told once of each arrival, and accept until nothing is
-    /// there. While the process has no descriptor left nothing can be accepted, and being told for as long as
-    /// something waits would take a processor.
+    /// As [`Runtime::watch_descriptor`] for a listener: the hooks are called once for each arrival, and accept until nothing is
+    /// there. While the process has no descriptor left nothing can be accepted, so calls for as long as a connection
+    /// waits would take a processor.
     ///
     /// # Errors
     /// As [`Runtime::watch_descriptor`].

@@ -103,7 +103,7 @@ impl Polling {
     fn keep_one(&mut self, registry: &Registry, completion: &Completion) {
         let more = self.backlog.len();
         if let Some(told) = self.translate(registry, completion) {
-            // Before what is told after it.
+            // Before the completions that its translation has put behind it.
             self.backlog.insert(more, told);
         }
     }

@@ -16,7 +16,7 @@
     b'hello'
     >>> accepting.join()
 
-Times are seconds; a `timeout` of None is as long as it takes. In programs of asyncio, operations and receives are
+Times are seconds; a `timeout` of None is as long as it takes, and 30 s to connect. In programs of asyncio, operations and receives are
 awaited, and `Endpoint.connecting`, `Listener.accepting`, `Request.accepting` and `Connection.ending` are the calls that
 wait.
 """

@@ -59,7 +59,7 @@ impl Slowdowns {
 
 impl Configuration {
     /// Finds the slowdown of each recorded message. This takes about as many events as the recorded run
-    /// had, fewer if messages have the same length. `watch` is told now and then how far it is with routes
+    /// had, fewer if messages have the same length. `watch` is called now and then with the progress on routes
     /// of a kind, and may stop it.
     pub fn slowdowns(
         &self,

@@ -29,8 +29,8 @@ struct Late {
 }
 
 impl Jitter {
-    /// Jitter of a network whose slowest link takes `byte_time` for a byte; `rail` tells networks with the
-    /// same seed apart.
+    /// Jitter of a network whose slowest link takes `byte_time` for a byte; `rail` distinguishes networks
+    /// with the same seed.
     pub(super) fn new(
         configuration: &EthernetConfiguration,
         byte_time: u32,

@@ -79,8 +79,8 @@ pub trait Exchange: Send + Sync {
 
 /// Who is told of requests.
 pub trait Listener: Send + Sync {
-    /// A peer asks, whose GID is that of the address which the request came from. Returns who is told what becomes of it, or
-    /// why it is refused at once.
+    /// A peer asks, whose GID is that of the address which the request came from. Returns what hears of its
+    /// outcome, or why it is refused at once.
     fn on_request(
         &self,
         request: Request,

@@ -81,7 +81,7 @@ impl Host {
         let overlaps = at.ip().is_unspecified()
             || claimed.keys().filter(has_port).any(|known| known.ip().is_unspecified());
         let socket = bind(at).map_err(|error| match error {
-            // The kernel's connection manager tells the same address from one that overlaps (`cma_check_port`).
+            // The kernel's connection manager distinguishes the same address from one that overlaps (`cma_check_port`).
             Error::System { what, number } if overlaps && number == Errno::EADDRINUSE as i32 => {
                 Error::System { what, number: Errno::EADDRNOTAVAIL as i32 }
             }

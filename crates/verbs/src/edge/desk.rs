@@ -810,14 +810,7 @@ impl Hooks for DeskHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         let desk = &self.desk;
         let then = match &event {
-            Event::Requested {
-                connection,
-                service: SERVICE,
-                peer,
-                queue_pair,
-                private_data,
-                ..
-            } => {
+            Event::Requested { connection, service: SERVICE, peer, queue_pair, private_data } => {
                 let request = (*connection, *queue_pair);
                 desk.on_requested(engine, now, request, *peer, private_data)
             }

@@ -142,14 +142,7 @@ impl Clerk {
     ) {
         let _inside = Inside::enter();
         match event {
-            Event::Requested {
-                connection,
-                service: SERVICE,
-                peer,
-                queue_pair,
-                private_data,
-                ..
-            } => {
+            Event::Requested { connection, service: SERVICE, peer, queue_pair, private_data } => {
                 self.on_requested(engine, (*connection, *queue_pair), *peer, private_data);
             }
             Event::Established { connection, private_data } => {
