@@ -77,7 +77,9 @@ impl Runtime {
             return Ok(Waited::Ready);
         }
         let mut spin = Spin::begin(shared, limit);
-        loop {
+        // Descriptors that are always ready must not keep the thread from the links.
+        let mut goes_on = !(others.are_none() && spin.sleeps_at_once(shared));
+        while goes_on {
             shared.drive_inline();
             if ready() {
                 spin.found(shared);
@@ -89,9 +91,7 @@ impl Runtime {
                 spin.found(shared);
                 return Ok(Waited::Descriptors(count));
             }
-            if !spin.goes_on(shared) {
-                break;
-            }
+            goes_on = spin.goes_on(shared);
         }
         if spin.is_over() {
             return Ok(Waited::TimedOut);
@@ -174,21 +174,9 @@ impl Shared {
         ready: &mut impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
         let mut looking = Looking::default();
+        let mut outcome = Drive::Drove;
         let mut looks = 0_u32;
-        loop {
-            let (outcome, _) = self.look(&mut looking);
-            if ready() {
-                return Ok(Waited::Ready);
-            }
-            if self.host.clock.now() >= deadline {
-                return Ok(Waited::TimedOut);
-            }
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(LOOKS_PER_POLL)
-                && let count @ 1.. = others.poll()?
-            {
-                return Ok(Waited::Descriptors(count));
-            }
+        while self.host.clock.now() < deadline {
             match outcome {
                 Drive::Drove if self.spins_on_watch() => std::hint::spin_loop(),
                 Drive::Drove => {
@@ -196,12 +184,23 @@ impl Shared {
                     if let Slept::Others(count) = slept {
                         return Ok(Waited::Descriptors(count));
                     }
-                    looking.on_slept(slept);
+                    self.on_slept(&mut looking, slept);
                 }
                 Drive::HandedOver => self.make_way(),
                 Drive::Exhausted => {}
             }
+            outcome = self.look(&mut looking).0;
+            if ready() {
+                return Ok(Waited::Ready);
+            }
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS_PER_POLL)
+                && let count @ 1.. = others.poll()?
+            {
+                return Ok(Waited::Descriptors(count));
+            }
         }
+        Ok(Waited::TimedOut)
     }
 }
 

@@ -186,6 +186,8 @@ impl Runtime {
                 turn_due: AtomicU64::new(u64::MAX),
                 armed_until: AtomicU64::new(0),
                 is_parting: AtomicBool::new(false),
+                must_look: AtomicBool::new(false),
+                timers_end_sleeps: AtomicBool::new(false),
                 is_unfinished: AtomicBool::new(false),
                 is_moderated: AtomicBool::new(false),
                 frames: AtomicU64::new(0),
@@ -434,15 +436,14 @@ impl Runtime {
             return Ok(Some(result));
         }
         let mut spin = Spin::begin(shared, limit);
-        loop {
+        let mut goes_on = !spin.sleeps_at_once(shared);
+        while goes_on {
             shared.drive_inline();
             if let Some(result) = ready() {
                 spin.found(shared);
                 return Ok(Some(result));
             }
-            if !spin.goes_on(shared) {
-                break;
-            }
+            goes_on = spin.goes_on(shared);
         }
         let result = shared.block(interest, spin.deadline(), ready);
         if result.is_some() {

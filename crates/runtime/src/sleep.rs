@@ -209,6 +209,11 @@ impl<'a> Others<'a> {
         Self { signals: Some(blocked), ..self }
     }
 
+    /// Whether there are none.
+    pub(crate) fn are_none(&self) -> bool {
+        self.fds.is_empty()
+    }
+
     /// How many are ready now.
     pub(crate) fn poll(&mut self) -> io::Result<usize> {
         if self.fds.is_empty() && self.signals.is_none() {
