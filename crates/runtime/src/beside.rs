@@ -78,7 +78,8 @@ impl Runtime {
         }
         let mut spin = Spin::begin(shared, limit);
         // Descriptors that are always ready must not keep the thread from the links.
-        let mut goes_on = !(others.are_none() && spin.sleeps_at_once(shared));
+        let looks = !(others.are_none() && spin.sleeps_at_once(shared));
+        let mut goes_on = looks;
         while goes_on {
             shared.drive_inline();
             if ready() {
@@ -96,7 +97,7 @@ impl Runtime {
         if spin.is_over() {
             return Ok(Waited::TimedOut);
         }
-        let waited = shared.block_beside(interest, others, spin.deadline(), ready);
+        let waited = shared.block_beside(interest, others, spin.deadline(), looks, ready);
         if matches!(waited, Ok(Waited::Ready | Waited::Descriptors(_))) {
             spin.came(shared, true);
         }
@@ -126,12 +127,13 @@ impl Shared {
         interest: Interest<'_>,
         others: &mut Others<'_>,
         deadline: Instant,
+        has_looked: bool,
         mut ready: impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
         let call = self.host.waiters.enlist_beside(interest, self.host.arming.told())?;
         // What was done before it could be seen that this thread waits, is seen below.
         self.cell.pass();
-        let result = self.sleep_beside(&call, others, deadline, &mut ready);
+        let result = self.sleep_beside(&call, others, deadline, has_looked, &mut ready);
         self.delist();
         result
     }
@@ -141,8 +143,10 @@ impl Shared {
         call: &Arc<Descriptor>,
         others: &mut Others<'_>,
         deadline: Instant,
+        has_looked: bool,
         ready: &mut impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
+        let mut has_looked = has_looked;
         loop {
             if ready() {
                 return Ok(Waited::Ready);
@@ -157,6 +161,11 @@ impl Shared {
                 let result = self.watch_beside(others, deadline, ready);
                 self.give_up_watch();
                 return result;
+            }
+            if !has_looked {
+                has_looked = true;
+                self.drive_inline();
+                continue;
             }
             match others.sleep(call, left_ns.min(PARK_NS_MAX))? {
                 Slept::Others(count) => return Ok(Waited::Descriptors(count)),

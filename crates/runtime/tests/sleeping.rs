@@ -2,9 +2,12 @@
 
 mod pair;
 
+use std::thread;
+use std::time::Duration;
+
 use link::LinkStatistics;
 use mem::{Buffer, Rights};
-use pair::{Side, connect};
+use pair::{Side, connect, small_write};
 use runtime::{Doorbell, Interest, Polling, RuntimeConfig};
 use semantics::{Operation, OperationFlags, Request};
 
@@ -50,6 +53,29 @@ fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
     println!("{calls} calls for {frames} frames of {READS} reads");
     assert!(calls <= 3 * frames, "{calls} calls for {frames} frames");
 }
+
+/// The progress thread has the watch then, and knows nothing of what waits for its doorbell.
+#[test]
+fn work_that_waits_for_its_doorbell_is_sent_by_a_thread_that_sleeps_at_once() {
+    let mut config = RuntimeConfig::from_entropy().expect("entropy");
+    config.polling = Polling::NEVER;
+    let (client, server) = (Side::with(config), Side::new(true));
+    let connection = connect(&client, &server);
+    let memory = server.runtime.memory();
+    let target = memory.register(server.domain, Buffer::new(64), Rights::REMOTE_WRITE);
+    let write = small_write(target.expect("it is registered"));
+    for _ in 0..20 {
+        // Long enough for the progress thread to go to sleep on the links.
+        thread::sleep(Duration::from_millis(50));
+        let posted = client.runtime.post(connection, &client.queue, &write, Doorbell::Later);
+        posted.expect("it is posted");
+        let interest = Interest::Completion(&client.queue);
+        let done = client.runtime.wait(interest, Some(LIMIT), || client.queue.poll());
+        assert!(done.expect("not forked").is_some(), "the write was never sent");
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(10);
 
 fn statistics(side: &Side) -> LinkStatistics {
     let (link, _) = side.runtime.link_addresses().expect("not forked")[0];
