@@ -40,6 +40,7 @@ mod sleep;
 mod source;
 mod submission;
 mod tasks;
+mod timer;
 mod waits;
 mod watch;
 

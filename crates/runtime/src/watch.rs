@@ -75,20 +75,19 @@ impl Shared {
             || self.is_stopping.load(Ordering::SeqCst);
         let mut slept = Ok(Slept::Not);
         if !must_turn {
-            let now = self.host.clock.now();
-            let limit_ns = (until != Instant::NEVER).then(|| until.since_ns(now));
             // Sleeps of threads of the application end as imprecisely as they like.
             // Reading the processor time is a system call, and of no use if frames end the sleep.
-            let is_measured = limit_ns.is_some()
+            let is_measured = until != Instant::NEVER
                 && deadline.is_none()
                 && !is_moderated
                 && self.host.timers_end_sleeps.load(Ordering::Relaxed);
             let spent_ns = is_measured.then(processor_ns);
             let sleeper = &self.host.sleeper;
             slept = if is_moderated {
+                let limit_ns = until.since_ns(self.host.clock.now());
                 sleep_precisely_once(|| sleeper.sleep_without_links(limit_ns, others))
             } else {
-                sleeper.sleep_beside(limit_ns, others)
+                sleeper.sleep_until(&self.host.clock, until, others)
             };
             self.outside.count_wakeup();
             if is_moderated {
