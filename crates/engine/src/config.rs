@@ -3,7 +3,7 @@
 use delivery::{
     AckPolicy, CongestionAlgorithm, SILENCE_BUDGET_NS, SchedulingPolicy, SentPool, SettingError,
 };
-use semantics::{InboundLimits, OPERATION_WINDOW_DEFAULT, PoolLimits};
+use semantics::{InboundLimits, OPERATION_WINDOW_DEFAULT, PoolLimits, SHARE_BYTES};
 use wire_edge::LinkIndex;
 
 use crate::reception::CONFIRM_NS;
@@ -161,6 +161,10 @@ impl EngineConfig {
         }
     }
 }
+
+// Records that every connection gets in any case are allocated beyond the limits of the pools: for 16 384 connections, as
+// many as there may be by default, 256 MiB at most if each holds its share.
+const _: () = assert!(16_384 * SHARE_BYTES <= 256 << 20);
 
 /// Connections at a time, at most: of 4096 guessed ids one is in use then.
 pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;

@@ -201,8 +201,6 @@ pub(crate) struct HeldBack {
     waiting: VecDeque<Submission>,
     /// What waited when it was last tried, and for what.
     blocked: Vec<(ConnectionHandle, Class, PostError)>,
-    /// The endpoint has no record left for an operation of any connection.
-    exhausted: Option<PostError>,
 }
 
 /// What keeps its order within a connection.
@@ -224,7 +222,7 @@ impl HeldBack {
     /// Holds nothing, and has room for `capacity` submissions.
     pub(crate) fn new(capacity: usize) -> Self {
         let (waiting, blocked) = (VecDeque::with_capacity(capacity), Vec::with_capacity(capacity));
-        Self { waiting, blocked, exhausted: None }
+        Self { waiting, blocked }
     }
 
     /// What a posting would have to wait for, as others wait that it must not overtake. True right
@@ -240,10 +238,8 @@ impl HeldBack {
 
     /// What others of this class wait for.
     fn obstacle(&self, connection: ConnectionHandle, class: Class) -> Option<PostError> {
-        self.exhausted.filter(|_| class.follows(Class::Operation)).or_else(|| {
-            let mut blocked = self.blocked.iter();
-            blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)
-        })
+        let mut blocked = self.blocked.iter();
+        blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)
     }
 
     /// Whether nothing waits, here or in the ring.
@@ -264,7 +260,6 @@ impl HeldBack {
         counters: &mut RuntimeCounters,
     ) -> bool {
         self.blocked.clear();
-        self.exhausted = None;
         let mut left = 0;
         let mut waiting = core::mem::take(&mut self.waiting);
         waiting.retain_mut(|submission| {
@@ -311,10 +306,6 @@ impl HeldBack {
         let list = submission.list.as_ref().map(|kept| kept.list());
         match submission.posting.apply(list, engine, memory, connection) {
             Ok(()) => true,
-            Err(error @ PostError::NoOperationLeft(_)) => {
-                self.exhausted = Some(error);
-                false
-            }
             Err(error) if is_temporary(error) => {
                 self.blocked.push((connection, class, error));
                 false
@@ -333,6 +324,7 @@ const fn is_temporary(error: PostError) -> bool {
     matches!(
         error,
         PostError::CompletionQueueFull(_)
+            | PostError::NoOperationLeft(_)
             | PostError::ReceiveQueueFull(_)
             | PostError::NoListLeft(_)
     )

@@ -309,7 +309,8 @@ impl Inbound {
             return Err(PostError::ReceiveQueueFull(self.limits.receives));
         }
         self.outlet.promise()?;
-        let destination = match pools.lists.store(list) {
+        let own = self.receives().len() as u32;
+        let destination = match pools.lists.store(list, own) {
             Ok(slot) => Destination::List(slot),
             Err(error) => {
                 self.outlet.withdraw();
@@ -364,6 +365,7 @@ impl Inbound {
 
     fn complete_unused(&mut self, pools: &mut Pools, receive: Posted, error: OperationError) {
         pools.forget(receive.destination);
+        pools.note_room(self.owner);
         if receive.status != NIL {
             pools.finish(receive.status, Err(error));
             return;

@@ -24,12 +24,12 @@ mod slab;
 mod tests;
 
 pub use inbound::{Inbound, InboundAtRest, InboundLimits, Refusal, Surroundings, Verdict};
-pub use limits::{OPERATION_WINDOW_DEFAULT, PoolLimits, SHARED_RECEIVES_MAX};
+pub use limits::{OPERATION_SHARE, OPERATION_WINDOW_DEFAULT, PoolLimits, SHARED_RECEIVES_MAX};
 pub use outbound::{
     Answer, Carried, CarriedKind, Fragment, FragmentPayload, LocalFault, Outbound, OutboundAtRest,
-    PeerLimits,
+    PeerLimits, PostingRoom,
 };
-pub use pools::{PoolUse, Pools};
+pub use pools::{PoolUse, Pools, SHARE_BYTES};
 pub use range_set::{Full, RangeSet};
 pub use shared_receives::{SharedReceives, Unfit};
 // What this crate is asked in, so that its users need not name the crate that all wires share.

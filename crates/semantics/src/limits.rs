@@ -11,6 +11,14 @@ pub(crate) const ORDER_BLOCK_BYTES: usize = 1536;
 /// with 1024 receives each. 65 536 × 0.8 KB = 50 MiB, taken when they are used.
 pub(crate) const LISTS_MAX: u32 = 1 << 16;
 
+/// Operations that a connection may have posted in any case, however many others have: 16 × 4 KiB in flight are
+/// 10 Gb/s × 50 µs. Above that it has no more than are left for others.
+pub const OPERATION_SHARE: u32 = 16;
+
+/// Lists of pieces that each half of a connection may have in any case: a receive that is being filled, one for the
+/// message that follows, and as many that are on their way back to the application.
+pub(crate) const LIST_SHARE: u32 = 4;
+
 /// Messages beyond the last delivered one that a peer may send while receives are shared, whatever there is: 256 ×
 /// 4 KiB in flight are 10 Gb/s × 800 µs.
 pub(crate) const SHARED_WINDOW: u32 = 256;
@@ -24,7 +32,9 @@ pub const SHARED_RECEIVES_MAX: usize = 1 << 20;
 /// for others: one gets half, as many as its window of operations may need.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolLimits {
-    /// Operations posted and not complete. 8192 × 256 B = 2 MiB.
+    /// Operations posted and not complete. 16 384 × 256 B = 4 MiB, of which memory is touched when it is first
+    /// used. One connection gets half of them, and each [`OPERATION_SHARE`] in any case: if all are in use, more are
+    /// allocated.
     pub operations: u32,
     /// Operations of peers that are partly here or wait for earlier ones. 2048 × 1.6 KB = 3.2 MiB. When
     /// they are all in use, one more is allocated for each connection whose operation in turn needs it.
@@ -46,7 +56,7 @@ pub struct PoolLimits {
 impl Default for PoolLimits {
     fn default() -> Self {
         Self {
-            operations: 8192,
+            operations: 16_384,
             incoming: 2048,
             responses: 2048,
             reads: 1024,

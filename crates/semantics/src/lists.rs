@@ -2,7 +2,8 @@
 
 use work::{PieceList, PostError, StoredPieces};
 
-use crate::limits::LISTS_MAX;
+use crate::limits::{LIST_SHARE, LISTS_MAX};
+use crate::pools::Pools;
 use crate::slab::Slab;
 
 /// Lists, each named by a slot. Memory is taken when lists come and kept for those that come later, so that
@@ -22,23 +23,28 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// Keeps a copy of `list` under the slot returned.
+    //= protocol.md: pool.6
+    /// Keeps a copy of `list` under the slot returned, for the half of a connection that has `own` of them.
     ///
     /// # Errors
-    /// [`PostError::NoListLeft`] when [`LISTS_MAX`] are kept.
-    pub(crate) fn store(&mut self, list: PieceList<'_>) -> Result<u32, PostError> {
-        let full = PostError::NoListLeft(LISTS_MAX);
-        if !self.has_room() {
-            return Err(full);
+    /// [`PostError::NoListLeft`] if no more are left for others.
+    pub(crate) fn store(&mut self, list: PieceList<'_>, own: u32) -> Result<u32, PostError> {
+        if !self.grants_another(own) {
+            return Err(PostError::NoListLeft(own));
         }
-        let mut kept = self.spare.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
-        kept.store(list);
-        self.stored.insert(kept).map_err(|_| full)
+        Ok(self.keep(list))
     }
 
-    /// Whether one more list can be kept.
-    pub(crate) const fn has_room(&self) -> bool {
-        self.stored.room() > 0
+    /// The same, for a half that is [granted](Lists::grants_another) one.
+    pub(crate) fn keep(&mut self, list: PieceList<'_>) -> u32 {
+        let mut kept = self.spare.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
+        kept.store(list);
+        self.stored.insert_growing(kept)
+    }
+
+    /// Whether the half of a connection that has `own` lists may have another.
+    pub(crate) const fn grants_another(&self, own: u32) -> bool {
+        own < LIST_SHARE || Pools::grants_another(own, self.stored.room())
     }
 
     /// The list under `slot`.
@@ -77,7 +83,7 @@ mod tests {
         let kept = [[5, 6], [7, 8]].map(|lengths| pieces(&lengths));
         let slots = kept.each_ref().map(|pieces| {
             let list = PieceList::new(pieces).expect("a list");
-            (list, lists.store(list).expect("room"))
+            (list, lists.keep(list))
         });
         for (list, slot) in slots {
             assert_eq!(lists.get(slot), list);
@@ -92,7 +98,7 @@ mod tests {
         let mut lists = Lists::default();
         let nothing = PieceList::new(&[]).expect("a list");
         for _ in 0..10 {
-            let slot = lists.store(nothing).expect("room");
+            let slot = lists.keep(nothing);
             lists.remove(slot);
         }
         assert_eq!((lists.used(), lists.spare.len()), (0, 1));

@@ -17,6 +17,7 @@ use wire_edge::{
 };
 
 use crate::close::error_of_close;
+use crate::limits::{OPERATION_SHARE, OPERATION_WINDOW_DEFAULT};
 use crate::outlet::Outlet;
 use crate::pools::Pools;
 use crate::slab::{NIL, Slab};
@@ -42,6 +43,21 @@ pub struct PeerLimits {
     pub order_pool_bytes: u32,
     /// Receives the peer had posted when it accepted or asked.
     pub credit: MessageNumber,
+}
+
+/// How much is posted on a connection, and whether more of it could begin.
+///
+/// Records are for what is in flight. If the peer lacks receives, work that is posted all the same holds records and
+/// does nothing: it waits better where it is, but for [`OPERATION_SHARE`](crate::OPERATION_SHARE) operations.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct PostingRoom {
+    /// Operations that are posted and not complete.
+    pub outstanding: u32,
+    /// Receives of the peer for messages that are not posted yet. Below 0 if messages that are posted lack receives.
+    pub credit: i32,
+    /// Operations that may be posted at a time. It grows with each that the peer delivers, so that a peer that takes
+    /// nothing holds few records.
+    pub window: u32,
 }
 
 /// An operation posted and not complete.
@@ -165,6 +181,8 @@ pub struct Outbound {
     asked: u32,
     /// Operations posted and not complete.
     outstanding: u32,
+    /// See [`PostingRoom::window`].
+    window: u32,
     /// Nothing more of the operation at the cursor may be sent before the peer says more.
     blocked: bool,
     answer_turn: bool,
@@ -203,6 +221,7 @@ impl Outbound {
             at_risk_bytes: 0,
             asked: 0,
             outstanding: 0,
+            window: OPERATION_SHARE,
             blocked: false,
             answer_turn: false,
             queue_pair: false,
@@ -282,7 +301,7 @@ impl Outbound {
         self.check(operation)?;
         operation.check_list(memory, list)?;
         let operation = Operation { length: list.length(), ..*operation };
-        let slot = pools.lists.store(list)?;
+        let slot = pools.lists.store(list, self.outstanding)?;
         self.accept(pools, &operation, slot).inspect_err(|_| pools.lists.remove(slot))
     }
 
@@ -303,8 +322,8 @@ impl Outbound {
     /// Makes sure of a record and of a place for the completion.
     #[inline]
     fn admit(&self, pools: &Pools, operation: &Operation) -> Result<(), PostError> {
-        if pools.operations.room() == 0 {
-            return Err(PostError::NoOperationLeft(pools.operations.used()));
+        if !pools.grants_operation(self.outstanding) {
+            return Err(PostError::NoOperationLeft(self.outstanding));
         }
         // As `OutOperation::has_place` says of the record.
         let has_place = operation.flags.signalled || operation.status.is_none();
@@ -322,9 +341,7 @@ impl Outbound {
             self.next_number = number.next();
         }
         let backlog_bytes = record.backlog_bytes();
-        let Ok(slot) = pools.operations.insert(record) else {
-            unreachable!("room was checked when it was admitted")
-        };
+        let slot = pools.operations.insert_growing(record);
         if self.tail == NIL {
             self.head = slot;
         } else {
@@ -355,6 +372,7 @@ impl Outbound {
         if credit.since(self.peer.credit) > 0 {
             self.peer.credit = credit;
             self.unblock();
+            pools.note_room(self.owner);
         }
         let advance = delivered.since(self.delivered);
         if advance <= 0 {
@@ -364,6 +382,7 @@ impl Outbound {
             return false;
         }
         self.delivered = delivered;
+        self.window = (self.window + advance.cast_unsigned()).min(OPERATION_WINDOW_DEFAULT);
         if self.not_ready.is_some_and(|waiting| delivered.since(waiting) > 0) {
             self.on_ready(pools);
         }
@@ -517,6 +536,16 @@ impl Outbound {
     pub const fn credits(&self) -> u32 {
         let left = self.peer.credit.since(self.next_message);
         if left > 0 { left.cast_unsigned() } else { 0 }
+    }
+
+    /// What decides how much of the work of an application is to be posted now: see [`PostingRoom`].
+    pub const fn posting_room(&self) -> PostingRoom {
+        let credit = self.peer.credit.since(self.next_message);
+        PostingRoom {
+            outstanding: self.outstanding,
+            credit: if self.not_ready.is_some() { -1 } else { credit },
+            window: self.window,
+        }
     }
 
     /// Answers under way.

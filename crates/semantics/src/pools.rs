@@ -1,14 +1,17 @@
 //! The records all connections of an endpoint share.
 
 use core::hash::{BuildHasherDefault, Hasher};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use wire_edge::OperationNumber;
-use work::{Arrival, Completion, CompletionQueue, OperationError, Piece, Push, StatusTable};
+use work::{
+    Arrival, Completion, CompletionQueue, OperationError, Owner, Piece, Push, StatusTable,
+    StoredPieces,
+};
 
 use crate::inbound::InOperation;
-use crate::limits::PoolLimits;
+use crate::limits::{LIST_SHARE, OPERATION_SHARE, PoolLimits};
 use crate::lists::Lists;
 use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
@@ -41,6 +44,32 @@ pub struct Pools {
     pub(crate) below_limit: Vec<Arc<SharedReceives>>,
     /// Shared queues that got receives back for which connections wait.
     pub(crate) refilled: Vec<Arc<SharedReceives>>,
+    pub(crate) room: RoomAwaited,
+}
+
+/// Bytes of the records that a connection gets in any case, whatever others have: of its operations, of lists of pieces
+/// for both of its halves, of the operation of its peer that is in turn, and of one answer.
+pub const SHARE_BYTES: usize = OPERATION_SHARE as usize * size_of::<OutOperation>()
+    + 2 * LIST_SHARE as usize * size_of::<StoredPieces>()
+    + size_of::<InOperation>()
+    + size_of::<RangeSet>()
+    + size_of::<Response>();
+
+/// Connections whose work waits with the application until they have room.
+#[derive(Debug, Default)]
+pub(crate) struct RoomAwaited {
+    /// By the bits of their owners.
+    awaited_by: HashSet<u64, BuildHasherDefault<KeyMixer>>,
+    there_for: Vec<Owner>,
+}
+
+impl RoomAwaited {
+    #[cold]
+    fn note(&mut self, owner: Owner) {
+        if self.awaited_by.remove(&owner.bits()) {
+            self.there_for.push(owner);
+        }
+    }
 }
 
 /// What the application was told.
@@ -56,7 +85,7 @@ impl Pools {
     /// Pools of the sizes in `limits`; `status` is where handles look.
     pub fn new(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
         Self {
-            operations: Slab::new(limits.operations),
+            operations: Slab::reserving(limits.operations),
             incoming: Slab::new(limits.incoming),
             received: (0..limits.incoming).map(|_| RangeSet::default()).collect(),
             responses: Slab::new(limits.responses),
@@ -71,6 +100,7 @@ impl Pools {
             notices: Notices::default(),
             below_limit: Vec::new(),
             refilled: Vec::new(),
+            room: RoomAwaited::default(),
         }
     }
 
@@ -93,6 +123,7 @@ impl Pools {
             notices: Notices::default(),
             below_limit: Vec::new(),
             refilled: Vec::new(),
+            room: RoomAwaited::default(),
         }
     }
 
@@ -103,6 +134,38 @@ impl Pools {
     /// gets in any case.
     pub(crate) const fn grants_another(own: u32, room: u32) -> bool {
         own < room
+    }
+
+    //= protocol.md: pool.6
+    /// Whether a connection with `own` operations that are posted and not complete may have another record.
+    pub(crate) const fn grants_operation(&self, own: u32) -> bool {
+        own < OPERATION_SHARE || Self::grants_another(own, self.operations.room())
+    }
+
+    /// Has [`Pools::take_room`] name this connection when one of its operations is complete, the peer grants it more
+    /// messages, or one of its receives is consumed: work of the application waits for that.
+    pub fn await_room(&mut self, owner: Owner) {
+        self.room.awaited_by.insert(owner.bits());
+    }
+
+    /// A connection that has room again for which work [waits](Pools::await_room). To be asked for until there is
+    /// none.
+    pub fn take_room(&mut self) -> Option<Owner> {
+        self.room.there_for.pop()
+    }
+
+    /// Whether there is such a connection.
+    #[inline]
+    pub const fn has_room_news(&self) -> bool {
+        !self.room.there_for.is_empty()
+    }
+
+    /// This connection may have room that it lacked.
+    #[inline]
+    pub(crate) fn note_room(&mut self, owner: Owner) {
+        if !self.room.awaited_by.is_empty() {
+            self.room.note(owner);
+        }
     }
 
     /// Which bytes of the operation in `slot` are here: none, as its record is new.

@@ -193,7 +193,7 @@ impl SharedReceives {
         self.len().saturating_sub(self.waiting.load(Relaxed))
     }
 
-    /// Takes the oldest receive that whoever does not wait may have. `lists` has room for one.
+    /// Takes the oldest receive that whoever does not wait may have.
     #[inline]
     pub(crate) fn take(&self, lists: &mut Lists) -> Option<Posted> {
         if self.waiting.load(Relaxed) > 0 && self.left() == 0 {
@@ -202,14 +202,12 @@ impl SharedReceives {
         self.take_waited_for(lists)
     }
 
-    /// Takes the oldest receive. `lists` has room for one.
+    /// Takes the oldest receive.
     #[inline]
     pub(crate) fn take_waited_for(&self, lists: &mut Lists) -> Option<Posted> {
         let Entry { receive, pieces } = self.take_entry()?;
         let Some(pieces) = pieces else { return Some(receive.into()) };
-        let Ok(slot) = lists.store(pieces.list()) else {
-            unreachable!("who takes has looked whether there is room for a list")
-        };
+        let slot = lists.keep(pieces.list());
         // If there is no room for the memory either, it is given back.
         let _ = self.spare.push(pieces);
         let Receive { length, context, .. } = receive;

@@ -35,6 +35,11 @@ impl<T> Slab<T> {
         }
     }
 
+    /// Room for `limit` values, allocated now. The memory is touched when it is first used.
+    pub(crate) fn reserving(limit: u32) -> Self {
+        Self { entries: Vec::with_capacity(limit as usize), ..Self::growing(limit) }
+    }
+
     /// Room for `limit` values, allocated when they come.
     pub(crate) const fn growing(limit: u32) -> Self {
         Self { entries: Vec::new(), free: NIL, used: 0, limit }

@@ -45,11 +45,15 @@ pub enum PostError {
         "an atomic needs an address that is a multiple of 8, not {0:#x}; let words begin at one"
     )]
     Misaligned(u64),
-    /// The endpoint's operations are all in use; wait for completions.
-    #[error("all {0} operations of the endpoint are in flight; wait for completions")]
+    /// The connection has so many operations in flight, its share of those of the endpoint; wait for completions.
+    #[error(
+        "{0} operations of the connection are in flight, its share of those of the endpoint; wait for completions"
+    )]
     NoOperationLeft(u32),
-    /// The lists of pieces of the endpoint are all in use; wait for completions.
-    #[error("all {0} lists of pieces of the endpoint are in use; wait for completions")]
+    /// The connection has so many lists of pieces in use, its share of those of the endpoint; wait for completions.
+    #[error(
+        "{0} lists of pieces of the connection are in use, its share of those of the endpoint; wait for completions"
+    )]
     NoListLeft(u32),
     /// The receive queue of the connection is full.
     #[error(

@@ -189,6 +189,7 @@ impl Inbound {
             None => self.receive_in_turn(pools, message)?,
         };
         pools.forget(receive.destination);
+        pools.note_room(self.owner);
         self.next_message = message.next();
         if receive.status != NIL {
             pools.arrive(receive.status, Arrival { bytes: length, immediate: told.immediate });

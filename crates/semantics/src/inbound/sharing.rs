@@ -45,9 +45,7 @@ impl Inbound {
         let first = self.next_message;
         if let Some(share) = self.share.as_mut() {
             share.lacking = None;
-            if around.pools.lists.has_room()
-                && let Some(receive) = share.queue.take_waited_for(&mut around.pools.lists)
-            {
+            if let Some(receive) = share.queue.take_waited_for(&mut around.pools.lists) {
                 around.pools.note_limit(&share.queue);
                 own_queue(&mut self.receives, first).add(receive);
             }
@@ -93,8 +91,9 @@ impl Inbound {
         };
         let receives = own_queue(&mut self.receives, first);
         while receives.credit().since(message) <= 0 {
-            let is_modest = number == self.expected || share.leaves_enough(receives.len() as u32);
-            if !is_modest || !pools.lists.has_room() {
+            let own = receives.len() as u32;
+            let is_modest = share.leaves_enough(own) && pools.lists.grants_another(own);
+            if number != self.expected && !is_modest {
                 return Err(Verdict::Refused(Refusal::Pool));
             }
             match share.take(pools, self.owner, message) {

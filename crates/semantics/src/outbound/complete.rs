@@ -55,9 +55,10 @@ impl Outbound {
         slot: u32,
         result: Result<(), OperationError>,
     ) {
+        self.outstanding -= 1;
+        pools.note_room(self.owner);
         let operation = &pools.operations[slot];
         self.at_risk_bytes -= operation.at_risk;
-        self.outstanding -= 1;
         if self.last_fence == Some(operation.number) {
             self.last_fence = None;
         }

@@ -4,6 +4,7 @@ use wire_edge::{MessageNumber, OperationNumber};
 
 use super::{Carried, CarriedKind, Chain, End, OutKind, OutOperation, Outbound};
 use crate::OperationError;
+use crate::limits::OPERATION_SHARE;
 use crate::pools::Pools;
 
 impl Outbound {
@@ -23,6 +24,7 @@ impl Outbound {
             return false;
         }
         self.not_ready = Some(number);
+        self.window = OPERATION_SHARE;
         self.blocked = true;
         let mut rest = core::mem::replace(&mut self.again, Chain::EMPTY);
         while !rest.is_empty() {

@@ -12,6 +12,7 @@ pub struct OutboundAtRest {
     next_number: OperationNumber,
     next_message: MessageNumber,
     delivered: OperationNumber,
+    window: u32,
     peer: PeerLimits,
     answer_turn: bool,
     queue_pair: bool,
@@ -38,6 +39,7 @@ impl Outbound {
             next_number: self.next_number,
             next_message: self.next_message,
             delivered: self.delivered,
+            window: self.window,
             peer: self.peer,
             answer_turn: self.answer_turn,
             queue_pair: self.queue_pair,
@@ -49,11 +51,13 @@ impl OutboundAtRest {
     /// The half as it was; all but what was kept is as in [`Outbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, queues: &Queues) -> Outbound {
-        let Self { next_number, next_message, delivered, peer, answer_turn, queue_pair } = self;
+        let Self { next_number, next_message, delivered, window, peer, answer_turn, queue_pair } =
+            self;
         Outbound {
             next_number,
             next_message,
             delivered,
+            window,
             answer_turn,
             queue_pair,
             ..Outbound::new(owner, peer, queues)

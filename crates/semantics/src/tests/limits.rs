@@ -5,9 +5,11 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, remote, write};
 use crate::inbound::STEPS;
+use crate::limits::{LIST_SHARE, LISTS_MAX};
 use crate::{
-    Inbound, InboundLimits, OperationError, Order, Outbound, Owner, PeerLimits, PoolLimits,
-    PostError, Refusal, Request, Source, Surroundings, Verdict,
+    Inbound, InboundLimits, OPERATION_SHARE, Operation, OperationError, Order, Outbound, Owner,
+    PeerLimits, Piece, PieceList, PoolLimits, PostError, Refusal, Request, Source, Surroundings,
+    Verdict,
 };
 
 fn header(pair: &Pair, number: u32, offset: u32) -> Header {
@@ -40,15 +42,58 @@ fn operations_beyond_the_window_are_refused_and_never_sent() {
     assert!(side.fragment(200).is_none());
 }
 
+//= protocol.md: pool.6
 #[test]
-fn posting_more_than_there_are_records_is_refused() {
+fn a_connection_posts_half_of_what_is_left_and_its_share_in_any_case() {
     let mut config = Config::default();
-    config.pools.operations = 2;
+    config.pools.operations = 40;
     let mut pair = Pair::new(config, 1);
     let write = write(&pair, 0, 0, 8, flags(Order::Relaxed));
-    pair.sides[0].post(&write).unwrap();
-    pair.sides[0].post(&write).unwrap();
-    assert_eq!(pair.sides[0].post(&write), Err(PostError::NoOperationLeft(2)));
+    let side = &mut pair.sides[0];
+    for _ in 0..20 {
+        side.post(&write).unwrap();
+    }
+    assert_eq!(side.post(&write), Err(PostError::NoOperationLeft(20)));
+    // Those that come later find less and less, and at the end nothing but what each gets in any case.
+    for connection in 0..5 {
+        let mut other = another(side, 8 + connection);
+        for _ in 0..OPERATION_SHARE {
+            other.post(side, &write).unwrap();
+        }
+        let full = Err(PostError::NoOperationLeft(OPERATION_SHARE));
+        assert_eq!(other.post(side, &write), full);
+    }
+    assert_eq!(side.pools.in_use().operations, 20 + 5 * OPERATION_SHARE);
+}
+
+//= protocol.md: pool.6
+#[test]
+fn lists_of_others_leave_each_connection_its_share_of_lists() {
+    let mut pair = Pair::new(Config { queue_pair: true, ..Config::default() }, 1);
+    let side = &mut pair.sides[0];
+    let piece = Piece { region: side.source, offset: 0, length: 8 };
+    let pieces = [piece; 2];
+    let list = PieceList::new(&pieces).unwrap();
+    let lists = &mut side.pools.lists;
+    // A connection with a half of all, and others with what is left.
+    let mut own = 0;
+    while lists.store(list, own).is_ok() {
+        own += 1;
+    }
+    assert_eq!(own, LISTS_MAX / 2);
+    while lists.grants_another(LIST_SHARE) {
+        lists.keep(list);
+    }
+    for own in 0..LIST_SHARE {
+        lists.store(list, own).unwrap();
+    }
+    assert_eq!(lists.store(list, LIST_SHARE), Err(PostError::NoListLeft(LIST_SHARE)));
+}
+
+#[test]
+fn an_operation_whose_completion_has_no_place_is_refused() {
+    let pair = Pair::new(Config::default(), 1);
+    let write = write(&pair, 0, 0, 8, flags(Order::Relaxed));
     let mut pair = Pair::new(Config { queue: 1, ..Config::default() }, 1);
     pair.sides[0].post(&write).unwrap();
     assert_eq!(pair.sides[0].post(&write), Err(PostError::CompletionQueueFull(1)));
@@ -164,6 +209,11 @@ struct Other {
 }
 
 impl Other {
+    fn post(&mut self, side: &mut Side, operation: &Operation) -> Result<(), PostError> {
+        let memory = side.table.access();
+        self.outbound.post(&memory, &mut side.pools, operation).map(|_| ())
+    }
+
     fn handle(
         &mut self,
         side: &mut Side,

@@ -119,12 +119,12 @@ fn pieces_that_are_not_there_are_refused_and_leave_nothing_behind() {
     let wraps = operation(request, 0, 0, flags(Order::Relaxed));
     assert!(matches!(post(side, &wraps, &constant), Err(PostError::RemoteRange { .. })));
     assert_eq!(side.pools.in_use(), PoolUse::default());
-    for _ in 0..super::pair::POOLS.operations {
+    for _ in 0..super::pair::POOLS.operations / 2 {
         post(side, &write, &constant).unwrap();
     }
     let full = post(side, &write, &constant);
     assert!(matches!(full, Err(PostError::NoOperationLeft(_))));
-    assert_eq!(side.pools.in_use().lists, super::pair::POOLS.operations);
+    assert_eq!(side.pools.in_use().lists, super::pair::POOLS.operations / 2);
     side.outbound.flush(&mut side.pools, OperationError::Flushed, None);
     assert_eq!(side.pools.in_use(), PoolUse::default());
 }
