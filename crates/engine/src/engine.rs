@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use semantics::{
     Carried, CompletionQueue, Inbound, Operation, OperationError, Outbound, PieceList, PoolUse,
-    Pools, PostError, Queues, Receive, SharedReceives, StatusTable,
+    Pools, PostError, PostingRoom, Queues, Receive, SharedReceives, StatusTable,
 };
 use wire_edge::{CloseReason, Epoch, LinkIndex, OperationNumber, PRIVATE_BYTES_MAX, PeerAddr};
 
@@ -536,6 +536,36 @@ impl Engine {
         // One that rests has none.
         let connection = self.connections.at(handle.index).filter(|_| self.connections.has(handle));
         connection.map_or(0, |connection| connection.outbound().outstanding())
+    }
+
+    /// How much is posted on a connection, and whether more of it could begin; nothing if there is no such connection.
+    #[inline]
+    pub fn posting_room(&self, handle: ConnectionHandle) -> PostingRoom {
+        let room = |connection: &Connection| connection.outbound().posting_room();
+        if !self.connections.has(handle) {
+            return PostingRoom::default();
+        }
+        match self.connections.at(handle.index) {
+            Some(connection) => room(connection),
+            None => self.connections.look(handle, room).unwrap_or_default(),
+        }
+    }
+
+    /// Work of an application waits until this connection has room for it: until an operation of it is complete, its
+    /// peer grants it more messages, or a receive of it is consumed. Then [`Engine::poll_room`] names it once.
+    pub fn await_room(&mut self, handle: ConnectionHandle) {
+        self.pools.await_room(handle.owner());
+    }
+
+    /// The next connection that has room which was [awaited](Engine::await_room), or has ended.
+    pub fn poll_room(&mut self) -> Option<ConnectionHandle> {
+        self.pools.take_room().map(ConnectionHandle::of)
+    }
+
+    /// Whether [`Engine::poll_room`] has something to say.
+    #[inline]
+    pub const fn has_room_news(&self) -> bool {
+        self.pools.has_room_news()
     }
 
     /// Whether operations of any connection are posted and not complete. Looks at every connection.

@@ -309,6 +309,9 @@ impl Driver {
         }
         // What the hooks do goes out with this turn.
         let has_news = worked && self.tell_news(host, now, &memory);
+        if self.engine.has_room_news() {
+            self.tell_room(host, now, &memory);
+        }
         if self.sources.are_due(worked) || !host.doorbells.is_empty() {
             worked |= self.pull_sources(host, now, &memory, worked);
             more |= self.sources.has_more();
@@ -335,6 +338,7 @@ impl Driver {
         }
         let has_late_news = self.tell_news(host, now, &memory);
         more |= has_late_news && self.engine.has_work();
+        more |= self.engine.has_room_news();
         worked |= has_late_news;
         if self.has_sent_datagrams {
             // They are complete, and leave room for others.
@@ -389,6 +393,7 @@ impl Driver {
         self.has_put_off = false;
         let mut more = self.transmit(host, now, &memory) || self.sources.has_more();
         more |= self.tell_news(host, now, &memory) && self.engine.has_work();
+        more |= self.engine.has_room_news();
         drop(memory);
         self.finish(host, now, true);
         more
@@ -823,6 +828,14 @@ impl Driver {
             host.has_news.store(true, Ordering::Release);
         }
         has_news
+    }
+
+    /// Has work handed over that has waited for room.
+    #[cold]
+    fn tell_room(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
+        while let Some(connection) = self.engine.poll_room() {
+            host.hooks.on_room(&mut self.engine, memory.begun(), now, connection);
+        }
     }
 
     /// Tells those outside what the turn has brought.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use delivery::Instant;
-use engine::{Engine, Event};
+use engine::{ConnectionHandle, Engine, Event};
 use mem::MemoryAccess;
 use semantics::{CompletionQueue, SharedReceives};
 
@@ -17,6 +17,18 @@ pub trait Hooks: Send + Sync {
     /// so that what it does goes out at once: it may accept a connection although the application only
     /// polls. It must be quick, and must not call the runtime.
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event);
+
+    /// A connection has room that was [awaited](Engine::await_room). It is called inside the engine as
+    /// [`Hooks::on_event`] is.
+    fn on_room(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        connection: ConnectionHandle,
+    ) {
+        let _ = (engine, memory, now, connection);
+    }
 
     /// A descriptor that is [watched](crate::Runtime::watch_descriptor) under this key is ready. It is called inside
     /// the engine as [`Hooks::on_event`] is, and again and again for as long as it is so.

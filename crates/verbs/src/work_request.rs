@@ -90,6 +90,18 @@ pub enum SendOpcode {
     },
 }
 
+impl SendOpcode {
+    /// Whether a receive of the peer is consumed.
+    pub(crate) const fn takes_receive(&self) -> bool {
+        matches!(
+            self,
+            Self::Send { .. }
+                | Self::SendInvalidate { .. }
+                | Self::Write { immediate: Some(_), .. }
+        )
+    }
+}
+
 /// How a send is done.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SendFlags {

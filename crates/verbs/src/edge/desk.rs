@@ -543,6 +543,13 @@ impl Desk {
         Then::Tell(source, ending)
     }
 
+    /// The connection of a queue pair has room for work that waits.
+    fn on_room(&self, handle: ConnectionHandle) -> Then {
+        let book = self.book();
+        let entry = book.connections.get(&handle).and_then(|number| book.entries.get(number));
+        entry.map_or(Then::Nothing, |entry| Then::Pull(Arc::clone(&entry.source)))
+    }
+
     /// Asks again, gives up what has waited for too long, and finds out when that is to be done next.
     fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         self.due_ns.store(u64::MAX, Ordering::Relaxed);
@@ -825,6 +832,17 @@ impl Hooks for DeskHooks {
         desk.finish(engine, memory, now, then);
         // Who is told of a connection finds its queue pair as it then is.
         self.clerk.on_event(engine, memory, now, &event);
+    }
+
+    fn on_room(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        connection: ConnectionHandle,
+    ) {
+        let then = self.desk.on_room(connection);
+        self.desk.finish(engine, memory, now, then);
     }
 
     fn on_descriptor(

@@ -7,7 +7,7 @@ use delivery::Instant;
 use engine::{ConnectionHandle, Engine};
 use mem::{MemoryAccess, ProtectionDomain};
 use runtime::{Bell, Posted, Rest, WorkSource};
-use semantics::Owner;
+use semantics::{OPERATION_SHARE, Owner, PostingRoom};
 
 use super::desk::Desk;
 use super::draining::Draining;
@@ -148,7 +148,8 @@ impl Source {
             let Some(receive) = self.queue_pair.next_receive() else { return };
             match post_receive(engine, memory, handle, self.domain, &receive) {
                 Outcome::Posted => {}
-                Outcome::NoRoom => return posted.rest = Rest::Blocked,
+                // One of those that are posted makes room.
+                Outcome::NoRoom => return engine.await_room(handle),
                 Outcome::Over => return,
             }
             drop(receive);
@@ -166,20 +167,29 @@ impl Source {
         limit: u32,
         posted: &mut Posted,
     ) {
-        let window = WINDOW.saturating_sub(engine.outstanding(ends.sends));
-        for _ in 0..window.min(limit) {
+        let PostingRoom { mut outstanding, mut credit, window } = engine.posting_room(ends.sends);
+        for _ in 0..limit {
             let Some(send) = self.queue_pair.next_send() else { return };
+            // What cannot begin waits here, where it holds up no other queue pair.
+            let window = if credit < 0 { OPERATION_SHARE } else { window.min(WINDOW) };
+            if outstanding >= window {
+                return engine.await_room(ends.sends);
+            }
+            let takes_receive = send.opcode().takes_receive();
             match post_send(engine, memory, ends, self.domain, &send) {
                 Outcome::Posted => {}
+                Outcome::NoRoom if outstanding > 0 => return engine.await_room(ends.sends),
                 Outcome::NoRoom => return posted.rest = Rest::Blocked,
                 Outcome::Over => return,
             }
             drop(send);
             self.queue_pair.send_taken();
             posted.count += 1;
+            outstanding += 1;
+            credit -= i32::from(takes_receive);
         }
         if self.queue_pair.next_send().is_some() {
-            posted.rest = if window <= limit { Rest::Blocked } else { Rest::More };
+            posted.rest = Rest::More;
         }
     }
 
@@ -327,9 +337,14 @@ fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
     (bits != NOBODY).then(|| ConnectionHandle::of(Owner::new(bits as u32, (bits >> 32) as u32)))
 }
 
-/// Work requests of a queue pair under way in the engine: the ring of the queue pair is the queue. 32 queue pairs fill
-/// the records of an endpoint.
+/// Work requests of a queue pair under way in the engine: the ring of the queue pair is the queue. If the peer lacks
+/// receives, it is [`OPERATION_SHARE`], which each connection gets in any case.
 pub(super) const WINDOW: u32 = 256;
+
+const _: () = assert!(WINDOW > OPERATION_SHARE);
+
+// What all queue pairs of a device hold if each waits for its peer.
+const _: () = assert!(super::QUEUE_PAIRS_MAX as usize * semantics::SHARE_BYTES <= 64 << 20);
 
 /// For how long after its last send a queue pair that is closed waits for acknowledgements: many round trips of a network,
 /// as long as adapters take to destroy one.

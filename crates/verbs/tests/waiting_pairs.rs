@@ -1,0 +1,138 @@
+//! Queue pairs that wait for receives of their peers, beside one that has what it needs.
+
+mod ends;
+
+use std::sync::Arc;
+
+use ends::{End, Program, loopback};
+use verbs::{QueuePairType, ReceiveRequest, SendOpcode, SharedReceiveQueue};
+
+/// Receives that a queue pair has room for, in `ends`.
+const RECEIVES: u64 = 512;
+
+/// Pairs of queue pairs of two programs, all connected. Those of the second program take receives from `shared`, if it
+/// is given.
+fn pairs(
+    [here, there]: [&Program; 2],
+    count: usize,
+    shared: Option<&Arc<SharedReceiveQueue>>,
+) -> Vec<(End, End)> {
+    (0..count as u32)
+        .map(|psn| {
+            let one = here.end(psn + 1);
+            let other = there.end_of(QueuePairType::Reliable, psn + 1001, shared);
+            one.connect(other.name());
+            other.connect(one.name());
+            (one, other)
+        })
+        .collect()
+}
+
+/// Has both sides make turns, so that whatever can be sent is sent.
+fn turn_over(pairs: &[(End, End)]) {
+    for _ in 0..20 {
+        for (one, other) in pairs {
+            assert!(one.poll().is_empty() && other.poll().is_empty(), "nothing can complete");
+        }
+    }
+}
+
+/// A message goes over one pair of queue pairs again and again, whatever the others wait for.
+fn works(here: &Program, there: &Program, (one, other): &(End, End)) {
+    for id in 0..100 {
+        other.receive(id, &[there.piece(0, 64)]);
+        one.send(id, here.piece(0, 8));
+        one.succeed(id);
+        other.succeed(id);
+    }
+}
+
+/// Each of `waiting` queue pairs posts `sends` messages for which its peer has no receive; one more works meanwhile. Then
+/// the peers post receives, and all arrive.
+fn beside_those_that_wait(waiting: usize, sends: u64) {
+    let [here, there] = [0, 1].map(|_| Program::new(&loopback()));
+    let mut pairs = pairs([&here, &there], waiting + 1, None);
+    let working = pairs.pop().expect("there is one");
+    works(&here, &there, &working);
+    for (one, _) in &pairs {
+        for id in 0..sends {
+            one.send(id, here.piece(0, 8));
+        }
+    }
+    turn_over(&pairs);
+    works(&here, &there, &working);
+    for (one, other) in &pairs {
+        for id in 0..sends {
+            other.receive(id, &[there.piece(0, 64)]);
+        }
+        for id in 0..sends {
+            one.succeed(id);
+            other.succeed(id);
+        }
+    }
+}
+
+#[test]
+fn queue_pairs_that_wait_for_receives_keep_none_from_sending() {
+    beside_those_that_wait(32, RECEIVES);
+}
+
+#[test]
+fn however_many_queue_pairs_wait_another_one_sends() {
+    beside_those_that_wait(200, 100);
+}
+
+#[test]
+fn queue_pairs_that_wait_for_shared_receives_keep_none_from_sending() {
+    let [here, there] = [0, 1].map(|_| Program::new(&loopback()));
+    let shared = there.domain.create_shared_queue(1024, 1).expect("a queue");
+    let waiting = pairs([&here, &there], 64, Some(&shared));
+    let working = pairs([&here, &there], 1, None).remove(0);
+    for (one, _) in &waiting {
+        for id in 0..RECEIVES {
+            one.send(id, here.piece(0, 8));
+        }
+    }
+    turn_over(&waiting);
+    works(&here, &there, &working);
+    // Whichever is served first, all are served.
+    let pieces = [there.piece(0, 64)];
+    let (mut sent, mut received, mut posted) = (0, 0, 0);
+    let all = waiting.len() as u64 * RECEIVES;
+    while sent < all || received < all {
+        while posted < all && posted - received < 256 {
+            shared.post(&[ReceiveRequest { id: posted, pieces: &pieces }]).expect("it is posted");
+            posted += 1;
+        }
+        for (one, other) in &waiting {
+            sent += one.poll().len() as u64;
+            received += other.poll().len() as u64;
+        }
+    }
+}
+
+#[test]
+fn receives_of_several_pieces_keep_no_message_of_pieces_from_being_sent() {
+    let [here, there] = [0, 1].map(|_| Program::new(&loopback()));
+    let pairs = pairs([&here, &there], 130, None);
+    for (_, other) in &pairs {
+        for id in 0..RECEIVES {
+            other.receive(id, &[there.piece(0, 64), there.piece(64, 64)]);
+        }
+    }
+    turn_over(&pairs);
+    for (one, other) in &pairs {
+        one.receive(1, &[here.piece(0, 64)]);
+        let pieces = [there.piece(0, 4), there.piece(9, 4)];
+        other.post(RECEIVES, SendOpcode::Send { immediate: None }, &pieces);
+        other.succeed(RECEIVES);
+        one.succeed(1);
+    }
+    // Receives that had to wait for room are there when messages come for them.
+    let (one, other) = pairs.last().expect("there are some");
+    for id in 0..RECEIVES {
+        one.send(id, here.piece(0, 100));
+        one.succeed(id);
+        other.succeed(id);
+    }
+}
