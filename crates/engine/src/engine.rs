@@ -25,6 +25,7 @@ use crate::parts::Parts;
 use crate::path::Path;
 use crate::peer_names::PeerNames;
 use crate::phase::Phase;
+use crate::questions::Questions;
 use crate::reception::Reception;
 use crate::refusals::Report;
 use crate::replies::Replies;
@@ -53,6 +54,7 @@ pub struct Engine {
     peers: PeerNames,
     watch: Watch,
     replies: Replies,
+    questions: Questions,
     news: News,
     counters: EndpointCounters,
     scratch: Scratch,
@@ -136,6 +138,7 @@ impl Engine {
             peers: PeerNames::default(),
             watch: Watch::default(),
             replies: Replies::new(ahead),
+            questions: Questions::new(),
             news: News::new(ahead),
             counters: EndpointCounters::default(),
             datagrams: None,
@@ -620,6 +623,7 @@ impl Engine {
             peers: &mut self.peers,
             watch: &mut self.watch,
             replies: &mut self.replies,
+            questions: &mut self.questions,
             news: &mut self.news,
             counters: &mut self.counters,
             scratch: &mut self.scratch,

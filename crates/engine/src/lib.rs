@@ -53,6 +53,7 @@ mod pending;
 mod per_host;
 mod phase;
 mod purpose;
+mod questions;
 mod receive;
 mod reception;
 mod refusals;

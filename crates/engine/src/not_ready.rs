@@ -67,7 +67,14 @@ impl Parts<'_> {
             connection.outbound_mut().give_up_on_receive(self.pools);
             self.end_if_over(now, connection);
         } else if tries {
-            connection.outbound_mut().on_ready(self.pools);
+            match self.questions.may_try(now) {
+                Ok(()) => connection.outbound_mut().on_ready(self.pools),
+                Err(until) => {
+                    if let Some(patience) = connection.patience_mut() {
+                        patience.put_off(until);
+                    }
+                }
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use crate::links::Links;
 use crate::news::News;
 use crate::peer_names::PeerNames;
 use crate::phase::Phase;
+use crate::questions::Questions;
 use crate::reception::Reception;
 use crate::replies::Replies;
 use crate::scratch::Scratch;
@@ -37,6 +38,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) peers: &'a mut PeerNames,
     pub(crate) watch: &'a mut Watch,
     pub(crate) replies: &'a mut Replies,
+    pub(crate) questions: &'a mut Questions,
     pub(crate) news: &'a mut News,
     /// Counts of which nothing depends.
     pub(crate) counters: &'a mut EndpointCounters,

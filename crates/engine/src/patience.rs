@@ -30,6 +30,11 @@ impl Patience {
         self.try_at = now.after_ns(TRY_NS);
     }
 
+    /// It is tried at that time.
+    pub(crate) const fn put_off(&mut self, until: Instant) {
+        self.try_at = until;
+    }
+
     /// When [`Patience::poll_try`] has something to say.
     pub(crate) const fn try_at(&self) -> Instant {
         self.try_at

@@ -164,11 +164,7 @@ impl Parts<'_> {
             self.keep_alive(now, connection);
         }
         if connection.retry().is_due(now) {
-            connection.retry_mut().pause();
-            let nearest = connection.nearest_path();
-            if let Some(path) = connection.paths_mut().get_mut(nearest) {
-                path.say(PING);
-            }
+            self.ask_now(now, connection);
         }
         self.wait_for_receive(now, connection);
     }
@@ -271,6 +267,19 @@ impl Parts<'_> {
         if connection.retry().is_paused() {
             let pause_ns = (NEWS_NS << connection.retry().count().min(5)).min(NEWS_NS_MAX);
             connection.retry_mut().again(now.after_ns(pause_ns));
+        }
+    }
+
+    //= protocol.md: news.1, news.3
+    /// Asks the peer for news, unless too many connections do.
+    fn ask_now(&mut self, now: Instant, connection: &mut Connection) {
+        if let Err(until) = self.questions.may_ask(now) {
+            return connection.retry_mut().set(until);
+        }
+        connection.retry_mut().pause();
+        let nearest = connection.nearest_path();
+        if let Some(path) = connection.paths_mut().get_mut(nearest) {
+            path.say(PING);
         }
     }
 
