@@ -1,10 +1,29 @@
 //! Faults that were found from outside, of engine, verbs, the API, discovery and the simulator: that they
 //! are mended and stay so. Each part has its rows under its name.
 
-use super::{reproducible, tests};
+use super::{none_fails, printed, reproducible, tests};
 use crate::acceptance::{Bound, Row};
 
 pub(super) const ROWS: &[Row] = &[
+    // Engine and queue pairs.
+    printed(
+        "verbs: latency beside 4000 queue pairs in RNR, to that before they wait",
+        Bound::AtMost(1.5, "x"),
+        "latency beside queue pairs in RNR",
+        tests("verbs", "--test=latency_beside", "beside_queue_pairs"),
+    ),
+    printed(
+        "verbs: latency beside 500 peers that take nothing, to that before work is posted to them",
+        Bound::AtMost(1.5, "x"),
+        "latency beside peers that take nothing",
+        tests("verbs", "--test=latency_beside", "beside_peers"),
+    ),
+    none_fails(
+        "verbs: queue pairs that wait for receives, and one that works",
+        "verbs",
+        "--test=waiting_pairs",
+        true,
+    ),
     // The simulator.
     reproducible(
         "simulator: equal senders into a full buffer, mean share over 20 seeds off from equal",
