@@ -698,9 +698,10 @@ impl HostEngine for EdgeHost {
     fn occupancy(&self, report: &mut dyn FnMut(&'static str, u64, u64)) {
         let (used, limits) = (self.engine.pool_use(), &self.config.pools);
         let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
-        one("operations", used.operations, limits.operations);
-        // Of these each connection has one in any case.
         let connections = self.engine.connection_count();
+        // Of these each connection has some in any case, of the others one.
+        let operations = limits.operations + connections * semantics::OPERATION_SHARE;
+        one("operations", used.operations, operations);
         one("incoming operations", used.incoming, limits.incoming + connections);
         one("responses", used.responses, limits.responses + connections);
         one("reads", used.reads, limits.reads);
