@@ -287,14 +287,17 @@ impl SilenceBudget {
         Self { budget_ns, silent_since: Instant::NEVER }
     }
 
-    /// An answer is awaited from now on, if none was before.
-    pub fn on_waiting(&mut self, now: Instant) {
-        self.silent_since = self.silent_since.min(now);
+    /// An answer is awaited from this time on, which may be to come, if none was before.
+    pub fn on_waiting(&mut self, since: Instant) {
+        self.silent_since = self.silent_since.min(since);
     }
 
-    /// The peer gave an authentic sign of life; `waiting` tells whether more is awaited.
-    pub const fn on_progress(&mut self, now: Instant, waiting: bool) {
-        self.silent_since = if waiting { now } else { Instant::NEVER };
+    /// The peer gave an authentic sign of life. If more is awaited, then from this time on.
+    pub const fn on_progress(&mut self, waiting_since: Option<Instant>) {
+        self.silent_since = match waiting_since {
+            Some(since) => since,
+            None => Instant::NEVER,
+        };
     }
 
     //= protocol.md: silence.2
@@ -503,10 +506,10 @@ mod tests {
         budget.on_waiting(NOW);
         budget.on_waiting(NOW.after_ns(1_000_000_000));
         assert_eq!(budget.deadline(), NOW.after_ns(SILENCE_BUDGET_NS));
-        budget.on_progress(NOW.after_ns(2), true);
+        budget.on_progress(Some(NOW.after_ns(2)));
         assert!(!budget.is_exhausted(NOW.after_ns(SILENCE_BUDGET_NS)));
         assert!(budget.is_exhausted(NOW.after_ns(SILENCE_BUDGET_NS + 2)));
-        budget.on_progress(NOW.after_ns(3), false);
+        budget.on_progress(None);
         assert_eq!(budget.deadline(), Instant::NEVER);
     }
 

@@ -536,6 +536,25 @@ impl Connection {
         self.outbound.waits_for_peer() || self.phase == Phase::Closing || self.in_flight()
     }
 
+    //= protocol.md: silence.2, silence.5
+    /// Since when the silence of the peer counts, if it is silent from now on; `None` if nothing is awaited.
+    ///
+    /// While no operation of this side is outstanding, no application waits, and the peer may compute without a thread
+    /// that drives it: then the silence counts from when an idle connection would ask.
+    #[inline]
+    pub(crate) fn silent_since(&self, now: Instant, config: &EngineConfig) -> Option<Instant> {
+        if !self.awaits_peer() {
+            return None;
+        }
+        let is_passive = self.phase == Phase::Established && self.outbound.outstanding() == 0;
+        match self.keep_alive_ns(config) {
+            keep_alive_ns if is_passive && keep_alive_ns != u64::MAX => {
+                Some(self.liveness.heard_at().after_ns(keep_alive_ns).max(now))
+            }
+            _ => Some(now),
+        }
+    }
+
     /// See [`Asks::asks_with_next`].
     #[inline]
     pub(crate) fn asks_with_next(&mut self, position: usize) -> bool {

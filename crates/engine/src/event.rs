@@ -135,8 +135,11 @@ pub enum Closed {
     /// Nothing listens at the peer's address.
     #[error("nothing listens at {0} (port unreachable); start the peer, or correct the address")]
     Refused(PeerAddr),
-    /// The peer restarted and knows nothing of the connection.
-    #[error("the peer restarted; connect again")]
+    /// The peer knows nothing of the connection: it restarted, or gave the connection up, as it heard nothing of this
+    /// side for too long.
+    #[error(
+        "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
+    )]
     PeerRestarted,
     /// An operation of this queue pair failed on this side: its completion tells why.
     #[error("an operation of this side failed; its completion tells why")]

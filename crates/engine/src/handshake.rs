@@ -410,7 +410,7 @@ impl Engine {
                     connection.retry_mut().begin(now);
                 }
                 Handshake::Pending => {
-                    connection.liveness_mut().on_progress(now, true);
+                    connection.liveness_mut().on_progress(Some(now));
                     connection.retry_mut().put_off(now.after_ns(PENDING_RETRY_NS));
                 }
                 Handshake::Accept { ref parameters, addresses, private_data } => {

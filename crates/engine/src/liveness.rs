@@ -39,7 +39,7 @@ impl Liveness {
 
     /// There is a connection: from now on the peer is asked when it is silent.
     pub(crate) fn begin(&mut self, now: Instant, keep_alive_ns: u64) {
-        self.silence.on_progress(now, false);
+        self.silence.on_progress(None);
         self.ask_at = now.after_ns(keep_alive_ns);
     }
 
@@ -63,21 +63,22 @@ impl Liveness {
         core::mem::replace(&mut self.is_heard, false)
     }
 
-    /// Something is awaited of the peer.
+    /// Something is awaited of the peer, whose silence counts from this time on.
     #[inline]
-    pub(crate) fn on_waiting(&mut self, now: Instant) {
-        self.silence.on_waiting(now);
+    pub(crate) fn on_waiting(&mut self, since: Instant) {
+        self.silence.on_waiting(since);
     }
 
-    /// The peer gave a sign of life, or nothing is awaited; more may be.
+    /// The peer gave a sign of life, or nothing is awaited. If more is, its silence counts from this time on.
     #[inline]
-    pub(crate) const fn on_progress(&mut self, now: Instant, is_waiting: bool) {
-        self.silence.on_progress(now, is_waiting);
+    pub(crate) const fn on_progress(&mut self, silent_since: Option<Instant>) {
+        self.silence.on_progress(silent_since);
     }
 
-    /// Whether the peer counts as unreachable.
+    /// Whether the peer counts as unreachable. What has arrived after a long computation of this side counts before it
+    /// is looked at.
     pub(crate) fn is_exhausted(&self, now: Instant) -> bool {
-        self.silence.is_exhausted(now)
+        !self.is_heard && self.silence.is_exhausted(now)
     }
 
     /// When the peer counts as unreachable, unless it is heard.

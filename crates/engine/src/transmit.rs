@@ -135,8 +135,8 @@ impl Parts<'_> {
         emit: Emit<'_>,
     ) -> Served {
         if connection.liveness_mut().poll_heard(now) {
-            let is_waiting = connection.awaits_peer();
-            connection.liveness_mut().on_progress(now, is_waiting);
+            let silent_since = connection.silent_since(now, self.config);
+            connection.liveness_mut().on_progress(silent_since);
             if connection.take_asking_for_all() {
                 self.on_answer_for_all(now, connection);
             }
@@ -169,12 +169,11 @@ impl Parts<'_> {
         if connection.phase() == Phase::Established {
             sent &= self.send_due_acknowledgements(now, connection, emit);
         }
-        if connection.awaits_peer() {
-            connection.liveness_mut().on_waiting(now);
-        } else {
+        match connection.silent_since(now, self.config) {
+            Some(since) => connection.liveness_mut().on_waiting(since),
             // What was awaited may have been given up without an answer, as a lost probe of the path
             // MTU is: then nothing is awaited any more.
-            connection.liveness_mut().on_progress(now, false);
+            None => connection.liveness_mut().on_progress(None),
         }
         if sent { served } else { Served::Blocked }
     }

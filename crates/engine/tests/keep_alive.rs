@@ -70,6 +70,52 @@ fn an_idle_connection_whose_only_link_is_cut_ends_but_not_for_a_short_cut() {
     assert!(pair.hosts.iter().all(|host| host.engine.connection_count() == 0));
 }
 
+//= protocol.md: silence.5
+/// A client without a progress thread reads, and computes then: what it owes is said when it polls again.
+#[test]
+fn a_client_that_computes_after_a_read_keeps_its_connection_as_long_as_an_idle_one_does() {
+    for (computes_ns, survives) in [
+        (SILENCE_NS + 1_000_000_000, true),
+        (KEEP_ALIVE_NS + SILENCE_NS - 1_000_000_000, true),
+        (KEEP_ALIVE_NS + SILENCE_NS + 1_000_000_000, false),
+    ] {
+        let mut pair = Pair::connected(1);
+        pair.run_for(1_000_000_000);
+        read_by(&mut pair, 0, 1);
+        while pair.done(0).is_empty() {
+            let until = pair.now.after_ns(1_000_000);
+            pair.step(until);
+        }
+        pair.hosts[0].paused = true;
+        pair.run_for(computes_ns);
+        pair.hosts[0].paused = false;
+        read_by(&mut pair, 0, 2);
+        pair.run_for(SILENCE_NS);
+        let ended = pair.done(0)[0].result;
+        let lost = Err(OperationError::PeerRestarted);
+        assert_eq!(ended, if survives { Ok(()) } else { lost }, "after {computes_ns} ns");
+    }
+}
+
+//= protocol.md: silence.2
+/// Where an application of this side waits, the peer may not be silent for longer than the budget.
+#[test]
+fn an_operation_does_not_wait_for_a_peer_that_computes() {
+    let mut pair = Pair::connected(1);
+    pair.run_for(1_000_000_000);
+    pair.hosts[0].paused = true;
+    read_by(&mut pair, 1, 1);
+    pair.run_for(SILENCE_NS + 100_000_000);
+    assert_eq!(pair.done(1)[0].result, Err(OperationError::Unreachable));
+    assert!(is_gone(&pair.hosts[1].closed()));
+}
+
+fn read_by(pair: &mut Pair, host: usize, context: u64) {
+    let (key, address) = pair.remote(1 - host, 0);
+    let sink = pair.hosts[host].region.id;
+    pair.post(host, Request::Read { sink, sink_offset: 0, key, address }, 8, context);
+}
+
 #[test]
 fn an_idle_connection_finds_out_that_its_peer_has_restarted() {
     let mut pair = Pair::connected(1);

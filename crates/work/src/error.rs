@@ -134,8 +134,11 @@ pub enum OperationError {
          address any more; is it running?"
     )]
     Unreachable,
-    /// The peer restarted and knows nothing of the connection.
-    #[error("the peer restarted; connect again")]
+    /// The peer knows nothing of the connection: it restarted, or gave the connection up, as it heard nothing of this
+    /// side for too long.
+    #[error(
+        "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
+    )]
     PeerRestarted,
     /// It was posted while another thread was inside the engine, which found it impossible.
     #[error(
