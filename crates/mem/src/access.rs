@@ -444,8 +444,11 @@ impl<'a> MemoryAccess<'a> {
                 granted.contains(Rights::REMOTE_READ) || !granted.intersects(remote)
             }
         };
-        if !allowed || !found.state.rights().contains(granted) {
+        if !allowed {
             return Err(purpose.refused(granted));
+        }
+        if !found.state.rights().contains(granted) {
+            return Err(found.lacks(target.region, granted));
         }
         let inside = offset.checked_add(len).is_some_and(|end| end <= target.len);
         if !inside {
@@ -546,7 +549,7 @@ impl Found<'_> {
     ) -> Result<Target, AccessError> {
         let granted = self.state.rights();
         if !granted.contains(want) {
-            return Err(AccessError::Permission { wanted: want, granted });
+            return Err(self.lacks(region, want));
         }
         self.offset_of(address, len)?;
         Ok(Target { address, len, region, rights: want })
@@ -578,6 +581,15 @@ impl Found<'_> {
             address,
             state: self.state,
         })
+    }
+
+    /// Why the rights do not suffice: to peers, a region that was revoked has ended.
+    #[cold]
+    fn lacks(&self, region: RegionId, wanted: Rights) -> AccessError {
+        if self.state.is_revoked() && wanted.intersects(Rights::REMOTE) {
+            return AccessError::InvalidKey { name: region.to_raw() };
+        }
+        AccessError::Permission { wanted, granted: self.state.rights() }
     }
 
     #[cold]

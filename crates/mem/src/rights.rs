@@ -53,6 +53,10 @@ impl Rights {
     pub(crate) const CHANGING: Self =
         Self(Self::LOCAL_WRITE.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0);
 
+    /// Every right of peers.
+    pub(crate) const REMOTE: Self =
+        Self(Self::REMOTE_READ.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0);
+
     /// The set with the low bits of `bits`, for a word that this crate wrote itself.
     pub(crate) const fn from_bits_truncating(bits: u8) -> Self {
         Self(bits & Self::ALL.0)

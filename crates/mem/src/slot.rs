@@ -110,10 +110,11 @@ impl SlotState {
         self.0 & Self::LIVE != 0 && self.generation() == generation
     }
 
-    /// Whether the entry is live and its generation ends in these [`KEY_GENERATION_BITS`] bits.
+    /// Whether peers may name the entry by a key, and its generation ends in these [`KEY_GENERATION_BITS`] bits.
     #[inline]
     pub(crate) const fn is_live_key(self, key_generation: u32) -> bool {
-        self.0 & Self::LIVE != 0 && self.generation() & KEY_GENERATION_MASK == key_generation
+        self.0 & (Self::LIVE | Self::REVOKED) == Self::LIVE
+            && self.generation() & KEY_GENERATION_MASK == key_generation
     }
 
     #[inline]
@@ -142,9 +143,20 @@ impl SlotState {
         self.0 & Self::GHOST != 0
     }
 
+    /// The same region without its key and without the rights of peers.
+    pub(crate) const fn revoked(self) -> Self {
+        Self(self.0 & !((Rights::REMOTE.bits() as u64) << 8) | Self::REVOKED)
+    }
+
+    #[inline]
+    pub(crate) const fn is_revoked(self) -> bool {
+        self.0 & Self::REVOKED != 0
+    }
+
     const LIVE: u64 = 1;
     const WHOLE: u64 = 1 << 1;
     const GHOST: u64 = 1 << 2;
+    const REVOKED: u64 = 1 << 3;
 }
 
 /// What a region covers.

@@ -1,5 +1,6 @@
 //! The table of domains and regions: registration and its undoing.
 
+mod revocation;
 mod windows;
 
 use core::fmt;

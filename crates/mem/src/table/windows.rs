@@ -83,7 +83,7 @@ impl MemoryTable {
         let unknown = RegisterError::UnknownRegion { region };
         let slot = self.slots.get(region.index()).ok_or(unknown)?;
         let state = slot.state();
-        if !state.is_live(region.generation()) {
+        if !state.is_live(region.generation()) || state.is_revoked() {
             return Err(unknown);
         }
         let region_bytes = slot.len.load(Ordering::Relaxed);
@@ -155,6 +155,16 @@ impl MemoryTable {
             None => Ok(()),
             Some(&windows) => Err(RegisterError::WindowsBound { region, windows }),
         }
+    }
+
+    /// Ends all windows of a region. The registry is locked.
+    pub(super) fn unbind_all(&self, region: RegionId) {
+        if !self.has_windows.load(Ordering::Acquire) {
+            return;
+        }
+        let mut windows = self.windows_mut();
+        windows.by_key.retain(|_, window| window.region != region);
+        windows.by_region.remove(&region);
     }
 
     /// Whether a window has the key.
