@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use delivery::{EndpointCounters, Instant, LINKS_MAX, LinkId};
-use mem::{AccessError, MemoryAccess, Payload, PayloadSlice, Rights};
+use mem::{AccessError, MemoryAccess, Payload, PayloadSlice, RegionId, Rights};
 use semantics::{
     Completion, CompletionKind, CompletionQueue, OperationError, Piece, PieceList, Pools,
     SharedReceives, Unfit,
@@ -133,6 +133,18 @@ impl Datagrams {
     pub(crate) fn waiting_of(&self, port: DatagramPort) -> u32 {
         let open = self.ports.get(&port.number).filter(|open| open.name == port);
         open.map_or(0, |open| open.waiting)
+    }
+
+    /// Calls `visit` with the regions of receives that were posted at ports, and of datagrams that wait.
+    pub(crate) fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
+        for port in self.ports.values() {
+            if let Receives::Own(own) = &port.receives {
+                own.pieces.iter().for_each(|piece| visit(piece.region));
+            }
+        }
+        for waiting in self.waiting.iter().flatten() {
+            waiting.outside.iter().for_each(|piece| visit(piece.region));
+        }
     }
 
     pub(crate) fn open(&mut self, request: PortRequest) -> Result<DatagramPort, DatagramError> {

@@ -684,6 +684,11 @@ impl Engine {
         }
     }
 
+    /// Everything in which regions of this side are named.
+    pub(crate) fn users_of_regions(&self) -> (&ConnectionTable, &Pools, Option<&Datagrams>) {
+        (&self.connections, &self.pools, self.datagrams.as_deref())
+    }
+
     /// Takes a new connection into the table, and puts it on the list of those to serve.
     pub(crate) fn adopt(&mut self, connection: Box<Connection>) {
         let (connections, mut parts) = self.lend();

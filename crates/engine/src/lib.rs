@@ -74,6 +74,7 @@ mod terms;
 mod timeouts;
 mod told;
 mod transmit;
+mod uses;
 mod watch;
 
 pub use config::{Asking, EngineConfig};

@@ -98,6 +98,11 @@ impl Resting {
         connection
     }
 
+    /// What is kept of the operations of its peer.
+    pub(crate) const fn inbound(&self) -> &InboundAtRest {
+        &self.inbound
+    }
+
     /// Where its completions go.
     fn queues(&self) -> Queues {
         match &self.rare {

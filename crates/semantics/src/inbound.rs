@@ -122,7 +122,7 @@ pub struct Inbound {
     /// The region last written to.
     known: Option<(RemoteKey, Target)>,
     outlet: Outlet,
-    receives: Option<Box<ReceiveQueue>>,
+    pub(crate) receives: Option<Box<ReceiveQueue>>,
     /// Where the receives come from, if not from the application for this connection alone.
     share: Option<Box<Share>>,
     /// The message whose receive has ended the connection, and what that receive learns.

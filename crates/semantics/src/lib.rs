@@ -22,6 +22,7 @@ mod shared_receives;
 mod slab;
 #[cfg(test)]
 mod tests;
+mod uses;
 
 pub use inbound::{Inbound, InboundAtRest, InboundLimits, Refusal, Surroundings, Verdict};
 pub use limits::{OPERATION_SHARE, OPERATION_WINDOW_DEFAULT, PoolLimits, SHARED_RECEIVES_MAX};

@@ -61,6 +61,11 @@ impl Lists {
         self.spare.push(self.stored.remove(slot));
     }
 
+    /// The lists that are kept.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PieceList<'_>> {
+        self.stored.iter().map(|kept| kept.list())
+    }
+
     /// Lists that are kept.
     pub(crate) const fn used(&self) -> u32 {
         self.stored.used()

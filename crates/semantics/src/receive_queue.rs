@@ -79,6 +79,11 @@ impl ReceiveQueue {
         true
     }
 
+    /// The receives that were not consumed, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Posted> {
+        self.entries.iter()
+    }
+
     /// Receives that were not consumed.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

@@ -108,6 +108,15 @@ impl<T> Slab<T> {
         }
     }
 
+    /// The values stored. It looks no further than behind the last of them, so few values cost little.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        let values = self.entries.iter().filter_map(|entry| match entry {
+            Entry::Used(value) => Some(value),
+            Entry::Free(_) => None,
+        });
+        values.take(self.used as usize)
+    }
+
     /// Values stored.
     pub(crate) const fn used(&self) -> u32 {
         self.used
@@ -186,6 +195,15 @@ mod tests {
         assert_eq!((slab.insert('c'), slab.room()), (Err('c'), 0));
         slab.remove(first);
         assert_eq!((slab.insert('d'), slab.used()), (Ok(first), 2));
+    }
+
+    #[test]
+    fn all_values_are_found_and_nothing_else() {
+        let mut slab = Slab::new(4);
+        let slots = ['a', 'b', 'c'].map(|value| slab.insert(value).unwrap());
+        slab.remove(slots[1]);
+        assert!(slab.iter().eq(&['a', 'c']));
+        assert_eq!(Slab::<char>::growing(4).iter().next(), None);
     }
 
     #[test]

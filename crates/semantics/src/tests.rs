@@ -18,4 +18,5 @@ mod requester;
 mod script;
 mod shared;
 mod source_lists;
+mod uses;
 mod windows;

@@ -55,6 +55,11 @@ impl Inbound {
 }
 
 impl InboundAtRest {
+    /// The receives that were posted, if there are any.
+    pub(crate) fn receives(&self) -> Option<&ReceiveQueue> {
+        self.rare.as_ref()?.receives.as_deref()
+    }
+
     /// The half as it was; all but what was kept is as in [`Inbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {

@@ -1,5 +1,6 @@
 //! Completing operations of this side, in the order they were posted.
 
+use mem::RegionId;
 use wire_edge::AtomicOpcode;
 
 use super::{Bytes, OutKind, OutOperation, Outbound};
@@ -131,6 +132,22 @@ impl OutOperation {
             OutKind::Read { arrived, .. } => arrived,
             OutKind::Atomic { value, .. } => value.is_some(),
             OutKind::Local { .. } => false,
+        }
+    }
+
+    /// The region that its bytes are in, if they are in one.
+    pub(crate) const fn region(&self) -> Option<RegionId> {
+        match self.kind {
+            OutKind::Write { source: Bytes::Region { region, .. }, .. }
+            | OutKind::Send { source: Bytes::Region { region, .. }, .. } => Some(region),
+            OutKind::Read { sink, list: NIL, .. } => Some(sink),
+            OutKind::Atomic { sink: Some(sink), .. } => Some(sink.region),
+            // Lists are looked at by themselves.
+            OutKind::Write { .. }
+            | OutKind::Send { .. }
+            | OutKind::Read { .. }
+            | OutKind::Atomic { .. }
+            | OutKind::Local { .. } => None,
         }
     }
 

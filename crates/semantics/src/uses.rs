@@ -1,0 +1,49 @@
+//! Which regions of this side work in progress uses: for a scan before a region is deregistered.
+//!
+//! The scan takes the place of a count in each region, which every operation would have to keep.
+
+use mem::RegionId;
+
+use crate::inbound::{Inbound, InboundAtRest};
+use crate::pools::Pools;
+use crate::receive_queue::{Destination, ReceiveQueue};
+
+impl Pools {
+    /// Calls `visit` with the regions that operations of this side use, and those of all lists of pieces, which also
+    /// receives are made of. Answers to peers use none, as the rights of peers end before.
+    pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
+        for operation in self.operations.iter() {
+            operation.region().into_iter().for_each(&mut *visit);
+        }
+        for list in self.lists.iter() {
+            list.pieces().iter().for_each(|piece| visit(piece.region));
+        }
+    }
+
+    /// Records that [`Pools::visit_regions`] looks at.
+    pub const fn visited_count(&self) -> u32 {
+        self.operations.used() + self.lists.used()
+    }
+}
+
+impl Inbound {
+    /// Calls `visit` with the region of each posted receive, but for those that are made of pieces.
+    pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
+        visit_receives(self.receives.as_deref(), visit);
+    }
+}
+
+impl InboundAtRest {
+    /// As [`Inbound::visit_regions`].
+    pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
+        visit_receives(self.receives(), visit);
+    }
+}
+
+fn visit_receives(receives: Option<&ReceiveQueue>, visit: &mut dyn FnMut(RegionId)) {
+    for posted in receives.into_iter().flat_map(ReceiveQueue::iter) {
+        if let Destination::Region { region, .. } = posted.destination {
+            visit(region);
+        }
+    }
+}
