@@ -21,6 +21,7 @@ use crate::fork::Inherited;
 use crate::hooks::Hooks;
 use crate::machine::{MACHINE_KEYS, Machine, MachineError, MachineId, Machines};
 use crate::park::Waiters;
+use crate::retired::{Retired, Retiring};
 use crate::runtime::{Doorbell, Shared};
 use crate::sleep::{Descriptor, FDS_PER_LINK, Sleeper, Watched};
 use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
@@ -75,6 +76,8 @@ pub(crate) struct Host {
     pub(crate) has_news: AtomicBool,
     /// Completion queues of which the hooks are to be told.
     pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
+    /// Regions that were dropped while they were in use.
+    pub(crate) retired: Retired,
     /// Queues of receives of which they are to be told.
     pub(crate) below_limit: Mutex<Vec<Arc<SharedReceives>>>,
     /// `fired` or `below_limit` is not empty.
@@ -132,7 +135,9 @@ impl Host {
     /// Whether [`Host::tell_fired`] has something to do for those who are inside for long.
     #[inline]
     pub(crate) fn has_fired(&self) -> bool {
-        self.has_fired.load(Ordering::Relaxed) || self.status.wakeups().has_any()
+        self.has_fired.load(Ordering::Relaxed)
+            || self.status.wakeups().has_any()
+            || self.retired.has_ended()
     }
 
     /// Tells of completion queues that have got what they were armed for, of queues of receives that run low, wakes
@@ -166,6 +171,9 @@ impl Host {
             self.wake_waiters(true);
         }
         self.status.wakeups().wake();
+        if self.retired.has_ended() {
+            self.retired.deregister(&self.memory);
+        }
     }
 
     /// Whether a timer is due before the thread that sleeps on the links wakes up.
@@ -243,8 +251,10 @@ pub(crate) struct Driver {
     has_sent_datagrams: bool,
     /// News of connections so far.
     news: u64,
-    held: HeldBack,
+    pub(crate) held: HeldBack,
     sources: Sources,
+    /// Regions that were dropped and are still in use.
+    pub(crate) retiring: Retiring,
     clock: TurnClock,
     pub(crate) counters: RuntimeCounters,
 }
@@ -266,6 +276,7 @@ impl Driver {
             news: 0,
             held: HeldBack::new(submissions.capacity()),
             sources: Sources::default(),
+            retiring: Retiring::default(),
             clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
         }
@@ -292,6 +303,9 @@ impl Driver {
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
             worked = true;
+        }
+        if self.retiring.look_at() <= now {
+            self.take_retired(host, now, &memory);
         }
         if host.hooks.due() <= now {
             host.hooks.on_due(&mut self.engine, memory.begun(), now);
@@ -622,7 +636,7 @@ impl Driver {
     }
 
     #[inline]
-    fn take_submissions(&mut self, host: &Host, memory: &TurnAccess<'_>) -> bool {
+    pub(crate) fn take_submissions(&mut self, host: &Host, memory: &TurnAccess<'_>) -> bool {
         if self.held.is_idle(&host.submissions) {
             return false;
         }
@@ -846,7 +860,7 @@ impl Driver {
         self.has_sent_datagrams = false;
         // What was put off is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
-        let due = due.min(self.machines.due()).min(host.hooks.due());
+        let due = due.min(self.machines.due()).min(host.hooks.due()).min(self.retiring.look_at());
         host.turn_due.store(due.0, Ordering::Relaxed);
         if worked {
             if let Some(queue) = self.engine.take_fired() {
@@ -899,7 +913,7 @@ pub(crate) struct TurnAccess<'a> {
 
 impl<'a> TurnAccess<'a> {
     #[inline]
-    const fn new(table: &'a MemoryTable) -> Self {
+    pub(crate) const fn new(table: &'a MemoryTable) -> Self {
         Self { table, begun: OnceCell::new() }
     }
 

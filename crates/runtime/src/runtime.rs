@@ -23,13 +23,14 @@ use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
 use crate::doors::{DOOR_KEYS, DoorError};
-use crate::driver::{AttachError, Caller, Driver, Host, TurnAccess};
+use crate::driver::{AttachError, Caller, Command, Driver, Host, TurnAccess};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
 use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
+use crate::retired::Retired;
 use crate::sleep::{Descriptor, Sleeper, entropy};
 use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
@@ -194,6 +195,7 @@ impl Runtime {
                 answers_begun: AtomicU64::new(0),
                 has_news: AtomicBool::new(false),
                 fired: Mutex::new(Vec::new()),
+                retired: Retired::default(),
                 below_limit: Mutex::new(Vec::new()),
                 has_fired: AtomicBool::new(false),
                 arming: Arming::new(),
@@ -677,8 +679,17 @@ impl Drop for Runtime {
     /// In a forked child the thread does not exist, and nothing is done.
     fn drop(&mut self) {
         self.stop();
-        if self.shared.home.check().is_ok() {
-            exit::dismiss(&self.shared);
+        if self.shared.home.check().is_err() {
+            return;
+        }
+        exit::dismiss(&self.shared);
+        if !self.shared.cell.is_poisoned() {
+            let host = &self.shared.host;
+            let given_up = self
+                .shared
+                .command(|driver, host, _now, _memory| driver.retiring.give_up(&host.retired));
+            debug_assert!(given_up.is_ok(), "checked above");
+            host.retired.deregister(&host.memory);
         }
     }
 }
@@ -749,7 +760,7 @@ impl Shared {
 
     /// Leaves after something was posted, unless there is `more` to do.
     #[inline]
-    fn leave(&self, inside: Inside<'_, Driver>, more: bool) {
+    pub(crate) fn leave(&self, inside: Inside<'_, Driver>, more: bool) {
         let mut inside = inside;
         if !more {
             match inside.leave() {
@@ -819,6 +830,12 @@ impl Shared {
         (outcome, worked)
     }
 
+    /// Has a command run inside the engine, in the next turn of any thread.
+    pub(crate) fn run_later(&self, command: Command) {
+        lock(&self.host.commands).push(command);
+        self.host.has_commands.store(true, Ordering::Release);
+    }
+
     /// Has `work` run inside the engine and waits for its result.
     fn command<R: Send + 'static>(
         &self,
@@ -827,13 +844,12 @@ impl Shared {
         self.home.check()?;
         let answer = Arc::new((Mutex::new(None), Condvar::new()));
         let tell = Arc::clone(&answer);
-        lock(&self.host.commands).push(Box::new(move |driver, host, now, memory| {
+        self.run_later(Box::new(move |driver, host, now, memory| {
             let result = work(driver, host, now, memory);
             let (slot, answered) = &*tell;
             *lock(slot) = Some(result);
             answered.notify_all();
         }));
-        self.host.has_commands.store(true, Ordering::Release);
         let (slot, answered) = &*answer;
         loop {
             self.demand_sound();

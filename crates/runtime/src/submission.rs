@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use engine::{ConnectionHandle, Engine};
-use mem::{MemoryAccess, Rights};
+use mem::{MemoryAccess, RegionId, Rights};
 use semantics::{
     Completion, CompletionKind, CompletionQueue, Operation, OperationError, PieceList, PostError,
-    Receive, StatusTable, StoredPieces,
+    Receive, Request, Source, StatusTable, StoredPieces,
 };
 
 use crate::counters::RuntimeCounters;
@@ -106,6 +106,17 @@ impl Posting {
                 Ok(())
             }
         }
+    }
+
+    /// Calls `visit` with the regions that it names.
+    fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
+        let (receive, operation) = match self {
+            Self::Operation(operation) => (None, Some(operation)),
+            Self::Receive(receive) | Self::Followed { receive, .. } => (Some(receive), None),
+            Self::Call { receive, operation, .. } => (Some(receive), Some(operation)),
+        };
+        let region = operation.and_then(|operation| region_of(&operation.request));
+        receive.map(|receive| receive.region).into_iter().chain(region).for_each(visit);
     }
 
     /// Whether it is possible as far as can be told outside the engine.
@@ -242,6 +253,15 @@ impl HeldBack {
         blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)
     }
 
+    /// Calls `visit` with the regions of what waits here.
+    pub(crate) fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
+        for submission in &self.waiting {
+            submission.posting.visit_regions(visit);
+            let list = submission.list.as_ref().map(|kept| kept.list());
+            list.iter().flat_map(PieceList::pieces).for_each(|piece| visit(piece.region));
+        }
+    }
+
     /// Whether nothing waits, here or in the ring.
     #[inline]
     pub(crate) fn is_idle(&self, submissions: &Submissions) -> bool {
@@ -316,6 +336,25 @@ impl HeldBack {
                 true
             }
         }
+    }
+}
+
+/// The region of this side that a request names.
+const fn region_of(request: &Request) -> Option<RegionId> {
+    match *request {
+        Request::Write { source: Source::Region { region, .. }, .. }
+        | Request::Send { source: Source::Region { region, .. } }
+        | Request::SendInvalidate { source: Source::Region { region, .. }, .. } => Some(region),
+        Request::Read { sink, .. } => Some(sink),
+        Request::FetchAdd { sink: Some(sink), .. }
+        | Request::CompareSwap { sink: Some(sink), .. } => Some(sink.region),
+        Request::Write { .. }
+        | Request::Send { .. }
+        | Request::SendInvalidate { .. }
+        | Request::FetchAdd { .. }
+        | Request::CompareSwap { .. }
+        | Request::BindWindow { .. }
+        | Request::Invalidate { .. } => None,
     }
 }
 

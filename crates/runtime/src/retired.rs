@@ -1,0 +1,237 @@
+//! Deferred deregistration: a region whose owner has dropped it stays until the last operation that uses it has ended.
+//!
+//! Operations keep no count in their regions, because that would cost each of them something. A region that is dropped
+//! is looked for among all work in progress instead: at once if there is little of it, and otherwise from time to time.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use delivery::Instant;
+use engine::Engine;
+use mem::{MemoryTable, RegionId, RegisterError};
+
+use crate::driver::{Driver, Host, TurnAccess};
+use crate::fork::HomeProcess;
+use crate::runtime::{Runtime, Shared, lock};
+
+/// Ends regions of a runtime's memory. It does not keep the runtime alive.
+#[derive(Clone, Debug)]
+pub struct Regions {
+    table: Arc<MemoryTable>,
+    shared: Weak<Shared>,
+    home: HomeProcess,
+}
+
+impl Runtime {
+    /// What ends regions of its memory.
+    pub fn regions(&self) -> Regions {
+        let shared = &self.shared;
+        let (table, home) = (Arc::clone(&shared.host.memory), shared.home);
+        Regions { table, shared: Arc::downgrade(shared), home }
+    }
+}
+
+impl Regions {
+    /// The memory.
+    pub const fn table(&self) -> &Arc<MemoryTable> {
+        &self.table
+    }
+
+    /// Takes a region away from peers, who have no access to it when this returns. Operations of this side go on with it,
+    /// if the table [keeps its memory alive](MemoryTable::keeps_alive); if not, the region is deregistered.
+    ///
+    /// Does nothing in a forked child.
+    ///
+    /// # Errors
+    /// Those of [`MemoryTable::deregister`].
+    pub fn revoke(&self, region: RegionId) -> Result<(), RegisterError> {
+        if self.home.check().is_err() {
+            return Ok(());
+        }
+        if !self.table.keeps_alive(region) {
+            return self.table.deregister(region);
+        }
+        self.table.revoke(region)?;
+        self.table.wait_for_accesses();
+        Ok(())
+    }
+
+    /// Deregisters a region. If the table keeps its memory alive and operations or receives use it, only peers lose it now,
+    /// and it is deregistered when the last of them has ended.
+    ///
+    /// Does nothing in a forked child.
+    ///
+    /// # Errors
+    /// Those of [`MemoryTable::deregister`].
+    pub fn release(&self, region: RegionId) -> Result<(), RegisterError> {
+        if self.home.check().is_err() {
+            return Ok(());
+        }
+        let shared = self.shared.upgrade().filter(|shared| !shared.cell.is_poisoned());
+        let Some(shared) = shared.filter(|_| self.table.keeps_alive(region)) else {
+            return self.table.deregister(region);
+        };
+        self.table.revoke(region)?;
+        if shared.finds_unused(region) && self.table.deregister(region).is_ok() {
+            return Ok(());
+        }
+        shared.host.retired.add(region);
+        shared.run_later(Box::new(|driver, host, now, memory| {
+            driver.take_retired(host, now, memory);
+        }));
+        shared.drive_inline();
+        self.table.wait_for_accesses();
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Whether nothing uses the region, as far as that is found out at little cost: false if another thread is inside the
+    /// engine, or much is to be looked at.
+    fn finds_unused(&self, region: RegionId) -> bool {
+        let Some(mut inside) = self.cell.try_enter() else { return false };
+        let is_unused = inside.with(|driver| driver.finds_unused(&self.host, region));
+        self.leave(inside, false);
+        is_unused
+    }
+}
+
+/// Regions on their way to and from the thread inside the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Retired {
+    added: Mutex<Vec<RegionId>>,
+    /// Nothing uses them any more.
+    ended: Mutex<Vec<RegionId>>,
+    /// `ended` is not empty.
+    has_ended: AtomicBool,
+}
+
+impl Retired {
+    fn add(&self, region: RegionId) {
+        lock(&self.added).push(region);
+    }
+
+    /// Whether [`Retired::deregister`] has something to do.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Deregisters what nothing uses any more. The calling thread has left the engine.
+    #[cold]
+    pub(crate) fn deregister(&self, table: &MemoryTable) {
+        self.has_ended.store(false, Ordering::Relaxed);
+        let ended = std::mem::take(&mut *lock(&self.ended));
+        for region in ended {
+            if let Err(RegisterError::InsideAccess { .. }) = table.deregister(region) {
+                // The calling thread has an access of its own, which the deregistration would wait for.
+                self.end(std::iter::once(region));
+            }
+        }
+    }
+
+    fn end(&self, regions: impl Iterator<Item = RegionId>) {
+        lock(&self.ended).extend(regions);
+        self.has_ended.store(true, Ordering::Release);
+    }
+}
+
+/// Regions that work in progress still used at the last look.
+#[derive(Debug)]
+pub(crate) struct Retiring {
+    regions: HashSet<RegionId>,
+    look_at: Instant,
+    /// From the last look to the next.
+    interval_ns: u64,
+}
+
+impl Default for Retiring {
+    fn default() -> Self {
+        Self { regions: HashSet::new(), look_at: Instant::NEVER, interval_ns: 0 }
+    }
+}
+
+impl Retiring {
+    /// When to look again.
+    #[inline]
+    pub(crate) const fn look_at(&self) -> Instant {
+        self.look_at
+    }
+
+    /// Takes regions that were dropped, and looks whether they are used. What the engine has not yet been given is looked
+    /// through by `visit_others`.
+    fn look(
+        &mut self,
+        retired: &Retired,
+        engine: &Engine,
+        now: Instant,
+        visit_others: impl FnOnce(&mut dyn FnMut(RegionId)),
+    ) {
+        let added = std::mem::take(&mut *lock(&retired.added));
+        let has_new = !added.is_empty();
+        self.regions.extend(added);
+        let mut used = HashSet::new();
+        let mut visited = u64::from(engine.visited_count());
+        let mut visit = |region| {
+            visited += 1;
+            if self.regions.contains(&region) {
+                used.insert(region);
+            }
+        };
+        engine.visit_regions(&mut visit);
+        visit_others(&mut visit);
+        let before = std::mem::replace(&mut self.regions, used);
+        if before.len() > self.regions.len() {
+            retired.end(before.into_iter().filter(|region| !self.regions.contains(region)));
+        }
+        self.interval_ns = if has_new { 0 } else { self.interval_ns.saturating_mul(2) };
+        let least_ns = (visited * NS_PER_VISIT).max(LOOK_NS);
+        self.interval_ns = self.interval_ns.clamp(least_ns, LOOK_NS_MAX.max(least_ns));
+        self.look_at =
+            if self.regions.is_empty() { Instant::NEVER } else { now.after_ns(self.interval_ns) };
+    }
+
+    /// Takes all regions, whether they are used or not: the engine does nothing any more.
+    pub(crate) fn give_up(&mut self, retired: &Retired) {
+        retired.end(self.regions.drain().chain(std::mem::take(&mut *lock(&retired.added))));
+        self.look_at = Instant::NEVER;
+    }
+}
+
+impl Driver {
+    /// Looks whether regions that were dropped are still in use.
+    #[cold]
+    pub(crate) fn take_retired(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
+        // What threads handed over before they dropped a region is seen then.
+        self.take_submissions(host, memory);
+        let Self { retiring, held, engine, .. } = self;
+        retiring.look(&host.retired, engine, now, |visit| held.visit_regions(visit));
+    }
+
+    /// Whether nothing uses the region, if that is found out at little cost.
+    #[cold]
+    fn finds_unused(&mut self, host: &Host, region: RegionId) -> bool {
+        if self.engine.visited_count() > VISITED_AT_ONCE {
+            return false;
+        }
+        self.take_submissions(host, &TurnAccess::new(&host.memory));
+        let mut is_used = false;
+        let mut visit = |found| is_used |= found == region;
+        self.engine.visit_regions(&mut visit);
+        self.held.visit_regions(&mut visit);
+        !is_used
+    }
+}
+
+/// Records and connections that are looked at for one region: about a microsecond.
+const VISITED_AT_ONCE: u32 = 64;
+
+/// How soon a region that is used is looked for again: a small operation has ended by then.
+const LOOK_NS: u64 = 1_000_000;
+
+/// How long at most, while the same regions stay in use: a peer that is silent keeps them for seconds.
+const LOOK_NS_MAX: u64 = 128_000_000;
+
+/// A look at one record takes some 10 ns, so that looking takes 1 % of the time at most.
+const NS_PER_VISIT: u64 = 1_000;
