@@ -531,7 +531,7 @@ const char *ethernot_last_error(void);
 const char *ethernot_result_name(int32_t result);
 
 /*
- Allocates memory, filled with zeros, and registers it. It is freed by `ethernot_memory_free`.
+ Allocates memory, filled with zeros, and registers it. `ethernot_memory_free` frees it.
  */
 ethernot_result ethernot_memory_allocate(struct ethernot_endpoint *endpoint,
                                          uint64_t length,
@@ -559,8 +559,11 @@ ethernot_result ethernot_memory_data(struct ethernot_memory *memory, void **data
 ethernot_result ethernot_memory_remote(struct ethernot_memory *memory, struct ethernot_remote *remote);
 
 /*
- Deregisters memory, and frees it if the library allocated it. Operations that still need it fail, and when this has
- returned, nothing touches it any more.
+ Deregisters memory; peers do not reach it any more when this has returned.
+
+ Memory that the library allocated is freed, and the program must not touch it any more. Operations that use it go on, and
+ it is freed when the last of them has ended. Memory of the program's own is not touched any more when this has returned, and
+ operations that still need it end their connection.
  */
 ethernot_result ethernot_memory_free(struct ethernot_memory *memory);
 

@@ -68,7 +68,7 @@ fn rights_of(bits: u32) -> std::result::Result<Rights, Failure> {
     known.ok_or_else(|| Failure::new(Result::Invalid, format!("rights {bits:#x} are unknown")))
 }
 
-/// Allocates memory, filled with zeros, and registers it. It is freed by `ethernot_memory_free`.
+/// Allocates memory, filled with zeros, and registers it. `ethernot_memory_free` frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_allocate(
     endpoint: *mut Endpoint,
@@ -148,8 +148,11 @@ pub unsafe extern "C" fn ethernot_memory_remote(
     call(|| unsafe { put(remote, MEMORY.get(memory)?.region.remote().into()) })
 }
 
-/// Deregisters memory, and frees it if the library allocated it. Operations that still need it fail, and when this has
-/// returned, nothing touches it any more.
+/// Deregisters memory; peers do not reach it any more when this has returned.
+///
+/// Memory that the library allocated is freed, and the program must not touch it any more. Operations that use it go on, and
+/// it is freed when the last of them has ended. Memory of the program's own is not touched any more when this has returned, and
+/// operations that still need it end their connection.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_memory_free(memory: *mut Memory) -> Result {
     call(|| {

@@ -15,7 +15,7 @@ use semantics::{Arrival, OperationStatus, Receive, StatusTable};
 
 use crate::connection::{Connection, ConnectionInner, OperationOptions, question, question_from};
 use crate::error::{OperationFailure, PostError};
-use crate::region::MemoryRegion;
+use crate::region::{MemoryRegion, Registration};
 use crate::tasks::poll_slot;
 
 /// Follows a receive: a buffer for one message.
@@ -38,7 +38,8 @@ pub struct ReceiveHandle {
 
 /// A message that has come, in the buffer of its receive.
 ///
-/// The bytes are there until the buffer is used for something else.
+/// The bytes are there until the buffer is used for something else. The memory of a dropped
+/// [`MemoryRegion`] is kept for them.
 #[derive(Clone)]
 pub struct Received {
     connection: Arc<ConnectionInner>,
@@ -46,11 +47,11 @@ pub struct Received {
     arrival: Arrival,
 }
 
-/// Which slot follows a receive, and where its buffer is.
-#[derive(Clone, Copy, Debug)]
+/// Which slot follows a receive, and where its buffer is, which stays registered for the message.
+#[derive(Clone, Debug)]
 struct Place {
     slot: u32,
-    region: RegionId,
+    registration: Arc<Registration>,
     offset: u64,
     length: u32,
 }
@@ -82,7 +83,7 @@ impl Connection {
         self.check_open()?;
         let status = inner.endpoint.runtime.status();
         let slot = status.acquire().ok_or(PostError::NoHandleLeft)?;
-        let place = Place { slot, region: local.region().id, offset, length };
+        let place = Place::new(slot, local, offset, length);
         let posting = Posting::Followed { receive: place.receive(), status: slot };
         if let Err(error) = self.post_posting(posting, Doorbell::Ring) {
             give_back(status, slot);
@@ -138,7 +139,7 @@ impl Connection {
             give_back(status, slot);
             return Err(PostError::NoHandleLeft);
         };
-        let place = Place { slot, region: answer.region().id, offset, length };
+        let place = Place::new(slot, answer, offset, length);
         let operation = semantics::Operation { status: Some(asking), ..question };
         let posting = Posting::Call { receive: place.receive(), status: slot, operation };
         if let Err(error) = self.post_posting(posting, options.doorbell()) {
@@ -159,9 +160,17 @@ fn give_back(status: &StatusTable, slot: u32) {
 }
 
 impl Place {
-    const fn receive(&self) -> Receive {
-        let Self { region, offset, length, .. } = *self;
-        Receive { region, offset, length, context: 0 }
+    fn new(slot: u32, local: &MemoryRegion, offset: u64, length: u32) -> Self {
+        Self { slot, registration: Arc::clone(local.registration()), offset, length }
+    }
+
+    fn region(&self) -> RegionId {
+        self.registration.id()
+    }
+
+    fn receive(&self) -> Receive {
+        let Self { offset, length, .. } = *self;
+        Receive { region: self.region(), offset, length, context: 0 }
     }
 }
 
@@ -198,7 +207,7 @@ impl ReceiveHandle {
             OperationStatus::Done { .. } => {
                 let arrival = status.arrival(self.place.slot)?;
                 let connection = Arc::clone(&self.connection);
-                Ok(Received { connection, place: self.place, arrival })
+                Ok(Received { connection, place: self.place.clone(), arrival })
             }
         };
         self.is_seen.store(true, Ordering::Relaxed);
@@ -234,7 +243,7 @@ impl Drop for ReceiveHandle {
         let is_lost = matches!(status.status(self.place.slot), OperationStatus::Failed(_));
         if self.is_kept && !*self.is_seen.get_mut() && !is_lost {
             status.forget(self.place.slot);
-            self.connection.orphans.add(self.place);
+            self.connection.orphans.add(self.place.clone());
         } else {
             status.release(self.place.slot);
         }
@@ -274,12 +283,13 @@ impl Received {
     /// Copies the message, or as much of it as there is room for. Returns how many bytes that is.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if the region was deregistered meanwhile.
+    /// [`AccessError::InvalidKey`] if the region was deregistered meanwhile, which a dropped one is at once whose memory is the
+    /// program's own.
     pub fn copy_to(&self, bytes: &mut [u8]) -> Result<usize, AccessError> {
         let length = self.len().min(bytes.len());
         let memory = self.connection.endpoint.runtime.memory();
         let into = bytes.get_mut(..length).unwrap_or_default();
-        memory.access().copy_out(self.place.region, self.place.offset, into)?;
+        memory.access().copy_out(self.place.region(), self.place.offset, into)?;
         Ok(length)
     }
 
@@ -323,7 +333,9 @@ impl Orphans {
 
     /// Gives all of them up: the connection goes.
     pub(crate) fn release(&self, status: &StatusTable) {
-        for place in self.lock().drain(..) {
+        // Memory that is given up below makes progress, which must not happen under the lock.
+        let places = std::mem::take(&mut *self.lock());
+        for place in places {
             status.release(place.slot);
         }
     }

@@ -3,8 +3,10 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegisterError, Rights};
-use runtime::HomeProcess;
+#[cfg(doc)]
+use mem::MemoryTable;
+use mem::{Buffer, ProtectionDomain, Region, RegionId, RegisterError, Rights};
+use runtime::Regions;
 use thiserror::Error;
 use wire_edge::RemoteKey;
 
@@ -15,13 +17,55 @@ use crate::error::{PostError, RemoteRegionError};
 
 /// Memory of this process that operations may use, and peers as far as its rights go.
 ///
-/// Dropped, it is deregistered: its memory is not touched any more, and operations that still need
-/// it fail.
+/// Dropped, it is out of the reach of peers at once. Operations and receives of this side that use it go on: memory of a
+/// [`Buffer`] stays registered until the last of them has ended, so the future of an operation may be dropped together
+/// with its memory, as a timeout does. Memory of one's own ([`Endpoint::adopt`]) and the [whole address
+/// space](Endpoint::register_whole_address_space) are deregistered at once: their bytes are not touched any more when the
+/// drop has returned, and operations that still need them end their connection.
+///
+/// ```
+/// # use std::{thread, time::Duration};
+/// # use ethernot::{Buffer, Endpoint, Error, OperationOptions, RemoteRegion, Rights};
+/// # fn main() -> Result<(), Error> {
+/// # let target = Endpoint::bind("127.0.0.1:0")?;
+/// # let offered = target.register(Buffer::new(4096), Rights::REMOTE_READ)?;
+/// # let remote = offered.remote();
+/// # let (listener, address) = (target.listen(0)?, target.local_addresses()?[0]);
+/// # let accepting = thread::spawn(move || listener.accept(None)?.accept(&[]).map_err(Error::from));
+/// # let endpoint = Endpoint::bind("127.0.0.1:0")?;
+/// # let connection = endpoint.connect(address)?;
+/// let memory = endpoint.register(Buffer::new(4096), Rights::LOCAL_WRITE)?;
+/// let read = connection.read(&memory, 0, &remote, 0, 4096, OperationOptions::NONE)?;
+/// drop(memory);
+/// read.wait(Some(Duration::from_secs(5)))?;
+/// # drop((connection, accepting.join().expect("it does not panic")?));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct MemoryRegion {
     region: Region,
-    table: Arc<MemoryTable>,
-    home: HomeProcess,
+    registration: Arc<Registration>,
+}
+
+/// The registration of a region, which messages that have come keep until their bytes were taken.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    region: RegionId,
+    regions: Regions,
+}
+
+impl Registration {
+    pub(crate) const fn id(&self) -> RegionId {
+        self.region
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // It can only be gone already, deregistered through the table by its identifier.
+        let _gone = self.regions.release(self.region);
+    }
 }
 
 impl MemoryRegion {
@@ -33,6 +77,10 @@ impl MemoryRegion {
     /// Its key, identifier, address, length and rights.
     pub const fn region(&self) -> &Region {
         &self.region
+    }
+
+    pub(crate) const fn registration(&self) -> &Arc<Registration> {
+        &self.registration
     }
 
     /// Bytes.
@@ -140,12 +188,12 @@ fn part(range: impl RangeBounds<u64>, limit: u64) -> Result<(u64, u64), RangeErr
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // Deregistering waits for threads that are inside the engine, which a forked child does not have.
-        if self.home.check().is_err() {
-            return;
+        let Registration { region, regions } = &*self.registration;
+        // Otherwise the registration ends with this, as nothing else can share it any more.
+        if Arc::strong_count(&self.registration) > 1 {
+            // It can only be gone already, deregistered through the table by its identifier.
+            let _gone = regions.revoke(*region);
         }
-        // It can only be gone already, deregistered through the table by its identifier.
-        let _gone = self.table.deregister(self.region.id);
     }
 }
 
@@ -273,8 +321,9 @@ impl Endpoint {
     /// ```
     pub fn adopt(&self, region: Region) -> Result<MemoryRegion, RegisterError> {
         self.memory().check_region(region.id)?;
-        let home = self.inner.runtime.home();
-        Ok(MemoryRegion { region, table: Arc::clone(self.memory()), home })
+        let regions = self.inner.runtime.regions();
+        let registration = Arc::new(Registration { region: region.id, regions });
+        Ok(MemoryRegion { region, registration })
     }
 }
 

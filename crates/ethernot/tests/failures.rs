@@ -141,7 +141,7 @@ fn a_region_deregistered_under_a_running_write_ends_it() {
     let source = source.expect("it is registered");
     let later = OperationOptions { more: true, ..OperationOptions::NONE };
     let write = client.write(&source, 0, &pair.remote, 0, BYTES, later).expect("it is posted");
-    drop(source);
+    pair.client.endpoint.memory().deregister(source.region().id).expect("it is registered");
     let failure = OperationFailure::Failed(OperationError::LocalAccess);
     assert_eq!(write.wait(Some(LIMIT)), Err(failure));
     let ended = client.wait_closed(Some(LIMIT)).expect("it ends");
@@ -205,7 +205,8 @@ fn receives_learn_why_their_connection_ended() {
     pair.server.connection.close(b"").expect("not forked");
     assert_eq!(ended_receives(&pair.client.connection), [(1, OperationError::ClosedByPeer)]);
     let pair = waiting();
-    drop(pair.client.region);
+    let client = &pair.client;
+    client.endpoint.memory().deregister(client.region.region().id).expect("it is registered");
     let posted = pair.server.connection.send_bytes(b"x", OperationOptions::NONE);
     drop(posted.expect("it is posted"));
     assert_eq!(ended_receives(&pair.client.connection), [(1, OperationError::LocalAccess)]);

@@ -117,13 +117,13 @@ fn a_buffer_is_there_for_as_long_as_it_is_registered() {
 }
 
 #[test]
-fn a_region_that_is_dropped_under_a_receive_ends_the_connection_with_a_reason() {
+fn a_region_that_is_deregistered_under_a_receive_ends_the_connection_with_a_reason() {
     let _alone = alone();
     let pair = Pair::new();
     let server = &pair.server;
     let region = server.endpoint.register(Buffer::new(8), Rights::LOCAL_WRITE).expect("room");
     let receive = server.connection.receive(&region, 0, 8).expect("it is posted");
-    drop(region);
+    server.endpoint.memory().deregister(region.region().id).expect("it is registered");
     let send = pair.client.connection.send_bytes(b"too late", NONE).expect("it is posted");
     assert!(send.wait(Some(LIMIT)).is_err());
     let ended = receive.wait(Some(LIMIT)).map(|received| received.len());
@@ -132,7 +132,7 @@ fn a_region_that_is_dropped_under_a_receive_ends_the_connection_with_a_reason() 
 }
 
 #[test]
-fn a_region_that_is_dropped_before_its_message_is_looked_at_is_told() {
+fn a_region_that_is_deregistered_before_its_message_is_looked_at_is_told() {
     let _alone = alone();
     let pair = Pair::new();
     let server = &pair.server;
@@ -141,7 +141,7 @@ fn a_region_that_is_dropped_before_its_message_is_looked_at_is_told() {
     let send = pair.client.connection.send_bytes(b"in time", NONE).expect("it is posted");
     send.wait(Some(LIMIT)).expect("it is received");
     let received = receive.wait(Some(LIMIT)).expect("a message");
-    drop(region);
+    server.endpoint.memory().deregister(region.region().id).expect("it is registered");
     assert!(matches!(received.to_vec(), Err(AccessError::InvalidKey { .. })));
 }
 

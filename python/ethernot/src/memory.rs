@@ -45,7 +45,7 @@ impl Memory {
         Ok(RemoteMemory { inner: self.region(python)?.remote() })
     }
 
-    /// Deregisters it. Operations that still need it fail.
+    /// Deregisters it: peers do not reach it any more. Operations that use it go on.
     fn release(&self, python: Python<'_>) {
         let taken = self.region.lock().unwrap_or_else(PoisonError::into_inner).take();
         python.detach(|| drop(taken));
