@@ -214,14 +214,43 @@ impl Connecting {
     /// Waits for the answer, for at most `limit` (`None`: for as long as the peer's host says that its program has not
     /// decided).
     pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, ConnectError> {
+        self.wait_until(limit)
+    }
+
+    /// As [`Connecting::wait`], but the attempt goes on after [`ConnectError::TimedOut`], so this may be called again. A limit of
+    /// 0 only looks whether there is an answer.
+    ///
+    /// ```no_run
+    /// # fn f(endpoint: &ethernot::Endpoint, is_given_up: fn() -> bool) -> Result<(), ethernot::Error> {
+    /// use ethernot::{ConnectError, ConnectOptions};
+    /// use std::time::Duration;
+    ///
+    /// let mut attempt = endpoint.start_connect("10.0.0.2:7000", ConnectOptions::new())?;
+    /// let connection = loop {
+    ///     match attempt.wait_for(Duration::from_millis(50)) {
+    ///         Err(ConnectError::TimedOut { .. }) if !is_given_up() => {}
+    ///         outcome => break outcome?,
+    ///     }
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConnectError`], one for each cause; [`ConnectError::Answered`] once the outcome was returned.
+    pub fn wait_for(&mut self, limit: Duration) -> Result<Connection, ConnectError> {
+        self.wait_until(Some(limit))
+    }
+
+    fn wait_until(&mut self, limit: Option<Duration>) -> Result<Connection, ConnectError> {
         let peer = self.peer;
-        let Some(connection) = self.connection.take() else { return Err(ConnectError::Answered) };
+        let Some(connection) = &self.connection else { return Err(ConnectError::Answered) };
         let runtime = &connection.inner().endpoint.runtime;
-        match runtime.wait(Interest::News, limit, || connection.fate().settled())? {
-            Some(stage) => connected(connection, stage, peer),
-            // The connection is dropped, which gives the attempt up.
-            None => Err(ConnectError::TimedOut { peer, limit: limit.unwrap_or(Duration::MAX) }),
-        }
+        let stage = runtime.wait(Interest::News, limit, || connection.fate().settled())?;
+        let limit = limit.unwrap_or(Duration::MAX);
+        let stage = stage.ok_or(ConnectError::TimedOut { peer, limit })?;
+        let connection = self.connection.take().ok_or(ConnectError::Answered)?;
+        connected(connection, stage, peer)
     }
 }
 

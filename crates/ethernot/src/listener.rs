@@ -194,16 +194,26 @@ pub struct Accepting {
 impl Accepting {
     /// Waits until the peer knows, for at most `limit` (`None`: until the peer is given up).
     pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, AcceptError> {
-        let Some(connection) = self.connection.take() else {
-            return Err(engine::AcceptError::Gone.into());
-        };
+        self.wait_until(limit)
+    }
+
+    /// As [`Accepting::wait`], but the acceptance stands after [`AcceptError::TimedOut`], so this may be called again. A limit
+    /// of 0 only looks whether the peer knows.
+    ///
+    /// # Errors
+    /// [`AcceptError`], one for each cause; that the request is gone once the outcome was returned.
+    pub fn wait_for(&mut self, limit: Duration) -> Result<Connection, AcceptError> {
+        self.wait_until(Some(limit))
+    }
+
+    fn wait_until(&mut self, limit: Option<Duration>) -> Result<Connection, AcceptError> {
+        let gone = || AcceptError::from(engine::AcceptError::Gone);
+        let connection = self.connection.as_ref().ok_or_else(gone)?;
         let runtime = &connection.inner().endpoint.runtime;
         let stage = runtime.wait(Interest::News, limit, || connection.fate().settled())?;
-        match stage {
-            Some(stage) => accepted(connection, &stage),
-            // The connection is dropped, which closes it.
-            None => Err(AcceptError::TimedOut { limit: limit.unwrap_or(Duration::MAX) }),
-        }
+        let limit = limit.unwrap_or(Duration::MAX);
+        let stage = stage.ok_or(AcceptError::TimedOut { limit })?;
+        accepted(self.connection.take().ok_or_else(gone)?, &stage)
     }
 }
 

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 use ethernot::{
-    Closed, ConnectOptions, Connection, Endpoint, Listener, OperationHandle, OperationOptions,
-    Polling, Rights,
+    AcceptError, Closed, ConnectError, ConnectOptions, Connection, Endpoint, Listener,
+    OperationHandle, OperationOptions, Polling, Rights,
 };
 use executor::{block_on, waker};
 use pair::{EVERYTHING, LIMIT, Pair, loopback};
@@ -205,8 +206,7 @@ fn a_request_is_not_lost_when_who_awaits_it_is_given_up() {
             let accepting = thread::scope(|scope| {
                 let connected = scope.spawn(|| connecting.wait(Some(LIMIT)));
                 while !connected.is_finished() {
-                    if let Ok(request) = listener.accept(Some(std::time::Duration::from_millis(1)))
-                    {
+                    if let Ok(request) = listener.accept(Some(Duration::from_millis(1))) {
                         drop(request.accept(b""));
                     }
                 }
@@ -294,4 +294,33 @@ fn speeds_of_awaited_operations() {
             ratios[5]
         );
     }
+}
+
+#[test]
+fn attempts_are_waited_for_again_and_tell_their_outcome_once() {
+    converse(Polling::default(), |server, client, address| {
+        let listener = server.listen(0).expect("the service is free");
+        let mut connecting = client.start_connect(address, ConnectOptions::new()).expect("sent");
+        let request = listener.accept(Some(LIMIT)).expect("a request");
+        let late = connecting.wait_for(Duration::ZERO);
+        assert!(matches!(late, Err(ConnectError::TimedOut { .. })), "{late:?}");
+        let mut accepting = request.start_accept(ConnectOptions::new()).expect("accepted");
+        let (accepted, connected) = thread::scope(|scope| {
+            let accepted = scope.spawn(|| {
+                loop {
+                    match accepting.wait_for(Duration::from_millis(1)) {
+                        Err(AcceptError::TimedOut { .. }) => {}
+                        outcome => break outcome.expect("the peer is there"),
+                    }
+                }
+            });
+            let connected = connecting.wait_for(LIMIT).expect("it is accepted");
+            (accepted.join().expect("no panic"), connected)
+        });
+        assert_eq!((accepted.closed(), connected.closed()), (None, None));
+        let again = connecting.wait_for(Duration::ZERO);
+        assert!(matches!(again, Err(ConnectError::Answered)), "{again:?}");
+        let again = accepting.wait_for(Duration::ZERO);
+        assert!(matches!(again, Err(AcceptError::Refused(_))), "{again:?}");
+    });
 }

@@ -12,6 +12,9 @@ from ._native import ClosedError, InvalidError, Memory, RemoteMemory, TimedOutEr
 
 T = TypeVar("T")
 
+# Event loops call a timer up to the resolution of their clock early.
+_LATE = 1e-3
+
 
 class Rights(enum.IntFlag):
     """What may be done with memory. Its own process may always read and write it."""
@@ -55,8 +58,8 @@ class _Reactor:
         self._fd: Optional[int] = None
         self._is_looking = False
 
-    async def until(self, look: Callable[[], Optional[T]]) -> T:
-        """What `look` finds, as soon as it finds anything."""
+    async def until(self, look: Callable[[], Optional[T]], limit: Optional[float] = None) -> T:
+        """What `look` finds, as soon as it finds anything. After `limit` seconds it looks once more, and raises then."""
         found = look()
         if found is not None:
             return found
@@ -64,9 +67,14 @@ class _Reactor:
         entry = (future, look)
         self._waiting.append(entry)
         self._look_soon()
+        timer = None
+        if limit is not None:
+            timer = self._loop.call_later(limit + _LATE, self._look_soon)
         try:
             return await future
         finally:
+            if timer is not None:
+                timer.cancel()
             if entry in self._waiting:
                 self._waiting.remove(entry)
             if not self._waiting:
@@ -182,10 +190,13 @@ class Endpoint:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """As `connect`, while other tasks run."""
-        connect = self._native.connect
-        made = await asyncio.to_thread(connect, peer, service, private_data, timeout, completions)
-        return Connection(self, made)
+        """As `connect`, while other tasks run. A name is looked up by another thread, which ends by itself."""
+        start, given = self._native.start_connect, (peer, service, private_data, timeout, completions)
+        if _native.is_address(peer):
+            attempt = start(*given)
+        else:
+            attempt = await asyncio.to_thread(start, *given)
+        return Connection(self, await self._reactor().until(attempt.result, attempt.left()))
 
     def fileno(self) -> int:
         """A descriptor that becomes readable, after `arm`, when something comes. For event loops of other kinds."""
@@ -348,8 +359,8 @@ class Request:
         completions: Optional[int] = None,
     ) -> Connection:
         """As `accept`, while other tasks run."""
-        accept = self._native.accept
-        made = await asyncio.to_thread(accept, private_data, timeout, completions)
+        attempt = self._native.start_accept(private_data, timeout, completions)
+        made = await self._endpoint._reactor().until(attempt.result, attempt.left())
         return Connection(self._endpoint, made)
 
     def reject(self, private_data: bytes = b"") -> None:

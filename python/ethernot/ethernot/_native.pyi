@@ -35,6 +35,14 @@ class Endpoint:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection: ...
+    def start_connect(
+        self,
+        peer: str,
+        service: int = 0,
+        private_data: bytes = b"",
+        timeout: Optional[float] = None,
+        completions: Optional[int] = None,
+    ) -> Attempt: ...
     def drive(self) -> None: ...
     def fileno(self) -> int: ...
     def arm(self) -> bool: ...
@@ -79,7 +87,21 @@ class Request:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection: ...
+    def start_accept(
+        self,
+        private_data: bytes = b"",
+        timeout: Optional[float] = None,
+        completions: Optional[int] = None,
+    ) -> Attempt: ...
     def reject(self, private_data: bytes = b"") -> None: ...
+
+class Attempt:
+    """A connection that is not there yet. Dropped, the attempt is given up."""
+
+    def result(self) -> Optional[Connection]: ...
+    def left(self) -> Optional[float]: ...
+
+def is_address(peer: str) -> bool: ...
 
 class Connection:
     def write(

@@ -8,6 +8,7 @@ use ethernot::{
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::attempt::{Attempt, Pending};
 use crate::errors::{named, raised};
 use crate::memory::{Memory, RemoteMemory};
 use crate::operation::{Completion, Operation, Receive};
@@ -79,11 +80,22 @@ impl Request {
         timeout: Option<f64>,
         completions: Option<usize>,
     ) -> PyResult<Connection> {
-        let mut options = options_of(private_data, completions);
-        options.limit = limit_of(python, timeout)?;
+        self.start_accept(python, private_data, timeout, completions)?.finish(python)
+    }
+
+    /// Accepts, and returns what waits until the peer knows.
+    #[pyo3(signature = (private_data=vec![], timeout=None, completions=None))]
+    fn start_accept(
+        &self,
+        python: Python<'_>,
+        private_data: Vec<u8>,
+        timeout: Option<f64>,
+        completions: Option<usize>,
+    ) -> PyResult<Attempt> {
+        let options = options_of(private_data, completions);
+        let limit = limit_of(python, timeout)?;
         let request = self.take(python)?;
-        let made = python.detach(|| request.accept_with(options));
-        Ok(Connection::new(made.map_err(|error| raised(python, error))?))
+        Attempt::start(python, limit, || request.start_accept(options).map(Pending::Accepting))
     }
 
     #[pyo3(signature = (private_data=None))]

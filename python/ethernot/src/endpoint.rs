@@ -7,6 +7,7 @@ use std::time::Duration;
 use ethernot::{Buffer, Error, Polling, Rights};
 use pyo3::prelude::*;
 
+use crate::attempt::Attempt;
 use crate::connection::{Connection, Listener, options_of};
 use crate::errors::{named, raised};
 use crate::memory::Memory;
@@ -92,11 +93,26 @@ impl Endpoint {
         timeout: Option<f64>,
         completions: Option<usize>,
     ) -> PyResult<Connection> {
+        let attempt =
+            self.start_connect(python, peer, service, private_data, timeout, completions)?;
+        attempt.finish(python)
+    }
+
+    /// Asks for a connection, and returns what waits for the answer.
+    #[pyo3(signature = (peer, service=0, private_data=vec![], timeout=None, completions=None))]
+    fn start_connect(
+        &self,
+        python: Python<'_>,
+        peer: &str,
+        service: u32,
+        private_data: Vec<u8>,
+        timeout: Option<f64>,
+        completions: Option<usize>,
+    ) -> PyResult<Attempt> {
         let endpoint = self.get(python)?;
-        let mut options = options_of(private_data, completions).service(service);
-        options.limit = limit_of(python, timeout)?;
-        let made = python.detach(|| endpoint.connect_with(peer, options));
-        Ok(Connection::new(made.map_err(|error| raised(python, error))?))
+        let limit = limit_of(python, timeout)?;
+        let options = options_of(private_data, completions).service(service).limit(limit);
+        Attempt::connect(python, limit, || endpoint.start_connect(peer, options))
     }
 
     fn drive(&self, python: Python<'_>) -> PyResult<()> {

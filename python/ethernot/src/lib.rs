@@ -1,6 +1,7 @@
 //! What the Python package `ethernot` is made of: the objects of the Rust API. What programs use is in the folder
 //! `ethernot`, which adds what event loops need.
 
+mod attempt;
 mod connection;
 mod endpoint;
 mod errors;
@@ -20,6 +21,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<connection::Listener>()?;
     module.add_class::<connection::Request>()?;
     module.add_class::<connection::Connection>()?;
+    module.add_class::<attempt::Attempt>()?;
+    module.add_function(wrap_pyfunction!(attempt::is_address, module)?)?;
     module.add_class::<operation::Operation>()?;
     module.add_class::<operation::Receive>()?;
     module.add_class::<operation::Completion>()?;

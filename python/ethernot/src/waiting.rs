@@ -49,4 +49,4 @@ pub(crate) fn limit_of(python: Python<'_>, timeout: Option<f64>) -> PyResult<Opt
 }
 
 /// How long a signal may have to wait.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);

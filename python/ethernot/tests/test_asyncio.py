@@ -1,6 +1,7 @@
 """Operations, messages, requests and ends that tasks of asyncio wait for."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -103,3 +104,99 @@ def test_the_next_event_loop_may_use_the_endpoint_of_the_last(pair):
         return await pair.connection.fetch_add(pair.remote, 0, 1)
 
     assert [run(add()) for _ in range(3)] == [0, 1, 2]
+
+
+@pytest.fixture
+def no_threads(monkeypatch):
+    """What asyncio leaves to a thread goes on when its task has given up, and holds the process."""
+
+    async def refuse(*_):
+        raise AssertionError("a thread waits")
+
+    monkeypatch.setattr(asyncio, "to_thread", refuse)
+
+
+def test_connecting_and_accepting_are_given_up(no_threads):
+    server, client = Endpoint("127.0.0.1:0"), Endpoint("127.0.0.1:0")
+    listener = server.listen()
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.connecting(server.addresses()[0]), 0.1)
+        with pytest.raises(ethernot.TimedOutError, match="0.1"):
+            await client.connecting(server.addresses()[0], timeout=0.1)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(server.listen(1).accepting(), 0.1)
+
+        # Those that were given up are refused when they are accepted, and the next is served.
+        connecting = asyncio.create_task(client.connecting(server.addresses()[0], private_data=b"real"))
+        while True:
+            request = await listener.accepting()
+            if request.private_data == b"real":
+                break
+        accepted = await request.accepting(b"yes", timeout=20)
+        assert (await connecting).peer_data == b"yes"
+        assert accepted.closed is None
+
+    run(main())
+
+
+def test_an_acceptance_of_which_no_peer_hears_times_out(no_threads):
+    server, client = Endpoint("127.0.0.1:0"), Endpoint("127.0.0.1:0")
+    listener = server.listen()
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.connecting(server.addresses()[0]), 0.2)
+        request = await listener.accepting()
+        with pytest.raises(ethernot.EthernotError):
+            await request.accepting(timeout=0.2)
+
+    run(main())
+
+
+def test_a_name_is_looked_up_by_a_thread():
+    server, client = Endpoint("127.0.0.1:0"), Endpoint("127.0.0.1:0")
+    listener = server.listen()
+
+    async def accept():
+        return await (await listener.accepting()).accepting()
+
+    async def main():
+        accepting = asyncio.create_task(accept())
+        port = server.addresses()[0].rpartition(":")[2]
+        connection = await client.connecting(f"localhost:{port}", timeout=20)
+        assert (await accepting).closed is None and connection.closed is None
+
+    run(main())
+
+
+def test_the_memory_of_a_task_that_gives_up_goes_with_it():
+    async def main():
+        server, client = Endpoint("127.0.0.1:0"), Endpoint("127.0.0.1:0", spin=0)
+        table = server.allocate(16 << 20, Rights.REMOTE_READ)
+        listener = server.listen()
+
+        async def accept():
+            return await (await listener.accepting()).accepting(bytes(table.remote))
+
+        accepting = asyncio.create_task(accept())
+        connection = await client.connecting(server.addresses()[0], timeout=20)
+        accepted = await accepting
+        remote = RemoteMemory.from_bytes(connection.peer_data)
+
+        async def read_own(length):
+            memory = client.allocate(length, Rights.LOCAL_WRITE)
+            await connection.read(memory, 0, remote, 0, length)
+
+        for _ in range(20):
+            task = asyncio.create_task(read_own(16 << 20))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            del task
+            gc.collect()
+            await read_own(64)
+        assert (connection.closed, accepted.closed) == (None, None)
+
+    run(main())

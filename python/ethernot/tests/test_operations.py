@@ -1,5 +1,6 @@
 """Operations, messages, memory and errors, as programs without an event loop use them."""
 
+import asyncio
 import gc
 import os
 import signal
@@ -140,6 +141,20 @@ def test_a_wait_hears_ctrl_c(pair):
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         pair.accepted.wait_completion(60)
+
+
+def test_connecting_and_accepting_hear_ctrl_c(pair):
+    listener = pair.server.listen(6)
+    address = pair.server.addresses()[0]
+    for wait in (
+        lambda: pair.client.connect(address, service=6),
+        lambda: pair.server.listen(7).accept(),
+        lambda: asyncio.run(pair.client.connecting(address, service=6)),
+    ):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+    listener.close()
 
 
 def test_a_forked_child_is_told(pair):
