@@ -581,6 +581,14 @@ impl Engine {
         &self.counters
     }
 
+    /// Whether one more operation of a connection could begin.
+    ///
+    /// # Errors
+    /// [`PostError::NoOperationLeft`].
+    pub fn check_room(&self, handle: ConnectionHandle) -> Result<(), PostError> {
+        self.pools.check_room(self.posting_room(handle).outstanding)
+    }
+
     /// How many shared records are in use.
     pub fn pool_use(&self) -> PoolUse {
         self.pools.in_use()

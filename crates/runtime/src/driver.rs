@@ -19,6 +19,7 @@ use crate::counters::RuntimeCounters;
 use crate::doors::{DOOR_KEYS, DoorError, Doors, group_address};
 use crate::fork::Inherited;
 use crate::hooks::Hooks;
+use crate::lookers::Lookers;
 use crate::machine::{MACHINE_KEYS, Machine, MachineError, MachineId, Machines};
 use crate::park::Waiters;
 use crate::retired::{Retired, Retiring};
@@ -78,6 +79,8 @@ pub(crate) struct Host {
     pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
     /// Regions that were dropped while they were in use.
     pub(crate) retired: Retired,
+    /// Tasks that wait for what nothing announces.
+    pub(crate) lookers: Lookers,
     /// Queues of receives of which they are to be told.
     pub(crate) below_limit: Mutex<Vec<Arc<SharedReceives>>>,
     /// `fired` or `below_limit` is not empty.
@@ -255,6 +258,8 @@ pub(crate) struct Driver {
     sources: Sources,
     /// Regions that were dropped and are still in use.
     pub(crate) retiring: Retiring,
+    /// When tasks that look again are to be woken.
+    pub(crate) lookers_due: Instant,
     clock: TurnClock,
     pub(crate) counters: RuntimeCounters,
 }
@@ -277,6 +282,7 @@ impl Driver {
             held: HeldBack::new(submissions.capacity()),
             sources: Sources::default(),
             retiring: Retiring::default(),
+            lookers_due: Instant::NEVER,
             clock: TurnClock::start(clock),
             counters: RuntimeCounters::default(),
         }
@@ -306,6 +312,9 @@ impl Driver {
         }
         if self.retiring.look_at() <= now {
             self.take_retired(host, now, &memory);
+        }
+        if self.lookers_due <= now {
+            self.wake_lookers(host);
         }
         if host.hooks.due() <= now {
             host.hooks.on_due(&mut self.engine, memory.begun(), now);
@@ -860,7 +869,8 @@ impl Driver {
         self.has_sent_datagrams = false;
         // What was put off is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
-        let due = due.min(self.machines.due()).min(host.hooks.due()).min(self.retiring.look_at());
+        let due = due.min(self.machines.due()).min(host.hooks.due());
+        let due = due.min(self.retiring.look_at()).min(self.lookers_due);
         host.turn_due.store(due.0, Ordering::Relaxed);
         if worked {
             if let Some(queue) = self.engine.take_fired() {

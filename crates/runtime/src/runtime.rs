@@ -27,6 +27,7 @@ use crate::driver::{AttachError, Caller, Command, Driver, Host, TurnAccess};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
+use crate::lookers::Lookers;
 use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
@@ -153,7 +154,9 @@ pub enum Doorbell {
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
-    thread: Mutex<Option<ManuallyDrop<JoinHandle<()>>>>,
+    pub(crate) thread: Mutex<Option<ManuallyDrop<JoinHandle<()>>>>,
+    /// Another thread ends it.
+    pub(crate) is_handed_over: AtomicBool,
 }
 
 impl Runtime {
@@ -196,6 +199,7 @@ impl Runtime {
                 has_news: AtomicBool::new(false),
                 fired: Mutex::new(Vec::new()),
                 retired: Retired::default(),
+                lookers: Lookers::default(),
                 below_limit: Mutex::new(Vec::new()),
                 has_fired: AtomicBool::new(false),
                 arming: Arming::new(),
@@ -213,7 +217,8 @@ impl Runtime {
             is_resting: AtomicBool::new(false),
             progress_thread: Mutex::new(None),
         });
-        let runtime = Self { shared, thread: Mutex::new(None) };
+        let runtime =
+            Self { shared, thread: Mutex::new(None), is_handed_over: AtomicBool::new(false) };
         for link in links {
             runtime.attach_link(link)?;
         }
@@ -653,45 +658,6 @@ impl Runtime {
         self.shared.outside.add_to(&mut counters);
         Ok(counters)
     }
-
-    /// Sends the acknowledgements that are owed, and stops the progress thread. Connections should
-    /// have been closed before; afterwards nothing happens any more but by calls.
-    pub fn stop(&self) {
-        if self.shared.home.check().is_err() || self.shared.cell.is_poisoned() {
-            return;
-        }
-        let parting = self.shared.command(|driver, _host, _now, _memory| driver.hasten());
-        debug_assert!(parting.is_ok(), "checked above");
-        self.shared.is_stopping.store(true, Ordering::SeqCst);
-        let Some(thread) = lock(&self.thread).take() else { return };
-        let thread = ManuallyDrop::into_inner(thread);
-        thread.thread().unpark();
-        self.shared.host.sleeper.call();
-        // It stops by itself if it is the one that stops the runtime.
-        if thread.thread().id() != thread::current().id() {
-            // A panic of the thread has been reported by the panic hook.
-            drop(thread.join());
-        }
-    }
-}
-
-impl Drop for Runtime {
-    /// In a forked child the thread does not exist, and nothing is done.
-    fn drop(&mut self) {
-        self.stop();
-        if self.shared.home.check().is_err() {
-            return;
-        }
-        exit::dismiss(&self.shared);
-        if !self.shared.cell.is_poisoned() {
-            let host = &self.shared.host;
-            let given_up = self
-                .shared
-                .command(|driver, host, _now, _memory| driver.retiring.give_up(&host.retired));
-            debug_assert!(given_up.is_ok(), "checked above");
-            host.retired.deregister(&host.memory);
-        }
-    }
 }
 
 /// What all threads share.
@@ -837,7 +803,7 @@ impl Shared {
     }
 
     /// Has `work` run inside the engine and waits for its result.
-    fn command<R: Send + 'static>(
+    pub(crate) fn command<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Driver, &Host, Instant, &TurnAccess<'_>) -> R + Send + 'static,
     ) -> Result<R, Forked> {

@@ -322,9 +322,7 @@ impl Outbound {
     /// Makes sure of a record and of a place for the completion.
     #[inline]
     fn admit(&self, pools: &Pools, operation: &Operation) -> Result<(), PostError> {
-        if !pools.grants_operation(self.outstanding) {
-            return Err(PostError::NoOperationLeft(self.outstanding));
-        }
+        pools.check_room(self.outstanding)?;
         // As `OutOperation::has_place` says of the record.
         let has_place = operation.flags.signalled || operation.status.is_none();
         if has_place {

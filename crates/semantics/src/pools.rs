@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use wire_edge::OperationNumber;
 use work::{
-    Arrival, Completion, CompletionQueue, OperationError, Owner, Piece, Push, StatusTable,
+    Arrival, Completion, CompletionQueue, OperationError, Owner, Piece, PostError, Push, StatusTable,
     StoredPieces,
 };
 
@@ -274,6 +274,14 @@ impl Pools {
     /// Answers to reads and atomics of peers that were begun so far.
     pub const fn answers_begun(&self) -> u64 {
         self.answers_begun
+    }
+
+    /// Whether a connection that has `own` operations may post another.
+    ///
+    /// # Errors
+    /// [`PostError::NoOperationLeft`].
+    pub const fn check_room(&self, own: u32) -> Result<(), PostError> {
+        if self.grants_operation(own) { Ok(()) } else { Err(PostError::NoOperationLeft(own)) }
     }
 
     /// How many records are in use: 0 everywhere when no connection has anything under way.
