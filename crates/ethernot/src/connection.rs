@@ -136,6 +136,10 @@ impl Connection {
         &self.inner.fate
     }
 
+    pub(crate) fn handle(&self) -> ConnectionHandle {
+        self.inner.handle
+    }
+
     pub(crate) fn inner(&self) -> &Arc<ConnectionInner> {
         &self.inner
     }

@@ -16,7 +16,7 @@ use wire_edge::PeerAddr;
 
 use crate::error::{PollError, WaitError, in_time};
 use crate::news::NewsDesk;
-use crate::tasks::UntilCompletion;
+use crate::tasks::{UntilCompletion, UntilLook};
 
 /// What an endpoint is to be. The defaults work with nothing at all: without a link, it takes UDP on
 /// every interface that is up, has a carrier and an address and leaves the host (the loopback
@@ -47,7 +47,9 @@ pub type LinkWrapper = Box<dyn FnMut(usize, Box<dyn Link>) -> Box<dyn Link> + Se
 /// One side of remote memory access: links, memory regions and connections of a process.
 ///
 /// Cheap to clone and to share between threads. The last clone that goes away, with all connections,
-/// listeners and handles made from it, shuts the endpoint down.
+/// listeners and handles made from it, closes the endpoint's connections. It waits a millisecond at most for peers to hear of
+/// it; for those that are silent another thread waits, and the links stay open for as long
+/// ([`EndpointBuilder::shutdown_grace`]). To be sure of operations and peers, call [`Endpoint::shutdown`] before.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub(crate) inner: Arc<EndpointInner>,
@@ -176,8 +178,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how long the last clone waits, when dropped, for peers to hear that connections are
-    /// closed (1 s by default).
+    /// Sets for how long the links stay open after the last clone was dropped, for peers to hear that connections are
+    /// closed (1 s by default). A thread of the library waits for them.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.shutdown_grace = Some(grace);
         self
@@ -412,7 +414,48 @@ impl Endpoint {
     /// # Errors
     /// [`WaitError::TimedOut`]: some peer has not heard of it.
     pub fn shutdown(&self, limit: Option<Duration>) -> Result<(), WaitError> {
-        self.inner.shutdown(limit, true)
+        self.inner.shutdown(limit)
+    }
+
+    /// Does in a task what [`Endpoint::shutdown`] does in a thread. Given up before the operations are complete, it closes
+    /// nothing.
+    ///
+    /// ```no_run
+    /// # async fn f(endpoint: ethernot::Endpoint) -> Result<(), ethernot::Error> {
+    /// endpoint.shutting_down().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shutting_down(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
+        let inner = &*self.inner;
+        async move {
+            inner.met(inner.is_flushed()).await?;
+            inner.close_all()?;
+            Ok(inner.met(is_closed).await?)
+        }
+    }
+
+    /// Waits until the operations of all connections are complete that are open now, for at most `limit` (`None`: for as long
+    /// as it takes).
+    ///
+    /// ```no_run
+    /// # fn f(endpoint: &ethernot::Endpoint) -> Result<(), ethernot::Error> {
+    /// endpoint.flush(Some(std::time::Duration::from_secs(5)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`].
+    pub fn flush(&self, limit: Option<Duration>) -> Result<(), WaitError> {
+        let inner = &*self.inner;
+        in_time(inner.until(limit, inner.is_flushed())?.then_some(()), limit)
+    }
+
+    /// Awaits that the operations of all connections are complete, as [`Endpoint::flush`] waits for it.
+    pub fn flushed(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
+        let inner = &*self.inner;
+        async move { Ok(inner.met(inner.is_flushed()).await?) }
     }
 }
 
@@ -432,16 +475,15 @@ impl EndpointInner {
         self.news.is_shut_down().then_some(Err(WaitError::ShutDown))
     }
 
-    fn shutdown(&self, limit: Option<Duration>, patiently: bool) -> Result<(), WaitError> {
+    fn shutdown(&self, limit: Option<Duration>) -> Result<(), WaitError> {
+        let _ended_below = self.until(limit, self.is_flushed())?;
+        self.close_all()?;
+        in_time(self.until(limit, is_closed)?.then_some(()), limit)
+    }
+
+    /// Closes all connections. Whatever waits is told that the endpoint is shut down.
+    fn close_all(&self) -> Result<(), Forked> {
         let open = self.news.open_connections();
-        if patiently {
-            let busy = open.clone();
-            let _ended_below = self.until(limit, move |engine| {
-                !busy.iter().any(|&handle| {
-                    engine.info(handle).is_some_and(|info| info.established && info.outstanding > 0)
-                })
-            })?;
-        }
         self.runtime.control(move |engine, _memory, now| {
             for handle in open {
                 // It may have ended by itself meanwhile.
@@ -450,30 +492,63 @@ impl EndpointInner {
         })?;
         self.news.shut_down();
         self.runtime.wake_waiting();
-        let has_ended = self.until(limit, |engine| !engine.is_closing())?;
-        in_time(has_ended.then_some(()), limit)
+        Ok(())
+    }
+
+    /// Whether the operations of all connections that are open now are complete, to be looked at inside the engine.
+    fn is_flushed(&self) -> impl Fn(&engine::Engine) -> bool + Send + Sync + 'static {
+        let open = self.news.open_connections();
+        move |engine| {
+            let is_busy = |info: engine::ConnectionInfo| info.established && info.outstanding > 0;
+            !open.iter().any(|&handle| engine.info(handle).is_some_and(is_busy))
+        }
+    }
+
+    /// Awaits that `is_met`, looked at inside the engine.
+    pub(crate) async fn met(
+        &self,
+        is_met: impl Fn(&engine::Engine) -> bool + Send + Sync + 'static,
+    ) -> Result<(), Forked> {
+        let is_met = Arc::new(is_met);
+        let look = || {
+            let look = Arc::clone(&is_met);
+            match self.runtime.control(move |engine, _memory, _now| look(engine)) {
+                Ok(true) => Some(Ok(())),
+                Ok(false) => None,
+                Err(forked) => Some(Err(forked)),
+            }
+        };
+        UntilLook::new(&self.runtime, look).await?
     }
 
     /// Waits until `is_met`, looked at inside the engine, for at most `limit`; whether it is.
-    fn until(
+    pub(crate) fn until(
         &self,
         limit: Option<Duration>,
         is_met: impl Fn(&engine::Engine) -> bool + Send + Sync + 'static,
     ) -> Result<bool, Forked> {
-        let is_met = Arc::new(is_met);
-        let mut left = limit;
-        loop {
-            let look = Arc::clone(&is_met);
-            if self.runtime.control(move |engine, _memory, _now| look(engine))? {
-                return Ok(true);
-            }
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(false);
-            }
-            let pause = left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN));
-            self.runtime.wait(Interest::News, Some(pause), || None::<()>)?;
-            left = left.map(|left| left.saturating_sub(pause));
+        until(&self.runtime, limit, is_met)
+    }
+}
+
+fn until(
+    runtime: &Runtime,
+    limit: Option<Duration>,
+    is_met: impl Fn(&engine::Engine) -> bool + Send + Sync + 'static,
+) -> Result<bool, Forked> {
+    let is_met = Arc::new(is_met);
+    let mut left = limit;
+    loop {
+        let look = Arc::clone(&is_met);
+        if runtime.control(move |engine, _memory, _now| look(engine))? {
+            return Ok(true);
         }
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(false);
+        }
+        let pause = left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN));
+        runtime.wait(Interest::News, Some(pause), || None::<()>)?;
+        left = left.map(|left| left.saturating_sub(pause));
     }
 }
 
@@ -495,9 +570,23 @@ impl Drop for EndpointInner {
             follower.stop();
         }
         // In a forked child the endpoint is not ours to shut down.
-        let _forked = self.shutdown(Some(self.grace), false);
-        self.runtime.stop();
+        if self.close_all().is_err() {
+            return;
+        }
+        // Peers that are there have heard of it within a moment. The calling thread may be an executor's, and waits for no
+        // others.
+        if !self.until(Some(LOOK_AGAIN), is_closed).is_ok_and(|is_closed| is_closed) {
+            let grace = self.grace;
+            self.runtime.stop_later(move |runtime| {
+                let _late = until(runtime, Some(grace), is_closed);
+            });
+        }
     }
+}
+
+/// Whether all peers have heard that their connections are closed, or are given up.
+fn is_closed(engine: &engine::Engine) -> bool {
+    !engine.is_closing()
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, BindError> {

@@ -63,6 +63,7 @@ mod pieces;
 mod receive;
 mod records;
 mod region;
+mod room;
 mod tasks;
 mod waiting;
 

@@ -86,3 +86,31 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilCompletion<'_, L> {
         })
     }
 }
+
+/// Waits until a look finds something that nothing announces: it looks at all that the application is told, and now and
+/// then.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub(crate) struct UntilLook<'a, L> {
+    runtime: &'a Runtime,
+    look: L,
+    patience: Patience,
+    enlisted: Option<Enlisted>,
+}
+
+impl<'a, L> UntilLook<'a, L> {
+    pub(crate) fn new(runtime: &'a Runtime, look: L) -> Self {
+        Self { runtime, look, patience: Patience::default(), enlisted: None }
+    }
+}
+
+impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilLook<'_, L> {
+    type Output = Result<R, Forked>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { runtime, look, patience, enlisted } = self.get_mut();
+        runtime.poll_wait(context, patience, look, |waker| {
+            *enlisted = Some(runtime.enlist_looker(waker));
+        })
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ethernot::{Buffer, Error, Polling, Rights};
+use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 
 use crate::attempt::Attempt;
@@ -135,6 +136,11 @@ impl Endpoint {
     #[pyo3(signature = (timeout=None))]
     fn shutdown(&self, python: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let endpoint = self.get(python)?;
+        // In slices, a shutdown would not wait for operations for longer than the first of them.
+        match patiently(python, timeout, |limit| endpoint.flush(limit).map_err(Error::from)) {
+            Err(error) if !error.is_instance_of::<PyTimeoutError>(python) => return Err(error),
+            Err(_) | Ok(()) => {}
+        }
         patiently(python, timeout, |limit| endpoint.shutdown(limit).map_err(Error::from))
     }
 

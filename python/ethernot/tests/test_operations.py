@@ -4,6 +4,8 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -155,6 +157,31 @@ def test_connecting_and_accepting_hear_ctrl_c(pair):
         with pytest.raises(KeyboardInterrupt):
             wait()
     listener.close()
+
+
+SERVER = """
+import ethernot
+server = ethernot.Endpoint("127.0.0.1:0")
+table = server.allocate(8, ethernot.Rights.REMOTE_WRITE)
+listener = server.listen()
+print(server.addresses()[0], flush=True)
+print(listener.accept(20).accept(bytes(table.remote)).wait_closed(20))
+"""
+
+
+def test_a_shutdown_waits_for_operations():
+    client = ethernot.Endpoint("127.0.0.1:0")
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True, cwd="/"
+    ) as server:
+        assert server.stdout is not None
+        connection = client.connect(server.stdout.readline().strip(), timeout=20)
+        remote = RemoteMemory.from_bytes(connection.peer_data)
+        os.kill(server.pid, signal.SIGSTOP)
+        write = connection.write_bytes(b"x", remote, 0)
+        threading.Timer(0.3, os.kill, (server.pid, signal.SIGCONT)).start()
+        client.shutdown()
+        assert write.wait(0) == 0
 
 
 def test_a_forked_child_is_told(pair):
