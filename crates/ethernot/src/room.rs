@@ -124,7 +124,8 @@ impl Connection {
         let slot = status.acquire().ok_or(PostError::NoHandleLeft)?;
         status.cancel(slot);
         status.release(slot);
-        let left = runtime.control(|engine, _memory, _now| engine.check_room());
+        let handle = self.handle();
+        let left = runtime.control(move |engine, _memory, _now| engine.check_room(handle));
         Ok(left.map_err(|forked| PostError::Submit(forked.into()))??)
     }
 }
