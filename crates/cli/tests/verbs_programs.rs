@@ -4,6 +4,9 @@
 #[path = "../../ethernot/tests/hosts/mod.rs"]
 mod hosts;
 
+#[path = "verbs_programs/captured.rs"]
+mod captured;
+
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
@@ -267,15 +270,34 @@ fn start(host: &Host, user: User, options: &[&str], program: &[&str]) -> Running
 
 /// Waits until a program listens for the other side.
 fn listening(host: &Host, port: u16) {
-    let wanted = format!(":{port:04X} ");
+    has_socket(host, "tcp", "0A", move |at| at == port);
+}
+
+/// Waits until a program listens at a port of the connection manager: it has the port, then a slot of queue pairs.
+fn listening_for_requests(host: &Host, port: u16) {
+    has_socket(host, "udp", "07", move |at| at == port);
+    has_socket(host, "udp", "07", |at| at >= 0xf000);
+}
+
+/// Waits until a host has a socket in this state, at such a port.
+fn has_socket(
+    host: &Host,
+    protocol: &'static str,
+    state: &'static str,
+    is_wanted: impl Fn(u16) -> bool + Copy + Send + 'static,
+) {
     until(|| {
-        let wanted = wanted.clone();
         host.run(move || {
-            let sockets = ["tcp", "tcp6"].map(|file| {
-                fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default()
-            });
-            let is_listening = |line: &str| line.contains(&wanted) && line.contains(" 0A ");
-            sockets.iter().flat_map(|text| text.lines()).any(is_listening)
+            let is_it = |line: &str| {
+                let mut words = line.split_whitespace().skip(1);
+                let port = words.next().and_then(|at| at.rsplit_once(':'));
+                let port = port.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+                port.is_some_and(is_wanted) && words.nth(1) == Some(state)
+            };
+            ["", "6"].into_iter().any(|family| {
+                let path = format!("/proc/thread-self/net/{protocol}{family}");
+                fs::read_to_string(path).unwrap_or_default().lines().any(is_it)
+            })
         })
     });
 }

@@ -453,8 +453,19 @@ function ethernot.prefs_changed()
   if port_in_use ~= 0 then udp_ports:add(port_in_use, ethernot) end
 end
 
+-- In a capture that Ethernot has written, every datagram is a frame.
+local interface_description = Field.new("frame.interface_description")
+local function is_own_capture()
+  local described = interface_description()
+  return described ~= nil and described.value == "Ethernot edge protocol"
+end
+
 ethernot:register_heuristic("udp", function(tvb, pinfo, tree)
   local length = tvb:captured_len()
+  if is_own_capture() then
+    dissect(tvb, pinfo, tree)
+    return true
+  end
   if length >= LAYOUTS.preamble.bytes and tvb(0, 1):uint() == 0 and tvb(4, 4):uint() == MAGIC then
     pinfo.conversation = ethernot
     dissect(tvb, pinfo, tree)

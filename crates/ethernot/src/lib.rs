@@ -91,9 +91,9 @@ pub use engine::{
     EngineConfig, EngineLinkError, Grants, PathInfo, Terms,
 };
 pub use link::{
-    Capture, CaptureClock, Delay, Fault, FaultConfig, Link, LinkStatistics, PacketConfig,
-    PacketError, PacketLink, ShmError, UdpConfig, UdpError, UdpFeatures, UdpLink, XdpConfig,
-    XdpError, XdpLink, XdpMode,
+    Capture, CaptureClock, CaptureOutput, Delay, Fault, FaultConfig, Link, LinkStatistics,
+    PacketConfig, PacketError, PacketLink, ShmError, UdpConfig, UdpError, UdpFeatures, UdpLink,
+    XdpConfig, XdpError, XdpLink, XdpMode,
 };
 pub use links::{
     BindError, IntoPeers, LinkProblem, LinkSpec, LinkSpecError, LinkSpecProblem, PeerSpec,

@@ -3,23 +3,22 @@
 mod at_exit;
 mod encapsulation;
 mod file;
+mod recorder;
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
-use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use delivery::{Instant, TxBatch};
 
 use self::encapsulation::Envelope;
 pub use self::file::{CaptureFile, CapturedFrame};
-use crate::pcapng::{self, Direction};
+use self::recorder::{Queue, Recorder};
+use crate::pcapng::Direction;
 use crate::wrapper::Wrapper;
-use crate::{Link, OnFrame, PayloadUnmapped, payload, start_thread};
+use crate::{Link, OnFrame, PayloadUnmapped, payload};
 
 /// Which clock the times of captured frames are from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,11 +40,63 @@ pub struct CaptureStatistics {
     pub frames_missing: u64,
 }
 
+/// A pcapng file for the frames of several links: each link is an interface of the file.
+///
+/// A dissector knows a connection by its handshake, so the links of one endpoint belong into one file.
+///
+/// A thread writes the file, behind a queue of 4096 frames and 64 MiB. A frame that finds the queue full is
+/// counted and left out, so that a slow disk never delays a link. The file ends when this value, its
+/// clones and all captures are dropped; the last drop waits until everything queued is written.
+///
+/// ```no_run
+/// use link::{CaptureClock, CaptureOutput, PacketConfig, PacketLink, UdpConfig, UdpLink};
+///
+/// let output = CaptureOutput::create("run.pcapng".as_ref(), CaptureClock::Wall)?;
+/// let udp = UdpLink::bind("10.0.0.1:0".parse()?, &UdpConfig::default())?;
+/// let links = (output.capture(udp), output.capture(PacketLink::open(&PacketConfig::new("eth1"))?));
+/// # drop(links);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CaptureOutput {
+    queue: Arc<Queue>,
+    clock: CaptureClock,
+}
+
+impl CaptureOutput {
+    /// Creates a file at `path`, or empties the one that is there.
+    pub fn create(path: &Path, clock: CaptureClock) -> io::Result<Self> {
+        let file = File::create(path).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot create {}: {error}", path.display()))
+        })?;
+        Self::new(file, clock)
+    }
+
+    /// Writes to `output`, which needs no buffer of its own.
+    pub fn new<W>(output: W, clock: CaptureClock) -> io::Result<Self>
+    where
+        W: Write + Send + 'static,
+    {
+        Ok(Self { queue: Queue::start(output)?, clock })
+    }
+
+    /// Adds an interface for `link` and writes all frames of the link there.
+    pub fn capture<L: Link>(&self, link: L) -> Capture<L> {
+        let local = link.caps().local;
+        let name = if local.to_shared_memory().is_some() {
+            "shared memory".into()
+        } else {
+            format!("link {local}")
+        };
+        let recorder = Recorder::new(Arc::clone(&self.queue), &name);
+        Capture { link, clock: self.clock, last_now: Instant(0), recorder }
+    }
+}
+
 /// A link whose frames are also written to a pcapng file, with the headers they had on the wire.
 ///
-/// A thread of its own writes the file, behind a queue of 4096 frames: what does not fit
-/// is counted and left out, so that a slow disk never holds up the link. Dropping the capture
-/// writes what is queued and ends the file.
+/// Frames in shared memory have no such headers: there the file has those of raw Ethernet, with
+/// addresses made of the link's own. See [`CaptureOutput`] for the thread that writes and what is left out.
 #[derive(Debug)]
 pub struct Capture<L> {
     link: L,
@@ -54,16 +105,10 @@ pub struct Capture<L> {
     recorder: Recorder,
 }
 
-/// Frames waiting to be written: at 9 KiB each no more than 36 MiB.
-const QUEUE_FRAMES: usize = 4096;
-
 impl<L: Link> Capture<L> {
-    /// Captures to a new file at `path`.
+    /// Captures to a new file at `path`, which has no other links.
     pub fn create(link: L, path: &Path, clock: CaptureClock) -> io::Result<Self> {
-        let file = File::create(path).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot create {}: {error}", path.display()))
-        })?;
-        Self::new(link, file, clock)
+        Ok(CaptureOutput::create(path, clock)?.capture(link))
     }
 
     /// Captures to `output`, which needs no buffer of its own.
@@ -71,13 +116,12 @@ impl<L: Link> Capture<L> {
     where
         W: Write + Send + 'static,
     {
-        let recorder = Recorder::start(output, &format!("link {}", link.caps().local))?;
-        Ok(Self { link, clock, last_now: Instant(0), recorder })
+        Ok(CaptureOutput::new(output, clock)?.capture(link))
     }
 
     /// How much the file has so far, counting what is still queued as written.
     pub fn capture_statistics(&self) -> CaptureStatistics {
-        self.recorder.counts.get()
+        self.recorder.statistics()
     }
 
     /// The link without the capture, which ends.
@@ -102,7 +146,7 @@ impl<L: Link> Capture<L> {
             if payload::append(frame.payload, &mut bytes) {
                 self.recorder.record(at_ns, Direction::Outbound, &envelope, &bytes);
             } else {
-                self.recorder.counts.add(1, 1);
+                self.recorder.record_missing();
             }
         }
     }
@@ -155,128 +199,7 @@ impl<L: Link> Wrapper for Capture<L> {
     }
 }
 
-/// The way to the thread that writes.
-#[derive(Debug)]
-struct Recorder {
-    /// `None` once the thread is told to end.
-    queue: Option<SyncSender<Vec<u8>>>,
-    counts: Arc<Counts>,
-    last_ns: u64,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    frames: AtomicU64,
-    frames_missing: AtomicU64,
-    /// Blocks that are not in the file yet.
-    waiting: AtomicU64,
-}
-
-impl Counts {
-    fn add(&self, frames: u64, missing: u64) {
-        self.frames.fetch_add(frames, Ordering::Relaxed);
-        self.frames_missing.fetch_add(missing, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> CaptureStatistics {
-        CaptureStatistics {
-            frames: self.frames.load(Ordering::Relaxed),
-            frames_missing: self.frames_missing.load(Ordering::Relaxed),
-        }
-    }
-}
-
-impl Recorder {
-    fn start<W: Write + Send + 'static>(output: W, name: &str) -> io::Result<Self> {
-        let mut head = Vec::new();
-        pcapng::put_section_header(&mut head);
-        pcapng::put_interface(&mut head, name);
-        let mut output = BufWriter::new(output);
-        output.write_all(&head)?;
-        let (queue, blocks) = mpsc::sync_channel(QUEUE_FRAMES);
-        let counts = Arc::new(Counts::default());
-        at_exit::wait_for(&counts);
-        let of_thread = Arc::clone(&counts);
-        let thread = start_thread("capture", move || write_blocks(output, &blocks, &of_thread))?;
-        Ok(Self { queue: Some(queue), counts, last_ns: 0, thread: Some(thread) })
-    }
-
-    fn record(&mut self, at_ns: u64, direction: Direction, envelope: &Envelope, frame: &[u8]) {
-        self.last_ns = at_ns;
-        let mut packet = Vec::with_capacity(frame.len() + HEADERS_BYTES);
-        let mut block = Vec::with_capacity(frame.len() + HEADERS_BYTES + BLOCK_BYTES);
-        let is_recorded = envelope.put(&mut packet, frame) && {
-            pcapng::put_packet(&mut block, 0, at_ns, direction, &packet);
-            self.enqueue(block)
-        };
-        self.counts.add(1, u64::from(!is_recorded));
-    }
-
-    fn enqueue(&self, block: Vec<u8>) -> bool {
-        self.counts.waiting.fetch_add(1, Ordering::Relaxed);
-        match self.queue.as_ref().map(|queue| queue.try_send(block)) {
-            Some(Ok(())) => true,
-            Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => {
-                self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
-                false
-            }
-        }
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        let mut block = Vec::new();
-        let counts = self.counts.get();
-        pcapng::put_statistics(&mut block, self.last_ns, counts.frames, counts.frames_missing);
-        if let Some(queue) = self.queue.take() {
-            // Waits for room: the file shall end with its counts. An error means that writing has
-            // failed, and there is nobody left to tell.
-            self.counts.waiting.fetch_add(1, Ordering::Relaxed);
-            let _ = queue.send(block);
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Writes blocks until the queue ends; flushes whenever it runs empty, so that the file can be
-/// watched. After an error the blocks are counted as missing.
-fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Vec<u8>>, counts: &Counts) {
-    let mut has_failed = false;
-    let mut unflushed = 0;
-    loop {
-        let block = match blocks.try_recv() {
-            Ok(block) => block,
-            Err(TryRecvError::Empty) => {
-                has_failed |= output.flush().is_err();
-                counts.waiting.fetch_sub(std::mem::take(&mut unflushed), Ordering::Release);
-                match blocks.recv() {
-                    Ok(block) => block,
-                    Err(_) => return,
-                }
-            }
-            Err(TryRecvError::Disconnected) => {
-                // Nobody is left to tell.
-                let _ = output.flush();
-                return;
-            }
-        };
-        has_failed = has_failed || output.write_all(&block).is_err();
-        unflushed += 1;
-        counts.add(0, u64::from(has_failed));
-    }
-}
-
 fn wall_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
-
-/// Ethernet, IPv6 and UDP headers.
-const HEADERS_BYTES: usize = 14 + 40 + 8;
-
-/// Everything in a packet's block but the packet, padding included.
-const BLOCK_BYTES: usize = 28 + 3 + 8 + 4 + 4;

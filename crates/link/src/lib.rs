@@ -11,7 +11,7 @@
 //! * [`XdpLink`] takes frames of raw Ethernet from a driver's queue and puts them there, through rings
 //!   in memory that it shares with the kernel, with few system calls or none.
 //! * [`ShmLink`] shares memory with other processes of the host.
-//! * [`Capture`] writes what passes through any link to a pcapng file.
+//! * [`Capture`] writes what passes through any link to a pcapng file, [`CaptureOutput`] that of several links.
 //! * [`Delay`] makes any link longer.
 //! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -49,7 +49,9 @@ use std::os::fd::BorrowedFd;
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, SettingError, TxBatch};
 
-pub use capture::{Capture, CaptureClock, CaptureFile, CaptureStatistics, CapturedFrame};
+pub use capture::{
+    Capture, CaptureClock, CaptureFile, CaptureOutput, CaptureStatistics, CapturedFrame,
+};
 pub use delay::Delay;
 pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};

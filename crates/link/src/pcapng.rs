@@ -30,6 +30,7 @@ pub(crate) fn put_interface(out: &mut Vec<u8>, name: &str) {
         out.extend_from_slice(&0_u32.to_le_bytes());
         let name = name.as_bytes();
         put_option(out, IF_NAME, name.get(..NAME_BYTES_MAX).unwrap_or(name));
+        put_option(out, IF_DESCRIPTION, DESCRIPTION);
         put_option(out, IF_TSRESOL, &[9]);
         put_option(out, OPTION_END, &[]);
     });
@@ -60,10 +61,16 @@ pub(crate) fn put_packet(
     });
 }
 
-/// Appends the counts at the end: packets seen, and those of them that are not in the file.
-pub(crate) fn put_statistics(out: &mut Vec<u8>, at_ns: u64, seen: u64, missing: u64) {
+/// Appends the counts of an interface: packets seen, and those of them that are not in the file.
+pub(crate) fn put_statistics(
+    out: &mut Vec<u8>,
+    interface: u32,
+    at_ns: u64,
+    seen: u64,
+    missing: u64,
+) {
     put_block(out, INTERFACE_STATISTICS, |out| {
-        out.extend_from_slice(&0_u32.to_le_bytes());
+        out.extend_from_slice(&interface.to_le_bytes());
         put_time(out, at_ns);
         put_option(out, ISB_IFRECV, &seen.to_le_bytes());
         put_option(out, ISB_IFDROP, &missing.to_le_bytes());
@@ -109,10 +116,14 @@ const LINKTYPE_ETHERNET: u16 = 1;
 const OPTION_END: u16 = 0;
 const SHB_USER_APPLICATION: u16 = 4;
 const IF_NAME: u16 = 2;
+const IF_DESCRIPTION: u16 = 3;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
+/// By this the dissector knows that all datagrams of an interface are frames, also those of no connection
+/// that it has seen.
+const DESCRIPTION: &[u8] = b"Ethernot edge protocol";
 /// Longer names are cut; an interface's has at most 15 bytes.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -128,7 +139,7 @@ mod tests {
         for len in 0..9 {
             put_packet(&mut out, 0, 1 << 40, Direction::Inbound, &[7; 9][..len]);
         }
-        put_statistics(&mut out, 5, 9, 0);
+        put_statistics(&mut out, 0, 5, 9, 0);
         let mut rest = out.as_slice();
         let mut kinds = Vec::new();
         while !rest.is_empty() {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, TxBatch};
 use link::{
-    Capture, CaptureClock, Cut, Fault, FaultConfig, Link, LinkStatistics, PayloadUnmapped, WaitFds,
+    Capture, CaptureClock, CaptureOutput, Cut, Fault, FaultConfig, Link, LinkStatistics,
+    PayloadUnmapped, WaitFds,
 };
 use mem::{Payload, PayloadSlice};
 use wire_edge::PeerAddr;
@@ -148,6 +149,27 @@ fn capture_has_every_frame_with_its_direction_and_time() {
         assert_eq!(packet[42..46], frame.to_le_bytes());
         assert_eq!(packet.len(), 42 + if index < 3 { 4 } else { 8 });
     }
+}
+
+#[test]
+fn links_of_one_capture_are_interfaces_of_one_file() {
+    let output = Shared::default();
+    let capture = CaptureOutput::new(output.clone(), CaptureClock::Engine).unwrap();
+    let mut links = [3, 2].map(|frames| capture.capture(Memory::with(0..frames)));
+    drop(capture);
+    for link in links.iter_mut().rev() {
+        receive(link, 5);
+    }
+    drop(links);
+    let file = output.0.lock().unwrap().clone();
+    let interfaces = |kind| -> Vec<u32> {
+        let of_kind = blocks(&file).into_iter().filter(|block| word(block, 0) == kind);
+        of_kind.map(|block| word(block, 8)).collect()
+    };
+    let (description, packet, statistics) = (1, 6, 5);
+    assert_eq!(interfaces(description).len(), 2);
+    assert_eq!(interfaces(packet), [1, 1, 0, 0, 0]);
+    assert_eq!(interfaces(statistics), [0, 1]);
 }
 
 #[test]
@@ -309,17 +331,27 @@ fn batch(frames: u32) -> TxBatch {
 
 /// Time, flags and bytes of every packet in a pcapng file.
 fn packets(file: &[u8]) -> Vec<(u64, u32, Vec<u8>)> {
-    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    let packets = blocks(file).into_iter().filter(|block| word(block, 0) == 6);
+    let packet = |block: &[u8]| {
+        let len = word(block, 20) as usize;
+        let flags = word(block, 28 + len.next_multiple_of(4) + 4);
+        let time = u64::from(word(block, 12)) << 32 | u64::from(word(block, 16));
+        (time, flags, block[28..28 + len].to_vec())
+    };
+    packets.map(packet).collect()
+}
+
+/// The blocks of a pcapng file.
+fn blocks(mut file: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
-    let mut at = 0;
-    while at < file.len() {
-        if word(at) == 6 {
-            let len = word(at + 20) as usize;
-            let flags = word(at + 28 + len.next_multiple_of(4) + 4);
-            let time = u64::from(word(at + 12)) << 32 | u64::from(word(at + 16));
-            found.push((time, flags, file[at + 28..at + 28 + len].to_vec()));
-        }
-        at += word(at + 4) as usize;
+    while !file.is_empty() {
+        let (block, rest) = file.split_at(word(file, 4) as usize);
+        found.push(block);
+        file = rest;
     }
     found
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
-use super::Counts;
+use super::recorder::Waiting;
 
 /// Captures that are under way.
-static CAPTURES: Mutex<Vec<Weak<Counts>>> = Mutex::new(Vec::new());
+static CAPTURES: Mutex<Vec<Weak<Waiting>>> = Mutex::new(Vec::new());
 
 /// The process whose captures they are, once it has asked to be told of its end. A forked child has none of the threads.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Has the end of the process wait until this one is in its file, for [`PATIENCE`] at most.
-pub(super) fn wait_for(counts: &Arc<Counts>) {
+pub(super) fn wait_for(waiting: &Arc<Waiting>) {
     if PROCESS.swap(process::id(), Ordering::AcqRel) == 0 {
         // SAFETY: the handler is a function without captured state. Failure (no memory) leaves the last frames out,
         // as without this call.
@@ -22,7 +22,7 @@ pub(super) fn wait_for(counts: &Arc<Counts>) {
     }
     let mut captures = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
     captures.retain(|known| known.strong_count() > 0);
-    captures.push(Arc::downgrade(counts));
+    captures.push(Arc::downgrade(waiting));
 }
 
 extern "C" fn at_exit() {
@@ -36,10 +36,9 @@ extern "C" fn at_exit() {
 }
 
 /// Waits until nothing waits to be written, but not for longer than that.
-fn settle(captures: &[Arc<Counts>], patience: Duration) {
+fn settle(captures: &[Arc<Waiting>], patience: Duration) {
     let began = Instant::now();
-    let is_waiting = |counts: &Arc<Counts>| counts.waiting.load(Ordering::Acquire) > 0;
-    while captures.iter().any(is_waiting) && began.elapsed() < patience {
+    while captures.iter().any(|waiting| waiting.is_any()) && began.elapsed() < patience {
         thread::park_timeout(LOOK);
     }
 }
@@ -54,7 +53,8 @@ mod tests {
     use std::io::{self, Write};
     use std::sync::mpsc::{Receiver, channel};
 
-    use super::super::{Direction, Recorder};
+    use super::super::Direction;
+    use super::super::recorder::{Queue, Recorder};
     use super::*;
     use crate::capture::encapsulation::Envelope;
     use wire_edge::PeerAddr;
@@ -79,17 +79,19 @@ mod tests {
     fn at_the_end_all_frames_are_in_the_file() {
         let (go, wait) = channel();
         let written = Arc::new(Mutex::new(0));
-        let mut recorder = Recorder::start(Slow(wait, Arc::clone(&written)), "link").unwrap();
+        let queue = Queue::start(Slow(wait, Arc::clone(&written))).unwrap();
+        let waiting = queue.waiting();
+        let mut recorder = Recorder::new(queue, "link");
         let address = PeerAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
         let envelope =
             Envelope { from: address, to: address, congestion_experienced: false, ethernet: None };
         for _ in 0..100 {
             recorder.record(0, Direction::Outbound, &envelope, &[7; 1000]);
         }
-        assert!(recorder.counts.waiting.load(Ordering::Acquire) > 0);
+        assert!(waiting.is_any());
         drop(go);
-        settle(&[Arc::clone(&recorder.counts)], Duration::from_mins(1));
-        assert_eq!(recorder.counts.waiting.load(Ordering::Acquire), 0);
+        settle(&[Arc::clone(&waiting)], Duration::from_mins(1));
+        assert!(!waiting.is_any());
         assert!(*written.lock().unwrap() > 100_000);
         drop(recorder);
     }

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use wire_edge::{EnvelopeKind, PeerAddr};
+use wire_edge::{ETHERTYPE_DEFAULT, EnvelopeKind, PeerAddr};
 
-use crate::ethernet::{EthernetHeader, Framing};
+use crate::ethernet::{EthernetHeader, Framing, Station};
 
 /// Ends of a captured frame and its congestion mark.
 #[derive(Clone, Copy, Debug)]
@@ -26,23 +26,21 @@ impl Envelope {
         let Ok(udp_len) = u16::try_from(frame.len() + UDP_HEADER_BYTES) else { return false };
         match (self.from.to_socket(), self.to.to_socket()) {
             (None, None) => {
-                let (Some((station, port)), Some(to)) = (self.from.to_mac(), self.to.to_mac())
+                let (Some((station, port)), Some(to)) = (station(self.from), station(self.to))
                 else {
                     return false;
                 };
-                let Some(header) = self.ethernet else { return false };
-                let EthernetHeader { ethertype, vlan } = header;
-                let framing = Framing { station, ethertype, vlan, port };
-                let start = out.len();
-                out.resize(start + framing.header_bytes(), 0);
-                out.extend_from_slice(frame);
-                let is_put = out
-                    .get_mut(start..)
-                    .is_some_and(|slot| framing.put(EnvelopeKind::Frame, to, slot));
-                if !is_put {
-                    out.truncate(start);
-                }
-                is_put
+                let is_in_memory = self.from.to_shared_memory().is_some();
+                let made_up = EthernetHeader { ethertype: ETHERTYPE_DEFAULT, vlan: None };
+                let Some(header) = self.ethernet.or(is_in_memory.then_some(made_up)) else {
+                    return false;
+                };
+                put_raw(
+                    out,
+                    Framing { station, ethertype: header.ethertype, vlan: header.vlan, port },
+                    to,
+                    frame,
+                )
             }
             (from, to) => {
                 let (from, to) = ends(from, to);
@@ -87,6 +85,30 @@ impl Envelope {
         out.extend_from_slice(frame);
         true
     }
+}
+
+/// Appends a frame with the headers of raw Ethernet; false, and nothing appended, if it is too long.
+fn put_raw(out: &mut Vec<u8>, framing: Framing, to: (Station, u16), frame: &[u8]) -> bool {
+    let start = out.len();
+    out.resize(start + framing.header_bytes(), 0);
+    out.extend_from_slice(frame);
+    let is_put =
+        out.get_mut(start..).is_some_and(|slot| framing.put(EnvelopeKind::Frame, to, slot));
+    if !is_put {
+        out.truncate(start);
+    }
+    is_put
+}
+
+/// Station and port of an address on raw Ethernet. For an address in shared memory, a locally administered
+/// station and a port made of the endpoint's number: they tell the endpoints of a host apart.
+fn station(address: PeerAddr) -> Option<(Station, u16)> {
+    if let Some((_host, endpoint)) = address.to_shared_memory() {
+        let mut station = [2; 6];
+        station[1..].copy_from_slice(&endpoint.to_le_bytes()[..5]);
+        return Some((station, (endpoint >> 40) as u16));
+    }
+    address.to_mac()
 }
 
 /// Both ends in one family: a socket for both families has the unspecified IPv6 address itself.
@@ -216,6 +238,18 @@ mod tests {
         let framing = Framing { station: [4; 6], ethertype: 0x88b6, vlan: Some(7), port: 9 };
         let arrival = framing.check(&mut out, None);
         assert_eq!(arrival, Ok(Arrival::Frame { from, bytes: &mut b"frame".to_owned() }));
+    }
+
+    #[test]
+    fn frames_in_shared_memory_look_as_on_raw_ethernet_and_tell_their_ends_apart() {
+        let ends = [0x0807_0605_0403_0201, 9].map(|end| PeerAddr::shared_memory(1, end));
+        let [from, to] = ends;
+        let envelope = Envelope { from, to, congestion_experienced: false, ethernet: None };
+        let mut out = Vec::new();
+        // The longest frame of a link over shared memory.
+        assert!(envelope.put(&mut out, &vec![7; 65_504]));
+        assert_eq!(out[..14], [2, 9, 0, 0, 0, 0, 2, 1, 2, 3, 4, 5, 0x88, 0xb5]);
+        assert_eq!(out[18..22], [0, 0, 7, 6]);
     }
 
     #[test]

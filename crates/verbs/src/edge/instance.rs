@@ -10,7 +10,7 @@ use std::time::Duration;
 use delivery::{Instant, LINKS_MAX, LinkId};
 use engine::{Engine, EngineConfig};
 use link::{
-    Capture, CaptureClock, ClaimedSlot, Fault, FaultShares, Link, ShmLink, Slots, UdpConfig,
+    CaptureClock, CaptureOutput, ClaimedSlot, Fault, FaultShares, Link, ShmLink, Slots, UdpConfig,
 };
 use links::Opener;
 use mem::{MemoryAccess, TableLimits};
@@ -67,7 +67,7 @@ impl Instance {
         let ips: Vec<IpAddr> = places.addresses.iter().map(|address| address.ip).collect();
         let claimed = slots.claim(&ips, random() as u16, &udp).map_err(failed)?;
         let ClaimedSlot { slot, links } = claimed;
-        let mut wrapping = Wrapping::new(settings);
+        let wrapping = Wrapping::new(settings)?;
         let mut all = Vec::new();
         for link in links {
             all.push(wrapping.wrap(Box::new(link))?);
@@ -76,13 +76,12 @@ impl Instance {
         for spec in &places.others {
             all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
         }
-        // Frames are not lost in memory, and have no headers there that a capture could show: faults and captures are of
-        // links beside it. By default there is no way around them.
-        let is_plain = !settings.faults.is_any() && settings.pcap.is_none();
+        // Frames are not lost in memory: faults are of links beside it. By default there is no way around them.
+        let is_plain = !settings.faults.is_any();
         let shares_memory = places.shares_memory && (!settings.links.is_empty() || is_plain);
         if shares_memory {
             match ShmLink::open() {
-                Ok(link) => all.push(Box::new(link)),
+                Ok(link) => all.push(wrapping.capture(Box::new(link))),
                 Err(error) if !settings.links.is_empty() => return Err(failed(error)),
                 // A host that has none of it does with what else there is.
                 Err(_) => {}
@@ -263,47 +262,38 @@ impl Instance {
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// What is put around links.
-struct Wrapping<'a> {
+struct Wrapping {
     faults: FaultShares,
-    pcap: Option<&'a Path>,
-    /// Links so far.
-    count: usize,
+    capture: Option<CaptureOutput>,
 }
 
-impl<'a> Wrapping<'a> {
-    fn new(settings: &'a Settings) -> Self {
-        Self { faults: settings.faults, pcap: settings.pcap.as_deref(), count: 0 }
+impl Wrapping {
+    fn new(settings: &Settings) -> Result<Self, Error> {
+        let create = |path| CaptureOutput::create(&capture_path(path), CaptureClock::Wall);
+        let capture = settings.pcap.as_deref().map(create).transpose().map_err(failed)?;
+        Ok(Self { faults: settings.faults, capture })
     }
 
     /// A link that misbehaves as asked for, and is captured as it then is.
-    fn wrap(&mut self, link: Box<dyn Link>) -> Result<Box<dyn Link>, Error> {
+    fn wrap(&self, link: Box<dyn Link>) -> Result<Box<dyn Link>, Error> {
         if !self.faults.is_any() {
-            return self.capture(link);
+            return Ok(self.capture(link));
         }
         let config = self.faults.config(random());
-        self.capture(Box::new(Fault::new(link, config).map_err(failed)?))
+        Ok(self.capture(Box::new(Fault::new(link, config).map_err(failed)?)))
     }
 
-    fn capture(&mut self, link: Box<dyn Link>) -> Result<Box<dyn Link>, Error> {
-        let index = self.count;
-        self.count += 1;
-        let Some(path) = self.pcap else { return Ok(link) };
-        let path = capture_path(path, index);
-        Ok(Box::new(Capture::create(link, &path, CaptureClock::Wall).map_err(failed)?))
+    fn capture(&self, link: Box<dyn Link>) -> Box<dyn Link> {
+        match &self.capture {
+            Some(output) => Box::new(output.capture(link)),
+            None => link,
+        }
     }
 }
 
-/// The file of a link: the first has the name that was asked for, in which `%p` is the number of the process, others
-/// have theirs behind it.
-fn capture_path(path: &Path, index: usize) -> PathBuf {
-    let name = path.to_string_lossy().replace("%p", &std::process::id().to_string());
-    if index == 0 {
-        return name.into();
-    }
-    match name.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')) {
-        Some((stem, extension)) => format!("{stem}-{index}.{extension}").into(),
-        None => format!("{name}-{index}").into(),
-    }
+/// The path that was asked for, with the number of the process in place of `%p`.
+fn capture_path(path: &Path) -> PathBuf {
+    path.to_string_lossy().replace("%p", &std::process::id().to_string()).into()
 }
 
 /// Of the runtime of a device.
@@ -362,11 +352,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_link_is_captured_in_a_file_of_its_own() {
-        let name = |path: &str, index| capture_path(Path::new(path), index).display().to_string();
-        assert_eq!(name("/tmp/a.pcapng", 0), "/tmp/a.pcapng");
-        assert_eq!(name("/tmp/a.pcapng", 2), "/tmp/a-2.pcapng");
-        assert_eq!(name("/tmp/x.y/a", 1), "/tmp/x.y/a-1");
-        assert_eq!(name("a%p", 0), format!("a{}", std::process::id()));
+    fn the_number_of_the_process_may_be_part_of_the_name_of_a_capture() {
+        let name = |path: &str| capture_path(Path::new(path)).display().to_string();
+        assert_eq!(name("/tmp/a.pcapng"), "/tmp/a.pcapng");
+        assert_eq!(name("a%p"), format!("a{}", std::process::id()));
     }
 }

@@ -1,0 +1,116 @@
+//! Captures of stock programs, read by tshark with the dissector of the project: needs `tshark`, too.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, process};
+
+use super::{Host, User, ends_well, listening, listening_for_requests, start, text, two_hosts};
+
+#[test]
+fn every_frame_of_a_capture_is_decoded_whatever_link_it_took() {
+    let seen = ping_pong("links", "ibv_rc_pingpong", "10.9.9.2", Place::TwoHosts);
+    let Some(seen) = seen else { return };
+    let addresses: Vec<_> = seen.iter().filter_map(|name| name.split(':').next()).collect();
+    assert_eq!(addresses, ["link 10.9.8.2", "link 10.9.9.2"], "both links have frames");
+}
+
+#[test]
+fn datagrams_are_decoded_without_a_handshake() {
+    ping_pong("datagrams", "ibv_ud_pingpong", "10.9.9.2", Place::TwoHosts);
+}
+
+#[test]
+fn connections_of_the_connection_manager_are_decoded() {
+    let server = ["rping", "-s", "-C", "50", "-p", "18515"];
+    let client = ["rping", "-c", "-a", "10.9.9.2", "-C", "50", "-p", "18515"];
+    captured("manager", &server, &client, listening_for_requests, Place::TwoHosts);
+}
+
+#[test]
+fn frames_in_shared_memory_are_captured_with_those_of_links() {
+    let seen = ping_pong("memory", "ibv_rc_pingpong", "10.9.9.1", Place::OneHost);
+    let Some(seen) = seen else { return };
+    assert!(seen.contains("shared memory"), "{seen:?}");
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Place {
+    /// With two Ethernets between them.
+    TwoHosts,
+    OneHost,
+}
+
+/// Runs a ping-pong as [`captured`] does; `address` is that of its server.
+fn ping_pong(name: &str, program: &str, address: &str, place: Place) -> Option<BTreeSet<String>> {
+    let server = [program, "-g", "0", "-n", "200"];
+    captured(name, &server, &[&server[..], &[address]].concat(), listening, place)
+}
+
+/// Runs a server and a client, both captured, and checks that tshark decodes every frame. Returns the interfaces
+/// of the server's file that have frames. Nothing, and a printed reason, where that cannot be done.
+fn captured(
+    name: &str,
+    server: &[&str],
+    client: &[&str],
+    wait: fn(&Host, u16),
+    place: Place,
+) -> Option<BTreeSet<String>> {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        println!("skipped: tshark is not installed");
+        return None;
+    }
+    let hosts = two_hosts(&server[..1])?;
+    hosts[0].connect_to(&hosts[1], "edge1");
+    for (number, host) in (1..).zip(&hosts) {
+        host.ip(&format!("address add 10.9.8.{number}/24 dev edge1"));
+    }
+    let [asking, serving] = match place {
+        Place::TwoHosts => [&hosts[0], &hosts[1]],
+        Place::OneHost => [&hosts[0], &hosts[0]],
+    };
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let files = ["server", "client"]
+        .map(|end| folder.join(format!("{name}-{end}-{}.pcapng", process::id())));
+    let [of_server, of_client] = files.each_ref().map(|file| file.to_str().unwrap());
+    let running = start(serving, User::Root, &["--pcap", of_server], server);
+    wait(serving, PORT);
+    let asked = start(asking, User::Root, &["--pcap", of_client], client);
+    ends_well(asked);
+    ends_well(running);
+    let [interfaces, _of_client] = files.each_ref().map(|file| decoded(file));
+    for file in &files {
+        fs::remove_file(file).unwrap();
+    }
+    Some(interfaces)
+}
+
+/// Fails unless every frame of a file is decoded without complaint; returns the interfaces that have frames.
+fn decoded(file: &Path) -> BTreeSet<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/ethernot.lua");
+    let columns =
+        ["frame.interface_name", "frame.protocols", "_ws.expert.message", "_ws.malformed"];
+    let output = Command::new("tshark")
+        .args(["-n", "-X"])
+        .arg(format!("lua_script:{}", script.display()))
+        .arg("-r")
+        .arg(file)
+        .args(["-T", "fields", "-E", "separator=;"])
+        .args(columns.iter().flat_map(|column| ["-e", column]))
+        .output()
+        .unwrap();
+    let complaints = text(&output.stderr);
+    assert!(output.status.success() && !complaints.contains("Lua"), "tshark: {complaints}");
+    let printed = text(&output.stdout);
+    let rows: Vec<Vec<&str>> = printed.lines().map(|row| row.split(';').collect()).collect();
+    assert!(rows.len() > 40, "{} frames in {}", rows.len(), file.display());
+    let plain: Vec<_> = rows.iter().filter(|row| !row[1].contains(":ethernot")).collect();
+    assert!(plain.is_empty(), "{} of {} are not decoded: {:?}", plain.len(), rows.len(), plain[0]);
+    for row in &rows {
+        assert_eq!(row[2..], ["", ""], "{row:?}");
+    }
+    rows.iter().map(|row| row[0].to_owned()).collect()
+}
+
+/// Of the ping-pongs, and what the others are told.
+const PORT: u16 = super::PING_PONG_PORT;

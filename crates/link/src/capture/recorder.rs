@@ -1,0 +1,228 @@
+//! The thread that writes a capture file, and the queue in front of it.
+
+use std::io::{self, BufWriter, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::encapsulation::Envelope;
+use super::{CaptureStatistics, at_exit};
+use crate::pcapng::{self, Direction};
+use crate::start_thread;
+
+/// The queue to the thread that writes a file.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// `None` once the thread has to end.
+    blocks: Option<SyncSender<Block>>,
+    /// What is not in the file yet.
+    waiting: Arc<Waiting>,
+    /// Interface blocks that were queued: their order gives interfaces their numbers.
+    interfaces: Mutex<u32>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Bytes of blocks that are queued or in a buffer.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(AtomicU64);
+
+impl Waiting {
+    pub(super) fn is_any(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+
+    /// Adds a block, and returns how many bytes waited before.
+    fn add(&self, block: &Block) -> u64 {
+        self.0.fetch_add(block.bytes.len() as u64, Ordering::Relaxed)
+    }
+
+    fn remove(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::Release);
+    }
+}
+
+/// A block of the file, and the counters of the link that it is from.
+#[derive(Debug)]
+struct Block {
+    bytes: Vec<u8>,
+    counts: Arc<Counts>,
+}
+
+/// Frames of one link.
+#[derive(Debug, Default)]
+struct Counts {
+    frames: AtomicU64,
+    frames_missing: AtomicU64,
+}
+
+impl Counts {
+    fn add(&self, frames: u64, missing: u64) {
+        self.frames.fetch_add(frames, Ordering::Relaxed);
+        self.frames_missing.fetch_add(missing, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> CaptureStatistics {
+        CaptureStatistics {
+            frames: self.frames.load(Ordering::Relaxed),
+            frames_missing: self.frames_missing.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Queue {
+    /// Begins the file and starts the thread.
+    pub(super) fn start<W: Write + Send + 'static>(output: W) -> io::Result<Arc<Self>> {
+        let mut head = Vec::new();
+        pcapng::put_section_header(&mut head);
+        let mut output = BufWriter::new(output);
+        output.write_all(&head)?;
+        let (sender, blocks) = mpsc::sync_channel(QUEUE_BLOCKS);
+        let waiting = Arc::new(Waiting::default());
+        at_exit::wait_for(&waiting);
+        let of_thread = Arc::clone(&waiting);
+        let thread = start_thread("capture", move || write_blocks(output, &blocks, &of_thread))?;
+        let interfaces = Mutex::new(0);
+        Ok(Arc::new(Self { blocks: Some(sender), waiting, interfaces, thread: Some(thread) }))
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> Arc<Waiting> {
+        Arc::clone(&self.waiting)
+    }
+
+    /// Queues the block of an interface and returns its number. Waits for room.
+    fn add_interface(&self, name: &str, counts: &Arc<Counts>) -> u32 {
+        let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = Vec::new();
+        pcapng::put_interface(&mut bytes, name);
+        self.enqueue_last(Block { bytes, counts: Arc::clone(counts) });
+        *interfaces += 1;
+        *interfaces - 1
+    }
+
+    /// Queues a block unless the queue is full; returns whether it did.
+    fn enqueue(&self, block: Block) -> bool {
+        let bytes = block.bytes.len() as u64;
+        let has_room = self.waiting.add(&block) + bytes <= QUEUE_BYTES_MAX;
+        let is_queued =
+            has_room && self.blocks.as_ref().is_some_and(|blocks| blocks.try_send(block).is_ok());
+        if !is_queued {
+            self.waiting.remove(bytes);
+        }
+        is_queued
+    }
+
+    /// Queues a block that must not be left out, and waits for room.
+    fn enqueue_last(&self, block: Block) {
+        let bytes = block.bytes.len() as u64;
+        self.waiting.add(&block);
+        if self.blocks.as_ref().is_none_or(|blocks| blocks.send(block).is_err()) {
+            // The thread has panicked: the file ends where it is.
+            self.waiting.remove(bytes);
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.blocks = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What one link has in a file.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    queue: Arc<Queue>,
+    interface: u32,
+    counts: Arc<Counts>,
+    last_ns: u64,
+}
+
+impl Recorder {
+    /// Adds an interface of this name to the file.
+    pub(super) fn new(queue: Arc<Queue>, name: &str) -> Self {
+        let counts = Arc::new(Counts::default());
+        let interface = queue.add_interface(name, &counts);
+        Self { queue, interface, counts, last_ns: 0 }
+    }
+
+    pub(super) fn statistics(&self) -> CaptureStatistics {
+        self.counts.get()
+    }
+
+    pub(super) fn record(
+        &mut self,
+        at_ns: u64,
+        direction: Direction,
+        envelope: &Envelope,
+        frame: &[u8],
+    ) {
+        self.last_ns = at_ns;
+        let mut packet = Vec::with_capacity(frame.len() + HEADERS_BYTES);
+        let mut bytes = Vec::with_capacity(frame.len() + HEADERS_BYTES + BLOCK_BYTES);
+        let is_recorded = envelope.put(&mut packet, frame) && {
+            pcapng::put_packet(&mut bytes, self.interface, at_ns, direction, &packet);
+            self.queue.enqueue(Block { bytes, counts: Arc::clone(&self.counts) })
+        };
+        self.counts.add(1, u64::from(!is_recorded));
+    }
+
+    /// Counts a frame whose bytes are not available.
+    pub(super) fn record_missing(&self) {
+        self.counts.add(1, 1);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let mut bytes = Vec::new();
+        let CaptureStatistics { frames, frames_missing } = self.counts.get();
+        let (interface, at_ns) = (self.interface, self.last_ns);
+        pcapng::put_statistics(&mut bytes, interface, at_ns, frames, frames_missing);
+        self.queue.enqueue_last(Block { bytes, counts: Arc::clone(&self.counts) });
+    }
+}
+
+/// Writes blocks until the queue ends; flushes whenever it runs empty, so that the file can be
+/// watched. After an error the blocks are counted as missing.
+fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Block>, waiting: &Waiting) {
+    let mut has_failed = false;
+    let mut unflushed = 0;
+    loop {
+        let block = match blocks.try_recv() {
+            Ok(block) => block,
+            Err(TryRecvError::Empty) => {
+                has_failed |= output.flush().is_err();
+                waiting.remove(std::mem::take(&mut unflushed));
+                match blocks.recv() {
+                    Ok(block) => block,
+                    Err(_) => return,
+                }
+            }
+            Err(TryRecvError::Disconnected) => {
+                // No counter is left that could show a failure.
+                let _ = output.flush();
+                return;
+            }
+        };
+        has_failed = has_failed || output.write_all(&block.bytes).is_err();
+        unflushed += block.bytes.len() as u64;
+        block.counts.add(0, u64::from(has_failed));
+    }
+}
+
+/// Blocks waiting to be written: at 9 KiB each 36 MiB.
+const QUEUE_BLOCKS: usize = 4096;
+
+/// Frames over shared memory and loopback have up to 64 KiB: 1024 of them.
+const QUEUE_BYTES_MAX: u64 = 64 << 20;
+
+/// Ethernet, IPv6 and UDP headers.
+const HEADERS_BYTES: usize = 14 + 40 + 8;
+
+/// Everything in a packet's block but the packet, padding included.
+const BLOCK_BYTES: usize = 28 + 3 + 8 + 4 + 4;
