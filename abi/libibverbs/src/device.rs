@@ -206,7 +206,7 @@ pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 /// The text of a file: of a device of ours, or any other.
 fn read(path: &str) -> Result<String, Error> {
     if let Some(text) = sysfs::file(&files()?, path) {
-        return Ok(text.to_owned());
+        return Ok(text);
     }
     std::fs::read_to_string(path).map_err(|cause| Error::System {
         what: format!("reading {path}"),

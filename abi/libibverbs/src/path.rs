@@ -3,14 +3,15 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
-use verbs::sysfs::{self, Entry, Found};
+use verbs::sysfs::{self, Entry, Found, Kind};
 
 use crate::device::files;
 use crate::failure::{invalid, silent};
 
-/// What stands at an absolute path: 0 for a folder, 1 for a file, 2 for a character device, -1 for nothing, -2 if the path
-/// belongs to the host. The text of a file, or the names in a folder each with a line's end, is written to `text` as far
-/// as there is room for it, and how long it is to `length`.
+/// What stands at an absolute path: 0 for a folder, 1 for a file, 2 for a character device, 3 for a symbolic link, -1 for
+/// nothing, -2 if the path belongs to the host. The text of a file, the target of a link, or the names in a folder is written
+/// to `text` as far as there is room for it, and how long it is to `length`. Each name has a letter in front, as `ls -l`
+/// has it, and a line's end behind it.
 ///
 /// # Safety
 /// `path` ends with a zero; `text` has room for `size` bytes; `length` may be written.
@@ -33,9 +34,13 @@ pub(crate) unsafe extern "C" fn path(
         }
         let (kind, found) = match sysfs::find(&files()?, &path) {
             None => (-1, String::new()),
-            Some(Found::Folder(names)) => (0, names.into_iter().map(|name| name + "\n").collect()),
+            Some(Found::Folder(names)) => {
+                let line = |(name, kind): (String, Kind)| [letter(kind), &name, "\n"].concat();
+                (0, names.into_iter().map(line).collect())
+            }
             Some(Found::Entry(Entry::File(text))) => (1, text),
             Some(Found::Entry(Entry::Node)) => (2, String::new()),
+            Some(Found::Entry(Entry::Link(target))) => (3, target),
         };
         // SAFETY: as the caller says.
         unsafe {
@@ -44,6 +49,15 @@ pub(crate) unsafe extern "C" fn path(
         }
         Ok(kind)
     })
+}
+
+const fn letter(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Folder => "d",
+        Kind::File => "-",
+        Kind::Link => "l",
+        Kind::Node => "c",
+    }
 }
 
 const OF_THE_HOST: c_int = -2;

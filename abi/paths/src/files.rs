@@ -4,8 +4,10 @@ use std::ptr;
 
 use libc::{FILE, c_char, c_int, mode_t};
 
+use crate::descriptors;
 use crate::next::interpose;
-use crate::standing::{Standing, Text, fail, look};
+use crate::standing::{Standing, fail};
+use crate::walk::{Place, Walk};
 
 // A variable argument list is passed in the registers of ordinary arguments on the architectures there are: `mode` is whatever
 // the register holds if the caller gave none, and then nobody reads it.
@@ -14,47 +16,56 @@ compile_error!("say how a third argument after `...` is passed on this architect
 
 interpose! {
     open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
-        else -1, at path, by opened(path, flags);
+        else -1, at (libc::AT_FDCWD, path), by |walk| opened(walk, libc::AT_FDCWD, path, flags);
     open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
-        else -1, at path, by opened(path, flags);
+        else -1, at (libc::AT_FDCWD, path), by |walk| opened(walk, libc::AT_FDCWD, path, flags);
     openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
-        else -1, at path, by opened(path, flags);
+        else -1, at (folder, path), by |walk| opened(walk, folder, path, flags);
     openat64(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
-        else -1, at path, by opened(path, flags);
+        else -1, at (folder, path), by |walk| opened(walk, folder, path, flags);
     __open_2(path: *const c_char, flags: c_int) -> c_int,
-        else -1, at path, by opened(path, flags);
+        else -1, at (libc::AT_FDCWD, path), by |walk| opened(walk, libc::AT_FDCWD, path, flags);
     __open64_2(path: *const c_char, flags: c_int) -> c_int,
-        else -1, at path, by opened(path, flags);
+        else -1, at (libc::AT_FDCWD, path), by |walk| opened(walk, libc::AT_FDCWD, path, flags);
     __openat_2(folder: c_int, path: *const c_char, flags: c_int) -> c_int,
-        else -1, at path, by opened(path, flags);
+        else -1, at (folder, path), by |walk| opened(walk, folder, path, flags);
     __openat64_2(folder: c_int, path: *const c_char, flags: c_int) -> c_int,
-        else -1, at path, by opened(path, flags);
+        else -1, at (folder, path), by |walk| opened(walk, folder, path, flags);
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE,
-        else ptr::null_mut(), at path, by stream(path, mode);
+        else ptr::null_mut(), at (libc::AT_FDCWD, path), by |walk| stream(walk, path, mode);
     fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE,
-        else ptr::null_mut(), at path, by stream(path, mode);
+        else ptr::null_mut(), at (libc::AT_FDCWD, path), by |walk| stream(walk, path, mode);
 }
 
-/// A descriptor for what stands at one of our paths.
+/// A descriptor for what a path leads to.
 ///
 /// # Safety
 /// `path` ends with a zero.
-#[cold]
-unsafe fn opened(path: *const c_char, flags: c_int) -> Option<c_int> {
-    let mut text = Text::new();
-    // SAFETY: the caller's.
-    let standing = unsafe { look(path, &mut text) };
+unsafe fn opened(
+    walk: &mut Walk,
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> Option<c_int> {
     let is_exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
+    let follows = flags & libc::O_NOFOLLOW == 0 && !is_exclusive;
+    // SAFETY: the caller's.
+    let standing = match unsafe { walk.go_quickly(folder, path, follows) } {
+        Place::Host => return None,
+        Place::Failed(number) => return Some(fail(number, -1)),
+        Place::Ours(standing) => standing,
+    };
     Some(match standing {
         Standing::Elsewhere => return None,
         Standing::Nothing if flags & libc::O_CREAT != 0 => fail(libc::EACCES, -1),
         Standing::Nothing => fail(libc::ENOENT, -1),
         _ if is_exclusive => fail(libc::EEXIST, -1),
-        // There is no descriptor for a folder that is nowhere: who reads it calls `opendir`.
-        Standing::Folder => fail(libc::EACCES, -1),
+        Standing::Folder if flags & libc::O_ACCMODE != libc::O_RDONLY => fail(libc::EISDIR, -1),
+        Standing::Folder => descriptors::open(walk.path(), flags),
+        Standing::Link => fail(libc::ELOOP, -1),
         _ if flags & libc::O_DIRECTORY != 0 => fail(libc::ENOTDIR, -1),
         Standing::File if flags & libc::O_ACCMODE != libc::O_RDONLY => fail(libc::EACCES, -1),
-        Standing::File => file(text.bytes(), flags),
+        Standing::File => file(walk.text.bytes(), flags),
         Standing::Device => {
             // SAFETY: the path ends with a zero.
             unsafe { libc::open(c"/dev/null".as_ptr(), flags & !libc::O_CREAT) }
@@ -62,12 +73,11 @@ unsafe fn opened(path: *const c_char, flags: c_int) -> Option<c_int> {
     })
 }
 
-/// A stream on what stands at one of our paths.
+/// A stream on what a path leads to.
 ///
 /// # Safety
 /// `path` and `mode` end with a zero.
-#[cold]
-unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
+unsafe fn stream(walk: &mut Walk, path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
     let has = |wanted: c_int| {
         // SAFETY: the caller's.
         !unsafe { libc::strchr(mode, wanted) }.is_null()
@@ -79,7 +89,7 @@ unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> 
     };
     let close = if has(c_int::from(b'e')) { libc::O_CLOEXEC } else { 0 };
     // SAFETY: the caller's.
-    let descriptor = unsafe { opened(path, access | close) }?;
+    let descriptor = unsafe { opened(walk, libc::AT_FDCWD, path, access | close) }?;
     if descriptor < 0 {
         return Some(ptr::null_mut());
     }

@@ -5,8 +5,10 @@ use std::ptr;
 
 use libc::{DIR, c_char, c_int, c_long, dirent};
 
-use crate::next::{call_next, interpose};
-use crate::standing::{Standing, Text, fail, look};
+use crate::descriptors;
+use crate::next::{call_next, interpose, interpose_descriptor};
+use crate::standing::{Standing, Text, fail};
+use crate::walk::{Numbering, PATH_BYTES_MAX, Place, Walk};
 
 /// A folder of ours that is being read; programs have its address as `DIR *`.
 ///
@@ -15,9 +17,14 @@ use crate::standing::{Standing, Text, fail, look};
 #[repr(C)]
 struct Folder {
     mark: usize,
+    path: [u8; PATH_BYTES_MAX],
+    length: usize,
+    /// The names, each as [`Standing::Folder`] says.
     text: Text,
     /// The next name is the one that begins here.
     at: usize,
+    /// -1 until it is asked for.
+    descriptor: c_int,
     /// What was told last.
     entry: dirent,
 }
@@ -34,11 +41,16 @@ type Compare = Option<unsafe extern "C" fn(*mut *const dirent, *mut *const diren
 
 interpose! {
     opendir(path: *const c_char) -> *mut DIR,
-        else ptr::null_mut(), at path, by opened(path);
+        else ptr::null_mut(), at (libc::AT_FDCWD, path), by |walk| opened(walk, path);
     scandir(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int,
-        else -1, at path, by scanned(path, list, filter, compare);
+        else -1, at (libc::AT_FDCWD, path), by |walk| scanned(walk, path, list, filter, compare);
     scandir64(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int,
-        else -1, at path, by scanned(path, list, filter, compare);
+        else -1, at (libc::AT_FDCWD, path), by |walk| scanned(walk, path, list, filter, compare);
+}
+
+interpose_descriptor! {
+    fdopendir(descriptor: c_int) -> *mut DIR,
+        else ptr::null_mut(), at descriptor, by |walk| opened_by(walk, descriptor);
 }
 
 /// Defines functions of a folder: if it is ours, the result is that of `by`; else that of the C library.
@@ -78,7 +90,7 @@ of_folder! {
     seekdir(folder: *mut DIR, place: c_long) -> (),
         else (), by (*folder).at = place.cast_unsigned() as usize;
     dirfd(folder: *mut DIR) -> c_int,
-        else -1, by no_descriptor(folder);
+        else -1, by descriptor(folder);
 }
 
 /// Whether the folder is one of ours.
@@ -90,21 +102,36 @@ unsafe fn is_ours(folder: *mut DIR) -> bool {
     !folder.is_null() && unsafe { folder.cast::<usize>().read() } == mark()
 }
 
-/// Opens what stands at one of our paths.
+/// Opens what a path leads to.
 ///
 /// # Safety
 /// `path` ends with a zero.
-#[cold]
-unsafe fn opened(path: *const c_char) -> Option<*mut DIR> {
-    // SAFETY: it is made of numbers.
-    let entry = unsafe { zeroed() };
-    let mut folder = Box::new(Folder { mark: mark(), text: Text::new(), at: 0, entry });
+unsafe fn opened(walk: &mut Walk, path: *const c_char) -> Option<*mut DIR> {
     // SAFETY: the caller's.
-    match unsafe { look(path, &mut folder.text) } {
-        Standing::Elsewhere => None,
-        Standing::Nothing => Some(fail(libc::ENOENT, ptr::null_mut())),
-        Standing::File | Standing::Device => Some(fail(libc::ENOTDIR, ptr::null_mut())),
-        Standing::Folder => Some(Box::into_raw(folder).cast()),
+    match unsafe { walk.go(libc::AT_FDCWD, path, true) } {
+        Place::Host | Place::Ours(Standing::Elsewhere) => None,
+        Place::Failed(number) => Some(fail(number, ptr::null_mut())),
+        Place::Ours(Standing::Nothing) => Some(fail(libc::ENOENT, ptr::null_mut())),
+        Place::Ours(Standing::File | Standing::Device | Standing::Link) => {
+            Some(fail(libc::ENOTDIR, ptr::null_mut()))
+        }
+        Place::Ours(Standing::Folder) => Some(Box::into_raw(Folder::at(walk)).cast()),
+    }
+}
+
+/// Opens the folder that a descriptor is of, which is the folder's from then on.
+///
+/// # Safety
+/// Any descriptor will do.
+unsafe fn opened_by(walk: &mut Walk, descriptor: c_int) -> Option<*mut DIR> {
+    match walk.go_to_descriptor(descriptor)? {
+        Standing::Folder => {
+            let mut folder = Folder::at(walk);
+            folder.descriptor = descriptor;
+            Some(Box::into_raw(folder).cast())
+        }
+        // The device has gone since then.
+        _ => Some(fail(libc::ENOENT, ptr::null_mut())),
     }
 }
 
@@ -112,7 +139,11 @@ unsafe fn opened(path: *const c_char) -> Option<*mut DIR> {
 /// The folder is ours and not closed.
 unsafe fn close(folder: *mut Folder) -> c_int {
     // SAFETY: the caller's: `opened` made it, and it is not used again.
-    drop(unsafe { Box::from_raw(folder) });
+    let folder = unsafe { Box::from_raw(folder) };
+    if folder.descriptor >= 0 {
+        // SAFETY: the descriptor is the folder's.
+        unsafe { libc::close(folder.descriptor) };
+    }
     0
 }
 
@@ -146,27 +177,61 @@ unsafe fn copy_entry(folder: *mut Folder, entry: *mut dirent, result: *mut *mut 
     0
 }
 
-/// A folder that is nowhere has no descriptor, as POSIX allows.
+/// The descriptor of a folder, which it has from now on.
 ///
 /// # Safety
-/// Any folder will do.
-unsafe fn no_descriptor(_folder: *mut Folder) -> c_int {
-    fail(libc::ENOTSUP, -1)
+/// The folder is ours and not closed.
+unsafe fn descriptor(folder: *mut Folder) -> c_int {
+    // SAFETY: the caller's.
+    let folder = unsafe { &mut *folder };
+    if folder.descriptor < 0 {
+        let path = folder.path.get(..folder.length).unwrap_or_default();
+        folder.descriptor = descriptors::open(path, libc::O_CLOEXEC);
+    }
+    folder.descriptor
 }
 
 impl Folder {
+    /// The one that a walk has led to.
+    fn at(walk: &Walk) -> Box<Self> {
+        // SAFETY: it is made of numbers.
+        let entry = unsafe { zeroed() };
+        let (mut path, length) = ([0; PATH_BYTES_MAX], walk.path().len());
+        if let Some(room) = path.get_mut(..length) {
+            room.copy_from_slice(walk.path());
+        }
+        let mut text = Text::new();
+        text.push(b"d.\nd..\n");
+        text.push(walk.text.bytes());
+        Box::new(Self { mark: mark(), path, length, text, at: 0, descriptor: -1, entry })
+    }
+
     /// Goes on to the next name; false at the end.
     fn step(&mut self) -> bool {
         let rest = self.text.bytes().get(self.at..).unwrap_or(&[]);
-        let Some(name) = rest.split(|&byte| byte == b'\n').next().filter(|name| !name.is_empty())
-        else {
+        let Some([letter, name @ ..]) = rest.split(|&byte| byte == b'\n').next() else {
             return false;
         };
-        self.at += name.len() + 1;
-        self.entry.d_ino = self.at as u64;
+        self.at += name.len() + 2;
+        let mut numbering = Numbering::new();
+        numbering.add(self.path.get(..self.length).unwrap_or_default());
+        match name {
+            b"." => {}
+            // Programs do not look for this one by its number.
+            name => {
+                numbering.add(b"/");
+                numbering.add(name);
+            }
+        }
+        self.entry.d_ino = numbering.number();
         self.entry.d_off = self.at.cast_signed() as i64;
         self.entry.d_reclen = size_of::<dirent>() as u16;
-        self.entry.d_type = libc::DT_UNKNOWN;
+        self.entry.d_type = match letter {
+            b'd' => libc::DT_DIR,
+            b'l' => libc::DT_LNK,
+            b'c' => libc::DT_CHR,
+            _ => libc::DT_REG,
+        };
         let room = self.entry.d_name.len() - 1;
         self.entry.d_name.fill(0);
         for (into, &byte) in self.entry.d_name.iter_mut().take(room).zip(name) {
@@ -180,15 +245,15 @@ impl Folder {
 ///
 /// # Safety
 /// As `scandir` demands.
-#[cold]
 unsafe fn scanned(
+    walk: &mut Walk,
     path: *const c_char,
     list: *mut *mut *mut dirent,
     filter: Filter,
     compare: Compare,
 ) -> Option<c_int> {
     // SAFETY: the caller's.
-    let opened = unsafe { opened(path) }?;
+    let opened = unsafe { opened(walk, path) }?;
     if opened.is_null() {
         return Some(-1);
     }
@@ -247,16 +312,18 @@ mod tests {
 
     #[test]
     fn names_come_one_after_the_other_and_then_no_more() {
-        // SAFETY: it is made of numbers.
-        let entry = unsafe { zeroed() };
-        let text = Text::of(b"edge0\nuverbs0\n");
-        let mut folder = Folder { mark: mark(), text, at: 0, entry };
+        let mut walk = Walk::new();
+        walk.text.push(b"ledge0\n-abi_version\n");
+        let mut folder = Folder::at(&walk);
         let mut names = Vec::new();
         while folder.step() {
             let name = folder.entry.d_name.iter().take_while(|&&byte| byte != 0);
-            names.push(name.map(|&byte| byte as u8 as char).collect::<String>());
+            let name = name.map(|&byte| byte as u8 as char).collect::<String>();
+            names.push((folder.entry.d_type, name));
         }
-        assert_eq!(names, ["edge0", "uverbs0"]);
+        let (folders, link, file) = (libc::DT_DIR, libc::DT_LNK, libc::DT_REG);
+        let expected = [(folders, "."), (folders, ".."), (link, "edge0"), (file, "abi_version")];
+        assert_eq!(names, expected.map(|(kind, name)| (kind, name.to_owned())));
         assert!(!folder.step());
         folder.at = usize::MAX;
         assert!(!folder.step(), "a place that never was");

@@ -62,18 +62,44 @@ macro_rules! call_next {
     }};
 }
 
-/// Defines functions for the loader to put before those of the C library with the same name: if the path `at` is one of
-/// ours, the result is that of `by`, unless it is `None`; else that of the C library.
+/// Defines functions for the loader to put before those of the C library with the same name: where the path `at` leads to
+/// something of ours, the result is that of `by`; where that is `None`, it is that of the C library for the path to which
+/// the walk has led, and for all other paths that of the C library.
 macro_rules! interpose {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
-        else $failed:expr, at $path:ident, by $answer:expr;)*) => {
+        else $failed:expr, at ($folder:expr, $path:ident), by |$walk:ident| $answer:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $kind),*) -> $result {
                 // SAFETY: a path ends with a zero, as the function of this name demands.
-                if unsafe { $crate::standing::may_be_ours($path) } {
+                if unsafe { $crate::walk::is_candidate($folder, $path) } {
+                    return $crate::walk::walking(|$walk| {
+                        // SAFETY: arguments are as the function of this name demands.
+                        if let Some(answer) = unsafe { $answer } {
+                            return answer;
+                        }
+                        let $path = $walk.c_path();
+                        $crate::next::call_next!(
+                            $symbol($($argument: $kind),*) -> $result, else $failed)
+                    });
+                }
+                $crate::next::call_next!($symbol($($argument: $kind),*) -> $result, else $failed)
+            }
+        )*
+    };
+}
+
+/// The same for functions of a descriptor: if it is of a folder of ours, the result is that of `by`.
+macro_rules! interpose_descriptor {
+    ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
+        else $failed:expr, at $descriptor:ident, by |$walk:ident| $answer:expr;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $symbol($($argument: $kind),*) -> $result {
+                if $crate::descriptors::is_ours($descriptor) {
                     // SAFETY: arguments are as the function of this name demands.
-                    if let Some(answer) = unsafe { $answer } {
+                    let answered = $crate::walk::walking(|$walk| unsafe { $answer });
+                    if let Some(answer) = answered {
                         return answer;
                     }
                 }
@@ -83,4 +109,4 @@ macro_rules! interpose {
     };
 }
 
-pub(crate) use {call_next, interpose};
+pub(crate) use {call_next, interpose, interpose_descriptor};

@@ -12,12 +12,14 @@ pub(crate) enum Standing {
     Elsewhere,
     /// Nothing.
     Nothing,
-    /// A folder; the text is the names in it, each with a line's end.
+    /// A folder; the text is the names in it, each with a letter for what it is in front and a line's end behind.
     Folder,
     /// A file with this text.
     File,
     /// A character device.
     Device,
+    /// A symbolic link; the text is its target.
+    Link,
 }
 
 /// Room for the text of a file or the names in a folder. A table of GIDs has at most some hundred.
@@ -31,12 +33,27 @@ impl Text {
         Self { bytes: [0; TEXT_BYTES_MAX], length: 0 }
     }
 
-    #[cfg(test)]
-    pub(crate) fn of(text: &[u8]) -> Self {
-        let mut made = Self::new();
-        made.bytes[..text.len()].copy_from_slice(text);
-        made.length = text.len();
-        made
+    /// Appends a text, as far as there is room for it.
+    pub(crate) fn push(&mut self, text: &[u8]) {
+        let room = self.bytes.get_mut(self.length..).unwrap_or_default();
+        let length = text.len().min(room.len());
+        for (into, &byte) in room.iter_mut().zip(text) {
+            *into = byte;
+        }
+        self.length += length;
+    }
+
+    pub(crate) const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Room for a text, of which [`Text::set_length`] then says how long it is.
+    pub(crate) const fn room(&mut self) -> &mut [u8; TEXT_BYTES_MAX] {
+        &mut self.bytes
+    }
+
+    pub(crate) fn set_length(&mut self, length: usize) {
+        self.length = length.min(TEXT_BYTES_MAX);
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -62,6 +79,7 @@ pub(crate) unsafe fn look(path: *const c_char, text: &mut Text) -> Standing {
         0 => Standing::Folder,
         1 => Standing::File,
         2 => Standing::Device,
+        3 => Standing::Link,
         -1 => Standing::Nothing,
         _ => Standing::Elsewhere,
     }
@@ -83,11 +101,13 @@ pub(crate) unsafe fn may_be_ours(path: *const c_char) -> bool {
             there as u8 == byte
         })
     };
-    begins_with(b"/sys/class/infiniband") || begins_with(b"/dev/infiniband")
+    begins_with(b"/sys/class/infiniband")
+        || begins_with(b"/sys/devices/virtual/infiniband")
+        || begins_with(b"/dev/infiniband")
 }
 
 /// The function of `libibverbs.so.1` that knows the files of its devices: 0 for a folder, 1 for a file, 2 for a character
-/// device, -1 for nothing, -2 for a path that is not of an RDMA device.
+/// device, 3 for a symbolic link, -1 for nothing, -2 for a path that is not of an RDMA device.
 fn library() -> Option<Ask> {
     let known = LIBRARY.load(Ordering::Acquire);
     let found = if known.is_null() {
@@ -123,12 +143,12 @@ pub(crate) fn fail<T>(number: c_int, value: T) -> T {
     value
 }
 
-fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: the address is that of this thread's `errno`.
     unsafe { *libc::__errno_location() }
 }
 
-fn set_errno(number: c_int) {
+pub(crate) fn set_errno(number: c_int) {
     // SAFETY: the address is that of this thread's `errno`.
     unsafe { *libc::__errno_location() = number };
 }

@@ -3,7 +3,8 @@
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr;
 
@@ -11,10 +12,12 @@ use libc::{c_char, c_int, size_t};
 
 use crate::standing::answer_by;
 
-const GUID: &str = "/sys/class/infiniband/edge0/node_guid";
+const LINK: &str = "/sys/class/infiniband/edge0";
+const FOLDER: &str = "/sys/devices/virtual/infiniband/edge0";
+const GUID: &str = "/sys/devices/virtual/infiniband/edge0/node_guid";
 const NODE: &str = "/dev/infiniband/uverbs0";
 
-/// Stands for the library: a device with one file.
+/// Stands for the library: a device with one file, and a second one whose link leads to a folder of the host.
 unsafe extern "C" fn device(
     path: *const c_char,
     text: *mut c_char,
@@ -24,9 +27,14 @@ unsafe extern "C" fn device(
     // SAFETY: it ends with a zero.
     let path = unsafe { CStr::from_ptr(path) }.to_str().unwrap_or_default();
     let (answer, told) = match path.trim_end_matches('/') {
-        "/sys/class/infiniband" => (0, "edge0\nedge1\n"),
-        "/sys/class/infiniband/edge0" => (0, "node_guid\n"),
+        "/sys/class/infiniband" => (0, "ledge0\nledge1\n"),
+        "/sys/class/infiniband/edge0" => (3, "../../devices/virtual/infiniband/edge0"),
+        "/sys/class/infiniband/edge1" => (3, "/proc/self"),
+        "/sys/class/infiniband/again" => (3, "again"),
+        "/sys/devices/virtual/infiniband" => (0, "dedge0\n"),
+        FOLDER => (0, "-node_guid\n"),
         GUID => (1, "0123:4567:89ab:cdef\n"),
+        "/dev/infiniband" => (0, "cuverbs0\n"),
         NODE => (2, ""),
         "/sys/class/infiniband_of_others" => (-2, ""),
         _ => (-1, ""),
@@ -95,12 +103,95 @@ fn folders_are_listed() {
         .map(|entry| entry.expect("it is read").file_name())
         .collect();
     assert_eq!(names, ["edge0", "edge1"]);
-    assert!(Path::new("/sys/class/infiniband/edge0").is_dir());
+    assert!(Path::new(LINK).is_dir());
     assert_eq!(fs::read_dir(GUID).expect_err("it is a file").kind(), ErrorKind::NotADirectory);
+    let kinds: Vec<_> = ["/sys/class/infiniband", FOLDER]
+        .into_iter()
+        .flat_map(|path| fs::read_dir(path).expect("it is there"))
+        .map(|entry| entry.expect("it is read").file_type().expect("it says so"))
+        .map(|kind| (kind.is_symlink(), kind.is_file()))
+        .collect();
+    assert_eq!(kinds, [(true, false), (true, false), (false, true)]);
+}
+
+#[test]
+fn links_and_what_is_above_a_folder_are_those_of_the_file_system() {
+    answer_by(device);
+    let there = Path::new(FOLDER);
+    assert_eq!(fs::canonicalize(format!("{LINK}/")).expect("it is there"), there);
     assert_eq!(
-        fs::canonicalize("/sys/class/infiniband/edge0/").expect("it is there"),
-        Path::new("/sys/class/infiniband/edge0")
+        fs::read_link(LINK).expect("a link"),
+        Path::new("../../devices/virtual/infiniband/edge0")
     );
+    assert!(fs::symlink_metadata(LINK).expect("it is there").is_symlink());
+    assert!(fs::symlink_metadata(format!("{LINK}/")).expect("it is there").is_dir());
+    assert_eq!(fs::read_link(GUID).expect_err("a file").kind(), ErrorKind::InvalidInput);
+    let above = |path: &str| fs::canonicalize(format!("{LINK}/{path}"));
+    assert_eq!(above("..").expect("ours"), Path::new("/sys/devices/virtual/infiniband"));
+    assert_eq!(above("../../../../../proc/self/./..").expect("the host's"), Path::new("/proc"));
+    assert!(fs::read_to_string(format!("{LINK}/../edge0/node_guid")).is_ok());
+    // The link of the second device leads away, and one more of the host's is on the way.
+    assert!(fs::read_to_string("/sys/class/infiniband/edge1/status").is_ok());
+    assert_eq!(
+        fs::canonicalize("/sys/class/infiniband/edge1/..").expect("the host's"),
+        Path::new("/proc")
+    );
+    assert_eq!(
+        fs::metadata("/sys/class/infiniband/again/x").expect_err("it leads on").raw_os_error(),
+        Some(libc::ELOOP)
+    );
+    let through_a_file = fs::metadata(format!("{GUID}/x")).expect_err("no folder");
+    assert_eq!(through_a_file.kind(), ErrorKind::NotADirectory);
+    let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(LINK);
+    assert_eq!(opened.expect_err("a link").raw_os_error(), Some(libc::ELOOP));
+}
+
+#[test]
+fn paths_may_be_relative_to_the_descriptor_of_a_folder() {
+    answer_by(device);
+    let folder = fs::File::open("/sys/class/infiniband").expect("it is opened");
+    let found = folder.metadata().expect("it is open");
+    assert!(found.is_dir());
+    assert_eq!(found.ino(), fs::metadata("/sys/class/infiniband").expect("it is there").ino());
+    let folder = folder.as_raw_fd();
+    // SAFETY: paths end with zeros; there is room for what is read; what is opened is closed once.
+    unsafe {
+        let mut target = [0; 64];
+        let length = libc::readlinkat(folder, c"edge0".as_ptr(), target.as_mut_ptr(), 64);
+        assert_eq!(length, 38);
+        let mut found = std::mem::zeroed::<libc::stat>();
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        assert_eq!(libc::fstatat(folder, c"edge0".as_ptr(), &raw mut found, flags), 0);
+        assert_eq!(found.st_mode & libc::S_IFMT, libc::S_IFLNK);
+        assert_eq!(libc::faccessat(folder, c"edge0/node_guid".as_ptr(), libc::R_OK, 0), 0);
+        let inner = libc::openat(folder, c"edge0/../edge0".as_ptr(), libc::O_DIRECTORY);
+        let copy = libc::dup(inner);
+        let read = libc::openat(copy, c"node_guid".as_ptr(), libc::O_RDONLY);
+        assert!(read >= 0);
+        // The stream has the descriptor from now on.
+        let stream = libc::fdopendir(copy);
+        assert_eq!(libc::dirfd(stream), copy);
+        let names = std::iter::from_fn(|| libc::readdir(stream).as_ref()).count();
+        assert_eq!(names, 3, "with . and ..");
+        assert_eq!([libc::close(read), libc::close(inner), libc::closedir(stream)], [0; 3]);
+        assert_eq!(libc::close(copy), -1);
+        let others = fs::File::open("/proc/self").expect("it is opened");
+        let status = libc::openat(others.as_raw_fd(), c"status".as_ptr(), libc::O_RDONLY);
+        assert_eq!(libc::close(status), 0);
+    }
+}
+
+#[test]
+fn nothing_has_extended_attributes() {
+    answer_by(device);
+    let path = CString::new(LINK).expect("no zero in it");
+    let mut value = [0_u8; 8];
+    // SAFETY: names end with zeros, and there is room for a value.
+    let length = unsafe {
+        let name = c"security.selinux".as_ptr();
+        libc::lgetxattr(path.as_ptr(), name, value.as_mut_ptr().cast(), value.len())
+    };
+    assert_eq!((length, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENODATA)));
 }
 
 #[test]
@@ -111,7 +202,8 @@ fn what_has_two_names_is_one_thing_and_others_are_others() {
         (found.dev(), found.ino())
     };
     assert_eq!(number("/sys/class/infiniband"), number("/sys/class/infiniband/"));
-    assert_ne!(number("/sys/class/infiniband"), number("/sys/class/infiniband/edge0"));
+    assert_eq!(number(LINK), number(FOLDER));
+    assert_ne!(number("/sys/class/infiniband"), number(LINK));
     assert_ne!(number(GUID), number(NODE));
 }
 
@@ -131,7 +223,7 @@ fn a_folder_is_scanned_with_a_filter_and_in_order() {
     }
     answer_by(device);
     for (filter, first, expected) in
-        [(None, c"edge0", 2), (Some(is_second as unsafe extern "C" fn(_) -> _), c"edge1", 1)]
+        [(None, c".", 4), (Some(is_second as unsafe extern "C" fn(_) -> _), c"edge1", 1)]
     {
         let mut list = ptr::null_mut();
         // SAFETY: the path ends with a zero; the list is freed once, and not used afterwards.

@@ -61,7 +61,7 @@ fn programs_find_the_files_of_the_device_and_the_host_has_none() {
                 "RoCE v2",
                 "edge0",
                 "edge0",
-                "/sys/class/infiniband/edge0/device",
+                "/sys/devices/virtual/infiniband/edge0/device",
                 "character special file"
             ],
             "{}",
@@ -69,6 +69,32 @@ fn programs_find_the_files_of_the_device_and_the_host_has_none() {
         );
     }
     assert!(!PathBuf::from("/sys/class/infiniband/edge0").exists());
+}
+
+#[test]
+fn tools_that_list_files_see_a_device_as_those_without_hardware_are() {
+    let Some([host, _peer]) = two_hosts(&["find", "readlink"]) else { return };
+    let script = "cd /; device=/sys/class/infiniband/edge0; readlink $device; realpath $device/../..; \
+                  ls -l $device | sed 's/.*edge0 -> /-> /'; ls -ld $device/ | cut -c1-10; \
+                  find $device/ports -name 'st*' -type f; find /sys/class/infiniband -type l; \
+                  find $device -maxdepth 0; find -H /sys/class/infiniband_verbs/uverbs0 -name ibdev; \
+                  ls -R $device/device | head -n 2; cat $device/device/numa_node";
+    let output = run(&host, User::Root, &["sh", "-c", script]).unwrap();
+    assert_eq!(text(&output.stderr), "");
+    let expected = [
+        "../../devices/virtual/infiniband/edge0",
+        "/sys/devices/virtual",
+        "-> ../../devices/virtual/infiniband/edge0",
+        "dr-xr-xr-x",
+        "/sys/class/infiniband/edge0/ports/1/state",
+        "/sys/class/infiniband/edge0",
+        "/sys/class/infiniband/edge0",
+        "/sys/class/infiniband_verbs/uverbs0/ibdev",
+        "/sys/class/infiniband/edge0/device:",
+        "local_cpus",
+        "-1",
+    ];
+    assert_eq!(text(&output.stdout).lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]

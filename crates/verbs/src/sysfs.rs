@@ -3,7 +3,7 @@
 //! A table and nothing else: the C library answers from it when it is asked for a file, and what redirects paths asks that
 //! library what [stands](find) at one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortState};
 
@@ -16,14 +16,23 @@ pub const DESCRIPTORS: &str = "/sys/class/infiniband_verbs";
 /// Where the descriptors themselves are.
 pub const NODES: &str = "/dev/infiniband";
 
+/// Where the folders of devices are, which [`DEVICES`] has links to: as those of all devices without hardware.
+pub const DEVICE_FOLDERS: &str = "/sys/devices/virtual/infiniband";
+
+/// The same of [`DESCRIPTORS`].
+pub const DESCRIPTOR_FOLDERS: &str = "/sys/devices/virtual/infiniband_verbs";
+
 /// Everything below these belongs to this library, also what is not there.
-pub const ROOTS: [&str; 4] = [DEVICES, DESCRIPTORS, "/sys/class/infiniband_mad", NODES];
+pub const ROOTS: [&str; 6] =
+    [DEVICES, DESCRIPTORS, "/sys/class/infiniband_mad", DEVICE_FOLDERS, DESCRIPTOR_FOLDERS, NODES];
 
 /// What a path leads to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Entry {
     /// A file with this text, which ends with a line feed.
     File(String),
+    /// A symbolic link to this path, which is relative to the folder of the link.
+    Link(String),
     /// A character device that programs look for, but need not open: `/dev/null` will do.
     Node,
 }
@@ -42,7 +51,7 @@ pub fn entries(
 ) -> Vec<(String, Entry)> {
     let name = &device.name;
     let descriptor = descriptor_name(index);
-    let mut table = Table { folder: format!("{DEVICES}/{name}"), entries: Vec::new() };
+    let mut table = Table { folder: format!("{DEVICE_FOLDERS}/{name}"), entries: Vec::new() };
     for (path, text) in device_files(device) {
         table.add(path, &text);
     }
@@ -53,10 +62,16 @@ pub fn entries(
     for entry in gids {
         table.add_gid(entry, names.get(&entry.interface));
     }
-    table.folder = format!("{DESCRIPTORS}/{descriptor}");
+    table.link("subsystem", "../../../../class/infiniband");
+    table.folder = format!("{DESCRIPTOR_FOLDERS}/{descriptor}");
     table.add("ibdev", name);
     table.add("abi_version", "1");
+    table.link("device", &format!("../../infiniband/{name}"));
+    table.link("subsystem", "../../../../class/infiniband_verbs");
+    table.folder = DEVICES.into();
+    table.link(name, &format!("../../devices/virtual/infiniband/{name}"));
     table.folder = DESCRIPTORS.into();
+    table.link(&descriptor, &format!("../../devices/virtual/infiniband_verbs/{descriptor}"));
     table.add("abi_version", "6");
     // Programs look for what the device calls its descriptor, for its name, and for that of the connection manager.
     for node in [&descriptor, name, "rdma_cm"] {
@@ -68,28 +83,66 @@ pub fn entries(
 /// What stands at a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Found {
-    /// A folder with these names in it.
-    Folder(BTreeSet<String>),
+    /// A folder with these names in it, and what they are.
+    Folder(BTreeMap<String, Kind>),
     /// Something else.
     Entry(Entry),
+}
+
+/// What a name in a folder is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// A folder.
+    Folder,
+    /// A file.
+    File,
+    /// A symbolic link.
+    Link,
+    /// A character device.
+    Node,
 }
 
 /// What stands at an absolute path, in a table of all devices; `None` if nothing does, or the path is not one of
 /// [`ROOTS`] or below.
 ///
-/// Slashes at the end and twice in a row, `.` and `..` mean what they mean to the kernel.
+/// Slashes at the end and twice in a row and `.` mean what they mean to the kernel. Links in the middle of the path are
+/// followed, one at its end is not; `..` behind a link leads to the folder of the link, so a path with both must be
+/// resolved by the caller.
 pub fn find(entries: &[(String, Entry)], path: &str) -> Option<Found> {
-    let path = normalized(path)?;
+    let path = physical(entries, normalized(path)?);
     if let Some((_, entry)) = entries.iter().find(|(other, _)| *other == path) {
         return Some(Found::Entry(entry.clone()));
     }
-    let below = |other: &str| {
+    let below = |(other, entry): &(String, Entry)| {
         let rest = other.strip_prefix(&path)?.strip_prefix('/')?;
-        rest.split('/').next().map(str::to_owned)
+        let kind = match (rest.split_once('/'), entry) {
+            (Some(_), _) => Kind::Folder,
+            (None, Entry::File(_)) => Kind::File,
+            (None, Entry::Link(_)) => Kind::Link,
+            (None, Entry::Node) => Kind::Node,
+        };
+        Some((rest.split('/').next()?.to_owned(), kind))
     };
-    let names: BTreeSet<String> = entries.iter().filter_map(|(other, _)| below(other)).collect();
+    let names: BTreeMap<String, Kind> = entries.iter().filter_map(below).collect();
     let is_there = !names.is_empty() || ROOTS.contains(&path.as_str());
     is_there.then_some(Found::Folder(names))
+}
+
+/// The path with its links replaced, but for one at its end.
+fn physical(entries: &[(String, Entry)], mut path: String) -> String {
+    let passes = |(link, entry): &(String, Entry), path: &str| {
+        let Entry::Link(target) = entry else { return None };
+        let rest = path.strip_prefix(link)?.strip_prefix('/')?;
+        normalized(&format!("{link}/../{target}/{rest}"))
+    };
+    // No link of the table leads back to itself, and a path has no more than this.
+    for _ in 0..LINKS_MAX {
+        match entries.iter().find_map(|entry| passes(entry, &path)) {
+            Some(further) => path = further,
+            None => break,
+        }
+    }
+    path
 }
 
 /// The path without what says nothing; `None` if it is none of [`ROOTS`] or below.
@@ -115,11 +168,11 @@ pub fn normalized(path: &str) -> Option<String> {
 }
 
 /// The text of one of them, if it is a file.
-pub fn file<'a>(entries: &'a [(String, Entry)], path: &str) -> Option<&'a str> {
-    entries.iter().find_map(|(other, entry)| match entry {
-        Entry::File(text) if other == path => Some(text.as_str()),
+pub fn file(entries: &[(String, Entry)], path: &str) -> Option<String> {
+    match find(entries, path) {
+        Some(Found::Entry(Entry::File(text))) => Some(text),
         _ => None,
-    })
+    }
 }
 
 struct Table {
@@ -130,6 +183,10 @@ struct Table {
 impl Table {
     fn add(&mut self, path: &str, text: &str) {
         self.entries.push((format!("{}/{path}", self.folder), Entry::File(format!("{text}\n"))));
+    }
+
+    fn link(&mut self, path: &str, target: &str) {
+        self.entries.push((format!("{}/{path}", self.folder), Entry::Link(target.into())));
     }
 
     fn add_gid(&mut self, entry: &GidEntry, interface: Option<&String>) {
@@ -195,6 +252,9 @@ fn interface_names() -> BTreeMap<u32, String> {
     interfaces.map(|interface| (interface.index, interface.name)).collect()
 }
 
+/// Links in one path; there are two.
+const LINKS_MAX: usize = 8;
+
 /// What the device calls itself.
 pub const MODEL: &str = "ethernot";
 
@@ -249,23 +309,41 @@ mod tests {
 
     #[test]
     fn folders_tell_what_is_in_them_once() {
-        let folder = |path: &str, names: &[&str]| {
-            let names = names.iter().map(|&name| name.to_owned()).collect();
+        let folder = |path: &str, names: &[(&str, Kind)]| {
+            let names = names.iter().map(|&(name, kind)| (name.to_owned(), kind)).collect();
             assert_eq!(found(path), Some(Found::Folder(names)), "{path}");
         };
-        folder("/sys/class/infiniband", &["edge0"]);
-        folder("/sys/class/infiniband_verbs", &["abi_version", "uverbs0"]);
-        folder("/sys/class/infiniband/edge0/device/net/", &["lo"]);
-        folder("/sys/class/infiniband/edge0/ports", &["1"]);
-        folder("/dev/infiniband", &["edge0", "rdma_cm", "uverbs0"]);
-        assert_eq!(find(&[], "/sys/class/infiniband"), Some(Found::Folder(BTreeSet::new())));
+        folder("/sys/class/infiniband", &[("edge0", Kind::Link)]);
+        folder("/sys/devices/virtual/infiniband", &[("edge0", Kind::Folder)]);
+        let descriptors = [("abi_version", Kind::File), ("uverbs0", Kind::Link)];
+        folder("/sys/class/infiniband_verbs", &descriptors);
+        folder("/sys/class/infiniband/edge0/device/net/", &[("lo", Kind::Folder)]);
+        folder("/sys/class/infiniband/edge0/ports", &[("1", Kind::Folder)]);
+        folder("/dev/infiniband", &["edge0", "rdma_cm", "uverbs0"].map(|name| (name, Kind::Node)));
+        assert_eq!(find(&[], "/sys/class/infiniband"), Some(Found::Folder(BTreeMap::new())));
+    }
+
+    #[test]
+    fn devices_are_links_to_folders_of_devices_without_hardware() {
+        let link = |path: &str, target: &str| {
+            assert_eq!(found(path), Some(Found::Entry(Entry::Link(target.into()))), "{path}");
+        };
+        link("/sys/class/infiniband/edge0", "../../devices/virtual/infiniband/edge0");
+        link(
+            "/sys/class/infiniband_verbs/uverbs0",
+            "../../devices/virtual/infiniband_verbs/uverbs0",
+        );
+        link("/sys/class/infiniband_verbs/uverbs0/device", "../../infiniband/edge0");
+        let path = "/sys/class/infiniband_verbs/uverbs0/device/node_guid";
+        assert_eq!(found(path), found("/sys/devices/virtual/infiniband/edge0/node_guid"));
+        assert!(found(path).is_some());
     }
 
     #[test]
     fn paths_mean_what_they_mean_to_the_kernel_and_others_are_not_ours() {
         let is_root = |path: &str| found(path) == found("/sys/class/infiniband");
         assert!(is_root("//sys/class//infiniband/"));
-        assert!(is_root("/sys/./class/net/../infiniband/edge0/.."));
+        assert!(is_root("/sys/./class/net/../infiniband/."));
         for path in [
             "/sys/class/infiniband_verbs_of_others",
             "/sys/class/net",

@@ -1,0 +1,93 @@
+//! Descriptors of folders that are nowhere.
+//!
+//! Such a descriptor is of a file in memory that holds the path of the folder and is sealed. So nothing must be kept beside
+//! it: duplicates are known, too, a forked child knows those of its parent, and `close` needs no notice.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::{c_char, c_int};
+
+use crate::walk::PATH_BYTES_MAX;
+
+/// Whether there was one in this process: until then no descriptor is looked at.
+static ARE_ANY: AtomicBool = AtomicBool::new(false);
+
+/// What the file begins with.
+const MARK: &[u8] = b"folder of libethernot_paths.so\0";
+
+const MARK_BYTES: libc::off_t = 31;
+const _: () = assert!(MARK.len() == MARK_BYTES as usize);
+
+const SEALS: c_int =
+    libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+
+/// A descriptor of the folder of ours with this path; -1, and `errno` is set, if there is none to be had.
+pub(crate) fn open(path: &[u8], flags: c_int) -> c_int {
+    let close = if flags & libc::O_CLOEXEC == 0 { 0 } else { libc::MFD_CLOEXEC };
+    let parts = [MARK, path]
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // SAFETY: the name ends with a zero; the parts are read during the call; the descriptor is of this function alone.
+    unsafe {
+        let made = libc::memfd_create(c"ethernot-folder".as_ptr(), close | libc::MFD_ALLOW_SEALING);
+        if made < 0 {
+            return made;
+        }
+        let written = libc::pwritev(made, parts.as_ptr(), 2, 0);
+        if usize::try_from(written) != Ok(MARK.len() + path.len())
+            || libc::fcntl(made, libc::F_ADD_SEALS, SEALS) != 0
+        {
+            libc::close(made);
+            return crate::standing::fail(libc::EIO, -1);
+        }
+        ARE_ANY.store(true, Ordering::Relaxed);
+        made
+    }
+}
+
+/// Whether the path is relative to a descriptor of ours.
+///
+/// # Safety
+/// `path` is null or ends with a zero.
+#[inline]
+pub(crate) unsafe fn is_of_ours(folder: c_int, path: *const c_char) -> bool {
+    // SAFETY: the caller's: it has a byte at least.
+    let is_relative = || !path.is_null() && unsafe { path.read() } as u8 != b'/';
+    ARE_ANY.load(Ordering::Relaxed) && folder >= 0 && is_relative() && is_ours(folder)
+}
+
+/// Whether the descriptor is of a folder of ours.
+#[inline]
+pub(crate) fn is_ours(descriptor: c_int) -> bool {
+    ARE_ANY.load(Ordering::Relaxed) && has_mark(descriptor)
+}
+
+#[cold]
+fn has_mark(descriptor: c_int) -> bool {
+    let mut found = [0; MARK.len()];
+    read(descriptor, &mut found, 0) == Some(MARK.len()) && found == MARK
+}
+
+/// Writes the path of a folder of ours and a zero; how long it is, or `None` if the descriptor is of something else.
+pub(crate) fn path(descriptor: c_int, into: &mut [u8; PATH_BYTES_MAX]) -> Option<usize> {
+    if !is_ours(descriptor) {
+        return None;
+    }
+    let length = read(descriptor, into, MARK_BYTES)?;
+    *into.get_mut(length)? = 0;
+    Some(length)
+}
+
+/// Reads a sealed file in memory. `errno` stays as it is.
+fn read(descriptor: c_int, into: &mut [u8], at: libc::off_t) -> Option<usize> {
+    let errno = crate::standing::errno();
+    // SAFETY: no memory is passed to the first call; there is as much room as the second is told.
+    let length = unsafe {
+        if libc::fcntl(descriptor, libc::F_GET_SEALS) == SEALS {
+            libc::pread(descriptor, into.as_mut_ptr().cast(), into.len(), at)
+        } else {
+            -1
+        }
+    };
+    crate::standing::set_errno(errno);
+    usize::try_from(length).ok()
+}
