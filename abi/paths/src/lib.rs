@@ -10,6 +10,8 @@
 //! hardware, and programs go from there to the folders above: so paths are [walked](walk), links and `..` included. A folder
 //! that is opened is a descriptor that other paths may be relative to ([descriptors]).
 //!
+//! Programs also ask for devices by [netlink], which a kernel without RDMA does not have.
+//!
 //! Every other path goes to the C library after a look at its first bytes: no lock, no memory, `errno` as it was; so the functions
 //! are as good in signal handlers, after a fork and inside allocators as those they stand before. What the C library
 //! itself opens (`glob`, `nftw`) is not redirected, nor is a path that begins in a folder of the host and leads here, as a link or
@@ -20,7 +22,9 @@ mod descriptors;
 mod files;
 mod folders;
 mod metadata;
+mod netlink;
 mod next;
+mod nldev;
 mod standing;
 #[cfg(test)]
 mod tests;

@@ -181,6 +181,69 @@ fn paths_may_be_relative_to_the_descriptor_of_a_folder() {
     }
 }
 
+/// A request of the client NLDEV, and the bytes that answer it, from a socket as programs use it.
+fn ask(kind: u16, flags: c_int, attributes: &[u8]) -> Vec<u8> {
+    let length = 16 + attributes.len() as u32;
+    let mut request = length.to_ne_bytes().to_vec();
+    request.extend_from_slice(&(5 << 10 | kind).to_ne_bytes());
+    request.extend_from_slice(&(flags as u16).to_ne_bytes());
+    request.extend_from_slice(&[7, 0, 0, 0, 9, 0, 0, 0]);
+    request.extend_from_slice(attributes);
+    // SAFETY: addresses are of netlink, and there is as much room as is said; the socket is closed once.
+    unsafe {
+        let socket = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 20);
+        assert!(socket >= 0);
+        let mut address = std::mem::zeroed::<libc::sockaddr_nl>();
+        address.nl_family = libc::AF_NETLINK as u16;
+        let (at, mut room) = ((&raw mut address).cast(), size_of::<libc::sockaddr_nl>() as u32);
+        assert_eq!(libc::bind(socket, at, room), 0);
+        assert_eq!((libc::getsockname(socket, at, &raw mut room), room), (0, 12));
+        let sent = libc::sendto(socket, request.as_ptr().cast(), request.len(), 0, at, room);
+        assert_eq!(sent, request.len().cast_signed());
+        let length = libc::recv(socket, ptr::null_mut(), 0, libc::MSG_PEEK | libc::MSG_TRUNC);
+        let mut answer = vec![0; length.cast_unsigned()];
+        address.nl_pid = 1;
+        let into = answer.as_mut_ptr().cast();
+        assert_eq!(libc::recvfrom(socket, into, answer.len(), 0, at, &raw mut room), length);
+        assert_eq!((i32::from(address.nl_family), address.nl_pid), (libc::AF_NETLINK, 0));
+        assert_eq!(libc::close(socket), 0);
+        answer
+    }
+}
+
+/// Kinds of the messages in an answer, of which all belong to the request.
+fn kinds(mut answer: &[u8]) -> Vec<u16> {
+    let mut kinds = Vec::new();
+    while let Some((header, _)) = answer.split_at_checked(16) {
+        assert_eq!(header[8..], [7, 0, 0, 0, 9, 0, 0, 0]);
+        kinds.push(u16::from_ne_bytes([header[4], header[5]]));
+        let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        answer = &answer[length.next_multiple_of(4)..];
+    }
+    kinds
+}
+
+#[test]
+fn devices_are_told_by_netlink() {
+    answer_by(device);
+    let (get, port_get, system_get, done, error) = (1_u16, 5, 6, 3, 2);
+    let contains = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|at| at == part);
+    let all = ask(get, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, &[]);
+    assert_eq!(kinds(&all), [5 << 10 | get, 5 << 10 | get, done]);
+    assert!(contains(&all, b"edge0\0") && contains(&all, b"edge1\0"));
+    let second = [8, 0, 1, 0, 1, 0, 0, 0];
+    let one = ask(get, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &second);
+    assert_eq!(kinds(&one), [5 << 10 | get, error]);
+    assert!(!contains(&one, b"edge0\0") && contains(&one, b"edge1\0"));
+    assert_eq!(kinds(&ask(port_get, libc::NLM_F_REQUEST, &second)), [5 << 10 | port_get]);
+    assert_eq!(kinds(&ask(system_get, libc::NLM_F_REQUEST, &[])), [5 << 10 | system_get]);
+    // No such device, a port of none, and a request that is not known.
+    let third = [8, 0, 1, 0, 2, 0, 0, 0];
+    for refused in [ask(get, 0, &third), ask(port_get, 0, &[]), ask(99, 0, &[])] {
+        assert_eq!(kinds(&refused), [error]);
+    }
+}
+
 #[test]
 fn nothing_has_extended_attributes() {
     answer_by(device);

@@ -107,6 +107,23 @@ fn the_tool_rdma_tells_of_the_device() {
 }
 
 #[test]
+fn netlink_tells_of_the_device() {
+    // The tool itself, which asks by netlink, and not what stands for it.
+    const TOOL: &str = "/usr/bin/rdma";
+    let Some([host, _peer]) = two_hosts(&[TOOL]) else { return };
+    let output = run(&host, User::Root, &[TOOL, "-j", "link"]).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report[0]["ifname"], &report[0]["netdev"]), (&"edge0".into(), &"edge0".into()));
+    assert_eq!((&report[0]["state"], &report[0]["port"]), (&"ACTIVE".into(), &1.into()));
+    let output = run(&host, User::Root, &[TOOL, "dev", "show", "edge0"]).unwrap();
+    assert_eq!(text(&output.stderr), "");
+    let read = run(&host, User::Root, &["cat", "/sys/class/infiniband/edge0/node_guid"]).unwrap();
+    let told = text(&output.stdout);
+    let guid = format!("node_guid {}", text(&read.stdout).trim());
+    assert!(told.starts_with("0: edge0: node_type ca ") && told.contains(&guid), "{told}");
+}
+
+#[test]
 fn ib_write_bw_measures_between_two_hosts_as_anybody() {
     for user in [User::Root, User::Nobody] {
         let program = ["ib_write_bw", "-d", "edge0", "-s", "65536", "-n", "500"];
