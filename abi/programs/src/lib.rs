@@ -39,7 +39,7 @@ pub use sockets_conformance::Subject;
 pub use sockets_documents::{Document, Documents};
 pub use sockets_http::{HttpClient, HttpServer};
 pub use sockets_services::{Service, python_client, python_store};
-pub use wheels::mpi_wheel;
+pub use wheels::wheel;
 
 /// Whether all of these programs are installed; if not, says which to install.
 pub fn are_installed(programs: &[&str]) -> bool {

