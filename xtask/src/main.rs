@@ -13,6 +13,7 @@ mod miri;
 mod package;
 mod public_api;
 mod python;
+mod skips;
 mod suite;
 mod tidy;
 mod workspace;

@@ -3,12 +3,14 @@
 //! The count is of tests, taken from what `cargo test` prints. A test that finds it cannot run on
 //! this host prints a line starting with `skip` and returns; it is counted as skipped, though
 //! the test harness calls it passed. The torture counts as one test, and so do the models of threads. Format, lints and documentation add
-//! nothing when they pass and one failure each when they do not.
+//! nothing when they pass and one failure each when they do not. What was skipped is listed before the count.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use crate::skips::Skips;
 use crate::workspace::{Workspace, cargo};
 use crate::{XtaskError, build_program_in, deny, libraries, loom, public_api, python};
 
@@ -47,8 +49,12 @@ impl std::fmt::Display for Count {
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let mut count = Count::NONE;
     let mut failed = Vec::new();
+    let skips = RefCell::new(Skips::default());
     let mut step = |name, work: &dyn Fn() -> Result<Count, XtaskError>| {
         let of_step = timed(name, work)?;
+        if of_step.skipped > 0 && name != TESTS {
+            skips.borrow_mut().add(name, "skipped: see what the step has printed");
+        }
         if of_step.failed > 0 {
             failed.push(name);
         }
@@ -67,16 +73,20 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     step("public API", &|| public_api::show(workspace))?;
     step("crates from outside", &deny::test)?;
     step("C libraries", &|| build_libraries(workspace))?;
-    step("tests", &run_tests)?;
+    step(TESTS, &|| run_tests(&skips))?;
     step("models of threads", &|| loom::test(workspace))?;
     step("Python package", &|| python::test(workspace))?;
     step("torture", &|| run_torture(workspace))?;
     if !failed.is_empty() {
         println!("failed steps: {}", failed.join(", "));
     }
+    print!("{}", skips.into_inner());
     println!("{count}");
     Ok(if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
+
+/// The step of which each test is listed.
+const TESTS: &str = "tests";
 
 /// Announces a step, runs it, tells how it went and how long it took.
 fn timed(name: &str, work: &dyn Fn() -> Result<Count, XtaskError>) -> Result<Count, XtaskError> {
@@ -97,7 +107,7 @@ fn lint(command: &mut Command) -> Result<Count, XtaskError> {
 }
 
 /// `cargo test` over the workspace, shown in short: failures, skips and one line per test program.
-fn run_tests() -> Result<Count, XtaskError> {
+fn run_tests(skips: &RefCell<Skips>) -> Result<Count, XtaskError> {
     let mut command = cargo();
     command
         .args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"])
@@ -120,6 +130,7 @@ fn run_tests() -> Result<Count, XtaskError> {
         // It did not build, or a test program died before it could count.
         count.add(Count::ONE_FAILED);
     }
+    skips.borrow_mut().append(reader.skipped);
     Ok(count)
 }
 
@@ -174,6 +185,8 @@ pub(crate) struct TestReader {
     in_successes: bool,
     /// Test whose output is being read, until it has been counted as a skip.
     test: Option<String>,
+    /// What did not run.
+    skipped: Skips,
 }
 
 impl TestReader {
@@ -196,6 +209,12 @@ impl TestReader {
         if self.in_successes {
             return self.handle_output_of_success(line);
         }
+        let of_test = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
+        if let Some((test, reason)) = of_test
+            && reason.starts_with("ignored")
+        {
+            self.skipped.add(test, &reason.replacen("ignored, ", "ignored: ", 1));
+        }
         let is_quiet = line.is_empty()
             || line.starts_with("running ")
             || (line.starts_with("test ") && line.ends_with(" ok"));
@@ -213,6 +232,7 @@ impl TestReader {
         }
         let test = self.test.take()?;
         self.skips += 1;
+        self.skipped.add(&test, line);
         Some(format!("{test}: {line}"))
     }
 
@@ -275,6 +295,18 @@ mod tests {
         assert_eq!(count, Count { passed: 1, failed: 0, skipped: 1 });
         assert_eq!(shown.first().map(String::as_str), Some("a: skipped: needs root"));
         assert_eq!(shown.len(), 2);
+    }
+
+    #[test]
+    fn what_did_not_run_is_listed_with_its_reason() {
+        let mut reader = TestReader::default();
+        let lines = "test a ... ok\ntest slow ... ignored, measures\nsuccesses:\n\n\
+             ---- a stdout ----\nskipped: needs root\n\n";
+        for line in lines.lines() {
+            reader.handle_line(line);
+        }
+        let listed = reader.skipped.to_string();
+        assert!(listed.contains("measures\n    slow\nneeds root\n    a\n"), "{listed}");
     }
 
     #[test]

@@ -1,27 +1,18 @@
-//! The suite of tests that comes with pyverbs, where its documentation is installed.
+//! The suite of tests that comes with pyverbs.
 
-use std::path::Path;
 use std::process::Command;
 use std::{env, fs, process};
 
-use programs::{Network, Program, Side};
-
-/// Where Debian puts it.
-const SUITE: &str = "/usr/share/doc/rdma-core/tests";
+use programs::{Network, Program, Side, pyverbs_suite};
 
 /// Tests for which this device has all that they need. (The kernel's own device of software passes 86.)
 const PASSED_MIN: usize = 112;
 
 #[test]
 fn the_suite_of_pyverbs_finds_no_failure() {
-    if !Path::new(SUITE).is_dir() || !Path::new("/usr/lib/python3/dist-packages/pyverbs").is_dir() {
-        println!(
-            "skipped: no {SUITE} (Debian's packages python3-pyverbs and rdma-core, with documentation)"
-        );
-        return;
-    }
+    let Some(suite) = pyverbs_suite() else { return };
     let folder = env::temp_dir().join(format!("ethernot-pyverbs-{}", process::id()));
-    let copied = Command::new("cp").arg("-r").args([Path::new(SUITE), &folder]).status();
+    let copied = Command::new("cp").arg("-r").args([&suite, &folder]).status();
     assert!(copied.is_ok_and(|status| status.success()), "the suite is copied");
     for file in fs::read_dir(&folder).expect("its folder").flatten() {
         if file.path().extension().is_some_and(|extension| extension == "gz") {
