@@ -72,7 +72,7 @@ fn programs_find_the_files_of_the_device_and_the_host_has_none() {
 }
 
 #[test]
-fn tools_that_list_files_see_a_device_as_those_without_hardware_are() {
+fn files_tell_tools_of_a_device_without_hardware() {
     let Some([host, _peer]) = two_hosts(&["find", "readlink"]) else { return };
     let script = "cd /; device=/sys/class/infiniband/edge0; readlink $device; realpath $device/../..; \
                   ls -l $device | sed 's/.*edge0 -> /-> /'; ls -ld $device/ | cut -c1-10; \

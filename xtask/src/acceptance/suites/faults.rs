@@ -37,4 +37,24 @@ pub(super) const ROWS: &[Row] = &[
         "equal results of two seeds",
         tests("interconnect", "--test=transport", "results_depend_on_the_seed"),
     ),
+    // Being found, and found out.
+    none_fails(
+        "Mooncake and NIXL from wheels, two namespaces, no settings: by RDMA, no line of error",
+        "programs",
+        "--test=transfer_engines",
+        true,
+    ),
+    none_fails(
+        "files of a device by tools, links and `..`, netlink of RDMA",
+        "ethernot-cli",
+        "--test=verbs_programs tell",
+        true,
+    ),
+    none_fails(
+        "captures of programs over links, shared memory and the connection manager: tshark decodes every frame",
+        "ethernot-cli",
+        "--test=verbs_programs captured::",
+        true,
+    ),
+    none_fails("the suite of pyverbs", "programs", "--test=pyverbs", true),
 ];
