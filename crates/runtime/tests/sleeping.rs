@@ -56,6 +56,10 @@ fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
 
 /// The progress thread has the watch then, and knows nothing of what waits for its doorbell.
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it waits until the progress thread has nothing to do"
+)]
 fn work_that_waits_for_its_doorbell_is_sent_by_a_thread_that_sleeps_at_once() {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
     config.polling = Polling::NEVER;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use wire_edge::OperationNumber;
 use work::{
-    Arrival, Completion, CompletionQueue, OperationError, Owner, Piece, PostError, Push, StatusTable,
-    StoredPieces,
+    Arrival, Completion, CompletionQueue, OperationError, Owner, Piece, PostError, Push,
+    StatusTable, StoredPieces,
 };
 
 use crate::inbound::InOperation;
