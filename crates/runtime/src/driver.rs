@@ -672,8 +672,7 @@ impl Driver {
 
     /// Reads a burst from each link. Returns whether anything came, and whether more waits.
     ///
-    /// A thread that `is_parting` reads nothing: frames that wait end its sleep at once, and each link that is read in vain
-    /// costs a system call.
+    /// A thread that `is_parting` makes no system calls to read links in vain: frames that wait end its sleep at once.
     fn receive(
         &mut self,
         host: &Host,
@@ -694,7 +693,7 @@ impl Driver {
                 continue;
             }
             let id = LinkId(index as u8);
-            if !is_parting || attached.must_be_polled() {
+            if !is_parting || attached.shares_memory || attached.must_be_polled() {
                 attached.asked_at = now;
                 let received = attached.driver.receive(now, BURST_FRAMES, &mut |frame| {
                     waited_ns.get_or_insert_with(|| now.since_ns(frame.received_at));
