@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
 use super::{against, compared, constants, entries, house, printed, sender};
 use crate::workspace::Workspace;
-use crate::{XtaskError, build_program};
+use crate::{XtaskError, build_program, libraries};
 
 /// Runs commands, remembering their results.
 pub(super) struct Runner<'a> {
@@ -21,6 +21,8 @@ pub(super) struct Runner<'a> {
     reference: Option<Result<PathBuf, String>>,
     /// Built on first use; the reason when that failed.
     program: Option<Result<PathBuf, String>>,
+    /// What it gives to programs, built on first use; the reason when that failed.
+    libraries: Option<Result<(), String>>,
     results: HashMap<Vec<String>, Result<Value, Failure>>,
     /// What tests print.
     printed: HashMap<Vec<String>, Result<String, Failure>>,
@@ -47,8 +49,16 @@ pub(super) struct Found {
 
 impl<'a> Runner<'a> {
     pub(super) fn new(workspace: &'a Workspace, quick: bool, against: Option<String>) -> Self {
-        let (results, printed) = (HashMap::new(), HashMap::new());
-        Self { workspace, quick, against, reference: None, program: None, results, printed }
+        Self {
+            workspace,
+            quick,
+            against,
+            reference: None,
+            program: None,
+            libraries: None,
+            results: HashMap::new(),
+            printed: HashMap::new(),
+        }
     }
 
     /// The verdict on a row.
@@ -130,7 +140,10 @@ impl<'a> Runner<'a> {
         if let Some(result) = self.results.get(&arguments) {
             return result.clone();
         }
-        let program = self.program();
+        let mut program = self.program();
+        if needs_libraries(&arguments) {
+            program = program.and_then(|program| self.libraries().map(|()| program));
+        }
         let result =
             program.map_err(Failure::CannotRun).and_then(|program| self.run(&program, &arguments));
         self.results.insert(arguments, result.clone());
@@ -172,6 +185,14 @@ impl<'a> Runner<'a> {
             .clone()
     }
 
+    fn libraries(&mut self) -> Result<(), String> {
+        let workspace = self.workspace;
+        let build = || libraries::build(workspace, true);
+        self.libraries
+            .get_or_insert_with(|| build().map(|_folder| ()).map_err(|error| error.to_string()))
+            .clone()
+    }
+
     pub(super) fn program(&mut self) -> Result<PathBuf, String> {
         let workspace = self.workspace;
         self.program
@@ -209,6 +230,12 @@ fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
         Err(Failure::Failed(message)) => Outcome::Measured { value: message, ok: false },
         Err(Failure::CannotRun(reason)) => Outcome::CannotRun { reason },
     }
+}
+
+/// Whether a command measures programs with the libraries.
+fn needs_libraries(arguments: &[String]) -> bool {
+    let command: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    matches!(command[..], ["bench", "sockets" | "programs", ..])
 }
 
 /// The exit status of `ethernot` when it does not know a command or an option.
