@@ -31,6 +31,11 @@
 //! Placing does not look at all: where faults are not caught, it raises the signal. It has no other
 //! way for which a look could decide, since a copy by the kernel for each frame is too slow.
 //!
+//! # Several copies
+//!
+//! Each shared object that contains this crate has a handler of its own. The one that is installed last passes on what is not
+//! its own, and is known by a mark, so that the others remain in force behind it.
+//!
 //! # Unloading
 //!
 //! The handler stays for as long as the process lives: others may have noted it as the one to call

@@ -6,11 +6,12 @@
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #![expect(clippy::undocumented_unsafe_blocks, reason = "each breaks something on purpose, or asks")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, hint, process, ptr, thread};
+use std::{env, fs, hint, process, ptr, thread};
 
 use mem::FaultGuard;
 
@@ -47,6 +48,15 @@ fn a_handler_from_before_keeps_its_mask_and_its_stack() {
 #[test]
 fn a_handler_installed_later_is_respected() {
     assert_eq!(play("replace the handler and put it back").code(), Some(FINE));
+}
+
+#[test]
+fn copies_of_several_shared_objects_catch_their_faults_whichever_was_first() {
+    if shared_object().is_none() {
+        return println!("skipped: the example `another_copy` is not built");
+    }
+    assert_eq!(play("be caught by several copies").code(), Some(FINE));
+    assert_eq!(play("have a handler between two copies").code(), Some(FINE));
 }
 
 #[test]
@@ -120,6 +130,28 @@ fn role() {
             touch();
         }
         "replace the handler and put it back" => replace(),
+        "be caught by several copies" => {
+            let copies = ["one", "other"].map(load);
+            let first = copies[0];
+            assert!(thread::spawn(move || first()).join().unwrap());
+            thread::spawn(catch).join().unwrap();
+            let second = copies[1];
+            // Each on a thread of its own, which looks at once.
+            for catches in [second, first, second] {
+                assert!(thread::spawn(move || catches()).join().unwrap());
+                thread::spawn(catch).join().unwrap();
+            }
+            act_as_before_and_touch();
+        }
+        "have a handler between two copies" => {
+            catch();
+            act(full as *const () as usize, libc::SA_SIGINFO);
+            let copy = load("one");
+            assert!(thread::spawn(move || copy()).join().unwrap());
+            let is_refused = thread::spawn(|| FaultGuard::acquire().is_none()).join().unwrap();
+            assert!(is_refused, "the program's handler does not pass on");
+            touch();
+        }
         "overflow" => {
             catch();
             let depth = thread::spawn(|| overflow(1)).join();
@@ -138,6 +170,46 @@ fn replace() {
     unsafe { libc::sigaction(libc::SIGSEGV, &raw const ours, ptr::null_mut()) };
     thread::spawn(catch).join().unwrap();
     process::exit(FINE);
+}
+
+/// A fault of nobody ends the process, through all handlers.
+fn act_as_before_and_touch() -> ! {
+    // The child of a fork is the one that ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            touch();
+            libc::_exit(1);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        let ended = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV;
+        process::exit(if ended { FINE } else { 1 })
+    }
+}
+
+/// The shared object with another copy of this crate, if it is built.
+fn shared_object() -> Option<PathBuf> {
+    let program = env::current_exe().unwrap();
+    let built = program.parent()?.parent()?.join("examples/libanother_copy.so");
+    built.exists().then_some(built)
+}
+
+/// Loads a copy of the shared object under a name of its own, so that it is another one, and returns its function.
+fn load(name: &str) -> extern "C" fn() -> bool {
+    let folder = env::temp_dir().join(format!("ethernot-copies-{}", process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(name);
+    fs::copy(shared_object().unwrap(), &path).unwrap();
+    let c_path = CString::new(path.to_str().unwrap()).unwrap();
+    let function = unsafe {
+        let object = libc::dlopen(c_path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        assert!(!object.is_null(), "{}", path.display());
+        libc::dlsym(object, c"copy_catches_a_fault".as_ptr())
+    };
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(!function.is_null());
+    unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> bool>(function) }
 }
 
 /// Catches a fault of our own.

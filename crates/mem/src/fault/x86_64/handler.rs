@@ -1,12 +1,15 @@
 //! The handler of the signals that a missing page raises.
 
+use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
-use core::mem::{MaybeUninit, transmute};
+use core::mem::{MaybeUninit, size_of, transmute};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::Once;
 
 use libc::{sigaction, siginfo_t, ucontext_t};
+
+use crate::copy::read_fault_safe;
 
 /// Puts the handler in front of what is installed, if the processor copies quickly enough.
 pub(in super::super) fn install() {
@@ -25,13 +28,13 @@ pub(in super::super) fn is_installed() -> bool {
     IS_INSTALLED.load(Ordering::Relaxed)
 }
 
-/// Whether the handler would be called, here and now. Costs three system calls.
+/// Whether the handler would be called, here and now. Costs three system calls, and two more for each copy of this crate
+/// that another shared object has installed in front.
 pub(in super::super) fn catches_here() -> bool {
-    is_installed()
-        && SIGNALS.iter().all(|signal| {
-            action_of(signal.number).is_some_and(|action| action.sa_sigaction == our_action())
-        })
-        && are_unblocked()
+    let leads_here = |signal: &Signal| {
+        action_of(signal.number).is_some_and(|action| signal.leads_here(action.sa_sigaction))
+    };
+    is_installed() && SIGNALS.iter().all(leads_here) && are_unblocked()
 }
 
 /// Whether this thread blocks none of the signals.
@@ -47,15 +50,34 @@ fn are_unblocked() -> bool {
 /// A signal, and what was to be done about it before us.
 struct Signal {
     number: c_int,
-    /// `SIG_DFL`, `SIG_IGN`, or the address of a function.
-    action_before: AtomicUsize,
+    /// Its place in [`BEFORE`].
+    place: usize,
     flags_before: AtomicI32,
 }
 
 impl Signal {
-    const fn new(number: c_int) -> Self {
-        let (action_before, flags_before) = (AtomicUsize::new(libc::SIG_DFL), AtomicI32::new(0));
-        Self { number, action_before, flags_before }
+    const fn new(number: c_int, place: usize) -> Self {
+        Self { number, place, flags_before: AtomicI32::new(0) }
+    }
+
+    /// What was to be done before us.
+    fn action_before(&self) -> &AtomicUsize {
+        &BEFORE[self.place]
+    }
+
+    /// Whether this action is our handler, or that of another copy of this crate in front of ours: that one passes on what
+    /// is not its own.
+    fn leads_here(&self, mut action: usize) -> bool {
+        for _ in 0..COPIES_MAX {
+            if action == our_action() {
+                return true;
+            }
+            match before_copy(action, self.place) {
+                Some(before) => action = before,
+                None => return false,
+            }
+        }
+        false
     }
 
     /// Puts our handler in front; false if the kernel refuses, which it does for no such signal.
@@ -84,7 +106,7 @@ impl Signal {
 
     fn note(&self, before: &sigaction) {
         self.flags_before.store(before.sa_flags, Ordering::SeqCst);
-        self.action_before.store(before.sa_sigaction, Ordering::SeqCst);
+        self.action_before().store(before.sa_sigaction, Ordering::SeqCst);
     }
 
     /// Does what would be done without us.
@@ -93,7 +115,7 @@ impl Signal {
     /// The arguments are those of a signal handler, which the caller is, called for this signal.
     unsafe fn pass_on(&self, info: *mut siginfo_t, context: *mut c_void, is_fault: bool) {
         let flags = self.flags_before.load(Ordering::SeqCst);
-        match self.action_before.load(Ordering::SeqCst) {
+        match self.action_before().load(Ordering::SeqCst) {
             libc::SIG_DFL => {
                 self.set_simple_action(libc::SIG_DFL);
                 // The instruction of a fault raises the signal again.
@@ -160,8 +182,42 @@ unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, conte
     }
 }
 
+/// What the kernel calls: [`on_signal`], behind a mark by which other copies of this crate know it, and the distance from
+/// there to [`BEFORE`]. The jump is one of two bytes, so the mark is always at the same place.
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn entry(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    naked_asm!(
+        ".cfi_startproc",
+        ".byte 0xeb, 24",
+        ".ascii \"ethernot fault 1\"",
+        "2:",
+        ".quad {before} - 2b",
+        "jmp {on_signal}",
+        ".cfi_endproc",
+        before = sym BEFORE,
+        on_signal = sym on_signal,
+    )
+}
+
 fn our_action() -> usize {
-    on_signal as FullHandler as usize
+    entry as FullHandler as usize
+}
+
+/// What was to be done before another copy of this crate was installed, whose handler begins at `action`; none if it is
+/// another handler. The kernel reads, because nothing is known of what is there.
+fn before_copy(action: usize, place: usize) -> Option<usize> {
+    let mut head = [0; HEAD_BYTES];
+    read_fault_safe(action as u64, &mut head).ok()?;
+    let (mark, distance) = head.split_at(MARK.len());
+    if mark != MARK {
+        return None;
+    }
+    let distance = i64::from_le_bytes(distance.try_into().ok()?);
+    let table = action.wrapping_add(MARK.len()).wrapping_add_signed(distance as isize);
+    let mut before = [0; size_of::<usize>()];
+    let at = table.wrapping_add(place * size_of::<usize>());
+    read_fault_safe(at as u64, &mut before).ok()?;
+    Some(usize::from_le_bytes(before))
 }
 
 /// What is to be done about a signal.
@@ -179,4 +235,17 @@ type FullHandler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_voi
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Missing pages raise `SIGSEGV`, pages of a file behind its end and broken ones `SIGBUS`.
-static SIGNALS: [Signal; 2] = [Signal::new(libc::SIGSEGV), Signal::new(libc::SIGBUS)];
+static SIGNALS: [Signal; 2] = [Signal::new(libc::SIGSEGV, 0), Signal::new(libc::SIGBUS, 1)];
+
+/// What was to be done about each of [`SIGNALS`] before us: `SIG_DFL`, `SIG_IGN`, or the address of a function. Other copies
+/// of this crate read it, so its form belongs to the mark of [`entry`].
+static BEFORE: [AtomicUsize; 2] = [const { AtomicUsize::new(libc::SIG_DFL) }; 2];
+
+/// How the handler begins: a jump over what follows, and the mark.
+const MARK: &[u8; 18] = b"\xeb\x18ethernot fault 1";
+
+/// The mark and the distance behind it.
+const HEAD_BYTES: usize = MARK.len() + size_of::<i64>();
+
+/// Copies of this crate in one process that are looked through: as many shared objects contain it, and some of programs.
+const COPIES_MAX: usize = 8;
