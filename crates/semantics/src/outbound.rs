@@ -252,7 +252,7 @@ impl Outbound {
         self.queue_pair = true;
     }
 
-    //= protocol.md: operation.1
+    //= protocol.md: operation.1, queue-pair.7
     /// Accepts an operation. Allocates nothing; its fragments come from
     /// [`Outbound::next_fragment`].
     ///
@@ -268,7 +268,11 @@ impl Outbound {
         operation: &Operation,
     ) -> Result<OperationNumber, PostError> {
         self.check(operation)?;
-        operation.check(memory)?;
+        if self.queue_pair {
+            operation.check_of_queue_pair(memory)?;
+        } else {
+            operation.check(memory)?;
+        }
         let number = self.accept(pools, operation, NIL)?;
         if matches!(operation.request, Request::BindWindow { .. } | Request::Invalidate { .. }) {
             self.pass_local(memory, pools);

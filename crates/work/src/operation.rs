@@ -31,6 +31,22 @@ impl Operation {
     /// [`PostError::TooLong`], [`PostError::InlineTooLong`], [`PostError::RemoteRange`],
     /// [`PostError::Misaligned`] or [`PostError::LocalAccess`].
     pub fn check(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
+        match self.request {
+            Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. }
+                if !address.is_multiple_of(8) =>
+            {
+                Err(PostError::Misaligned(address))
+            }
+            _ => self.check_of_queue_pair(memory),
+        }
+    }
+
+    /// [`Operation::check`] of work of a queue pair: its peer finds out that an atomic is misaligned, and both ends fail
+    /// as those of adapters do.
+    ///
+    /// # Errors
+    /// As for [`Operation::check`], without [`PostError::Misaligned`].
+    pub fn check_of_queue_pair(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
         let length = self.length;
         self.check_peer()?;
         let check_source = |source: &Source| match *source {
@@ -106,9 +122,6 @@ impl Operation {
                 check_remote(address, length)
             }
             Request::FetchAdd { address, .. } | Request::CompareSwap { address, .. } => {
-                if !address.is_multiple_of(8) {
-                    return Err(PostError::Misaligned(address));
-                }
                 check_remote(address, 8)
             }
         }
