@@ -55,6 +55,8 @@ pub enum UdpError {
     NoDescriptor {
         /// The address asked for.
         address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
     },
     /// Anything else.
     #[error("cannot {attempt} UDP {address}")]
@@ -75,7 +77,7 @@ impl UdpError {
             Some(libc::EADDRNOTAVAIL) => Self::NoSuchAddress { address },
             Some(libc::EACCES | libc::EPERM) => Self::NoPermission { address },
             Some(libc::EAFNOSUPPORT) => Self::NoSuchFamily { address },
-            Some(libc::EMFILE | libc::ENFILE) => Self::NoDescriptor { address },
+            Some(libc::EMFILE | libc::ENFILE) => Self::NoDescriptor { address, source },
             _ => Self::Io { attempt, address, source },
         }
     }

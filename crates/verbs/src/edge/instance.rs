@@ -14,6 +14,7 @@ use link::{
 };
 use links::Opener;
 use mem::{MemoryAccess, TableLimits};
+use nix::errno::Errno;
 use runtime::{Forked, Interest, Runtime, RuntimeConfig};
 use semantics::SharedReceives;
 use wire_edge::{PeerAddr, QueuePairNumber};
@@ -318,15 +319,25 @@ fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Why a device does not start.
-pub(super) fn failed(error: impl std::error::Error) -> Error {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
+/// Why a device does not start. What the system says counts if the program can do something about it: it has no descriptor
+/// left.
+pub(super) fn failed(error: impl std::error::Error + 'static) -> Error {
+    let mut what = error.to_string();
+    let mut number = None;
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(error) = cause {
+        let system = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        number = number.or(system);
+        cause = error.source();
+        if let Some(cause) = cause {
+            what = format!("{what}: {cause}");
+        }
     }
-    Error::Failed(text)
+    let no_descriptor = [Errno::EMFILE as i32, Errno::ENFILE as i32];
+    match number.filter(|number| no_descriptor.contains(number)) {
+        Some(number) => Error::System { what, number },
+        None => Error::Failed(what),
+    }
 }
 
 pub(super) fn forked(error: Forked) -> Error {

@@ -24,9 +24,9 @@ impl Log {
     pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
         let open = |path| OpenOptions::new().append(true).create(true).open(path);
         let trace = settings.trace.as_ref().map(open).transpose();
-        let trace = trace.map_err(|error| {
-            let Error::Failed(what) = failed(error) else { unreachable!("that is what it makes") };
-            Error::Invalid(format!("ETHERNOT_TRACE: {what}"))
+        let trace = trace.map_err(|error| match failed(error) {
+            Error::Failed(what) => Error::Invalid(format!("ETHERNOT_TRACE: {what}")),
+            other => other,
         })?;
         Ok(Self { level: settings.log, trace: trace.map(Mutex::new) })
     }
