@@ -46,7 +46,7 @@ pub struct End {
     pub service: QueuePairType,
     /// Its number.
     pub number: u32,
-    /// The number of the first packet it sends.
+    /// The number of the first packet it expects: its peer begins with that.
     pub psn: u32,
     /// Its queue key, of a datagram queue pair.
     pub queue_key: u32,

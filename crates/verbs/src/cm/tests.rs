@@ -1,7 +1,7 @@
 //! Ids over a wire that is memory: what they are told, in which order, and what they refuse.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mem::MemoryTable;
@@ -25,6 +25,8 @@ struct Memory {
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
     listeners: Mutex<Vec<Listens>>,
+    /// The first packet number in the last request.
+    asked_psn: Arc<AtomicU32>,
 }
 
 struct Listens {
@@ -160,6 +162,7 @@ impl ConnectionManager for Memory {
     ) -> Result<Arc<dyn Exchange>, Error> {
         let mut request = Request::decode(&request.encode()).expect("it means something");
         request.end.gid = from;
+        self.asked_psn.store(request.end.psn, Ordering::SeqCst);
         let (asks, asked) = (Side::new(), Side::new());
         *lock(&asks.other) = Arc::downgrade(&asked);
         *lock(&asked.other) = Arc::downgrade(&asks);
@@ -263,15 +266,18 @@ struct World {
     host: Arc<Host>,
     server: Arc<EventChannel>,
     client: Arc<EventChannel>,
+    asked_psn: Arc<AtomicU32>,
 }
 
 impl World {
     fn new() -> Self {
+        let asked_psn = Arc::new(AtomicU32::new(0));
         let provider = Arc::new_cyclic(|this| Memory {
             this: Weak::clone(this),
             attributes: attributes(),
             registry: Registry::new(),
             listeners: Mutex::default(),
+            asked_psn: Arc::clone(&asked_psn),
         });
         let host = Host::new(vec![Device::new(provider)]);
         let channel = || {
@@ -281,7 +287,7 @@ impl World {
             channel
         };
         let (server, client) = (channel(), channel());
-        Self { host, server, client }
+        Self { host, server, client, asked_psn }
     }
 
     fn id(&self, channel: &Arc<EventChannel>, space: PortSpace) -> Arc<Id> {
@@ -431,6 +437,8 @@ fn each_end_sees_what_the_other_has_from_its_own_side() {
     assert_eq!(here.attributes.peer_reads_max, 2);
     let sending = server.modification(QueuePairState::ReadyToSend).expect("it knows its peer");
     assert_eq!(here.attributes.receive_psn, sending.attributes.send_psn);
+    // An end begins with the number that its peer has named, as in InfiniBand.
+    assert_eq!(sending.attributes.send_psn, world.asked_psn.load(Ordering::SeqCst));
     assert_eq!(sending.attributes.not_ready_retries, 6);
 }
 

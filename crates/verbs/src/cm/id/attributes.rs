@@ -29,10 +29,8 @@ impl Id {
                 Ok(to_receive(&inner, device, inner.peer()?, self.service))
             }
             QueuePairState::ReadyToSend => {
-                if !is_datagram {
-                    inner.peer()?;
-                }
-                Ok(to_send(&inner, self.service))
+                let peer = if is_datagram { None } else { Some(inner.peer()?) };
+                Ok(to_send(&inner, peer, self.service))
             }
             _ => Err(Error::Invalid(format!("an id says nothing of {to:?}"))),
         }
@@ -159,7 +157,7 @@ fn to_receive(inner: &Inner, device: &Device, peer: &End, service: QueuePairType
         path: inner.path_to(peer.gid),
         path_mtu: provider.path_mtu(),
         destination: peer.number,
-        receive_psn: peer.psn,
+        receive_psn: inner.own.psn,
         peer_reads_max: inner.own.responder_resources.min(max),
         not_ready_timer: inner.not_ready_timer(),
         ..Default::default()
@@ -167,7 +165,7 @@ fn to_receive(inner: &Inner, device: &Device, peer: &End, service: QueuePairType
     change
 }
 
-fn to_send(inner: &Inner, service: QueuePairType) -> Modification {
+fn to_send(inner: &Inner, peer: Option<&End>, service: QueuePairType) -> Modification {
     let mask = match service {
         QueuePairType::Reliable => {
             Mask::TIMEOUT
@@ -181,7 +179,7 @@ fn to_send(inner: &Inner, service: QueuePairType) -> Modification {
     let max = inner.device.as_ref().map_or(0, |device| device.attributes().read_depth_max);
     let mut change = change(QueuePairState::ReadyToSend, mask);
     change.attributes = QueuePairAttributes {
-        send_psn: inner.own.psn,
+        send_psn: peer.map_or(inner.own.psn, |peer| peer.psn),
         reads_max: inner.own.initiator_depth.min(max),
         timeout: inner.options.acknowledgement_timeout.unwrap_or(TIMEOUT),
         retries: inner.own.retries,

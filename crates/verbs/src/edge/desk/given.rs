@@ -233,8 +233,8 @@ fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
         life: 0,
         destination: wanted.expected.own,
         source: Place { number: peer.number, gid: peer.gid },
+        receive_psn: peer.psn,
         // It was told that in the exchange.
-        receive_psn: wanted.expected.send_psn.unwrap_or(0),
-        send_psn: Some(peer.psn),
+        send_psn: Some(wanted.expected.receive_psn),
     }
 }
