@@ -285,18 +285,24 @@ fn c_limits(limits: &QueuePairLimits) -> ibv_qp_cap {
     }
 }
 
-/// What a program says of a change; only what the mask names is looked at.
+/// What a program says of a change. Nothing depends on a field that the mask does not name: programs leave those
+/// uninitialised.
 fn modification(mask: AttributeMask, c: &ibv_qp_attr) -> Result<Modification, Error> {
-    let state = |is_said: bool, code| match state_of(code) {
-        Some(state) => Ok(state),
-        None if !is_said => Ok(QueuePairState::Reset),
-        None => invalid("no such state"),
+    let state = |is_said: bool, code| {
+        if !is_said {
+            return Ok(QueuePairState::Reset);
+        }
+        state_of(code).map_or_else(|| invalid("no such state"), Ok)
     };
-    let says_mtu = mask.contains(AttributeMask::PATH_MTU);
-    let path_mtu = match port::mtu_bytes(c.path_mtu) {
-        Some(bytes) => bytes,
-        None if !says_mtu => 0,
-        None => return invalid("no such MTU"),
+    let path_mtu = if mask.contains(AttributeMask::PATH_MTU) {
+        port::mtu_bytes(c.path_mtu).map_or_else(|| invalid("no such MTU"), Ok)?
+    } else {
+        0
+    };
+    let path = if mask.contains(AttributeMask::PATH) {
+        of_c(&c.ah_attr)
+    } else {
+        verbs::AddressVectorAttributes::default()
     };
     Ok(Modification {
         mask,
@@ -310,7 +316,7 @@ fn modification(mask: AttributeMask, c: &ibv_qp_attr) -> Result<Modification, Er
             send_psn: c.sq_psn,
             destination: c.dest_qp_num,
             access: c.qp_access_flags,
-            path: of_c(&c.ah_attr),
+            path,
             reads_max: c.max_rd_atomic,
             peer_reads_max: c.max_dest_rd_atomic,
             not_ready_timer: c.min_rnr_timer,

@@ -1,5 +1,7 @@
 //! What verbs says of wrong calls and of work that must fail: each as the manual pages have it.
 
+use std::path::Path;
+
 use programs::{Network, Program, Side, build_client};
 
 #[test]
@@ -32,4 +34,17 @@ fn calls_that_wait_are_ended_by_signals() {
     let client = Program::new(&client.display().to_string(), "");
     let ended = client.run(&Network::Loopback, Side::Client);
     assert!(ended.expect_success().contains("done"), "{ended}");
+}
+
+/// What the mask of `ibv_modify_qp` does not name is not looked at.
+#[test]
+fn attributes_that_are_not_named_may_be_uninitialised() {
+    let Some(client) = build_client("uninitialised") else { return };
+    if !Path::new("/usr/bin/valgrind").exists() {
+        return println!("skipped: valgrind is not installed (Debian's package valgrind)");
+    }
+    let checked = format!("--error-exitcode=9 {}", client.display());
+    let ended = Program::new("valgrind", &checked).run(&Network::Loopback, Side::Server);
+    assert!(!ended.output.contains("ibv_modify_qp"), "{ended}");
+    print!("{}", ended.expect_success());
 }
