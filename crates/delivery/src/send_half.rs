@@ -200,11 +200,23 @@ impl<T: Copy> SendHalf<T> {
     /// # Panics
     /// If fewer than `count` packets were sent, or one of them was acknowledged.
     pub fn unsend(&mut self, pool: &mut SentPool<T>, count: usize, back: &mut impl FnMut(T)) {
-        assert!(count as u64 <= self.next.0 - self.acked_end.0, "only the last frames come back");
+        self.disown(pool, count, back);
         self.next = PacketNumber(self.next.0 - count as u64);
+    }
+
+    //= protocol.md: packet.1
+    /// The driver did not take the last `count` frames, and cannot tell whether they left the host: their contents are
+    /// returned as by [`unsend`](Self::unsend), to be sent again, which is no sign of congestion. Their numbers are not used
+    /// again, and acknowledgements of them say nothing.
+    ///
+    /// # Panics
+    /// As for [`unsend`](Self::unsend).
+    pub fn disown(&mut self, pool: &mut SentPool<T>, count: usize, back: &mut impl FnMut(T)) {
+        assert!(count as u64 <= self.next.0 - self.acked_end.0, "only the last frames come back");
+        let first = PacketNumber(self.next.0 - count as u64);
         while let Some(slot) = self.packets.newest() {
             let packet = self.packets.record(slot).packet;
-            if !reaches(packet, self.next.truncate()) {
+            if !reaches(packet, first.truncate()) {
                 break;
             }
             let record = self.packets.remove(slot);

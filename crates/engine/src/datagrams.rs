@@ -395,7 +395,8 @@ impl Datagrams {
                     continue;
                 }
                 match scratch.emit(links, link, emit) {
-                    Emitted::Taken(taken) => {
+                    // A datagram has no number: one that may have left is sent again.
+                    Emitted::Taken(taken) | Emitted::Doubtful { taken, .. } => {
                         counters.datagrams_sent += taken as u64;
                         (0..taken).for_each(|_| self.done(pools, index, Ok(())));
                         if taken < filled && is_full_alone(to) {

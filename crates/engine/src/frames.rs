@@ -2,7 +2,8 @@
 //!
 //! There is one rule for what a driver does not take: it was never sent. Its packet number is that of the
 //! next frame, it is not counted, and what it carried is due again: data and acknowledgements are given
-//! back here, control messages are pending until their frame is taken.
+//! back here, control messages are pending until their frame is taken. If the driver cannot tell whether a frame left, its
+//! number is not used again, since the peer may have it; else the same holds.
 
 use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
@@ -53,6 +54,11 @@ impl Parts<'_> {
                 self.take_back(connection, position, has_acks, taken);
                 Sent::Blocked
             }
+            Emitted::Doubtful { taken, doubtful } => {
+                self.take_back(connection, position, has_acks, taken + doubtful);
+                self.disown(connection, position, has_acks && taken == 0, doubtful);
+                Sent::Blocked
+            }
             Emitted::PayloadUnmapped(frame) => {
                 let first = frame.min(self.scratch.len() - 1);
                 let unmapped = self.take_back(connection, position, has_acks, first);
@@ -88,6 +94,28 @@ impl Parts<'_> {
         });
         connection.told_mut().tell_if(has_acks);
         first
+    }
+
+    //= protocol.md: packet.1
+    /// Of the frames of the batch, the last `frames` that were not taken back may have left: what they carried is sent
+    /// again under new numbers. They may have had acknowledgements, which are told again.
+    #[cold]
+    fn disown(
+        &mut self,
+        connection: &mut Connection,
+        position: usize,
+        had_acks: bool,
+        frames: usize,
+    ) {
+        let Self { scratch, sent, pools, .. } = self;
+        let purpose = scratch.purpose();
+        let (paths, outbound) = connection.paths_and_outbound();
+        paths[position].disown(sent, frames, purpose, &mut |carried| {
+            if purpose == Purpose::Data {
+                outbound.on_returned(pools, carried);
+            }
+        });
+        connection.told_mut().tell_if(had_acks);
     }
 
     /// Frames of a batch that a driver takes at once.

@@ -13,6 +13,14 @@ pub enum Emitted {
     /// The link took so many of the first frames; fewer than all means that it is full: over shared memory
     /// for this peer, else for all.
     Taken(usize),
+    /// The same; but so many of the frames behind those that it took may have left the host: the kernel said that an
+    /// interface has no room, as it also does when the interface got some of them.
+    Doubtful {
+        /// Frames that the link took, the first ones.
+        taken: usize,
+        /// Frames behind them of which nothing is known.
+        doubtful: usize,
+    },
     /// Payload of the frame with this index is not mapped: the application unmapped registered memory. The
     /// link took the frames before it.
     PayloadUnmapped(usize),

@@ -433,6 +433,22 @@ impl Path {
         counters.piggybacked_acks_sent -= u64::from(has_acks && purpose != Purpose::Acknowledge);
     }
 
+    /// The driver did not take the last `frames`, which were sent for `purpose`, and cannot tell whether they left: they
+    /// count as sent, and what they carried is given out, newest first, to be sent again.
+    pub(crate) fn disown(
+        &mut self,
+        pool: &mut SentPool<Carried>,
+        frames: usize,
+        purpose: Purpose,
+        back: &mut impl FnMut(Carried),
+    ) {
+        let again = &mut self.counters.retransmissions;
+        self.sending.disown(pool, frames, purpose, &mut |carried| {
+            *again += u64::from(purpose == Purpose::Data);
+            back(carried);
+        });
+    }
+
     /// A frame of data has gone, perhaps although the window is closed.
     #[inline]
     pub(crate) const fn use_probe(&mut self) {

@@ -203,7 +203,10 @@ impl Scratch {
         self.begin(to);
         self.batch.frames.header_mut().extend_from_slice(frame);
         self.batch.frames.finish_frame(PayloadSlice::EMPTY);
-        self.emit(links, link, emit) != Emitted::Taken(0)
+        !matches!(
+            self.emit(links, link, emit),
+            Emitted::Taken(0) | Emitted::Doubtful { taken: 0, .. }
+        )
     }
 
     /// Hands the batch to the driver of a link. What one that is down does not carry is lost on the way.
@@ -221,11 +224,17 @@ impl Scratch {
                 links.on_refused(link, to);
                 Emitted::Taken(taken)
             }
+            Emitted::Doubtful { taken, doubtful } if taken + doubtful <= frames && doubtful > 0 => {
+                links.on_refused(link, to);
+                Emitted::Doubtful { taken, doubtful }
+            }
             unmapped @ Emitted::PayloadUnmapped(_) if self.batch.purpose == Purpose::Data => {
                 unmapped
             }
             // Other frames have no payload that could be unmapped: a driver that says so has lost them.
-            Emitted::Taken(_) | Emitted::PayloadUnmapped(_) => Emitted::Taken(frames),
+            Emitted::Taken(_) | Emitted::Doubtful { .. } | Emitted::PayloadUnmapped(_) => {
+                Emitted::Taken(frames)
+            }
         }
     }
 }

@@ -166,6 +166,20 @@ impl Sending {
         }
     }
 
+    /// The same; but the frames may have left.
+    pub(crate) fn disown(
+        &mut self,
+        pool: &mut SentPool<Carried>,
+        frames: usize,
+        purpose: Purpose,
+        back: &mut impl FnMut(Carried),
+    ) {
+        self.half.disown(pool, frames, back);
+        if purpose == Purpose::ProbeMtu {
+            self.mtu.on_probe_unsent();
+        }
+    }
+
     /// The peer acknowledges packets. Nothing if it cannot have received them; then nothing has changed.
     pub(crate) fn on_ack(
         &mut self,

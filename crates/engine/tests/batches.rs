@@ -2,6 +2,8 @@
 
 mod pair;
 
+use std::collections::HashSet;
+
 use engine::{Closed, Emitted, EngineConfig};
 use pair::{LinkPlan, Pair};
 use semantics::OperationError;
@@ -77,6 +79,35 @@ fn deferred_ends_arrive_where_frames_are_lost_and_drivers_are_full() {
     assert!(pair.same(PLACES * u64::from(MESSAGE_BYTES)));
     pair.run_for(5_000_000_000);
     pair.assert_idle();
+}
+
+//= protocol.md: packet.1
+/// A driver reports that it has no room, and frames leave all the same: their numbers are not used for others, which the
+/// peer would take for the same frames.
+#[test]
+fn frames_that_leave_although_their_driver_had_no_room_do_no_harm() {
+    let mut pair = offloading(40_000_000_000);
+    let mut numbers = HashSet::new();
+    pair.filter = Box::new(move |_, flight| {
+        let number = wire_edge::peek_prefix(&flight.bytes).map(|prefix| prefix.packet);
+        let is_new = number.is_ok_and(|number| numbers.insert((flight.to, number)));
+        assert!(is_new, "{number:?} is used twice");
+        true
+    });
+    let mut calls = 0;
+    pair.take = Box::new(move |host, _, frames| {
+        calls += 1;
+        if host == 0 && calls % 5 == 0 {
+            return Emitted::Doubtful { taken: frames / 3, doubtful: frames.div_ceil(2) };
+        }
+        Emitted::Taken(frames)
+    });
+    stream(&mut pair, 300);
+    assert!(pair.same(PLACES * u64::from(MESSAGE_BYTES)));
+    pair.run_for(5_000_000_000);
+    pair.assert_idle();
+    let info = pair.hosts[0].info();
+    assert_eq!(info.paths[0].counters.packets_lost, 0, "a refusal is no loss");
 }
 
 /// The memory of a stream goes away in the middle of it: all operations complete in order, one of them is at fault.

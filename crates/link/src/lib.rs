@@ -106,6 +106,12 @@ pub trait Link: Send {
     /// itself has failed.
     fn send(&mut self, batch: &TxBatch) -> io::Result<usize>;
 
+    /// Returns how many frames behind those that the last [`Link::send`] took may have left the host all the same: the
+    /// kernel reports that an interface has no room (`ENOBUFS`) also when the interface got a part of what was sent.
+    fn doubtful(&self) -> usize {
+        0
+    }
+
     /// The next change of state, if any. Call after [`Link::receive`] and [`Link::send`] until it
     /// returns `None`.
     fn poll_event(&mut self) -> Option<LinkEvent>;

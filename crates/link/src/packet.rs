@@ -61,6 +61,8 @@ pub struct PacketLink {
     requests: OwnedFd,
     watch: Watch,
     refusals: Refusals,
+    /// See [`Link::doubtful`].
+    doubtful: usize,
     statistics: LinkStatistics,
     kernel_drops: Cell<u64>,
 }
@@ -94,6 +96,7 @@ impl PacketLink {
             requests: request_socket().map_err(failed("open a socket to watch"))?,
             watch,
             refusals: Refusals::default(),
+            doubtful: 0,
             statistics: LinkStatistics::default(),
             kernel_drops: Cell::new(0),
             claim: Some(claim),
@@ -221,7 +224,10 @@ impl PacketLink {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
                 self.statistics.send_full += 1;
                 let is_dropped = error.raw_os_error() == Some(libc::ENOBUFS);
-                (is_dropped && self.refusals.is_lost()).then_some(1)
+                let lost = (is_dropped && self.refusals.is_lost()).then_some(1);
+                let is_left = error.raw_os_error() == Some(libc::EAGAIN);
+                self.doubtful = usize::from(lost.is_none() && !is_left);
+                lost
             }
             Some(libc::EMSGSIZE) => {
                 self.statistics.send_too_big += 1;
@@ -246,6 +252,10 @@ impl PacketLink {
 impl Link for PacketLink {
     fn caps(&self) -> LinkCaps {
         self.caps
+    }
+
+    fn doubtful(&self) -> usize {
+        self.doubtful
     }
 
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
@@ -306,6 +316,7 @@ impl Link for PacketLink {
             self.statistics.send_unreachable += batch.len() as u64;
             return Ok(batch.len());
         };
+        self.doubtful = 0;
         let mut sent = 0;
         while sent < batch.len() {
             let built = self.port.transmitter.build(&self.framing, to, batch, sent);

@@ -57,6 +57,8 @@ pub struct UdpLink {
     interface: Option<Interface>,
     watch: Watch,
     refusals: Refusals,
+    /// See [`Link::doubtful`].
+    doubtful: usize,
     ring: ReceiveRing,
     transmitter: Transmitter,
     clock: ReceiveClock,
@@ -125,6 +127,7 @@ impl UdpLink {
             interface,
             watch,
             refusals: Refusals::default(),
+            doubtful: 0,
             ring: ReceiveRing::new(if features.batching {
                 config.receive_messages.into()
             } else {
@@ -216,6 +219,7 @@ impl Link for UdpLink {
             self.statistics.send_unreachable += batch.len() as u64;
             return Ok(batch.len());
         }
+        self.doubtful = 0;
         let (mut sent, mut attempts) = (0, 0);
         while sent < batch.len() {
             let is_segmented = self.features.segmentation;
@@ -259,6 +263,10 @@ impl Link for UdpLink {
             (sent, attempts) = (sent + done, 0);
         }
         Ok(sent)
+    }
+
+    fn doubtful(&self) -> usize {
+        self.doubtful
     }
 
     fn poll_event(&mut self) -> Option<LinkEvent> {

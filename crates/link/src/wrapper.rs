@@ -46,6 +46,10 @@ impl<W: Wrapper> Link for W {
         self.let_out(batch)
     }
 
+    fn doubtful(&self) -> usize {
+        self.inner().doubtful()
+    }
+
     fn poll_event(&mut self) -> Option<LinkEvent> {
         match self.inner_mut().poll_event() {
             Some(LinkEvent::Changed(caps)) => Some(LinkEvent::Changed(self.caps_around(caps))),

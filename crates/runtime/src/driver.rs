@@ -797,10 +797,14 @@ impl Driver {
             match attached.driver.send(batch) {
                 Ok(frames) => {
                     progress |= frames > 0;
-                    if frames < batch.len() {
-                        full |= 1 << index;
+                    if frames == batch.len() {
+                        return Emitted::Taken(frames);
                     }
-                    Emitted::Taken(frames)
+                    full |= 1 << index;
+                    match attached.driver.doubtful().min(batch.len() - frames) {
+                        0 => Emitted::Taken(frames),
+                        doubtful => Emitted::Doubtful { taken: frames, doubtful },
+                    }
                 }
                 Err(error) => {
                     if let Some(PayloadUnmapped { frame }) = PayloadUnmapped::from_io(&error) {

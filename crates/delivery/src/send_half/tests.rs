@@ -239,6 +239,28 @@ fn unsend_takes_numbers_back_and_returns_the_newest_first() {
     assert_eq!(f.half.in_flight_bytes(), 1000);
 }
 
+//= protocol.md: packet.1
+#[test]
+fn numbers_of_frames_that_may_have_left_are_not_used_again_and_count_as_no_loss() {
+    let mut f = Fixture::new();
+    f.send(4);
+    let mut back = Vec::new();
+    f.half.disown(&mut f.pool, 2, &mut |content| back.push(content[0]));
+    assert_eq!(back, [3, 2]);
+    assert_eq!((f.half.next_packet(), f.half.in_flight_bytes()), (PacketNumber(4), 2000));
+    // What was in them is sent again. One of the frames arrives all the same.
+    f.send(2);
+    f.ack(5, 6, 0);
+    assert_eq!(f.reported(), [0, 1, 4, 5].map(|packet| (Fate::Acked, packet)));
+    assert_eq!(f.half.in_flight_bytes(), 0);
+    // None arrives: the gap is no loss.
+    f.send(2);
+    f.half.disown(&mut f.pool, 2, &mut |_| {});
+    f.send(4);
+    f.ack(11, 4, 0);
+    assert_eq!(f.reported(), [8, 9, 10, 11].map(|packet| (Fate::Acked, packet)));
+}
+
 //= protocol.md: ack.11
 #[test]
 fn acknowledging_what_was_not_sent_is_an_error() {

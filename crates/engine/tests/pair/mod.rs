@@ -336,10 +336,15 @@ impl Pair {
             let mut full = false;
             *more = engine.poll_transmit(now, &access, &mut |link, batch: &TxBatch| {
                 let verdict = take(host, link.0, batch.len());
-                let Emitted::Taken(taken) = verdict else { return verdict };
+                // Frames of which a driver knows nothing leave all the same.
+                let (taken, leaving) = match verdict {
+                    Emitted::Taken(taken) => (taken, taken),
+                    Emitted::Doubtful { taken, doubtful } => (taken, taken + doubtful),
+                    Emitted::PayloadUnmapped(_) => return verdict,
+                };
                 full |= taken < batch.len();
                 messages[host] += messages_in(batch, taken.min(batch.len()));
-                for index in 0..taken.min(batch.len()) {
+                for index in 0..leaving.min(batch.len()) {
                     moved = true;
                     let frame = batch.frame(index);
                     let mut bytes = frame.header.to_vec();
@@ -370,7 +375,7 @@ impl Pair {
                         wire.insert((at, *frames), flight);
                     }
                 }
-                Emitted::Taken(taken)
+                verdict
             });
             if !*more || full {
                 break;

@@ -47,7 +47,11 @@ impl UdpLink {
                 self.statistics.send_full += 1;
                 Sending::Lost
             }
-            libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => Sending::Full,
+            libc::EAGAIN => Sending::Full,
+            libc::ENOBUFS | libc::ENOMEM => {
+                self.doubtful = run.frames;
+                Sending::Full
+            }
             libc::EINTR => Sending::Again,
             // Which frame is to blame is found by sending each on its own.
             libc::EFAULT | libc::EINVAL | libc::EIO if run.frames > 1 => Sending::Singly,
