@@ -107,15 +107,15 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     code("ibv_modify_qp", || {
         // SAFETY: as the caller says.
         let pair = &unsafe { shell::pair(qp) }?.pair;
-        // SAFETY: as the caller says.
-        let Some(c) = (unsafe { attributes.as_ref() }) else {
+        if attributes.is_null() {
             return invalid("there are no attributes");
-        };
+        }
         let mask = AttributeMask(mask.cast_unsigned());
-        pair.modify(&modification(mask, c)?)?;
+        // SAFETY: as the caller says.
+        pair.modify(&unsafe { modification(mask, attributes) }?)?;
         if mask.contains(AttributeMask::STATE) {
             // SAFETY: as the caller says; one thread changes a queue pair at a time.
-            unsafe { (*qp).state = c.qp_state };
+            unsafe { (*qp).state = (*attributes).qp_state };
         }
         Ok(())
     })
@@ -285,46 +285,53 @@ fn c_limits(limits: &QueuePairLimits) -> ibv_qp_cap {
     }
 }
 
-/// What a program says of a change. Nothing depends on a field that the mask does not name: programs leave those
+/// What a program says of a change. Only the fields that the mask names are read: programs leave the others
 /// uninitialised.
-fn modification(mask: AttributeMask, c: &ibv_qp_attr) -> Result<Modification, Error> {
-    let state = |is_said: bool, code| {
-        if !is_said {
-            return Ok(QueuePairState::Reset);
-        }
-        state_of(code).map_or_else(|| invalid("no such state"), Ok)
+///
+/// # Safety
+/// `c` points to attributes of which those that the mask names are initialised.
+unsafe fn modification(mask: AttributeMask, c: *const ibv_qp_attr) -> Result<Modification, Error> {
+    macro_rules! said {
+        ($bit:ident: $field:ident) => {
+            if mask.contains(AttributeMask::$bit) {
+                // SAFETY: promised by the caller.
+                Some(unsafe { (&raw const (*c).$field).read() })
+            } else {
+                None
+            }
+        };
+    }
+    let state = |code: Option<c_int>| match code.map(state_of) {
+        Some(Some(state)) => Ok(state),
+        Some(None) => invalid("no such state"),
+        None => Ok(QueuePairState::Reset),
     };
-    let path_mtu = if mask.contains(AttributeMask::PATH_MTU) {
-        port::mtu_bytes(c.path_mtu).map_or_else(|| invalid("no such MTU"), Ok)?
-    } else {
-        0
-    };
-    let path = if mask.contains(AttributeMask::PATH) {
-        of_c(&c.ah_attr)
-    } else {
-        verbs::AddressVectorAttributes::default()
+    let path_mtu = match said!(PATH_MTU: path_mtu).map(port::mtu_bytes) {
+        Some(Some(bytes)) => bytes,
+        Some(None) => return invalid("no such MTU"),
+        None => 0,
     };
     Ok(Modification {
         mask,
-        state: state(mask.contains(AttributeMask::STATE), c.qp_state)?,
-        current: state(mask.contains(AttributeMask::CURRENT_STATE), c.cur_qp_state)?,
-        drained_event: mask.contains(AttributeMask::DRAINED_EVENT) && c.en_sqd_async_notify != 0,
+        state: state(said!(STATE: qp_state))?,
+        current: state(said!(CURRENT_STATE: cur_qp_state))?,
+        drained_event: said!(DRAINED_EVENT: en_sqd_async_notify).is_some_and(|wanted| wanted != 0),
         attributes: QueuePairAttributes {
             path_mtu,
-            queue_key: c.qkey,
-            receive_psn: c.rq_psn,
-            send_psn: c.sq_psn,
-            destination: c.dest_qp_num,
-            access: c.qp_access_flags,
-            path,
-            reads_max: c.max_rd_atomic,
-            peer_reads_max: c.max_dest_rd_atomic,
-            not_ready_timer: c.min_rnr_timer,
-            timeout: c.timeout,
-            retries: c.retry_cnt,
-            not_ready_retries: c.rnr_retry,
-            partition_key_index: c.pkey_index,
-            port: c.port_num,
+            queue_key: said!(QUEUE_KEY: qkey).unwrap_or_default(),
+            receive_psn: said!(RECEIVE_PSN: rq_psn).unwrap_or_default(),
+            send_psn: said!(SEND_PSN: sq_psn).unwrap_or_default(),
+            destination: said!(DESTINATION: dest_qp_num).unwrap_or_default(),
+            access: said!(ACCESS: qp_access_flags).unwrap_or_default(),
+            path: said!(PATH: ah_attr).map(|path| of_c(&path)).unwrap_or_default(),
+            reads_max: said!(READS_MAX: max_rd_atomic).unwrap_or_default(),
+            peer_reads_max: said!(PEER_READS_MAX: max_dest_rd_atomic).unwrap_or_default(),
+            not_ready_timer: said!(NOT_READY_TIMER: min_rnr_timer).unwrap_or_default(),
+            timeout: said!(TIMEOUT: timeout).unwrap_or_default(),
+            retries: said!(RETRIES: retry_cnt).unwrap_or_default(),
+            not_ready_retries: said!(NOT_READY_RETRIES: rnr_retry).unwrap_or_default(),
+            partition_key_index: said!(PARTITION_KEY: pkey_index).unwrap_or_default(),
+            port: said!(PORT: port_num).unwrap_or_default(),
         },
     })
 }
