@@ -203,6 +203,9 @@ pub enum PostError {
     /// The runtime or the engine refused it.
     #[error(transparent)]
     Submit(#[from] SubmitError),
+    /// The memory of a message could not be registered.
+    #[error("the message has no memory: {0}")]
+    Register(#[from] RegisterError),
     /// All handles are in use.
     #[error("all operation handles of the endpoint are in use; drop those of finished operations")]
     NoHandleLeft,

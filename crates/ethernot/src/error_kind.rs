@@ -1,6 +1,7 @@
 //! What errors have in common, for programs that do the same about all of a kind, and for other languages.
 
 use links::BindError;
+use mem::RegisterError;
 use runtime::{StartError, SubmitError};
 
 use crate::error::{
@@ -116,6 +117,7 @@ fn of_post(error: &PostError) -> ErrorKind {
             ErrorKind::Closed
         }
         PostError::NoHandleLeft
+        | PostError::Register(RegisterError::TableFull { .. })
         | PostError::Submit(
             SubmitError::Busy(_)
             | SubmitError::Post(

@@ -43,6 +43,11 @@
 //!
 //! [`Connection::post_later`] with a shared or private completion queue is the way of the fewest
 //! nanoseconds: operations posted between two polls leave together, and one allocates nothing.
+//!
+//! # Programs that expect TCP
+//!
+//! [`ByteStream`] is a stream of bytes over a connection. With the features `tokio` and `futures` it has the traits
+//! `AsyncRead` and `AsyncWrite` of tokio and of the crate `futures-io`; hyper runs over it in `examples/http.rs`.
 #![forbid(unsafe_code)]
 
 /// Its example is compiled and run.
@@ -50,6 +55,7 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod byte_stream;
 mod connect;
 mod connection;
 mod endpoint;
@@ -58,6 +64,7 @@ mod error_kind;
 pub mod guide;
 mod handle;
 mod listener;
+mod messages;
 mod news;
 mod pieces;
 mod receive;
@@ -67,6 +74,7 @@ mod room;
 mod tasks;
 mod waiting;
 
+pub use byte_stream::ByteStream;
 pub use connect::{ConnectOptions, Connecting};
 pub use connection::{Connection, OperationOptions};
 pub use endpoint::{Endpoint, EndpointBuilder, LinkWrapper};

@@ -131,7 +131,7 @@ impl Connection {
 }
 
 /// What a call has come to, unless there was no room.
-fn unless_busy<R>(posted: Result<R, PostError>) -> Option<Result<R, PostError>> {
+pub(crate) fn unless_busy<R>(posted: Result<R, PostError>) -> Option<Result<R, PostError>> {
     match posted {
         Err(error) if Error::from(error).kind() == ErrorKind::Busy => None,
         posted => Some(posted),

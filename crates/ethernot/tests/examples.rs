@@ -3,6 +3,8 @@
 
 #[path = "../examples/completions.rs"]
 mod completions;
+#[path = "../examples/http.rs"]
+mod http;
 #[path = "../examples/key_value/main.rs"]
 mod key_value;
 #[path = "../examples/links.rs"]
@@ -24,6 +26,11 @@ fn completions_that_are_polled() {
 #[test]
 fn links_of_every_kind() {
     links::main().expect("it runs");
+}
+
+#[test]
+fn http_over_a_byte_stream() {
+    http::main().expect("it runs");
 }
 
 #[test]

@@ -1,0 +1,454 @@
+//! A stream of bytes over a connection, for programs that expect one of TCP.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use mem::{Buffer, Rights};
+use runtime::{Enlisted, Patience};
+
+use crate::connection::{Connection, OperationOptions};
+use crate::error::{Error, OperationFailure, PostError};
+use crate::handle::OperationHandle;
+use crate::receive::ReceiveHandle;
+use crate::region::MemoryRegion;
+use crate::room::unless_busy;
+
+/// A stream of bytes in both directions over a connection, which it has for itself. Both ends make one.
+///
+/// With the feature `tokio` it is `AsyncRead` and `AsyncWrite` of tokio, and with the feature `futures` those of the crate
+/// `futures-io`; so hyper, tonic and rustls run over it. Without features, [`ByteStream::poll_receive`] and its siblings do
+/// the same.
+///
+/// Bytes are copied into messages of at most [`ByteStream::MESSAGE_BYTES`], of which [`ByteStream::MESSAGES`] are in flight in
+/// each direction; the memory for them is registered once. A peer that does not read stops the writer when its receives are
+/// full, as a window of TCP does.
+///
+/// The end of the stream is an empty message, which [`ByteStream::poll_end`] sends (`shutdown` of tokio, `close` of
+/// futures). The other direction stays open. A stream that is dropped without it resets the connection, and bytes that the
+/// peer has not received yet are lost: unlike a socket of TCP, nothing sends them after the drop.
+///
+/// ```
+/// # #[cfg(feature = "tokio")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use ethernot::{ByteStream, ConnectOptions, Endpoint};
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// # let server = Endpoint::bind("127.0.0.1:0")?;
+/// # let (listener, address) = (server.listen(0)?, server.local_addresses()?[0]);
+///
+/// let serving = tokio::spawn(async move {
+///     let request = listener.next_request().await?;
+///     let mut stream = ByteStream::new(request.start_accept(ConnectOptions::new())?.await?)?;
+///     let mut question = String::new();
+///     stream.read_to_string(&mut question).await?;
+///     stream.write_all(question.to_uppercase().as_bytes()).await?;
+///     stream.shutdown().await?;
+///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+/// });
+///
+/// let client = Endpoint::bind("127.0.0.1:0")?;
+/// let connection = client.start_connect(address, ConnectOptions::new())?.await?;
+/// let mut stream = ByteStream::new(connection)?;
+/// stream.write_all(b"hello").await?;
+/// stream.shutdown().await?;
+/// let mut answer = String::new();
+/// stream.read_to_string(&mut answer).await?;
+/// assert_eq!(answer, "HELLO");
+/// # serving.await?.map_err(|error| error.to_string())?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })
+/// # }
+/// # #[cfg(not(feature = "tokio"))]
+/// # fn main() {}
+/// ```
+#[derive(Debug)]
+pub struct ByteStream {
+    connection: Connection,
+    sending: Sending,
+    receiving: Receiving,
+}
+
+/// The direction to the peer.
+#[derive(Debug)]
+struct Sending {
+    buffer: Arc<Buffer>,
+    region: MemoryRegion,
+    /// Messages in flight, oldest first; they end in that order, and give their places free.
+    posted: VecDeque<OperationHandle>,
+    /// The place of the next message.
+    place: u64,
+    /// The end was sent.
+    has_ended: bool,
+    room: Room,
+}
+
+/// The direction from the peer.
+#[derive(Debug)]
+struct Receiving {
+    buffer: Arc<Buffer>,
+    region: MemoryRegion,
+    posted: VecDeque<ReceiveHandle>,
+    /// Where receives are still to be posted, as there was no room for them.
+    unposted: VecDeque<u64>,
+    /// What was received and not read.
+    unread: Option<Unread>,
+    has_ended: bool,
+    room: Room,
+}
+
+/// A message of which bytes are left.
+#[derive(Debug)]
+struct Unread {
+    /// Where its receive begins.
+    place: u64,
+    taken: u64,
+    length: u64,
+}
+
+/// A wait for a handle or a record of the endpoint, all of which are in use.
+#[derive(Debug, Default)]
+struct Room {
+    patience: Patience,
+    enlisted: Option<Enlisted>,
+}
+
+impl ByteStream {
+    /// Most bytes of one message.
+    pub const MESSAGE_BYTES: usize = 32 * 1024;
+
+    /// Messages in flight in each direction.
+    pub const MESSAGES: usize = 8;
+
+    /// Makes a stream of a connection, on which nothing was sent or received. Registers half a MiB.
+    ///
+    /// # Errors
+    /// [`Error::Register`], and [`Error::Post`] if the endpoint has no handles left for the receives or the connection is over.
+    pub fn new(connection: Connection) -> Result<Self, Error> {
+        let endpoint = connection.endpoint();
+        let register = |rights| {
+            let buffer = Buffer::new((Self::MESSAGES * Self::MESSAGE_BYTES) as u64);
+            let region = endpoint.register(Arc::clone(&buffer), rights)?;
+            Ok::<_, Error>((buffer, region))
+        };
+        let (buffer, region) = register(Rights::NONE)?;
+        let posted = VecDeque::with_capacity(Self::MESSAGES);
+        let (has_ended, room) = (false, Room::default());
+        let sending = Sending { buffer, region, posted, place: 0, has_ended, room };
+        let (buffer, region) = register(Rights::LOCAL_WRITE)?;
+        let mut receiving = Receiving {
+            buffer,
+            region,
+            posted: VecDeque::with_capacity(Self::MESSAGES),
+            unposted: (0..Self::MESSAGES as u64).collect(),
+            unread: None,
+            has_ended,
+            room: Room::default(),
+        };
+        receiving.post(&connection)?;
+        Ok(Self { connection, sending, receiving })
+    }
+
+    /// The connection.
+    pub const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Reads bytes that have come into `bytes`, as many as there are and fit. Returns how many: 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionReset`] if the connection is over and the peer has not ended the stream.
+    pub fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let Self { connection, receiving, .. } = self;
+        loop {
+            // Posted before anything is read, as the peer may wait for the receive. Whatever is refused is tried below again
+            // when no receive is left.
+            let _refused = receiving.post(connection);
+            if let Some(length) = receiving.read(bytes) {
+                return Poll::Ready(Ok(length));
+            }
+            if receiving.has_ended {
+                return Poll::Ready(Ok(0));
+            }
+            if receiving.posted.is_empty() {
+                ready!(receiving.poll_room(connection, context))?;
+            }
+            ready!(receiving.poll_message(context))?;
+        }
+    }
+
+    /// Sends the first of `bytes`, at most [`ByteStream::MESSAGE_BYTES`]. Returns how many, which are on their way then.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::BrokenPipe`] if the stream was ended here or the connection is over.
+    pub fn poll_send(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Self { connection, sending, .. } = self;
+        if sending.has_ended {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        // No bytes would be the end of the stream.
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(sending.poll_places(context, Self::MESSAGES - 1))?;
+        let bytes = bytes.get(..Self::MESSAGE_BYTES).unwrap_or(bytes);
+        ready!(sending.poll_post(connection, context, bytes))?;
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    /// Ends the stream: nothing can be sent any more. Ready when the peer has received everything.
+    ///
+    /// # Errors
+    /// That of the connection, if it was over before; not if the peer has closed it, which has read what it wanted.
+    pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { connection, sending, .. } = self;
+        let outcome = ready!(sending.poll_end(connection, context));
+        let is_closed_by_peer = connection.closed() == Some(engine::Closed::ByPeer);
+        Poll::Ready(if is_closed_by_peer { Ok(()) } else { outcome })
+    }
+}
+
+impl Drop for ByteStream {
+    fn drop(&mut self) {
+        // Its handles, which are dropped below, would keep it otherwise. In a forked child it is not ours to close.
+        let _forked = self.connection.close(&[]);
+    }
+}
+
+impl Sending {
+    /// Waits until no more than so many messages are in flight.
+    fn poll_places(&mut self, context: &mut Context<'_>, left: usize) -> Poll<io::Result<()>> {
+        let mut in_flight = self.posted.len();
+        while let Some(oldest) = self.posted.front_mut() {
+            if in_flight <= left && !oldest.is_done() {
+                break;
+            }
+            let ended = ready!(Pin::new(oldest).poll(context));
+            self.posted.pop_front();
+            in_flight -= 1;
+            ended.map_err(broken)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Posts a message, for which there is a place.
+    fn poll_post(
+        &mut self,
+        connection: &Connection,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<()>> {
+        let at = self.place * ByteStream::MESSAGE_BYTES as u64;
+        let is_small = bytes.len() <= semantics::INLINE_BYTES_MAX;
+        if !is_small {
+            self.buffer.write(at, bytes);
+        }
+        let none = OperationOptions::NONE;
+        let post = || {
+            if is_small {
+                return connection.send_bytes(bytes, none);
+            }
+            connection.send(&self.region, at, bytes.len() as u64, none)
+        };
+        let posted = ready!(self.room.poll(connection, context, post)).map_err(pipe)?;
+        self.posted.push_back(posted);
+        self.place = (self.place + 1) % ByteStream::MESSAGES as u64;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_end(
+        &mut self,
+        connection: &Connection,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.has_ended {
+            ready!(self.poll_places(context, ByteStream::MESSAGES - 1))?;
+            ready!(self.poll_post(connection, context, &[]))?;
+            self.has_ended = true;
+        }
+        self.poll_places(context, 0)
+    }
+}
+
+impl Receiving {
+    /// Posts what is to be posted. Without room, the rest is posted later.
+    fn post(&mut self, connection: &Connection) -> Result<(), PostError> {
+        while let Some(&place) = self.unposted.front() {
+            let at = place * ByteStream::MESSAGE_BYTES as u64;
+            let posted = connection.receive(&self.region, at, ByteStream::MESSAGE_BYTES as u32)?;
+            self.posted.push_back(posted);
+            self.unposted.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Copies what was received and not read. Returns how much.
+    fn read(&mut self, bytes: &mut [u8]) -> Option<usize> {
+        let unread = self.unread.as_mut()?;
+        let length = (unread.length - unread.taken).min(bytes.len() as u64);
+        let at = unread.place * ByteStream::MESSAGE_BYTES as u64 + unread.taken;
+        self.buffer.read(at, bytes.get_mut(..length as usize)?);
+        unread.taken += length;
+        if unread.taken == unread.length {
+            self.unposted.push_back(unread.place);
+            self.unread = None;
+        }
+        Some(length as usize)
+    }
+
+    /// Waits for the next message.
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(next) = self.posted.front_mut() else {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        };
+        let message = ready!(Pin::new(next).poll(context)).map_err(gone)?;
+        self.posted.pop_front();
+        if message.is_empty() {
+            self.has_ended = true;
+        } else {
+            let place = message.offset() / ByteStream::MESSAGE_BYTES as u64;
+            self.unread = Some(Unread { place, taken: 0, length: message.len() as u64 });
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Waits until a receive is posted.
+    fn poll_room(
+        &mut self,
+        connection: &Connection,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut room = std::mem::take(&mut self.room);
+        let posted = room.poll(connection, context, || match self.post(connection) {
+            // One is enough to go on.
+            Err(_) if !self.posted.is_empty() => Ok(()),
+            posted => posted,
+        });
+        self.room = room;
+        posted.map_err(reset)
+    }
+}
+
+impl Room {
+    /// Calls `post` until there is room for what it posts.
+    fn poll<R>(
+        &mut self,
+        connection: &Connection,
+        context: &Context<'_>,
+        mut post: impl FnMut() -> Result<R, PostError>,
+    ) -> Poll<Result<R, PostError>> {
+        let Self { patience, enlisted } = self;
+        let runtime = &connection.inner().endpoint.runtime;
+        let posted = ready!(runtime.poll_wait(
+            context,
+            patience,
+            || unless_busy(post()),
+            |waker| {
+                *enlisted = Some(runtime.enlist_looker(waker));
+            }
+        ));
+        *self = Self::default();
+        Poll::Ready(match posted {
+            Ok(posted) => posted,
+            Err(forked) => Err(PostError::Submit(forked.into())),
+        })
+    }
+}
+
+/// A message was not received.
+fn broken(failure: OperationFailure) -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, failure)
+}
+
+/// A message was not posted.
+fn pipe(error: PostError) -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, error)
+}
+
+/// No message will come.
+fn gone(failure: OperationFailure) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, failure)
+}
+
+/// A receive was not posted.
+fn reset(error: PostError) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, error)
+}
+
+#[cfg(feature = "tokio")]
+impl tokio::io::AsyncRead for ByteStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let length = ready!(self.poll_receive(context, bytes.initialize_unfilled()))?;
+        bytes.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl tokio::io::AsyncWrite for ByteStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(context, bytes)
+    }
+
+    /// What was written is on its way.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_end(context)
+    }
+}
+
+#[cfg(feature = "futures")]
+impl futures_io::AsyncRead for ByteStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_receive(context, bytes)
+    }
+}
+
+#[cfg(feature = "futures")]
+impl futures_io::AsyncWrite for ByteStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(context, bytes)
+    }
+
+    /// What was written is on its way.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_end(context)
+    }
+}
