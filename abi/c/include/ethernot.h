@@ -5,7 +5,7 @@
  * Handles. They are opaque; one that is NULL, of another kind or was freed is ETHERNOT_RESULT_BAD_HANDLE. Whoever made one
  * frees it. Objects live for as long as others need them, so the order of freeing does not matter.
  *
- * Results. Every call but ethernot_last_error and ethernot_result_name returns one, and writes what else it returns only
+ * Results. Every call but ethernot_last_error, ethernot_result_name and ethernot_version returns one, and writes what else it returns only
  * when it is ETHERNOT_RESULT_OK. A place for that which is NULL is ETHERNOT_RESULT_INVALID, unless the call says that it may be.
  *
  * Threads. Every call may be made from any thread, at the same time as any other, with the same handles. Texts of errors
@@ -85,6 +85,11 @@
  It need not be sent before the next operation without this mark, the next poll or the next wait.
  */
 #define ETHERNOT_MORE 64
+
+/*
+ The version of this header: major, minor and patch level, as `major * 1000000 + minor * 1000 + patch`.
+ */
+#define ETHERNOT_VERSION 1000
 
 /*
  What came of a call. `ethernot_last_error` has the text of all but the first.
@@ -199,6 +204,81 @@ typedef enum ethernot_completion_kind ethernot_completion_kind;
 typedef int32_t ethernot_completion_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
+
+/*
+ What `ethernot_wait_any` waits for.
+ */
+enum ethernot_awaited_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   A request for a connection; the handle is of a listener.
+   */
+  ETHERNOT_AWAITED_KIND_REQUEST = 1,
+  /*
+   A completion; the handle is of a connection.
+   */
+  ETHERNOT_AWAITED_KIND_COMPLETION = 2,
+  /*
+   The end of a connection; one that is over has ended whenever it is looked at.
+   */
+  ETHERNOT_AWAITED_KIND_END = 3,
+  /*
+   The end of an operation.
+   */
+  ETHERNOT_AWAITED_KIND_OPERATION = 4,
+  /*
+   A message; the handle is of a receive.
+   */
+  ETHERNOT_AWAITED_KIND_MESSAGE = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ethernot_awaited_kind ethernot_awaited_kind;
+#else
+typedef int32_t ethernot_awaited_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
+ How threads of the library wait that serve peers while the program does something else.
+ */
+enum ethernot_waiting
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   They spin for as long as that costs less than the sleeps that it saves.
+   */
+  ETHERNOT_WAITING_ADAPTIVE = 0,
+  /*
+   They sleep at once.
+   */
+  ETHERNOT_WAITING_SLEEP = 1,
+  /*
+   They spin for `spin_us` of the options after the last work.
+   */
+  ETHERNOT_WAITING_SPIN_FOR = 2,
+  /*
+   They spin all the time.
+   */
+  ETHERNOT_WAITING_SPIN_ALWAYS = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum ethernot_waiting ethernot_waiting;
+#else
+typedef int32_t ethernot_waiting;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
+ A connection that is not there yet.
+ */
+typedef struct ethernot_attempt ethernot_attempt;
 
 /*
  A connection to a peer.
@@ -396,9 +476,95 @@ typedef struct ethernot_message {
   uint32_t has_immediate;
 } ethernot_message;
 
+/*
+ Something that `ethernot_wait_any` waits for.
+ */
+typedef struct ethernot_awaited {
+  /*
+   A handle of the kind that `kind` says.
+   */
+  const void *handle;
+  /*
+   One of `ethernot_awaited_kind`.
+   */
+  int32_t kind;
+  /*
+   0.
+   */
+  uint32_t reserved;
+} ethernot_awaited;
+
+/*
+ What `ethernot_wait_any` has found.
+ */
+typedef struct ethernot_found {
+  /*
+   Which of those that were waited for.
+   */
+  size_t index;
+  /*
+   Of `ETHERNOT_AWAITED_KIND_REQUEST`: the request, as of `ethernot_accept`. Otherwise null.
+   */
+  struct ethernot_request *request;
+  /*
+   Of `ETHERNOT_AWAITED_KIND_COMPLETION`: the completion. Otherwise all zero but its kind.
+   */
+  struct ethernot_completion completion;
+  /*
+   Of `ETHERNOT_AWAITED_KIND_OPERATION`: what an atomic found. Otherwise 0.
+   */
+  uint64_t value;
+  /*
+   How it ended: `ETHERNOT_RESULT_FAILED` of an operation or a message that failed, `ETHERNOT_RESULT_CLOSED` of an end.
+   */
+  ethernot_result result;
+  /*
+   0.
+   */
+  uint32_t reserved;
+} ethernot_found;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/*
+ As `ethernot_connect`, but returns before the peer has answered: `ethernot_attempt_wait` or `ethernot_attempt_test` gives the
+ connection. `timeout_ms` of the options bounds only the search for stations. A peer that is named, and not
+ addressed, is looked up in this call. Freed by `ethernot_attempt_free`.
+ */
+ethernot_result ethernot_connect_start(struct ethernot_endpoint *endpoint,
+                                       const char *peer,
+                                       const struct ethernot_connect_options *options,
+                                       struct ethernot_attempt **attempt);
+
+/*
+ As `ethernot_request_accept`, but returns before the peer knows. The request is freed, and `timeout_ms` of the options
+ does not count. Freed by `ethernot_attempt_free`.
+ */
+ethernot_result ethernot_request_accept_start(struct ethernot_request *request,
+                                              const struct ethernot_connect_options *options,
+                                              struct ethernot_attempt **attempt);
+
+/*
+ Waits for the connection. May be called again after `ETHERNOT_RESULT_TIMED_OUT`; the outcome is returned once, and
+ `ETHERNOT_RESULT_INVALID` or `ETHERNOT_RESULT_CLOSED` afterwards.
+ */
+ethernot_result ethernot_attempt_wait(struct ethernot_attempt *attempt,
+                                      int64_t timeout_ms,
+                                      struct ethernot_connection **connection);
+
+/*
+ The connection, if it is there; `ETHERNOT_RESULT_AGAIN` while it is not, or while another thread waits for it. Otherwise as
+ `ethernot_attempt_wait`.
+ */
+ethernot_result ethernot_attempt_test(struct ethernot_attempt *attempt,
+                                      struct ethernot_connection **connection);
+
+/*
+ Frees an attempt, and gives it up if its outcome was not returned.
+ */
+ethernot_result ethernot_attempt_free(struct ethernot_attempt *attempt);
 
 /*
  Listens for requests for connections to `service`, a number that both sides agree on. Freed by
@@ -477,8 +643,9 @@ ethernot_result ethernot_endpoint_open(const struct ethernot_endpoint_options *o
                                        struct ethernot_endpoint **endpoint);
 
 /*
- Frees an endpoint. It lives on while connections, listeners, memory or operations of it do; the last that goes
- closes what is open, for at most a second.
+ Frees an endpoint. It lives on while connections, listeners or operations of it do; the last of them that is freed closes
+ what is open. It waits a millisecond at most for peers to hear of it; a thread of the library waits for others, for a second
+ at most.
  */
 ethernot_result ethernot_endpoint_free(struct ethernot_endpoint *endpoint);
 
@@ -657,8 +824,9 @@ ethernot_result ethernot_send_bytes(struct ethernot_connection *connection,
                                     struct ethernot_operation **operation);
 
 /*
- Posts memory with the right `ETHERNOT_LOCAL_WRITE` for one message. A completion with `context` tells that one has
- come.
+ Posts a receive without a handle: memory with the right `ETHERNOT_LOCAL_WRITE` for one message, which a completion of
+ the connection reports, of `ETHERNOT_COMPLETION_KIND_RECEIVE` and with `context`. For programs in which one thread takes all
+ completions (`ethernot_poll`, `ethernot_wait_completion`); `ethernot_receive_post` makes a receive with a handle instead.
  */
 ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
                                       struct ethernot_memory *memory,
@@ -696,8 +864,10 @@ ethernot_result ethernot_wait_completion(struct ethernot_connection *connection,
                                          struct ethernot_completion *completion);
 
 /*
- Posts memory with the right `ETHERNOT_LOCAL_WRITE` for one message of at most `length` bytes, which goes to the handle and to
- nobody else: there is no completion. Messages go to the receives of a connection in the order in which these were posted.
+ Posts a receive with a handle: memory with the right `ETHERNOT_LOCAL_WRITE` for one message of at most `length` bytes, which
+ `ethernot_receive_wait` of this handle returns, and no completion reports. For programs whose threads share a connection;
+ `ethernot_post_receive` makes a receive without a handle instead. Messages go to the receives of a connection, of
+ both kinds, in the order in which these were posted.
 
  Of all that make a receive: it is freed by `ethernot_receive_free`. If one was freed before its message was seen, the
  next `ethernot_receive_post` takes it over, buffer and all: so take the bytes from `ethernot_receive_wait`.
@@ -754,6 +924,21 @@ ethernot_result ethernot_receive_test(struct ethernot_receive *receive);
  Frees the handle of a receive. A message that nobody has seen goes to the next `ethernot_receive_post` of the connection.
  */
 ethernot_result ethernot_receive_free(struct ethernot_receive *receive);
+
+/*
+ The version of the library that the program runs with, as `ETHERNOT_VERSION`.
+ */
+uint32_t ethernot_version(void);
+
+/*
+ Waits until one of `count` things has occurred, of one endpoint. They are looked at from first to last. A request or
+ completion is taken with it; a message is in its receive, for `ethernot_receive_wait`.
+ */
+ethernot_result ethernot_wait_any(struct ethernot_endpoint *endpoint,
+                                  const struct ethernot_awaited *awaited,
+                                  size_t count,
+                                  int64_t timeout_ms,
+                                  struct ethernot_found *found);
 
 #ifdef __cplusplus
 }  // extern "C"

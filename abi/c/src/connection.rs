@@ -26,8 +26,8 @@ pub struct Connection {
     _opaque: [u8; 0],
 }
 
-static LISTENERS: Table<ethernot::Listener> = Table::new(3, "a listener");
-static REQUESTS: Table<Mutex<Option<ConnectionRequest>>> = Table::new(4, "a request");
+pub(crate) static LISTENERS: Table<ethernot::Listener> = Table::new(3, "a listener");
+pub(crate) static REQUESTS: Table<Mutex<Option<ConnectionRequest>>> = Table::new(4, "a request");
 pub(crate) static CONNECTIONS: Table<ethernot::Connection> = Table::new(5, "a connection");
 
 /// What a connection is to be. All zero is the default.
@@ -49,7 +49,7 @@ pub struct ConnectOptions {
 
 /// # Safety
 /// `options` is null or valid.
-unsafe fn options_of(
+pub(crate) unsafe fn options_of(
     options: *const ConnectOptions,
 ) -> std::result::Result<ethernot::ConnectOptions, Failure> {
     let mut made = ethernot::ConnectOptions::new();
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn ethernot_request_reject(
     })
 }
 
-fn take(request: *mut Request) -> std::result::Result<ConnectionRequest, Failure> {
+pub(crate) fn take(request: *mut Request) -> std::result::Result<ConnectionRequest, Failure> {
     let request = REQUESTS.remove(request)?;
     let taken = request.lock().unwrap_or_else(PoisonError::into_inner).take();
     taken.ok_or_else(|| Failure::new(Result::BadHandle, "the request is answered already"))

@@ -21,13 +21,13 @@ pub(crate) static ENDPOINTS: Table<ethernot::Endpoint> = Table::new(1, "an endpo
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum Waiting {
-    /// They look on for as long as that costs less than the sleeps that it saves.
+    /// They spin for as long as that costs less than the sleeps that it saves.
     Adaptive = 0,
     /// They sleep at once.
     Sleep = 1,
-    /// They look on for so many microseconds after the last work.
+    /// They spin for `spin_us` of the options after the last work.
     SpinFor = 2,
-    /// They never sleep.
+    /// They spin all the time.
     SpinAlways = 3,
 }
 
@@ -94,8 +94,9 @@ pub unsafe extern "C" fn ethernot_endpoint_open(
     })
 }
 
-/// Frees an endpoint. It lives on while connections, listeners, memory or operations of it do; the last that goes
-/// closes what is open, for at most a second.
+/// Frees an endpoint. It lives on while connections, listeners or operations of it do; the last of them that is freed closes
+/// what is open. It waits a millisecond at most for peers to hear of it; a thread of the library waits for others, for a second
+/// at most.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_free(endpoint: *mut Endpoint) -> Result {
     call(|| ENDPOINTS.remove(endpoint).map(drop))

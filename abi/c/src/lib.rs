@@ -12,6 +12,7 @@
     reason = "what C must keep to is said once, in the header: pointers are null or valid for the call"
 )]
 
+pub mod attempt;
 mod bytes;
 pub mod connection;
 pub mod endpoint;
@@ -20,3 +21,5 @@ mod handle;
 pub mod memory;
 pub mod operation;
 pub mod receive;
+pub mod version;
+pub mod waiting;

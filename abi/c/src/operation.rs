@@ -15,7 +15,7 @@ pub struct Operation {
     _opaque: [u8; 0],
 }
 
-static OPERATIONS: Table<OperationHandle> = Table::new(6, "an operation");
+pub(crate) static OPERATIONS: Table<OperationHandle> = Table::new(6, "an operation");
 
 /// Performed only after all earlier operations of the connection.
 pub const ETHERNOT_FENCE_BEFORE: u32 = 1;
@@ -84,6 +84,20 @@ pub struct Completion {
     pub has_immediate: u32,
     /// 0.
     pub reserved: u32,
+}
+
+impl Completion {
+    /// None.
+    pub(crate) const NOTHING: Self = Self {
+        context: 0,
+        value: 0,
+        kind: CompletionKind::Other,
+        result: Result::Ok,
+        bytes: 0,
+        immediate: 0,
+        has_immediate: 0,
+        reserved: 0,
+    };
 }
 
 /// # Safety
@@ -287,8 +301,9 @@ pub unsafe extern "C" fn ethernot_send_bytes(
     unsafe { start(options, operation, post) }
 }
 
-/// Posts memory with the right `ETHERNOT_LOCAL_WRITE` for one message. A completion with `context` tells that one has
-/// come.
+/// Posts a receive without a handle: memory with the right `ETHERNOT_LOCAL_WRITE` for one message, which a completion of
+/// the connection reports, of `ETHERNOT_COMPLETION_KIND_RECEIVE` and with `context`. For programs in which one thread takes all
+/// completions (`ethernot_poll`, `ethernot_wait_completion`); `ethernot_receive_post` makes a receive with a handle instead.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_post_receive(
     connection: *mut Connection,
@@ -368,7 +383,7 @@ pub unsafe extern "C" fn ethernot_wait_completion(
     })
 }
 
-fn completion_of(found: &ethernot::Completion) -> Completion {
+pub(crate) fn completion_of(found: &ethernot::Completion) -> Completion {
     use ethernot::CompletionKind as Kind;
     Completion {
         context: found.context,

@@ -16,7 +16,7 @@ pub struct Receive {
     _opaque: [u8; 0],
 }
 
-static RECEIVES: Table<ReceiveHandle> = Table::new(7, "a receive");
+pub(crate) static RECEIVES: Table<ReceiveHandle> = Table::new(7, "a receive");
 
 /// A message that has come.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,10 @@ pub struct Message {
     pub has_immediate: u32,
 }
 
-/// Posts memory with the right `ETHERNOT_LOCAL_WRITE` for one message of at most `length` bytes, which goes to the handle and to
-/// nobody else: there is no completion. Messages go to the receives of a connection in the order in which these were posted.
+/// Posts a receive with a handle: memory with the right `ETHERNOT_LOCAL_WRITE` for one message of at most `length` bytes, which
+/// `ethernot_receive_wait` of this handle returns, and no completion reports. For programs whose threads share a connection;
+/// `ethernot_post_receive` makes a receive without a handle instead. Messages go to the receives of a connection, of
+/// both kinds, in the order in which these were posted.
 ///
 /// Of all that make a receive: it is freed by `ethernot_receive_free`. If one was freed before its message was seen, the
 /// next `ethernot_receive_post` takes it over, buffer and all: so take the bytes from `ethernot_receive_wait`.

@@ -4,6 +4,7 @@
 mod built;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -54,6 +55,37 @@ fn the_header_is_what_cbindgen_makes_of_the_library() {
     let made = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(made, HEADER, "make it anew: see cbindgen.toml");
+}
+
+/// The names in comments, which programs look for in the header.
+fn named_in_comments() -> BTreeSet<&'static str> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let comments = HEADER.split("/*").skip(1).filter_map(|rest| rest.split("*/").next());
+    let words = comments.flat_map(|comment| comment.split(move |letter| !is_part(letter)));
+    let is_ours = |word: &&str| word.to_ascii_lowercase().starts_with("ethernot_");
+    // The guard against a second inclusion has no value.
+    words.filter(is_ours).filter(|word| *word != "ETHERNOT_H").collect()
+}
+
+#[test]
+fn every_name_that_a_comment_names_is_there() {
+    let names = named_in_comments();
+    assert!(names.contains("ETHERNOT_WAITING_SPIN_FOR") && names.contains("ethernot_waiting"));
+    let mut program = String::from("#include <ethernot.h>\nint main(void) {\n");
+    for name in &names {
+        let is_type = name.starts_with('e') && !HEADER.contains(&format!("{name}("));
+        let used = if is_type { format!("({name} *)0") } else { (*name).to_owned() };
+        writeln!(program, "    (void)({used});").expect("a string takes everything");
+    }
+    program += "    return 0;\n}\n";
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
+    for (compiler, source) in [("cc", "names.c"), ("c++", "names.cc")] {
+        let source = folder.join(source);
+        fs::write(&source, &program).expect("a folder for tests");
+        let source = source.display().to_string();
+        built::compiles(compiler, &["-Wall", "-Werror", "-fsyntax-only", include, &source]);
+    }
 }
 
 #[test]

@@ -4,10 +4,14 @@ use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 use std::thread;
 
+use ethernot_c::attempt::{
+    Attempt, ethernot_attempt_free, ethernot_attempt_test, ethernot_attempt_wait,
+    ethernot_connect_start, ethernot_request_accept_start,
+};
 use ethernot_c::connection::{
     Connection, Request, ethernot_accept, ethernot_connect, ethernot_connection_data,
     ethernot_connection_free, ethernot_connection_wait_closed, ethernot_listen,
-    ethernot_listener_free, ethernot_request_accept,
+    ethernot_listener_free, ethernot_request_accept, ethernot_request_reject,
 };
 use ethernot_c::endpoint::{
     Endpoint, EndpointOptions, ethernot_endpoint_address, ethernot_endpoint_arm,
@@ -21,7 +25,7 @@ use ethernot_c::memory::{
     ethernot_remote_from_bytes, ethernot_remote_to_bytes,
 };
 use ethernot_c::operation::{
-    Operation, OperationOptions, ethernot_operation_free, ethernot_operation_test,
+    CompletionKind, Operation, OperationOptions, ethernot_operation_free, ethernot_operation_test,
     ethernot_operation_wait, ethernot_poll, ethernot_send_bytes, ethernot_write,
     ethernot_write_bytes,
 };
@@ -29,6 +33,8 @@ use ethernot_c::receive::{
     Message, Receive, ethernot_call, ethernot_call_bytes, ethernot_receive_free,
     ethernot_receive_post, ethernot_receive_test, ethernot_receive_wait,
 };
+
+use ethernot_c::waiting::{AwaitedKind, Found, WaitedFor, ethernot_wait_any};
 
 fn text() -> String {
     // SAFETY: it is never null, ends with a zero, and is good until the next call.
@@ -322,6 +328,144 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
         let closed = ethernot_receive_wait(answer, 20_000, null_mut(), 0, told);
         assert!(matches!(closed, Result::Failed | Result::Closed), "{closed:?}: {}", text());
         assert_eq!(ethernot_receive_free(answer), Result::Ok);
+    }
+    for endpoint in [server, client] {
+        assert_eq!(ethernot_endpoint_free(endpoint), Result::Ok);
+    }
+}
+
+/// The address of an endpoint, as text that ends with a zero.
+fn address_of(endpoint: *mut Endpoint) -> [std::ffi::c_char; 64] {
+    let mut address = [0; 64];
+    // SAFETY: there is room for it.
+    let told =
+        unsafe { ethernot_endpoint_address(endpoint, 0, address.as_mut_ptr(), address.len()) };
+    assert_eq!(told, Result::Ok, "{}", text());
+    address
+}
+
+#[test]
+fn attempts_are_tested_and_waited_for_and_tell_their_outcome_once() {
+    let (server, client) = (endpoint(), endpoint());
+    let address = address_of(server);
+    let mut listener = null_mut();
+    let (mut connecting, mut accepting): (*mut Attempt, *mut Attempt) = (null_mut(), null_mut());
+    let (mut connected, mut accepted): (*mut Connection, *mut Connection) =
+        (null_mut(), null_mut());
+    let mut request = null_mut();
+    // SAFETY: all places are valid, or null, which is what is tried.
+    unsafe {
+        assert_eq!(ethernot_listen(server, 0, &raw mut listener), Result::Ok);
+        let peer = address.as_ptr();
+        let start = |place| ethernot_connect_start(client, peer, null(), place);
+        assert_eq!(start(null_mut()), Result::Invalid);
+        assert_eq!(start(&raw mut connecting), Result::Ok, "{}", text());
+        assert_eq!(ethernot_attempt_test(connecting, null_mut()), Result::Invalid);
+        assert_eq!(ethernot_attempt_test(connecting, &raw mut connected), Result::Again);
+        assert_eq!(ethernot_attempt_wait(connecting, 0, &raw mut connected), Result::TimedOut);
+        assert_eq!(ethernot_accept(listener, 20_000, &raw mut request), Result::Ok);
+        let started = ethernot_request_accept_start(request, null(), &raw mut accepting);
+        assert_eq!(started, Result::Ok, "{}", text());
+        let again = ethernot_request_accept_start(request, null(), &raw mut accepting);
+        assert_eq!(again, Result::BadHandle, "it was answered");
+        let waited = ethernot_attempt_wait(accepting, 20_000, &raw mut accepted);
+        assert_eq!(waited, Result::Ok, "{}", text());
+        while ethernot_attempt_test(connecting, &raw mut connected) == Result::Again {}
+        assert!(!connected.is_null() && !accepted.is_null(), "{}", text());
+        assert_eq!(ethernot_attempt_wait(connecting, 0, &raw mut connected), Result::Invalid);
+        assert_eq!(ethernot_attempt_test(accepting, &raw mut accepted), Result::Closed);
+        for attempt in [connecting, accepting] {
+            assert_eq!(ethernot_attempt_free(attempt), Result::Ok);
+            assert_eq!(ethernot_attempt_free(attempt), Result::BadHandle);
+        }
+        // One that is given up leaves nothing to be accepted, or a request that is gone when it is.
+        assert_eq!(start(&raw mut connecting), Result::Ok, "{}", text());
+        assert_eq!(ethernot_attempt_free(connecting), Result::Ok);
+        for connection in [connected, accepted] {
+            assert_eq!(ethernot_connection_free(connection), Result::Ok);
+        }
+        assert_eq!(ethernot_listener_free(listener), Result::Ok);
+    }
+    for endpoint in [server, client] {
+        assert_eq!(ethernot_endpoint_free(endpoint), Result::Ok);
+    }
+}
+
+#[test]
+fn one_call_waits_for_things_of_every_kind() {
+    let (server, client) = (endpoint(), endpoint());
+    let inbox = memory_for(server, 64, ETHERNOT_LOCAL_WRITE | ETHERNOT_REMOTE_WRITE);
+    let (accepted, connected) = connect(server, client);
+    let address = address_of(server);
+    let (mut listener, mut receive, mut write) = (null_mut(), null_mut(), null_mut());
+    let mut found = std::mem::MaybeUninit::<Found>::uninit();
+    let waited_for = |kind: AwaitedKind, handle: *const c_void| WaitedFor {
+        handle,
+        kind: kind as i32,
+        reserved: 0,
+    };
+    // SAFETY: all places are valid, or null, which is what is tried.
+    unsafe {
+        assert_eq!(ethernot_listen(server, 0, &raw mut listener), Result::Ok);
+        assert_eq!(ethernot_receive_post(accepted, inbox, 0, 8, &raw mut receive), Result::Ok);
+        let all = [
+            waited_for(AwaitedKind::Message, receive.cast()),
+            waited_for(AwaitedKind::Completion, accepted.cast()),
+            waited_for(AwaitedKind::Request, listener.cast()),
+            waited_for(AwaitedKind::End, accepted.cast()),
+        ];
+        let place = found.as_mut_ptr();
+        let wait = |awaited: &[WaitedFor], timeout_ms| {
+            ethernot_wait_any(server, awaited.as_ptr(), awaited.len(), timeout_ms, place)
+        };
+        assert_eq!(ethernot_wait_any(server, null(), 1, 0, place), Result::Invalid);
+        assert_eq!(ethernot_wait_any(server, all.as_ptr(), 4, 0, null_mut()), Result::Invalid);
+        assert_eq!(wait(&[WaitedFor { kind: 6, ..all[0] }], 0), Result::Invalid);
+        assert!(text().contains("kind 6"), "{}", text());
+        assert_eq!(wait(&[WaitedFor { kind: 2, ..all[0] }], 0), Result::BadHandle);
+        assert_eq!(wait(&[waited_for(AwaitedKind::End, connected.cast())], 0), Result::Invalid);
+        assert_eq!((wait(&all, 0), wait(&[], 0)), (Result::TimedOut, Result::TimedOut));
+
+        let bytes = c"message".as_ptr().cast();
+        assert_eq!(ethernot_send_bytes(connected, bytes, 7, null(), null_mut()), Result::Ok);
+        assert_eq!(wait(&all, 20_000), Result::Ok, "{}", text());
+        let first = found.assume_init();
+        assert_eq!((first.index, first.result, first.request), (0, Result::Ok, null_mut()));
+        let all = &all[1..];
+
+        let mut remote = Remote { address: 0, length: 0, key: 0, reserved: 0 };
+        assert_eq!(ethernot_memory_remote(inbox, &raw mut remote), Result::Ok);
+        let notify = OperationOptions { context: 0, flags: 16, immediate: 0 };
+        let (remote, options) = (&raw const remote, &raw const notify);
+        let written = ethernot_write_bytes(connected, bytes, 7, remote, 8, options, &raw mut write);
+        assert_eq!(written, Result::Ok, "{}", text());
+        assert_eq!(wait(all, 20_000), Result::Ok, "{}", text());
+        let second = found.assume_init();
+        assert_eq!((second.index, second.result), (0, Result::Ok));
+        assert_eq!(
+            (second.completion.kind, second.completion.bytes),
+            (CompletionKind::Notification, 7)
+        );
+        let write_ends = [waited_for(AwaitedKind::Operation, write.cast())];
+        let ended = ethernot_wait_any(client, write_ends.as_ptr(), 1, 20_000, place);
+        assert_eq!((ended, found.assume_init().result), (Result::Ok, Result::Ok), "{}", text());
+
+        let mut connecting = null_mut();
+        let started = ethernot_connect_start(client, address.as_ptr(), null(), &raw mut connecting);
+        assert_eq!(started, Result::Ok, "{}", text());
+        assert_eq!(wait(all, 20_000), Result::Ok, "{}", text());
+        let third = found.assume_init();
+        assert_eq!(third.index, 1);
+        assert_eq!(ethernot_request_reject(third.request, null(), 0), Result::Ok);
+        assert_eq!(ethernot_attempt_free(connecting), Result::Ok);
+
+        assert_eq!(ethernot_operation_free(write), Result::Ok);
+        assert_eq!(ethernot_connection_free(connected), Result::Ok);
+        assert_eq!(wait(all, 20_000), Result::Ok, "{}", text());
+        let last = found.assume_init();
+        assert_eq!((last.index, last.result), (2, Result::Closed));
+        assert_eq!(ethernot_receive_free(receive), Result::Ok);
+        assert_eq!(ethernot_listener_free(listener), Result::Ok);
     }
     for endpoint in [server, client] {
         assert_eq!(ethernot_endpoint_free(endpoint), Result::Ok);

@@ -1,0 +1,125 @@
+//! Connections that were asked for or accepted and are not there yet: for programs that do something else meanwhile.
+
+use std::ffi::c_char;
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::Duration;
+
+use ethernot::{Accepting, Connecting, Error};
+
+use crate::bytes::{has_place, limit, put, text};
+use crate::connection::{CONNECTIONS, ConnectOptions, Connection, Request, options_of, take};
+use crate::endpoint::{ENDPOINTS, Endpoint};
+use crate::failure::{Failure, Result, call};
+use crate::handle::Table;
+
+/// A connection that is not there yet.
+pub struct Attempt {
+    _opaque: [u8; 0],
+}
+
+/// What is waited for.
+enum Pending {
+    Connecting(Connecting),
+    Accepting(Accepting),
+}
+
+static ATTEMPTS: Table<Mutex<Pending>> = Table::new(8, "an attempt");
+
+impl Pending {
+    fn wait_for(&mut self, limit: Duration) -> std::result::Result<ethernot::Connection, Error> {
+        match self {
+            Self::Connecting(connecting) => connecting.wait_for(limit).map_err(Error::from),
+            Self::Accepting(accepting) => accepting.wait_for(limit).map_err(Error::from),
+        }
+    }
+}
+
+/// As `ethernot_connect`, but returns before the peer has answered: `ethernot_attempt_wait` or `ethernot_attempt_test` gives the
+/// connection. `timeout_ms` of the options bounds only the search for stations. A peer that is named, and not
+/// addressed, is looked up in this call. Freed by `ethernot_attempt_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ethernot_connect_start(
+    endpoint: *mut Endpoint,
+    peer: *const c_char,
+    options: *const ConnectOptions,
+    attempt: *mut *mut Attempt,
+) -> Result {
+    call(|| {
+        has_place(attempt)?;
+        // SAFETY: the program's promise.
+        let (peer, options) = unsafe { (text(peer, "peer")?, options_of(options)?) };
+        let connecting = ENDPOINTS.get(endpoint)?.start_connect(peer, options)?;
+        let made = ATTEMPTS.add(Mutex::new(Pending::Connecting(connecting)))?;
+        // SAFETY: null was refused above.
+        unsafe { put(attempt, made) }
+    })
+}
+
+/// As `ethernot_request_accept`, but returns before the peer knows. The request is freed, and `timeout_ms` of the options
+/// does not count. Freed by `ethernot_attempt_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ethernot_request_accept_start(
+    request: *mut Request,
+    options: *const ConnectOptions,
+    attempt: *mut *mut Attempt,
+) -> Result {
+    call(|| {
+        has_place(attempt)?;
+        // SAFETY: the program's promise.
+        let options = unsafe { options_of(options) }?;
+        let accepting = take(request)?.start_accept(options)?;
+        let made = ATTEMPTS.add(Mutex::new(Pending::Accepting(accepting)))?;
+        // SAFETY: null was refused above.
+        unsafe { put(attempt, made) }
+    })
+}
+
+/// Waits for the connection. May be called again after `ETHERNOT_RESULT_TIMED_OUT`; the outcome is returned once, and
+/// `ETHERNOT_RESULT_INVALID` or `ETHERNOT_RESULT_CLOSED` afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ethernot_attempt_wait(
+    attempt: *mut Attempt,
+    timeout_ms: i64,
+    connection: *mut *mut Connection,
+) -> Result {
+    call(|| {
+        has_place(connection)?;
+        let attempt = ATTEMPTS.get(attempt)?;
+        let mut attempt = attempt.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = attempt.wait_for(limit(timeout_ms).unwrap_or(Duration::MAX))?;
+        // SAFETY: null was refused above.
+        unsafe { put(connection, CONNECTIONS.add(made)?) }
+    })
+}
+
+/// The connection, if it is there; `ETHERNOT_RESULT_AGAIN` while it is not, or while another thread waits for it. Otherwise as
+/// `ethernot_attempt_wait`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ethernot_attempt_test(
+    attempt: *mut Attempt,
+    connection: *mut *mut Connection,
+) -> Result {
+    call(|| {
+        has_place(connection)?;
+        let attempt = ATTEMPTS.get(attempt)?;
+        let pending = || Failure::new(Result::Again, "there is no answer yet; wait, or test again");
+        let mut attempt = match attempt.try_lock() {
+            Ok(attempt) => attempt,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(pending()),
+        };
+        let made = attempt.wait_for(Duration::ZERO).map_err(Failure::from);
+        let made = made.map_err(|failure| match failure.result {
+            Result::TimedOut => pending(),
+            _ => failure,
+        })?;
+        // SAFETY: null was refused above.
+        unsafe { put(connection, CONNECTIONS.add(made)?) }
+    })
+}
+
+/// Frees an attempt, and gives it up if its outcome was not returned.
+#[unsafe(no_mangle)]
+pub extern "C" fn ethernot_attempt_free(attempt: *mut Attempt) -> Result {
+    call(|| ATTEMPTS.remove(attempt).map(drop))
+}

@@ -1,0 +1,23 @@
+//! The version of the library.
+
+/// The version of this header: major, minor and patch level, as `major * 1000000 + minor * 1000 + patch`.
+pub const ETHERNOT_VERSION: u32 = 1000;
+
+/// The version of the library that the program runs with, as `ETHERNOT_VERSION`.
+#[unsafe(no_mangle)]
+pub extern "C" fn ethernot_version() -> u32 {
+    ETHERNOT_VERSION
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_that_of_the_crate() {
+        let parts = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR")];
+        let [major, minor] = parts.map(|part| part.parse::<u32>().expect("a number"));
+        let patch: u32 = env!("CARGO_PKG_VERSION_PATCH").parse().expect("a number");
+        assert_eq!(ethernot_version(), major * 1_000_000 + minor * 1000 + patch);
+    }
+}

@@ -1,0 +1,148 @@
+//! Waiting for several things at a time.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use ethernot::{Awaited, Occurred};
+
+use crate::bytes::{has_place, limit, put};
+use crate::connection::{CONNECTIONS, LISTENERS, REQUESTS, Request};
+use crate::endpoint::{ENDPOINTS, Endpoint};
+use crate::failure::{Failure, Result, call};
+use crate::operation::{Completion, OPERATIONS, completion_of};
+use crate::receive::RECEIVES;
+
+/// What `ethernot_wait_any` waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(i32)]
+pub enum AwaitedKind {
+    /// A request for a connection; the handle is of a listener.
+    Request = 1,
+    /// A completion; the handle is of a connection.
+    Completion = 2,
+    /// The end of a connection; one that is over has ended whenever it is looked at.
+    End = 3,
+    /// The end of an operation.
+    Operation = 4,
+    /// A message; the handle is of a receive.
+    Message = 5,
+}
+
+/// Something that `ethernot_wait_any` waits for.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct WaitedFor {
+    /// A handle of the kind that `kind` says.
+    pub handle: *const c_void,
+    /// One of `ethernot_awaited_kind`.
+    pub kind: i32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// What `ethernot_wait_any` has found.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Found {
+    /// Which of those that were waited for.
+    pub index: usize,
+    /// Of `ETHERNOT_AWAITED_KIND_REQUEST`: the request, as of `ethernot_accept`. Otherwise null.
+    pub request: *mut Request,
+    /// Of `ETHERNOT_AWAITED_KIND_COMPLETION`: the completion. Otherwise all zero but its kind.
+    pub completion: Completion,
+    /// Of `ETHERNOT_AWAITED_KIND_OPERATION`: what an atomic found. Otherwise 0.
+    pub value: u64,
+    /// How it ended: `ETHERNOT_RESULT_FAILED` of an operation or a message that failed, `ETHERNOT_RESULT_CLOSED` of an end.
+    pub result: Result,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// What a handle stands for.
+enum Object {
+    Listener(Arc<ethernot::Listener>),
+    Completion(Arc<ethernot::Connection>),
+    End(Arc<ethernot::Connection>),
+    Operation(Arc<ethernot::OperationHandle>),
+    Message(Arc<ethernot::ReceiveHandle>),
+}
+
+impl Object {
+    fn of(waited: &WaitedFor) -> std::result::Result<Self, Failure> {
+        let handle = waited.handle;
+        Ok(match waited.kind {
+            1 => Self::Listener(LISTENERS.get(handle)?),
+            2 => Self::Completion(CONNECTIONS.get(handle)?),
+            3 => Self::End(CONNECTIONS.get(handle)?),
+            4 => Self::Operation(OPERATIONS.get(handle)?),
+            5 => Self::Message(RECEIVES.get(handle)?),
+            other => {
+                let text = format!("kind {other} is none of ethernot_awaited_kind");
+                return Err(Failure::new(Result::Invalid, text));
+            }
+        })
+    }
+
+    fn awaited(&self) -> Awaited<'_> {
+        match self {
+            Self::Listener(listener) => Awaited::Request(listener),
+            Self::Completion(connection) => Awaited::Completion(connection.queue()),
+            Self::End(connection) => Awaited::End(connection),
+            Self::Operation(operation) => Awaited::Operation(operation),
+            Self::Message(receive) => Awaited::Message(receive),
+        }
+    }
+}
+
+/// Waits until one of `count` things has occurred, of one endpoint. They are looked at from first to last. A request or
+/// completion is taken with it; a message is in its receive, for `ethernot_receive_wait`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ethernot_wait_any(
+    endpoint: *mut Endpoint,
+    awaited: *const WaitedFor,
+    count: usize,
+    timeout_ms: i64,
+    found: *mut Found,
+) -> Result {
+    call(|| {
+        has_place(found)?;
+        let awaited = match (awaited.is_null(), count) {
+            (_, 0) => &[],
+            (true, _) => return Err(Failure::null("the things to wait for")),
+            // SAFETY: the program's promise.
+            (false, _) => unsafe { std::slice::from_raw_parts(awaited, count) },
+        };
+        let endpoint = ENDPOINTS.get(endpoint)?;
+        let objects: std::result::Result<Vec<_>, _> = awaited.iter().map(Object::of).collect();
+        let objects = objects?;
+        let awaited: Vec<_> = objects.iter().map(Object::awaited).collect();
+        let (index, occurred) = endpoint.wait_any(&awaited, limit(timeout_ms))?;
+        // SAFETY: null was refused above.
+        unsafe { put(found, found_of(index, occurred)?) }
+    })
+}
+
+fn found_of(index: usize, occurred: Occurred) -> std::result::Result<Found, Failure> {
+    let nothing = Found {
+        index,
+        request: std::ptr::null_mut(),
+        completion: Completion::NOTHING,
+        value: 0,
+        result: Result::Ok,
+        reserved: 0,
+    };
+    Ok(match occurred {
+        Occurred::Request(request) => {
+            Found { request: REQUESTS.add(std::sync::Mutex::new(Some(request)))?, ..nothing }
+        }
+        Occurred::Completion(completion) => {
+            let completion = completion_of(&completion);
+            Found { completion, result: completion.result, ..nothing }
+        }
+        Occurred::End(..) => Found { result: Result::Closed, ..nothing },
+        Occurred::Operation(Ok(value)) => Found { value, ..nothing },
+        Occurred::Message(Ok(_)) => nothing,
+        // What else there may be one day is no success that anybody could tell.
+        _ => Found { result: Result::Failed, ..nothing },
+    })
+}
