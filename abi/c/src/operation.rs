@@ -114,16 +114,15 @@ pub(crate) unsafe fn options_of(
         let text = format!("flags {:#x} of an operation are unknown", options.flags);
         return Err(Failure::new(Result::Invalid, text));
     }
-    Ok(ethernot::OperationOptions {
-        fence_before: has(ETHERNOT_FENCE_BEFORE),
-        fence_after: has(ETHERNOT_FENCE_AFTER),
-        order: if has(ETHERNOT_STRICT) { Order::Strict } else { Order::Relaxed },
-        signalled: has(ETHERNOT_SIGNALLED),
-        notify: has(ETHERNOT_NOTIFY),
-        immediate: has(ETHERNOT_IMMEDIATE).then_some(options.immediate),
-        context: options.context,
-        more: has(ETHERNOT_MORE),
-    })
+    Ok(ethernot::OperationOptions::NONE
+        .fence_before(has(ETHERNOT_FENCE_BEFORE))
+        .fence_after(has(ETHERNOT_FENCE_AFTER))
+        .order(if has(ETHERNOT_STRICT) { Order::Strict } else { Order::Relaxed })
+        .signalled(has(ETHERNOT_SIGNALLED))
+        .notify(has(ETHERNOT_NOTIFY))
+        .immediate(has(ETHERNOT_IMMEDIATE).then_some(options.immediate))
+        .context(options.context)
+        .more(has(ETHERNOT_MORE)))
 }
 
 /// Starts an operation. Its handle goes to `operation`; without a place for it, nobody can ask about it.

@@ -9,6 +9,7 @@ macro_rules! counters {
     ) => {
         $(#[doc = $struct_doc])*
         #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+        #[non_exhaustive]
         pub struct $name {
             $(#[doc = $doc] pub $field: u64,)*
         }

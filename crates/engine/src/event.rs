@@ -213,6 +213,7 @@ pub struct Unknown;
 
 /// What is known of one link of a connection.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct PathInfo {
     /// Index within the connection.
     pub index: u8,
@@ -240,6 +241,7 @@ pub struct PathInfo {
 
 /// What is known of a connection.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ConnectionInfo {
     /// Whether operations may be posted.
     pub established: bool,

@@ -79,7 +79,7 @@ fn add_remotely(server: std::net::SocketAddr, number: u64) -> Result<(), Error> 
         connection.read(&local, 0, &remote, RECORD, RECORD_BYTES, none)?.wait(LIMIT)?;
         copy.set(0, &increased(&copy.get(0)?))?;
         let write = connection.write(&local, 0, &remote, RECORD, RECORD_BYTES, none)?;
-        let fenced = OperationOptions { fence_before: true, ..none };
+        let fenced = none.fence_before(true);
         drop(connection.write_bytes(&FREE.to_ne_bytes(), &remote, LOCK, fenced)?);
         // Its bytes may change again.
         write.wait(LIMIT)?;

@@ -24,6 +24,7 @@ use crate::news::{Stage, Subscriber};
 /// What a connection is to be. The defaults suit a program with few connections.
 #[derive(Clone, Debug)]
 #[must_use]
+#[non_exhaustive]
 pub struct ConnectOptions {
     /// Which listener of the peer is meant; 0 by default. For [`Endpoint::connect`] only.
     pub service: u32,

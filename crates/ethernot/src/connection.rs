@@ -45,8 +45,16 @@ pub(crate) struct ConnectionInner {
 
 /// Order and notification of one operation. The default is `MultiEdge`'s: free order, no
 /// notification; only the handle tells of its end.
+///
+/// ```
+/// use ethernot::OperationOptions;
+///
+/// let options = OperationOptions::SIGNALLED.fence_before(true).context(7);
+/// assert!(options.signalled && options.fence_before && options.context == 7);
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[must_use]
+#[non_exhaustive]
 pub struct OperationOptions {
     /// Performed only after all earlier operations of the connection (backward fence).
     pub fence_before: bool,

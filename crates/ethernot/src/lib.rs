@@ -50,6 +50,9 @@
 //! `AsyncRead` and `AsyncWrite` of tokio and of the crate `futures-io`; hyper runs over it in `examples/http.rs`.
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("Ethernot runs on Linux only; build for a target with `target_os = \"linux\"`");
+
 /// Its example is compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -21,7 +21,7 @@ fn run(capture: &Path) {
     let pair = Pair::build(Endpoint::builder().link(Box::new(link)), loopback(), rights);
     let (client, server) = (&pair.client, &pair.server);
     let none = OperationOptions::NONE;
-    let told = OperationOptions { immediate: Some(7), ..OperationOptions::NOTIFY };
+    let told = OperationOptions::NOTIFY.immediate(Some(7));
     server.connection.post_receive(&server.region, 0, 4096, 1).expect("a receive");
     let operations = [
         client.connection.write(&client.region, 0, &pair.remote, 0, 300_000, none),

@@ -19,7 +19,9 @@ use pair::{BYTES, EVERYTHING, LIMIT, Pair, loopback};
 
 const NONE: OperationOptions = OperationOptions::NONE;
 /// Posted, and not sent before the next operation or wait.
-const LATER: OperationOptions = OperationOptions { more: true, ..OperationOptions::NONE };
+fn later() -> OperationOptions {
+    OperationOptions::NONE.more(true)
+}
 
 fn register(endpoint: &Endpoint, rights: Rights) -> (Arc<Buffer>, MemoryRegion) {
     let buffer = Buffer::new(BYTES);
@@ -56,7 +58,7 @@ fn a_read_goes_on_whose_region_is_dropped() {
         let client = &pair.client;
         pair.server.buffer.write(BYTES - 4, b"last");
         let (buffer, region) = register(&client.endpoint, Rights::LOCAL_WRITE);
-        let read = client.connection.read(&region, 0, &pair.remote, 0, BYTES, LATER);
+        let read = client.connection.read(&region, 0, &pair.remote, 0, BYTES, later());
         let read = read.expect("it is posted");
         drop(region);
         assert_eq!(read.wait(Some(LIMIT)), Ok(0));
@@ -76,8 +78,8 @@ fn a_write_and_a_message_go_on_whose_regions_are_dropped() {
             [(); 2].map(|()| register(&client.endpoint, Rights::NONE));
         first.write(0, b"written");
         second.write(8, b"sent");
-        let write = client.connection.write(&written, 0, &pair.remote, 0, 7, LATER);
-        let send = client.connection.send(&sent, 8, 4, LATER);
+        let write = client.connection.write(&written, 0, &pair.remote, 0, 7, later());
+        let send = client.connection.send(&sent, 8, 4, later());
         drop((written, sent));
         assert_eq!(send.expect("it is posted").wait(Some(LIMIT)), Ok(0));
         assert_eq!(write.expect("it is posted").wait(Some(LIMIT)), Ok(0));
@@ -95,7 +97,7 @@ fn an_operation_of_pieces_goes_on_whose_regions_are_dropped() {
         let kept = [(); 2].map(|()| register(&client.endpoint, Rights::LOCAL_WRITE));
         let [(first, one), (second, two)] = kept;
         let pieces: [RegionSlice<'_>; 2] = [one.slice(..4).unwrap(), two.slice(100..105).unwrap()];
-        let read = client.connection.read_list(&pieces, &pair.remote, 0, LATER);
+        let read = client.connection.read_list(&pieces, &pair.remote, 0, later());
         let read = read.expect("it is posted");
         drop((one, two));
         assert_eq!(read.wait(Some(LIMIT)), Ok(0));
@@ -165,7 +167,7 @@ fn the_whole_address_space_is_given_up_at_once() {
     let client = &pair.client;
     let everything = client.endpoint.register_whole_address_space(Rights::NONE).expect("once");
     let address = client.buffer.address();
-    let write = client.connection.write(&everything, address, &pair.remote, 0, 8, LATER);
+    let write = client.connection.write(&everything, address, &pair.remote, 0, 8, later());
     let write = write.expect("it is posted");
     drop(everything);
     assert_eq!(client.endpoint.memory().regions(), 1);

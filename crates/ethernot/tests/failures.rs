@@ -122,7 +122,7 @@ fn what_is_impossible_here_is_refused_here() {
 fn operations_without_room_are_refused_and_nothing_is_lost() {
     let pair = Pair::build(loopback().handles_max(4), loopback(), Rights::REMOTE_WRITE);
     let (client, remote) = (&pair.client.connection, &pair.remote);
-    let later = OperationOptions { more: true, ..OperationOptions::NONE };
+    let later = OperationOptions::NONE.more(true);
     let held: Vec<_> =
         (0..4).map(|_| client.write_bytes(b"x", remote, 0, later).expect("it is posted")).collect();
     let error = client.write_bytes(b"x", remote, 0, later).expect_err("no handle is left");
@@ -139,7 +139,7 @@ fn a_region_deregistered_under_a_running_write_ends_it() {
     let client = &pair.client.connection;
     let source = pair.client.endpoint.register(Buffer::new(BYTES), Rights::NONE);
     let source = source.expect("it is registered");
-    let later = OperationOptions { more: true, ..OperationOptions::NONE };
+    let later = OperationOptions::NONE.more(true);
     let write = client.write(&source, 0, &pair.remote, 0, BYTES, later).expect("it is posted");
     pair.client.endpoint.memory().deregister(source.region().id).expect("it is registered");
     let failure = OperationFailure::Failed(OperationError::LocalAccess);
@@ -302,7 +302,7 @@ fn closing_flushes_what_is_outstanding_exactly_once() {
     // Without a receive at the peer these stay under way.
     let handles: Vec<_> = (0..10)
         .map(|context| {
-            let options = OperationOptions { context, ..OperationOptions::SIGNALLED };
+            let options = OperationOptions::SIGNALLED.context(context);
             client.send_bytes(b"x", options).expect("it is posted")
         })
         .collect();

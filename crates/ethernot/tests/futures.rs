@@ -222,7 +222,7 @@ fn completions_are_awaited_and_none_is_lost_when_that_is_given_up() {
     let pair = sleepy();
     let (client, server) = (&pair.client.connection, &pair.server.connection);
     let notify = |number: u32| {
-        let options = OperationOptions { immediate: Some(number), ..OperationOptions::NOTIFY };
+        let options = OperationOptions::NOTIFY.immediate(Some(number));
         drop(client.write_bytes(b"x", &pair.remote, 0, options).expect("it is posted"));
     };
     for number in 0..200 {

@@ -156,12 +156,7 @@ fn an_operation_goes_on_whose_future_is_dropped() {
         let mut write = write.expect("it is posted");
         let _whichever = poll_once(&mut write);
         drop(write);
-        let last = client.connection.write_bytes(
-            b"",
-            &pair.remote,
-            0,
-            OperationOptions { fence_before: true, ..NONE },
-        );
+        let last = client.connection.write_bytes(b"", &pair.remote, 0, NONE.fence_before(true));
         assert_eq!(block_on(last.expect("it is posted")), Ok(0));
         assert_eq!(pair.server.buffer.load_u64(BYTES - 8), round.into());
     }
@@ -416,7 +411,7 @@ fn a_queue_that_is_full_of_what_nobody_polls_refuses_more_and_loses_nothing() {
     let pair = Pair::new();
     let (client, server) = (&pair.client.connection, &pair.server.connection);
     let capacity = client.queue().capacity() as u64;
-    let signalled = |context| OperationOptions { context, ..OperationOptions::SIGNALLED };
+    let signalled = |context| OperationOptions::SIGNALLED.context(context);
     let write = |context| client.write_bytes(b"x", &pair.remote, 0, signalled(context));
     for context in 0..capacity {
         let write = write(context).expect("there is a place");

@@ -67,7 +67,7 @@ fn messages_arrive_in_order_in_the_receives_posted_for_them() {
     }
     drop(client.send_bytes(b"first", OperationOptions::NONE).expect("it is posted"));
     pair.client.buffer.write(0, b"second");
-    let with_immediate = OperationOptions { immediate: Some(9), ..OperationOptions::NONE };
+    let with_immediate = OperationOptions::NONE.immediate(Some(9));
     drop(client.send(&pair.client.region, 0, 6, with_immediate).expect("it is posted"));
     let last = client.send_bytes(b"", OperationOptions::NONE).expect("it is posted");
     assert_eq!(last.wait(Some(LIMIT)), Ok(0));
@@ -94,7 +94,7 @@ fn a_send_waits_for_its_receive() {
 #[test]
 fn a_write_with_notification_tells_the_peer() {
     let pair = Pair::new();
-    let options = OperationOptions { immediate: Some(0xabcd), ..OperationOptions::NOTIFY };
+    let options = OperationOptions::NOTIFY.immediate(Some(0xabcd));
     let write = pair.client.connection.write_bytes(b"news", &pair.remote, 32, options);
     assert_eq!(write.expect("it is posted").wait(Some(LIMIT)), Ok(0));
     let server = &pair.server.connection;
@@ -113,12 +113,10 @@ fn fenced_and_strict_operations_complete() {
     let (client, remote) = (&pair.client.connection, &pair.remote);
     let mut handles = Vec::new();
     for round in 0..20_u64 {
-        let options = OperationOptions {
-            fence_before: round % 2 == 0,
-            fence_after: round % 3 == 0,
-            order: if round % 5 == 0 { Order::Strict } else { Order::Relaxed },
-            ..OperationOptions::NONE
-        };
+        let options = OperationOptions::NONE
+            .fence_before(round % 2 == 0)
+            .fence_after(round % 3 == 0)
+            .order(if round % 5 == 0 { Order::Strict } else { Order::Relaxed });
         pair.client.buffer.write(round * 5000, &pattern(5000, round));
         let write =
             client.write(&pair.client.region, round * 5000, remote, round * 5000, 5000, options);
@@ -136,8 +134,7 @@ fn fenced_and_strict_operations_complete() {
 fn signalled_operations_complete_in_the_queue_with_their_context() {
     let pair = Pair::new();
     for context in 1..=10 {
-        let options =
-            OperationOptions { context, more: context < 10, ..OperationOptions::SIGNALLED };
+        let options = OperationOptions::SIGNALLED.context(context).more(context < 10);
         let write = pair.client.connection.write_bytes(&[1], &pair.remote, context, options);
         drop(write.expect("it is posted"));
     }

@@ -119,7 +119,7 @@ fn a_message_tells_its_length_its_immediate_and_its_bytes() {
     let (client, server) = (&pair.client, &pair.server);
     let empty = server.connection.receive(&server.region, 0, 0).expect("it is posted");
     let full = server.connection.receive(&server.region, 100, 10).expect("it is posted");
-    let immediate = OperationOptions { immediate: Some(9), ..NONE };
+    let immediate = NONE.immediate(Some(9));
     for (bytes, options) in [(&b""[..], immediate), (b"0123456789", NONE)] {
         drop(client.connection.send_bytes(bytes, options).expect("it is posted"));
     }

@@ -47,7 +47,7 @@ fn event_loop<R>(
 /// Each answers the other `count` times, and both sleep in between.
 fn ping_pong(pair: &Pair, count: u32, sleep: impl Fn(&Endpoint) + Sync) {
     let say = |connection: &Connection, number| {
-        let options = OperationOptions { immediate: Some(number), ..OperationOptions::NOTIFY };
+        let options = OperationOptions::NOTIFY.immediate(Some(number));
         drop(connection.write_bytes(b"x", &pair.remote, 0, options).expect("it is posted"));
     };
     let hear = |endpoint: &Endpoint, connection: &Connection, number| {
@@ -60,8 +60,7 @@ fn ping_pong(pair: &Pair, count: u32, sleep: impl Fn(&Endpoint) + Sync) {
         scope.spawn(|| {
             for number in 0..count {
                 hear(&server.endpoint, &server.connection, number);
-                let options =
-                    OperationOptions { immediate: Some(number), ..OperationOptions::NOTIFY };
+                let options = OperationOptions::NOTIFY.immediate(Some(number));
                 let answer = server.connection.write_bytes(b"y", &to_client, 0, options);
                 drop(answer.expect("it is posted"));
             }
@@ -215,7 +214,7 @@ fn completions_are_iterated_until_the_connection_ends() {
     let pair = Pair::new();
     let client = &pair.client.connection;
     for context in 0..10 {
-        let options = OperationOptions { context, ..OperationOptions::SIGNALLED };
+        let options = OperationOptions::SIGNALLED.context(context);
         drop(client.write_bytes(b"x", &pair.remote, 0, options).expect("it is posted"));
     }
     let contexts: Vec<u64> =

@@ -59,6 +59,9 @@
 //! The whole-address-space region is for programs that make no promise: its copies go through the
 //! kernel and answer [`AccessError::Unmapped`].
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("Ethernot runs on Linux only; build for a target with `target_os = \"linux\"`");
+
 mod access;
 mod buffer;
 mod copy;

@@ -300,6 +300,7 @@ impl Pools {
 
 /// How many records of each kind are in use.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct PoolUse {
     /// Operations posted and not complete.
     pub operations: u32,

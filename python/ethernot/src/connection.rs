@@ -141,16 +141,15 @@ pub(crate) struct Extra {
 
 fn extra_of(extra: Option<Extra>) -> OperationOptions {
     let Some(extra) = extra else { return OperationOptions::NONE };
-    OperationOptions {
-        fence_before: extra.fence_before,
-        fence_after: extra.fence_after,
-        order: if extra.strict { Order::Strict } else { Order::Relaxed },
-        signalled: extra.signalled,
-        notify: extra.notify,
-        immediate: extra.immediate,
-        context: extra.context,
-        more: extra.more,
-    }
+    OperationOptions::NONE
+        .fence_before(extra.fence_before)
+        .fence_after(extra.fence_after)
+        .order(if extra.strict { Order::Strict } else { Order::Relaxed })
+        .signalled(extra.signalled)
+        .notify(extra.notify)
+        .immediate(extra.immediate)
+        .context(extra.context)
+        .more(extra.more)
 }
 
 #[pymethods]

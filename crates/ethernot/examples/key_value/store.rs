@@ -272,7 +272,7 @@ impl Client {
             let (region, table) = (&self.region, &self.table);
             drop(self.connection.write(region, from + BODY, table, at + BODY, length, none)?);
             // The version comes last: it is placed only when the rest is.
-            let last = OperationOptions { fence_before: true, ..none };
+            let last = none.fence_before(true);
             let version = new.version.to_ne_bytes();
             self.connection.write_bytes(&version, table, at, last)?.wait(LIMIT)?;
             return Ok(true);

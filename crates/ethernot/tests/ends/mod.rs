@@ -230,7 +230,7 @@ impl Next<'_> {
     }
 
     fn notify(&self, remote: &RemoteRegion, immediate: u32) {
-        let options = OperationOptions { immediate: Some(immediate), ..OperationOptions::NOTIFY };
+        let options = OperationOptions::NOTIFY.immediate(Some(immediate));
         let write = self.connection.write_bytes(b"x", remote, 0, options);
         drop(write.expect("it is posted"));
     }
