@@ -9,6 +9,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::floor;
 use crate::libraries_sockets as sockets;
 use crate::workspace::{Workspace, cargo};
 use crate::{XtaskError, checked};
@@ -72,7 +73,7 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
         .map_err(|cause| XtaskError::Read { path: names.clone(), cause })?;
     let libraries = parse(&text).map_err(|what| XtaskError::Names { path: names, what })?;
     for library in &libraries {
-        link(library, &profile, &folder)?;
+        link(library, workspace, &profile, &folder)?;
     }
     sockets::link(&workspace.root, &profile, &folder, &folder.join(MADE_OF))?;
     place(&profile.join(PATHS), &folder.join(PATHS))?;
@@ -80,6 +81,8 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
     let tool = folder.join(TOOL);
     made(tool.parent().unwrap_or(&folder).to_path_buf())?;
     place(&workspace.root.join(RDMA_TOOL), &tool)?;
+    floor::check(SHARED.iter().map(|name| folder.join(name)))?;
+    floor::check([folder.join(c_versioned())])?;
     Ok(folder)
 }
 
@@ -287,7 +290,12 @@ impl Library {
 }
 
 /// Makes a library of the archive, or, where it only calls another one, of its entries alone.
-fn link(library: &Library, profile: &Path, folder: &Path) -> Result<(), XtaskError> {
+fn link(
+    library: &Library,
+    workspace: &Workspace,
+    profile: &Path,
+    folder: &Path,
+) -> Result<(), XtaskError> {
     let made_of = folder.join(MADE_OF);
     let write = |extension: &str, text: String| {
         let path = made_of.join(&library.file).with_extension(extension);
@@ -306,7 +314,8 @@ fn link(library: &Library, profile: &Path, folder: &Path) -> Result<(), XtaskErr
     command.args(["-Wl,-z,nodelete", "-Wl,-z,defs", "-Wl,-Bsymbolic", "-Wl,--gc-sections"]);
     if library.file.starts_with("libibverbs") {
         command.arg("-Wl,--whole-archive").arg(profile.join(ARCHIVE)).arg("-Wl,--no-whole-archive");
-        command.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]);
+        command.args(floor::arguments(&workspace.root));
+        command.args(["-lgcc_s", "-lm", "-lc"]);
     } else {
         command.arg(folder.join("libibverbs.so.1")).arg("-Wl,-rpath,$ORIGIN");
     }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{XtaskError, checked};
+use crate::{XtaskError, checked, floor};
 
 pub(crate) const PACKAGE: &str = "sockets-abi";
 pub(crate) const LIBRARY: &str = "libethernot-sockets.so";
@@ -41,7 +41,8 @@ pub(crate) fn link(
     command.arg(format!("-Wl,--version-script={}", script.display()));
     command.args(["-Wl,-z,nodelete", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--gc-sections"]);
     command.args(names.iter().map(|name| format!("-Wl,--wrap={}", name.name)));
-    command.arg(profile.join(ARCHIVE)).args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]);
+    command.arg(profile.join(ARCHIVE)).args(floor::arguments(root));
+    command.args(["-lgcc_s", "-lm", "-lc"]);
     checked(&mut command)?;
     let path = folder.join(LIBRARY);
     std::fs::rename(&fresh, &path).map_err(|cause| XtaskError::Write { path, cause })

@@ -4,6 +4,7 @@
 
 mod acceptance;
 mod deny;
+mod floor;
 mod fuzz;
 mod install;
 mod libraries;
@@ -68,6 +69,11 @@ enum XtaskError {
     NotBuilt { program: String },
     #[error("{path}, {what}", path = path.display())]
     Names { path: PathBuf, what: String },
+    #[error(
+        "{path} needs a C library newer than 2.28, for {names}; add these names to abi/floor",
+        path = path.display()
+    )]
+    CLibrary { path: PathBuf, names: String },
     #[error("{what}\n\n{USAGE}")]
     Usage { what: String },
 }
@@ -143,7 +149,9 @@ fn build_program_in(workspace: &Workspace, profile: &str) -> Result<PathBuf, Xta
     let name = package.name.as_str();
     let arguments = ["build", "--profile", profile, "--package", name];
     checked(cargo().args(arguments).args(["--bin", "ethernot"]))?;
-    Ok(workspace.program_in(profile, "ethernot"))
+    let program = workspace.program_in(profile, "ethernot");
+    floor::check([program.clone()])?;
+    Ok(program)
 }
 
 fn regenerate_dissector(workspace: &Workspace) -> Result<ExitCode, XtaskError> {

@@ -1,4 +1,4 @@
-//! `cargo xtask package`: what `install` puts into a tree, as a package for Debian and its kin.
+//! `cargo xtask package`: what `install` puts into a tree, as a package for Debian and its kin, and as a tarball for all others.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,10 +13,10 @@ use crate::{XtaskError, checked, libraries};
 const USAGE: &str = "\
 package [--output DIR] [--debug]
 
-  --output DIR  where the package goes [default: package in the folder of all that is built]
+  --output DIR  where package and tarball go [default: package in the folder of all that is built]
   --debug       what tests use: soon built, and slow";
 
-/// Builds the package and prints its path.
+/// Builds the package and the tarball, and prints their paths.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let work = workspace.target_dir.join("package");
     let (output, is_release) = parse(arguments).map_err(|what| XtaskError::Usage { what })?;
@@ -48,7 +48,32 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     command.arg(work.join(NAME)).arg(&package).stdout(Stdio::null());
     checked(&mut command)?;
     println!("{}", package.display());
+    println!("{}", tarball(workspace, &built, &about, [&work, &output], is_release)?.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a tarball that may be unpacked anywhere, with one folder in it; its path.
+fn tarball(
+    workspace: &Workspace,
+    built: &Built,
+    about: &About,
+    [work, output]: [&Path; 2],
+    is_release: bool,
+) -> Result<PathBuf, XtaskError> {
+    let name = format!("{NAME}-{}-{}", about.version, std::env::consts::ARCH);
+    remove(&work.join(&name))?;
+    let mut tree = Tree::new(&work.join(&name), Path::new("/"))?;
+    lay(&mut tree, workspace, built)?;
+    tree.place(&workspace.root.join("LICENSE"), &format!("{DOCUMENTS}/LICENSE"), FILE)?;
+    let path = output.join(format!("{name}.tar.gz"));
+    let compress = if is_release { "gzip -9n" } else { "gzip -1n" };
+    let mut command = Command::new("tar");
+    // The same sources give the same bytes.
+    command.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+    command.arg(format!("--mtime=@{}", about.seconds)).args(["--use-compress-program", compress]);
+    command.arg("--create").arg("--file").arg(&path).arg("--directory").arg(work).arg(&name);
+    checked(&mut command)?;
+    Ok(path)
 }
 
 fn parse(arguments: &[String]) -> Result<(Option<PathBuf>, bool), String> {

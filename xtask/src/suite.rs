@@ -142,6 +142,10 @@ fn build_libraries(workspace: &Workspace) -> Result<Count, XtaskError> {
             println!("`{program}` failed ({status})");
             Ok(Count::ONE_FAILED)
         }
+        Err(error @ XtaskError::CLibrary { .. }) => {
+            println!("{error}");
+            Ok(Count::ONE_FAILED)
+        }
         Err(other) => Err(other),
     }
 }

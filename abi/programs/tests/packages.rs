@@ -21,11 +21,11 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Runs programs over the libraries that are installed there.
-fn programs_run(root: &CleanRoot, port: u16) {
+fn programs_run(root: &CleanRoot, command: &str, port: u16) {
     let network = Network::Loopback;
     let run = |arguments: &str| {
         // Loopback is named, as nothing uses it by itself where there are other interfaces.
-        root.program(&format!("ethernot run --links udp:127.0.0.1,shm -- {arguments}"))
+        root.program(&format!("{command} run --links udp:127.0.0.1,shm -- {arguments}"))
     };
     let seen = run("ibv_devinfo").run_bare(&network, Side::Client);
     assert!(seen.expect_success().contains("edge0"), "{seen}");
@@ -68,7 +68,7 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
     for file in told.lines().map(Path::new) {
         root.copy_libraries_of(file);
     }
-    programs_run(&root, 23_400);
+    programs_run(&root, "ethernot", 23_400);
     // Again over what is there: nobody is left half a file.
     let again = done(&["install", "--debug", "--destdir", &destination]);
     assert_eq!(again, told);
@@ -83,7 +83,7 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
 }
 
 #[test]
-fn the_package_is_installed_and_removed_without_a_trace() {
+fn the_package_leaves_no_trace_and_the_tarball_runs_anywhere() {
     if !are_installed(&PROGRAMS) {
         return;
     }
@@ -96,7 +96,8 @@ fn the_package_is_installed_and_removed_without_a_trace() {
     let Some(root) = CleanRoot::with("package", &PROGRAMS) else { return };
     let output = root.path("tmp").display().to_string();
     let told = done(&["package", "--debug", "--output", &output]);
-    let package = told.trim();
+    let mut paths = told.lines();
+    let [package, tarball] = [(); 2].map(|()| paths.next().expect("two paths"));
     let name = Path::new(package).file_name().and_then(|name| name.to_str()).expect("a name");
     assert!(name.starts_with(&format!("ethernot_{}_", env!("CARGO_PKG_VERSION"))), "{name}");
 
@@ -117,13 +118,22 @@ fn the_package_is_installed_and_removed_without_a_trace() {
     let installed = root.dpkg(&["--install", package]);
     assert!(installed.status.success(), "{}", text(&installed.stderr));
     assert!(root.path("usr/bin/ethernot").is_file());
-    programs_run(&root, 23_410);
+    programs_run(&root, "ethernot", 23_410);
 
     let removed = root.dpkg(&["--purge", "ethernot"]);
     assert!(removed.status.success(), "{}", text(&removed.stderr));
     let known = fs::read_to_string(root.path("var/lib/dpkg/status")).expect("a list of packages");
     assert!(!known.contains("Package: ethernot\n"), "{known}");
     assert_eq!(root.content(), libraries);
+
+    let place = root.path("any/where");
+    fs::create_dir_all(&place).expect("a folder");
+    let unpack = Program::new("tar", "--extract --file").argument(&tarball);
+    let unpack = unpack.argument(&"--directory").argument(&place.display());
+    unpack.run_bare(&Network::Loopback, Side::Client).expect_success();
+    let name = Path::new(tarball).file_name().and_then(|name| name.to_str()).expect("a name");
+    let folder = name.strip_suffix(".tar.gz").expect("a tarball");
+    programs_run(&root, &format!("/any/where/{folder}/bin/ethernot"), 23_420);
 }
 
 #[test]
