@@ -31,11 +31,12 @@ pub(crate) struct Options {
 /// What the device shall be like.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceOptions {
-    /// Links to use, such as eth0,packet:eth1 [default: UDP on every interface that leaves the host]
+    /// Links to use, such as eth0,packet:eth1; lists for several devices have // between them [default: UDP on every
+    /// interface that leaves the host]
     #[arg(long, value_name = "LINKS")]
     links: Option<String>,
-    /// Name of the device, as programs see it [default: edge0]
-    #[arg(long, value_name = "NAME")]
+    /// Name of the device, as programs see it; several, as edge0,edge1, are devices with links each [default: edge0]
+    #[arg(long, value_name = "NAMES")]
     device: Option<String>,
     /// Write a trace of what the device does to this file
     #[arg(long, value_name = "FILE")]
@@ -208,6 +209,7 @@ impl Variables {
             let settings = self.settings()?;
             verbs::devices(&settings)?;
             specs.extend(settings.links);
+            specs.extend(settings.others.into_iter().flat_map(|device| device.links));
         }
         if wanted.sockets {
             specs.extend_from_slice(self.sockets_settings()?.links());

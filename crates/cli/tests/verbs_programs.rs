@@ -7,6 +7,9 @@ mod hosts;
 #[path = "verbs_programs/captured.rs"]
 mod captured;
 
+#[path = "verbs_programs/devices.rs"]
+mod devices;
+
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;

@@ -21,8 +21,8 @@ use crate::uses::Uses;
 /// # Errors
 /// What is wrong with the settings.
 pub fn devices(settings: &Settings) -> Result<Vec<Arc<Device>>, Error> {
-    let provider = crate::edge::provider(settings)?;
-    Ok(vec![Device::new(provider)])
+    let providers = crate::edge::providers(settings)?;
+    Ok(providers.into_iter().map(Device::new).collect())
 }
 
 /// A device.

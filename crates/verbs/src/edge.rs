@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ::work::COMPLETIONS_MAX;
 use link::host::{Interface, interfaces};
+use links::{LinkSpec, UdpPlace};
 use mem::{MemoryTable, TableLimits};
 use runtime::forks;
 use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
@@ -29,7 +30,7 @@ use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 use self::addresses::Places;
 #[doc(hidden)]
 pub use self::greeting::fuzz_greeting;
-use self::instance::{DOMAINS_MAX, Instance, READ_DEPTH, failed};
+use self::instance::{DOMAINS_MAX, Instance, READ_DEPTH, SharedCapture, failed};
 use self::numbers::INDICES;
 use self::wire::{ConnectedWire, Source};
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, QueuePairType};
@@ -38,24 +39,66 @@ use crate::error::Error;
 use crate::provider::{Provider, Wire};
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
-use crate::settings::Settings;
+use crate::settings::{DeviceSettings, Settings};
 
-/// The provider of this process. Nothing is started; a forked child that wants one makes its own.
+/// The providers of this process, one for each device. Nothing is started; a forked child that wants some makes its own.
 ///
 /// # Errors
 /// What is wrong with the settings.
-pub fn provider(settings: &Settings) -> Result<Arc<dyn Provider>, Error> {
+pub fn providers(settings: &Settings) -> Result<Vec<Arc<dyn Provider>>, Error> {
     let host = interfaces().map_err(failed)?;
-    let places = Places::of(&settings.links, &host)?;
-    Ok(Arc::new(Edge {
-        attributes: attributes(settings, &host),
-        settings: settings.clone(),
-        places,
-        registry: Registry::new(),
-        instance: OnceLock::new(),
-        starting: Mutex::new(()),
-        started_in: AtomicU32::new(0),
-    }))
+    let capture = Arc::new(SharedCapture::default());
+    let mut providers: Vec<Arc<dyn Provider>> = Vec::new();
+    for (index, settings) in (0..).zip(each_device(settings, &host)?) {
+        let places = Places::of(&settings.links, &host)?;
+        providers.push(Arc::new(Edge {
+            attributes: attributes(&settings, &places, &host, index),
+            settings,
+            places,
+            is_first: index == 0,
+            capture: Arc::clone(&capture),
+            registry: Registry::new(),
+            instance: OnceLock::new(),
+            starting: Mutex::new(()),
+            started_in: AtomicU32::new(0),
+        }));
+    }
+    Ok(providers)
+}
+
+/// The settings of each device as if it were the only one.
+fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>, Error> {
+    let first = DeviceSettings { name: settings.device.clone(), links: settings.links.clone() };
+    let mut devices: Vec<_> = std::iter::once(first).chain(settings.others.clone()).collect();
+    if devices.len() > 1 && devices.iter().all(|device| device.links.is_empty()) {
+        // Each interface belongs to one device, as each port of an adapter does.
+        let interfaces = addresses::leaving(host);
+        let (found, wanted) = (interfaces.len(), devices.len());
+        if found < wanted {
+            let what = format!(
+                "{found} interfaces leave this host, and {wanted} devices want one each; name links for each (ETHERNOT_LINKS=eth0//eth1)"
+            );
+            return Err(Error::Invalid(what));
+        }
+        for (device, interface) in (0..wanted).cycle().zip(interfaces) {
+            if let Some(device) = devices.get_mut(device) {
+                let place = UdpPlace::Interface(interface.name.clone());
+                device.links.push(LinkSpec::Udp { place, port: None });
+            }
+        }
+        if !settings.faults.is_any() {
+            for device in &mut devices {
+                device.links.push(LinkSpec::SharedMemory);
+            }
+        }
+    }
+    let one = |device: DeviceSettings| Settings {
+        device: device.name,
+        links: device.links,
+        others: Vec::new(),
+        ..settings.clone()
+    };
+    Ok(devices.into_iter().map(one).collect())
 }
 
 /// A device of this process.
@@ -64,6 +107,10 @@ struct Edge {
     settings: Settings,
     /// As the interfaces were when it was looked for.
     places: Places,
+    /// What belongs to no device, such as loopback, is looked after by the first one of a process.
+    is_first: bool,
+    /// Of all devices of the process.
+    capture: Arc<SharedCapture>,
     registry: Arc<Registry>,
     instance: OnceLock<Arc<Instance>>,
     starting: Mutex<()>,
@@ -84,7 +131,8 @@ impl Edge {
         if let Some(instance) = self.instance.get() {
             return Ok(instance);
         }
-        let started = Instance::start(&self.settings, self.places.clone(), &self.registry);
+        let (settings, capture) = (&self.settings, &self.capture);
+        let started = Instance::start(settings, self.places.clone(), capture, &self.registry);
         if started.is_err() {
             self.started_in.store(0, Ordering::Release);
         }
@@ -205,10 +253,15 @@ impl Provider for Edge {
 }
 
 /// What a device can do.
-fn attributes(settings: &Settings, host: &[Interface]) -> DeviceAttributes {
+fn attributes(
+    settings: &Settings,
+    places: &Places,
+    host: &[Interface],
+    index: u8,
+) -> DeviceAttributes {
     DeviceAttributes {
         name: settings.device.clone(),
-        node_guid: node_guid(host),
+        node_guid: node_guid(places, host, index),
         queue_pairs_max: QUEUE_PAIRS_MAX,
         work_requests_max: WORK_REQUESTS_MAX,
         pieces_max: PIECES_MAX as u32,
@@ -227,16 +280,22 @@ fn attributes(settings: &Settings, host: &[Interface]) -> DeviceAttributes {
     }
 }
 
-/// A number of this host: the station address of its first interface that has one, as RFC 4291 widens it; that of an
-/// adapter of no company otherwise.
-fn node_guid(host: &[Interface]) -> [u8; 8] {
+/// A number of this device: the station address of the first of its interfaces that has one, or else of the host, as RFC 4291
+/// widens it; that of an adapter of no company otherwise. Devices of one host differ in what it is widened with.
+fn node_guid(places: &Places, host: &[Interface], index: u8) -> [u8; 8] {
+    let is_own = |interface: &&Interface| {
+        places.addresses.iter().any(|address| address.interface == interface.index)
+    };
+    let of_others = host.iter().filter(|interface| !is_own(interface));
     let station = host
         .iter()
+        .filter(is_own)
+        .chain(of_others)
         .filter(|interface| !interface.is_loopback)
         .find_map(|interface| interface.mac.filter(|mac| *mac != [0; 6]));
     let [first, rest @ .., third, second, last] = station.unwrap_or([2, 0, 0, 0, 0, 1]);
     let [of_maker, maker] = rest;
-    [first ^ 2, of_maker, maker, 0xff, 0xfe, third, second, last]
+    [first ^ 2, of_maker, maker, 0xff, 0xfe - index, third, second, last]
 }
 
 /// Queue pairs at a time: the numbers of a slot, of which slot 0 and the last lack two and one.
@@ -255,8 +314,6 @@ const INLINE_MAX: u32 = 256;
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use links::LinkSpec;
-
     use super::*;
     use crate::async_event::AsyncEventKind;
     use crate::device::Device;
@@ -266,9 +323,12 @@ mod tests {
         let links = LinkSpec::parse_list("udp:127.0.0.1").expect("it means something");
         let settings = Settings { links, ..Settings::default() };
         let host = interfaces().expect("the kernel tells");
+        let places = Places::of(&settings.links, &host).expect("it has loopback");
         let edge = Arc::new(Edge {
-            attributes: attributes(&settings, &host),
-            places: Places::of(&settings.links, &host).expect("it has loopback"),
+            attributes: attributes(&settings, &places, &host, 0),
+            places,
+            is_first: true,
+            capture: Arc::default(),
             settings,
             registry: Registry::new(),
             instance: OnceLock::new(),

@@ -55,7 +55,7 @@ pub use queue_pair::{
     SendPosting, TakenReceive, TakenSend,
 };
 pub use registry::Registry;
-pub use settings::{LogLevel, Settings};
+pub use settings::{DeviceSettings, LogLevel, Settings};
 pub use shared_receive_queue::{SharedReceiveQuery, SharedReceiveQueue};
 pub use work::{Arm, CompletionStatus};
 pub use work_request::{

@@ -16,6 +16,8 @@ pub struct Settings {
     pub links: Vec<LinkSpec>,
     /// Name of the device.
     pub device: String,
+    /// Devices beside that one, each with links of its own.
+    pub others: Vec<DeviceSettings>,
     /// Where the trace goes.
     pub trace: Option<PathBuf>,
     /// Where frames are captured.
@@ -26,6 +28,15 @@ pub struct Settings {
     pub log: LogLevel,
     /// UDP port of the first slot; `None` for the usual one.
     pub slot_base: Option<u16>,
+}
+
+/// A device beside the first one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceSettings {
+    /// Its name.
+    pub name: String,
+    /// Links to use; where all devices have none, the interfaces are dealt out to them.
+    pub links: Vec<LinkSpec>,
 }
 
 /// How much is said.
@@ -49,6 +60,7 @@ impl Default for Settings {
         Self {
             links: Vec::new(),
             device: "edge0".into(),
+            others: Vec::new(),
             trace: None,
             pcap: None,
             faults: FaultShares::default(),
@@ -74,12 +86,13 @@ impl Settings {
     pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let value_of = |name: &str| value_of(name).filter(|value| !value.is_empty());
         let mut settings = Self::default();
-        if let Some(links) = value_of(LINKS) {
-            settings.links = LinkSpec::parse_list(&links).map_err(|error| wrong(LINKS, error))?;
-        }
-        if let Some(device) = value_of(DEVICE) {
-            settings.device = check_device(device)?;
-        }
+        let links = value_of(LINKS).map_or(Ok(Vec::new()), |links| read_links(&links))?;
+        let names =
+            value_of(DEVICE).map_or(Ok(vec![settings.device]), |names| read_names(&names))?;
+        let mut devices = assign(names, links)?.into_iter();
+        let first = devices.next().ok_or_else(|| wrong(DEVICE, "names no device"))?;
+        (settings.device, settings.links) = (first.name, first.links);
+        settings.others = devices.collect();
         settings.trace = value_of(TRACE).map(PathBuf::from);
         settings.pcap = value_of(PCAP).map(PathBuf::from);
         if let Some(faults) = value_of(FAULTS) {
@@ -113,10 +126,58 @@ impl LogLevel {
     }
 }
 
+/// Names with commas between them.
+fn read_names(text: &str) -> Result<Vec<String>, Error> {
+    let mut names: Vec<String> = Vec::new();
+    for name in text.split(',') {
+        let name = check_device(name.trim().to_owned())?;
+        if names.contains(&name) {
+            return Err(wrong(DEVICE, format!("two devices are called {name}; name each once")));
+        }
+        names.push(name);
+    }
+    if names.len() > DEVICES_MAX {
+        let what = format!("{} devices; a process has {DEVICES_MAX} at most", names.len());
+        return Err(wrong(DEVICE, what));
+    }
+    Ok(names)
+}
+
+/// Lists of links with two slashes between them.
+fn read_links(text: &str) -> Result<Vec<Vec<LinkSpec>>, Error> {
+    let list = |text: &str| LinkSpec::parse_list(text).map_err(|error| wrong(LINKS, error));
+    text.split("//").map(list).collect()
+}
+
+/// Gives each device its list of links; a single list is that of every device.
+fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSettings>, Error> {
+    if lists.len() > 1 && lists.len() != names.len() {
+        let (lists, names) = (lists.len(), names.len());
+        let what = format!(
+            "{lists} lists of links for {names} devices; name a list for each device, with // between them"
+        );
+        return Err(wrong(LINKS, what));
+    }
+    let count = lists.len();
+    let lists = lists.into_iter().cycle();
+    Ok(match count {
+        0 => names.into_iter().map(|name| DeviceSettings { name, links: Vec::new() }).collect(),
+        _ => names
+            .into_iter()
+            .zip(lists)
+            .map(|(name, links)| DeviceSettings { name, links })
+            .collect(),
+    })
+}
+
 /// Programs keep the name in 64 bytes, and make paths of it.
 fn check_device(name: String) -> Result<String, Error> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    if name.len() > DEVICE_NAME_BYTES_MAX || !name.bytes().all(fits) || name.starts_with('.') {
+    if name.is_empty()
+        || name.len() > DEVICE_NAME_BYTES_MAX
+        || !name.bytes().all(fits)
+        || name.starts_with('.')
+    {
         let what =
             format!("{name:?} is no name of letters, digits, _, - and . of at most 63 bytes");
         return Err(wrong(DEVICE, what));
@@ -130,6 +191,9 @@ fn wrong(variable: &str, what: impl Display) -> Error {
 
 /// `IBV_SYSFS_NAME_MAX` less the zero at the end.
 const DEVICE_NAME_BYTES_MAX: usize = 63;
+
+/// Devices of a process: each has a UDP port, up to 16 links and threads of its own, and hosts have 8 adapters at most.
+const DEVICES_MAX: usize = 8;
 
 const LINKS: &str = "ETHERNOT_LINKS";
 const DEVICE: &str = "ETHERNOT_DEVICE";
@@ -173,11 +237,38 @@ mod tests {
     }
 
     #[test]
+    fn each_device_has_its_links_or_all_have_the_same() {
+        let devices = |names: &str, links: &str| {
+            let settings = read(&[(DEVICE, names), (LINKS, links)]).expect("it means something");
+            let first = DeviceSettings { name: settings.device, links: settings.links };
+            let devices = std::iter::once(first).chain(settings.others);
+            let shown = |list: Vec<LinkSpec>| {
+                list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+            };
+            devices.map(|device| (device.name, shown(device.links))).collect::<Vec<_>>()
+        };
+        let expected = |list: &[(&str, &str)]| {
+            list.iter().map(|&(a, b)| (a.to_owned(), b.to_owned())).collect::<Vec<_>>()
+        };
+        assert_eq!(devices("a, b", ""), expected(&[("a", ""), ("b", "")]));
+        assert_eq!(devices("a,b", "shm,eth0"), expected(&[("a", "shm,eth0"), ("b", "shm,eth0")]));
+        let links = "packet:eth0/vlan=7//eth1,shm";
+        assert_eq!(
+            devices("a,b", links),
+            expected(&[("a", "packet:eth0/vlan=7"), ("b", "eth1,shm")])
+        );
+    }
+
+    #[test]
     fn what_means_nothing_is_refused_with_the_name_of_its_variable() {
         for (variable, value) in [
             (LINKS, "udp:::::"),
             (DEVICE, "a/b"),
             (DEVICE, ".."),
+            (DEVICE, "edge0,"),
+            (DEVICE, "edge0,edge0"),
+            (DEVICE, "a,b,c,d,e,f,g,h,i"),
+            (LINKS, "eth0//eth1"),
             (FAULTS, "loss"),
             (FAULTS, "loss=2"),
             (FAULTS, "luck=0.1"),

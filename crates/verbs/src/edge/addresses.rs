@@ -136,13 +136,20 @@ impl Address {
 
 /// The addresses of all interfaces that are up and leave the host; that of the loopback interface if there is none.
 fn usable(host: &[Interface]) -> Vec<Address> {
-    let by_ip = |interface: &&Interface| interface.is_usable_by_ip();
-    let leaving = host.iter().filter(by_ip).filter(|interface| !interface.is_loopback);
-    let addresses: Vec<Address> = leaving.flat_map(of_interface).collect();
+    let addresses: Vec<Address> = leaving(host).into_iter().flat_map(of_interface).collect();
     if !addresses.is_empty() {
         return addresses;
     }
+    let by_ip = |interface: &&Interface| interface.is_usable_by_ip();
     host.iter().filter(by_ip).flat_map(of_interface).take(1).collect()
+}
+
+/// The interfaces that are up, leave the host and have an address by which they are reached.
+pub(crate) fn leaving(host: &[Interface]) -> Vec<&Interface> {
+    let is_one = |interface: &&Interface| {
+        interface.is_usable_by_ip() && !interface.is_loopback && !of_interface(interface).is_empty()
+    };
+    host.iter().filter(is_one).collect()
 }
 
 /// Those of an interface that say by themselves where they are: first of IPv4.

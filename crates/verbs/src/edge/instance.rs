@@ -56,6 +56,7 @@ impl Instance {
     pub(crate) fn start(
         settings: &Settings,
         places: Places,
+        capture: &SharedCapture,
         registry: &Arc<Registry>,
     ) -> Result<Arc<Self>, Error> {
         let slots = match settings.slot_base {
@@ -68,7 +69,7 @@ impl Instance {
         let ips: Vec<IpAddr> = places.addresses.iter().map(|address| address.ip).collect();
         let claimed = slots.claim(&ips, random() as u16, &udp).map_err(failed)?;
         let ClaimedSlot { slot, links } = claimed;
-        let wrapping = Wrapping::new(settings)?;
+        let wrapping = Wrapping::new(settings, capture)?;
         let mut all = Vec::new();
         for link in links {
             all.push(wrapping.wrap(Box::new(link))?);
@@ -269,9 +270,8 @@ struct Wrapping {
 }
 
 impl Wrapping {
-    fn new(settings: &Settings) -> Result<Self, Error> {
-        let create = |path| CaptureOutput::create(&capture_path(path), CaptureClock::Wall);
-        let capture = settings.pcap.as_deref().map(create).transpose().map_err(failed)?;
+    fn new(settings: &Settings, capture: &SharedCapture) -> Result<Self, Error> {
+        let capture = settings.pcap.as_deref().map(|path| capture.open(path)).transpose()?;
         Ok(Self { faults: settings.faults, capture })
     }
 
@@ -289,6 +289,23 @@ impl Wrapping {
             Some(output) => Box::new(output.capture(link)),
             None => link,
         }
+    }
+}
+
+/// The capture of all devices of a process, which the first that is started begins.
+#[derive(Debug, Default)]
+pub(crate) struct SharedCapture(Mutex<Option<CaptureOutput>>);
+
+impl SharedCapture {
+    fn open(&self, path: &Path) -> Result<CaptureOutput, Error> {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(output) = &*begun {
+            return Ok(output.clone());
+        }
+        let output =
+            CaptureOutput::create(&capture_path(path), CaptureClock::Wall).map_err(failed)?;
+        *begun = Some(output.clone());
+        Ok(output)
     }
 }
 

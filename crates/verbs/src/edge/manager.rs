@@ -512,13 +512,18 @@ impl Clerk {
         home.ok_or_else(|| Error::NoDevice("the device is closed".into()))
     }
 
-    /// Opens the doors of a port.
-    fn open_doors(&self, home: &Instance, at: SocketAddr) -> Result<Vec<SocketAddr>, Error> {
+    /// Opens the doors of a port. Of the devices of a process, the first alone has those of loopback.
+    fn open_doors(
+        &self,
+        home: &Instance,
+        at: SocketAddr,
+        is_first: bool,
+    ) -> Result<Vec<SocketAddr>, Error> {
         let links = home.runtime().link_addresses().map_err(forked)?;
         let links: Vec<SocketAddr> =
             links.iter().filter_map(|(_, address)| address.to_socket()).collect();
         let mut opened = Vec::new();
-        for ip in door_ips(at.ip(), &links) {
+        for ip in door_ips(at.ip(), &links, is_first) {
             let door = SocketAddr::new(ip, at.port());
             let open = self.open_door(home, door, &links);
             if let Err(error) = open {
@@ -593,7 +598,7 @@ impl ConnectionManager for Edge {
         if let Some(claimed) = &claimed {
             give_way(claimed).map_err(failed)?;
         }
-        let doors = clerk.open_doors(home, at)?;
+        let doors = clerk.open_doors(home, at, self.is_first)?;
         drop(claimed);
         let mut book = clerk.book();
         book.count += 1;
@@ -842,14 +847,14 @@ fn terms() -> Terms {
 }
 
 /// The addresses at which a port has doors: all of the links, and of the host itself, if it is asked for so.
-fn door_ips(at: IpAddr, links: &[SocketAddr]) -> Vec<IpAddr> {
+fn door_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
     if !at.is_unspecified() {
         return vec![at];
     }
     let mut ips: Vec<IpAddr> = links.iter().map(SocketAddr::ip).collect();
     for own in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
         let has_family = ips.iter().any(|ip| ip.is_ipv4() == own.is_ipv4());
-        if has_family && !ips.contains(&own) {
+        if is_first && has_family && !ips.contains(&own) {
             ips.push(own);
         }
     }
@@ -921,11 +926,13 @@ mod tests {
     fn a_port_of_all_addresses_has_a_door_at_each_and_at_that_of_the_host_itself() {
         let links = sockets(&["10.0.0.1:61440", "[fd00::1]:61440"]);
         let ips = |at: &str| -> Vec<String> {
-            door_ips(at.parse().unwrap(), &links).iter().map(ToString::to_string).collect()
+            door_ips(at.parse().unwrap(), &links, true).iter().map(ToString::to_string).collect()
         };
         assert_eq!(ips("0.0.0.0"), ["10.0.0.1", "127.0.0.1"]);
         assert_eq!(ips("::"), ["10.0.0.1", "fd00::1", "127.0.0.1", "::1"]);
         assert_eq!(ips("10.0.0.1"), ["10.0.0.1"]);
+        // A second device of the process leaves loopback to the first.
+        assert_eq!(door_ips("0.0.0.0".parse().unwrap(), &links, false).len(), 1);
     }
 
     #[test]

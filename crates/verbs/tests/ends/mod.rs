@@ -55,7 +55,7 @@ pub(crate) fn with_links(links: &str) -> Settings {
 
 impl Program {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let provider = edge::provider(settings).expect("the settings are good");
+        let provider = edge::providers(settings).expect("the settings are good").remove(0);
         let context = Device::new(provider).open().expect("it opens");
         Self::of(context)
     }
