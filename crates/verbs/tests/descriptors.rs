@@ -15,7 +15,7 @@ const LIMIT: u64 = 64;
 
 /// What a program does before it makes queue pairs.
 fn start() -> Result<(), Error> {
-    let provider = edge::provider(&loopback())?;
+    let provider = edge::providers(&loopback())?.remove(0);
     let context = Device::new(provider).open()?;
     let domain = context.allocate_domain()?;
     let buffer = Buffer::new(4096);
