@@ -394,22 +394,20 @@ impl Datagrams {
                     self.done(pools, index, Err(OperationError::LocalAccess));
                     continue;
                 }
-                match scratch.emit(links, link, emit) {
-                    // A datagram has no number: one that may have left is sent again.
-                    Emitted::Taken(taken) | Emitted::Doubtful { taken, .. } => {
-                        counters.datagrams_sent += taken as u64;
-                        (0..taken).for_each(|_| self.done(pools, index, Ok(())));
-                        if taken < filled && is_full_alone(to) {
-                            // One peer that reads nothing must not take the place of all others.
-                            counters.datagrams_not_sent += (filled - taken) as u64;
-                            (taken..filled).for_each(|_| self.done(pools, index, Ok(())));
-                        }
-                    }
-                    Emitted::PayloadUnmapped(taken) => {
-                        counters.datagrams_sent += taken as u64;
-                        (0..taken).for_each(|_| self.done(pools, index, Ok(())));
-                        self.done(pools, index, Err(OperationError::LocalAccess));
-                    }
+                let (taken, is_unmapped) = match scratch.emit(links, link, emit) {
+                    Emitted::Taken(taken) => (taken, false),
+                    // Nothing tells a datagram from a copy of it, so one that may have left is not sent again.
+                    Emitted::Doubtful { taken, doubtful } => (taken + doubtful, false),
+                    Emitted::PayloadUnmapped(taken) => (taken, true),
+                };
+                counters.datagrams_sent += taken as u64;
+                (0..taken).for_each(|_| self.done(pools, index, Ok(())));
+                if is_unmapped {
+                    self.done(pools, index, Err(OperationError::LocalAccess));
+                } else if taken < filled && is_full_alone(to) {
+                    // One peer that reads nothing must not take the place of all others.
+                    counters.datagrams_not_sent += (filled - taken) as u64;
+                    (taken..filled).for_each(|_| self.done(pools, index, Ok(())));
                 }
             }
         }

@@ -403,6 +403,28 @@ fn what_a_full_driver_refuses_waits_and_keeps_its_order() {
 }
 
 #[test]
+fn a_datagram_that_may_have_left_is_not_sent_again() {
+    let mut pair = Pair::new(1);
+    let [from, to] = ports(&mut pair);
+    for context in 0..10 {
+        receive(&mut pair, to, context * 100, 100, context);
+    }
+    pair.take = Box::new(|_, _, frames| match frames {
+        0..3 => Emitted::Taken(frames),
+        _ => Emitted::Doubtful { taken: 1, doubtful: 1 },
+    });
+    for context in 0..5 {
+        pair.hosts[0].buffer.write(0, &[context as u8]);
+        send(&mut pair, from, 1, context);
+    }
+    pair.run_for(1_000_000);
+    assert_eq!(contexts(&pair.done(0)), [0, 1, 2, 3, 4]);
+    let bytes: Vec<u8> = (0..6).map(|at| read(&pair, 1, at * 100 + 40, 1)[0]).collect();
+    assert_eq!(bytes[..5], [0, 1, 2, 3, 4]);
+    assert_eq!(contexts(&pair.done(1)).len(), 5, "each came once");
+}
+
+#[test]
 fn a_peer_that_does_not_read_its_shared_memory_holds_up_no_other() {
     share_memory();
     let mut pair = Pair::new(1);
