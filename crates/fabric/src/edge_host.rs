@@ -59,6 +59,8 @@ pub struct EdgeHost {
     next_number: u64,
     /// Payload on its way to a driver.
     payload: Vec<u8>,
+    /// Frames that drivers took so far.
+    frames: u64,
     /// Links that were attached, with their addresses.
     engine_links: Vec<(LinkId, PeerAddr)>,
 }
@@ -135,6 +137,7 @@ impl EdgeHost {
             numbers: HashMap::new(),
             next_number: 0,
             payload: Vec::new(),
+            frames: 0,
             engine_links: Vec::new(),
         }
     }
@@ -154,6 +157,8 @@ impl EdgeHost {
     pub(crate) fn transmit(&mut self, now: Instant, wire: &mut BatchWire<'_>) -> (bool, usize) {
         let access = self.memory.access();
         let (regions, by_address, payload) = (&self.regions, &self.by_address, &mut self.payload);
+        let Shape { doubts_one_in, forgets_doubts, .. } = self.shape;
+        let frames = &mut self.frames;
         let mut taken = 0;
         let mut emit = |link: LinkId, batch: &TxBatch| {
             for index in 0..batch.len() {
@@ -163,6 +168,14 @@ impl EdgeHost {
                     return Emitted::Taken(index);
                 }
                 taken += 1;
+                *frames += 1;
+                if doubts_one_in != 0 && frames.is_multiple_of(u64::from(doubts_one_in)) {
+                    let doubtful = u32::from(!forgets_doubts) as usize;
+                    return match doubtful {
+                        0 => Emitted::Taken(index),
+                        doubtful => Emitted::Doubtful { taken: index, doubtful },
+                    };
+                }
             }
             Emitted::Taken(batch.len())
         };

@@ -330,6 +330,10 @@ pub struct Shape {
     pub is_of_queue_pairs: bool,
     /// They take their receives from one queue.
     pub shares_receives: bool,
+    /// Of so many frames the driver cannot tell of one whether it left, although it did; never if 0.
+    pub doubts_one_in: u32,
+    /// The engine hears that those did not leave: a fault, to see that it is found.
+    pub forgets_doubts: bool,
 }
 
 /// The software of one host: an engine with its memory.

@@ -56,6 +56,8 @@ pub(crate) enum Bend {
     IgnoresKeys,
     /// Now and then a datagram is sent twice.
     RepeatsLetters,
+    /// Connections have no shares of operation records: whichever posts takes what is there.
+    LendsAllRecords,
 }
 
 /// An engine behind something that bends what passes.
@@ -75,6 +77,9 @@ pub(crate) struct Bent<E> {
     receives: u64,
     /// Where each receive is, by its context.
     places: HashMap<u64, (Region, u32)>,
+    /// Operations that are posted and not complete, and when they were counted.
+    operations: u64,
+    counted_at: Instant,
     /// Completions that were taken ahead.
     ahead: VecDeque<(ConnectionHandle, Completion)>,
 }
@@ -92,6 +97,8 @@ impl<E: HostEngine> Bent<E> {
             timeouts: 0,
             receives: 0,
             places: HashMap::new(),
+            operations: 0,
+            counted_at: Instant::NEVER,
             ahead: VecDeque::new(),
         }
     }
@@ -159,6 +166,21 @@ impl<E: HostEngine> Bent<E> {
         self.engine.read_memory(region, offset, &mut bytes);
         bytes.swap(0, 1);
         self.engine.write_memory(region, offset, &bytes);
+    }
+
+    /// Operations of all connections that are posted and not complete, looked at once at a time.
+    fn operations(&mut self, now: Instant) -> u64 {
+        if self.counted_at != now {
+            self.counted_at = now;
+            self.operations = 0;
+            let operations = &mut self.operations;
+            self.engine.occupancy(&mut |name, used, _| {
+                if name == "operations" {
+                    *operations = used;
+                }
+            });
+        }
+        self.operations
     }
 
     const fn forgets_timer(&self) -> bool {
@@ -336,6 +358,12 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         connection: ConnectionHandle,
         operation: &Operation,
     ) -> Result<(), Refusal> {
+        if self.bend == Bend::LendsAllRecords {
+            if self.operations(now) >= RECORDS {
+                return Err(Refusal::Full);
+            }
+            self.operations += 1;
+        }
         if self.bend != Bend::ReordersPosts {
             let operation = self.bent(operation);
             return self.engine.post(now, connection, &operation);
@@ -488,6 +516,9 @@ impl<E: HostEngine> HostEngine for Bent<E> {
 
 /// Bytes of the header that all connection frames have.
 const COMMON_BYTES: usize = 12;
+
+/// Records of a host that has few.
+const RECORDS: u64 = 12;
 
 /// Where its flags are.
 const FLAGS_AT: usize = 1;

@@ -28,6 +28,8 @@ pub(crate) struct Classes {
     pub(crate) unlike: Option<Unlike>,
     /// Hosts that look only now and then.
     pub(crate) turns: Option<Turns>,
+    /// Of so many frames drivers cannot tell of one whether it left.
+    pub(crate) doubts_one_in: Option<u32>,
     /// Links are memory that hosts share: each peer has a ring of its own, which may be full.
     pub(crate) shares_memory: bool,
     /// Pairs of sound hosts must get on while faults last.
@@ -37,6 +39,10 @@ pub(crate) struct Classes {
 impl Classes {
     /// Draws the classes of a seed and makes its plan fit them. Half of all seeds have none.
     pub(crate) fn draw(seed: u64, plan: &mut Plan) {
+        let mut random = Random::stream(seed, DOUBTS_STREAM);
+        if random.chance_ppm(100_000) {
+            plan.classes.doubts_one_in = Some(random.pick(&[3, 20, 200]));
+        }
         let mut random = Random::stream(seed, CLASSES_STREAM);
         if plan.lenient || random.chance_ppm(500_000) {
             return;
@@ -66,6 +72,7 @@ impl Classes {
         names.extend(self.wrap.map(|_| "numbers that wrap"));
         names.extend(self.unlike.as_ref().map(|_| "unlike ends"));
         names.extend(self.turns.map(|_| "rare turns"));
+        names.extend(self.doubts_one_in.map(|_| "frames in doubt"));
         names
     }
 }
@@ -90,3 +97,5 @@ const KINDS: u64 = 8;
 pub(super) const CALM_NS: u64 = 2_500_000_000;
 
 const CLASSES_STREAM: u64 = 0x636c_6173;
+
+const DOUBTS_STREAM: u64 = 0x646f_7562;

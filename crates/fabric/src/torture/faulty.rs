@@ -107,9 +107,16 @@ impl FaultyPeer {
         }
         let from_ns = random.below(CALM_NS / 10);
         let spared = random.chance_ppm(300_000).then(|| random.below(host as u64) as usize);
-        for other in (0..host).filter(|&other| plan.hosts < 3 || Some(other) != spared) {
+        let others: Vec<usize> =
+            (0..host).filter(|&other| plan.hosts < 3 || Some(other) != spared).collect();
+        for &other in &others {
             let asks = kind == FaultyKind::NeverConfirms || random.chance_ppm(500_000);
             plan.pairs.push(if asks { (host, other) } else { (other, host) });
+        }
+        if random.chance_ppm(300_000) {
+            // Many connections reach limits that one does not.
+            let more = others.iter().flat_map(|&other| [(other, host); CONNECTIONS_MORE]);
+            plan.pairs.extend(more);
         }
         plan.hosts += 1;
         plan.classes.faulty = Some(Self { host, kind, from_ns });
@@ -171,18 +178,6 @@ impl<E: HostEngine> Run<'_, E> {
                 self.fail_again(world, 4_000_000);
             }
             FaultyKind::NeverReceives { .. } | FaultyKind::NeverConfirms => {}
-        }
-    }
-
-    /// Operations that one side of a pair has under way, at most. Records of own operations are the
-    /// endpoint's: who shares them must not lend them all to a peer that keeps them.
-    pub(super) fn depth(&self, pair: usize, side: usize) -> u32 {
-        let depth = self.plan.traffic.depth;
-        match self.plan.classes.faulty {
-            Some(faulty) if self.pairs[pair].hosts[1 - side] == faulty.host => {
-                depth.min(DEPTH_TO_FAULTY)
-            }
-            _ => depth,
         }
     }
 
@@ -267,11 +262,11 @@ fn is_withheld(frame: &[u8]) -> bool {
 
 const FLOOD_FRAMES: u32 = 32;
 
+/// Further connections of each host to the faulty one.
+const CONNECTIONS_MORE: usize = 3;
+
 /// Lies told at a time.
 const LIES: u32 = 4;
-
-/// A quarter of the fewest records of an engine.
-const DEPTH_TO_FAULTY: u32 = 8;
 
 /// The second operation already never gets through whole.
 const WITHHELD_ONE_IN: u32 = 64;

@@ -3,7 +3,6 @@
 use delivery::{Instant, LinkId};
 
 use super::end::{End, Remote, Stage};
-use super::plan::TrafficPlan;
 use super::run::{Frozen, Run, Wake, digest_of, next_look};
 use crate::host::{
     Action, Cause, Completion, CompletionKind, ConnectionHandle, HostEngine, HostEvent, Refusal,
@@ -422,7 +421,7 @@ impl<E: HostEngine> Run<'_, E> {
         for _ in 0..wanted {
             let Some(remote) = self.remote(pair, side) else { return };
             let remaining = self.pairs[pair].remaining[side];
-            let traffic = TrafficPlan { depth: self.depth(pair, side), ..self.plan.traffic };
+            let traffic = self.plan.traffic;
             let Some(end) = &mut self.pairs[pair].ends[side] else { return };
             let room = end.model.outstanding() < u64::from(traffic.depth);
             if !room || end.stage != Stage::Open {

@@ -4,7 +4,7 @@ use super::bent::{Bend, Bent};
 use super::plain::{Bug, PlainEngine};
 use super::{Options, Report, run_with};
 use crate::EdgeHost;
-use crate::host::{HostEngine, Tuning};
+use crate::host::{HostEngine, Shape, Tuning};
 
 const OPTIONS: Options = Options {
     twice: false,
@@ -41,6 +41,20 @@ fn a_driver_that_is_full_for_one_peer_and_stops_others_is_found() {
 #[test]
 fn one_peer_that_takes_all_records_is_found() {
     plain(Bug::HasOneRecord, "while others fail");
+}
+
+#[test]
+fn operation_records_without_shares_are_found() {
+    edge(Bend::LendsAllRecords, "while others fail");
+}
+
+#[test]
+fn packet_numbers_that_are_used_again_are_found() {
+    let make = |_, tuning: Tuning| {
+        let shape = Shape { forgets_doubts: true, doubts_one_in: 10, ..tuning.shape };
+        EdgeHost::new(&Tuning { shape, ..tuning })
+    };
+    find("numbers are used again", "no convergence", &OPTIONS, &make);
 }
 
 #[test]

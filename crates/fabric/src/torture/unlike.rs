@@ -81,6 +81,7 @@ impl<E: HostEngine> Run<'_, E> {
         if let Some(wrap) = self.plan.classes.wrap {
             shape = wrap.shape(shape);
         }
+        shape.doubts_one_in = self.plan.classes.doubts_one_in.unwrap_or(0);
         (plan, self.paired(shape))
     }
 
