@@ -52,6 +52,7 @@ const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ("the oracle's: an operation whose own memory was gone when the peer denied it", &[41_930]),
     ("a write whose key had ended, and of which a newer one had hidden all", &[55_331]),
     ("acknowledgements that no frame carried, as the memory of the first was gone", &[393, 689]),
+    ("datagrams that drivers were in doubt about and that were sent again", &[58, 162, 175]),
 ];
 
 /// Hours of churn, with their seeds, that ended with links or addresses that one end alone knew of.
