@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use verbs::{Error, LogLevel, Settings, sysfs};
+use verbs::{Error, LogLevel, PortCounters, Settings, sysfs};
 
 use crate::failure::{code, invalid, number, pointer, say, silent};
 use crate::layout::{ibv_context, ibv_device, verbs_context};
@@ -205,7 +205,7 @@ pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 
 /// The text of a file: of a device of ours, or any other.
 fn read(path: &str) -> Result<String, Error> {
-    if let Some(text) = sysfs::file(&files()?, path) {
+    if let Some(text) = sysfs::file(&files(path)?, path) {
         return Ok(text);
     }
     std::fs::read_to_string(path).map_err(|cause| Error::System {
@@ -221,14 +221,18 @@ pub(crate) fn all() -> Result<Vec<(*mut ibv_device, Arc<verbs::Device>)>, Error>
     Ok(devices()?.devices.iter().map(pair).collect())
 }
 
-/// All files of all devices.
-pub(crate) fn files() -> Result<Vec<(String, sysfs::Entry)>, Error> {
+/// All files of all devices, as one needs them who looks for this path: counters are asked of the threads that drive a device,
+/// which takes longer.
+pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::Entry)>, Error> {
     let mut files = Vec::new();
     for &device in &devices()?.devices {
         // SAFETY: devices are never freed.
         let Device { opens: device, index, .. } = unsafe { &*device };
         let (provider, attributes) = (device.provider(), device.attributes());
-        files.extend(sysfs::entries(*index, attributes, &provider.port(), &provider.gids()));
+        let is_counted = path.contains("counters");
+        let counters = if is_counted { provider.counters() } else { PortCounters::default() };
+        let (port, gids) = (provider.port(), provider.gids());
+        files.extend(sysfs::entries(*index, attributes, &port, &counters, &gids));
     }
     Ok(files)
 }

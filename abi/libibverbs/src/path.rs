@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn path(
         if sysfs::normalized(&path).is_none() {
             return Ok(OF_THE_HOST);
         }
-        let (kind, found) = match sysfs::find(&files()?, &path) {
+        let (kind, found) = match sysfs::find(&files(&path)?, &path) {
             None => (-1, String::new()),
             Some(Found::Folder(names)) => {
                 let line = |(name, kind): (String, Kind)| [letter(kind), &name, "\n"].concat();

@@ -81,7 +81,8 @@ fn files_tell_tools_of_a_device_without_hardware() {
                   ls -l $device | sed 's/.*edge0 -> /-> /'; ls -ld $device/ | cut -c1-10; \
                   find $device/ports -name 'st*' -type f; find /sys/class/infiniband -type l; \
                   find $device -maxdepth 0; find -H /sys/class/infiniband_verbs/uverbs0 -name ibdev; \
-                  ls -R $device/device | head -n 2; cat $device/device/numa_node";
+                  ls -R $device/device | head -n 2; cat $device/device/numa_node; \
+                  cat $device/ports/1/counters/port_xmit_data; ls $device/ports/1/hw_counters | head -n 1";
     let output = run(&host, User::Root, &["sh", "-c", script]).unwrap();
     assert_eq!(text(&output.stderr), "");
     let expected = [
@@ -96,6 +97,8 @@ fn files_tell_tools_of_a_device_without_hardware() {
         "/sys/class/infiniband/edge0/device:",
         "local_cpus",
         "-1",
+        "0",
+        "closed_by_peer",
     ];
     assert_eq!(text(&output.stdout).lines().collect::<Vec<_>>(), expected);
 }

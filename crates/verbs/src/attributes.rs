@@ -98,6 +98,44 @@ pub struct PortAttributes {
     pub rate: Option<u64>,
 }
 
+/// What a port has counted since this process opened the device.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PortCounters {
+    /// Bytes of frames sent.
+    pub sent_bytes: u64,
+    /// Bytes of frames received.
+    pub received_bytes: u64,
+    /// Frames sent.
+    pub sent_frames: u64,
+    /// Frames received.
+    pub received_frames: u64,
+    /// Frames that could not be sent: too large for the path, or without a route.
+    pub send_discards: u64,
+    /// Times that a link had no room for more frames.
+    pub send_waits: u64,
+    /// Frames that were received and dropped: cut, damaged, or beyond the room of a buffer.
+    pub receive_errors: u64,
+    /// Counters of the wire, by name: in the place of those of hardware.
+    pub hardware: Vec<(&'static str, u64)>,
+}
+
+impl Default for PortCounters {
+    /// Nothing was counted; all names are there.
+    fn default() -> Self {
+        let names = delivery::EndpointCounters::DESCRIPTIONS.iter();
+        Self {
+            sent_bytes: 0,
+            received_bytes: 0,
+            sent_frames: 0,
+            received_frames: 0,
+            send_discards: 0,
+            send_waits: 0,
+            receive_errors: 0,
+            hardware: names.map(|&(name, _)| (name, 0)).collect(),
+        }
+    }
+}
+
 /// Which service a queue pair gives.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum QueuePairType {

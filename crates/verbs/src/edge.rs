@@ -33,7 +33,7 @@ pub use self::greeting::fuzz_greeting;
 use self::instance::{DOMAINS_MAX, Instance, READ_DEPTH, SharedCapture, failed};
 use self::numbers::INDICES;
 use self::wire::{ConnectedWire, Source};
-use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, QueuePairType};
+use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, QueuePairType};
 use crate::cm::ConnectionManager;
 use crate::error::Error;
 use crate::provider::{Provider, Wire};
@@ -166,6 +166,11 @@ impl Provider for Edge {
 
     fn port(&self) -> PortAttributes {
         interfaces().map_or_else(|_| self.places.port(), |host| self.places.now(&host).port())
+    }
+
+    fn counters(&self) -> PortCounters {
+        let running = self.running().filter(|instance| instance.check().is_ok());
+        running.map_or_else(PortCounters::default, |instance| instance.counters())
     }
 
     fn path_mtu(&self) -> u32 {

@@ -36,8 +36,8 @@ pub use access::AccessFlags;
 pub use address_handle::{AddressHandle, answer_to};
 pub use async_event::{AsyncEvent, AsyncEventKind, EventElement};
 pub use attributes::{
-    AddressVectorAttributes, DeviceAttributes, Gid, GidEntry, PortAttributes, PortState,
-    QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType,
+    AddressVectorAttributes, DeviceAttributes, Gid, GidEntry, PortAttributes, PortCounters,
+    PortState, QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType,
 };
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;

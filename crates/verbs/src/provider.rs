@@ -6,7 +6,7 @@ use mem::MemoryTable;
 use semantics::SharedReceives;
 use work::Owner;
 
-use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, QueuePairType};
+use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, QueuePairType};
 use crate::cm::ConnectionManager;
 use crate::error::Error;
 use crate::queue_pair::QueuePair;
@@ -31,6 +31,11 @@ pub trait Provider: Send + Sync {
 
     /// What its port is like now.
     fn port(&self) -> PortAttributes;
+
+    /// What its port has counted; nothing before something is started. May not be called inside the engine.
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
 
     /// The MTU of its paths, which connections are told. Costs no look at the host.
     fn path_mtu(&self) -> u32;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortState};
+use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, PortState};
 
 /// Where devices are listed.
 pub const DEVICES: &str = "/sys/class/infiniband";
@@ -47,6 +47,7 @@ pub fn entries(
     index: usize,
     device: &DeviceAttributes,
     port: &PortAttributes,
+    counters: &PortCounters,
     gids: &[GidEntry],
 ) -> Vec<(String, Entry)> {
     let name = &device.name;
@@ -57,6 +58,9 @@ pub fn entries(
     }
     for (path, text) in port_files(port) {
         table.add(&format!("ports/1/{path}"), &text);
+    }
+    for (path, value) in port_counters(counters) {
+        table.add(&format!("ports/1/{path}"), &value.to_string());
     }
     let names = interface_names();
     for entry in gids {
@@ -239,6 +243,22 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Names of InfiniBand for what is counted, and what the wire counts. Data is counted in words of four bytes.
+fn port_counters(counters: &PortCounters) -> Vec<(String, u64)> {
+    let usual = [
+        ("port_xmit_data", counters.sent_bytes / 4),
+        ("port_rcv_data", counters.received_bytes / 4),
+        ("port_xmit_packets", counters.sent_frames),
+        ("port_rcv_packets", counters.received_frames),
+        ("port_xmit_discards", counters.send_discards),
+        ("port_xmit_wait", counters.send_waits),
+        ("port_rcv_errors", counters.receive_errors),
+    ];
+    let usual = usual.into_iter().map(|(name, value)| (format!("counters/{name}"), value));
+    let hardware = counters.hardware.iter();
+    usual.chain(hardware.map(|(name, value)| (format!("hw_counters/{name}"), *value))).collect()
+}
+
 /// Bytes as hexadecimal numbers of 16 bits with colons between them.
 fn groups(bytes: &[u8]) -> String {
     let word = |pair: &[u8]| pair.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
@@ -300,6 +320,9 @@ mod tests {
         assert_eq!(file(&format!("{port}/gids/0")), "0000:0000:0000:0000:0000:ffff:7f00:0001\n");
         assert_eq!(file(&format!("{port}/pkeys/0")), "0xffff\n");
         assert_eq!(file(&format!("{port}/state")), "4: ACTIVE\n");
+        // In words of four bytes.
+        assert_eq!(file(&format!("{port}/counters/port_xmit_data")), "1024\n");
+        assert_eq!(file(&format!("{port}/hw_counters/resets_sent")), "5\n");
         assert_eq!(file("/sys/class/infiniband/edge0/node_guid"), "0123:4567:89ab:cdef\n");
         assert_eq!(file("/sys/class/infiniband_verbs/uverbs0/ibdev"), "edge0\n");
         assert_eq!(found("/dev/infiniband/uverbs0"), Some(Found::Entry(Entry::Node)));
@@ -380,6 +403,8 @@ mod tests {
         let gid = Gid::of(std::net::Ipv4Addr::LOCALHOST.into());
         let interface = link::Interface::named("lo").map_or(1, |interface| interface.index);
         let gids = [GidEntry { gid, index: 0, interface }];
-        find(&entries(0, &attributes, &port(None), &gids), path)
+        let hardware = vec![("resets_sent", 5)];
+        let counters = PortCounters { sent_bytes: 4099, hardware, ..PortCounters::default() };
+        find(&entries(0, &attributes, &port(None), &counters, &gids), path)
     }
 }

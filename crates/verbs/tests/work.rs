@@ -449,6 +449,26 @@ fn what_passes_is_captured() {
 }
 
 #[test]
+fn a_port_counts_what_passes() {
+    let program = Program::new(&loopback());
+    let provider = || Arc::clone(program.context.device().provider());
+    let before = provider().counters();
+    assert_eq!((before.sent_bytes, before.sent_frames), (0, 0));
+    let [one, other] = [(); 2].map(|()| program.end(1));
+    one.connect(other.name());
+    other.connect(one.name());
+    other.receive(1, &[program.piece(4096, 4096)]);
+    one.send(1, program.piece(0, 4096));
+    one.succeed(1);
+    other.succeed(1);
+    let after = provider().counters();
+    assert!(after.sent_bytes > 4096 && after.received_bytes > 4096, "{after:?}");
+    assert!(after.sent_frames > 1 && after.received_frames > 1, "{after:?}");
+    let established = after.hardware.iter().find(|(name, _)| *name == "handshakes_completed");
+    assert!(established.is_some_and(|(_, value)| *value > 0), "{after:?}");
+}
+
+#[test]
 fn threads_that_post_and_poll_at_once_get_along() {
     let [(here, one), (there, other)] = pair();
     let (one, other) = (Arc::new(one), Arc::new(other));

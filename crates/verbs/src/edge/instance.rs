@@ -30,7 +30,7 @@ use super::port::PortWatch;
 use super::statistics::Statistics;
 use super::ways::Ways;
 use super::wire::Source;
-use crate::attributes::{Gid, QueuePairState, QueuePairType};
+use crate::attributes::{Gid, PortCounters, QueuePairState, QueuePairType};
 use crate::error::Error;
 use crate::registry::Registry;
 use crate::settings::{LogLevel, Settings};
@@ -190,6 +190,33 @@ impl Instance {
             work(&desk, engine, memory, now)
         };
         self.runtime.control(work).map_err(forked)
+    }
+
+    /// What its links and the engine have counted.
+    pub(crate) fn counters(&self) -> PortCounters {
+        let mut counters = PortCounters::default();
+        // In a forked child there is nothing to count.
+        let links = self.runtime.link_addresses().unwrap_or_default();
+        for (link, _) in links {
+            let Ok(Some(link)) = self.runtime.link_statistics(link) else { continue };
+            counters.sent_bytes += link.send_bytes;
+            counters.received_bytes += link.receive_bytes;
+            counters.sent_frames += link.send_frames;
+            counters.received_frames += link.receive_frames;
+            counters.send_discards += link.send_too_big + link.send_unreachable;
+            counters.send_waits += link.send_full;
+            counters.receive_errors += link.receive_discarded
+                + link.receive_kernel_drops
+                + link.receive_truncated
+                + link.receive_checksum_errors;
+        }
+        let of_engine = self.runtime.control(|engine: &mut Engine, _: &MemoryAccess<'_>, _| {
+            engine.counters().iter().map(|(name, value, _)| (name, value)).collect()
+        });
+        if let Ok(of_engine) = of_engine {
+            counters.hardware = of_engine;
+        }
+        counters
     }
 
     /// Whom a queue pair looks for, as its attributes say.
