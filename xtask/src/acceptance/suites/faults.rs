@@ -57,4 +57,16 @@ pub(super) const ROWS: &[Row] = &[
         true,
     ),
     none_fails("the suite of pyverbs", "programs", "--test=pyverbs", true),
+    none_fails(
+        "several devices: interfaces, programs, connection manager, statistics, capture",
+        "ethernot-cli",
+        "--test=verbs_programs devices::",
+        true,
+    ),
+    none_fails(
+        "package, tree and tarball, built for the GNU C library 2.28, on a host with nothing else",
+        "programs",
+        "--test=packages",
+        true,
+    ),
 ];
