@@ -4,7 +4,7 @@ use std::env;
 
 use crate::XtaskError;
 use crate::suite::Count;
-use crate::workspace::{Workspace, cargo};
+use crate::workspace::{Workspace, cargo, package_name};
 
 /// Crates with models: modules called `model`, which only exist under `--cfg loom`.
 const PACKAGES: [&str; 4] = ["work", "mem", "semantics", "runtime"];
@@ -16,7 +16,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     let mut command = cargo();
     command.args(["test", "--lib", "--quiet"]);
     for package in PACKAGES {
-        command.args(["--package", package]);
+        command.args(["--package", &package_name(package)]);
     }
     command.arg("--target-dir").arg(workspace.target_dir.join("loom"));
     command.args(["--", "model::"]).env("RUSTFLAGS", flags);

@@ -4,7 +4,7 @@
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::XtaskError;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, package_name};
 
 /// What is interpreted: of each crate the tests with these words in their names, or all, but for those
 /// that take a minute or more there: many generated inputs, or whole scenarios.
@@ -47,7 +47,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     for (package, tests) in PACKAGES {
         println!("== miri {package}");
         let status = cargo_miri()
-            .args(["test", "--lib", "--package", package, "--target-dir"])
+            .args(["test", "--lib", "--package", &package_name(package), "--target-dir"])
             .arg(workspace.target_dir.join("miri"))
             .args(["--", "--quiet"])
             .args(tests)

@@ -19,7 +19,7 @@ pub(crate) struct Workspace {
 
 /// One member of the workspace.
 pub(crate) struct Package {
-    /// Name in its `Cargo.toml`.
+    /// Name in its `Cargo.toml`, but for crates that are published under a longer one ([`package_name`]).
     pub(crate) name: String,
     pub(crate) version: String,
     /// Folder of its `Cargo.toml`.
@@ -87,13 +87,13 @@ impl Package {
     fn from_metadata(value: &Value) -> Self {
         let manifest = PathBuf::from(text(value, "manifest_path"));
         Self {
-            name: text(value, "name"),
+            name: short_name(&text(value, "name")),
             version: text(value, "version"),
             folder: manifest.parent().map(Path::to_path_buf).unwrap_or_default(),
             dependencies: list(value, "dependencies")
                 .iter()
                 .map(|dependency| Dependency {
-                    name: text(dependency, "name"),
+                    name: short_name(&text(dependency, "name")),
                     is_dev: text(dependency, "kind") == "dev",
                     is_local: dependency.get("path").is_some_and(Value::is_string),
                 })
@@ -115,6 +115,33 @@ impl Target {
         })
     }
 }
+
+/// What cargo calls a crate that has this name in code and in texts.
+pub(crate) fn package_name(name: &str) -> String {
+    if PUBLISHED.contains(&name) { format!("{PREFIX}{name}") } else { name.into() }
+}
+
+/// The other way round.
+fn short_name(package: &str) -> String {
+    let short = package.strip_prefix(PREFIX).filter(|name| PUBLISHED.contains(name));
+    short.unwrap_or(package).into()
+}
+
+/// Crates that `ethernot` stands on. They are published with it, under names that are not taken there.
+const PUBLISHED: [&str; 10] = [
+    "delivery",
+    "engine",
+    "link",
+    "links",
+    "mem",
+    "runtime",
+    "semantics",
+    "waiting",
+    "wire-edge",
+    "work",
+];
+
+const PREFIX: &str = "ethernot-";
 
 /// A command for the cargo that runs us, at the root of the workspace.
 pub(crate) fn cargo() -> Command {

@@ -1,4 +1,4 @@
-//! Prints what lookups and placements cost: `cargo run --release -p mem --example placement`.
+//! Prints what lookups and placements cost: `cargo run --release -p ethernot-mem --example placement`.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::hint::black_box;

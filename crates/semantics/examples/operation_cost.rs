@@ -1,6 +1,6 @@
 //! What operations cost without links, in nanoseconds: both halves of a connection on one thread.
 //!
-//! `cargo run --release -p semantics --example operation_cost`
+//! `cargo run --release -p ethernot-semantics --example operation_cost`
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
 use std::sync::Arc;

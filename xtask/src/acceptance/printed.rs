@@ -1,7 +1,7 @@
 //! Figures that tests print: `figure: NAME: NUMBER`.
 
 use super::runner::{Failure, Found, cause, run};
-use crate::workspace::cargo;
+use crate::workspace::{cargo, package_name};
 
 /// Which tests print a figure.
 #[derive(Clone, Copy)]
@@ -22,8 +22,9 @@ impl Tests {
         let Self { package, target, part, part_quick } = self;
         let chosen = if quick { part_quick } else { Some(part) };
         let chosen = chosen.ok_or_else(|| Failure::CannotRun("run without --quick".into()))?;
+        let package = package_name(package);
         let mut arguments =
-            vec!["test", "--release", "--quiet", "--package", package, target, chosen];
+            vec!["test", "--release", "--quiet", "--package", &package, target, chosen];
         arguments.extend(["--", "--nocapture"]);
         if chosen == part {
             arguments.push("--include-ignored");

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::runner::{Failure, Found, Runner, cause, number, point, ratio, run, unmeasured};
 use super::{Pair, PointOf, rounded};
 use crate::suite::{Count, TestReader};
-use crate::workspace::cargo;
+use crate::workspace::{cargo, package_name};
 
 /// The worst ratio, how many points there are and which is the worst.
 pub(super) fn policies(result: &Value) -> Result<Found, Failure> {
@@ -145,9 +145,10 @@ pub(super) fn contenders(
 
 /// How many of the tests failed. `chosen` are arguments of `cargo test`, separated by spaces.
 pub(super) fn tests(package: &str, chosen: &str) -> Result<Found, Failure> {
+    let package = package_name(package);
     eprintln!("-- cargo test --package {package} {chosen}");
     let mut command = cargo();
-    command.args(["test", "--package", package, "--no-fail-fast"]);
+    command.args(["test", "--package", &package, "--no-fail-fast"]);
     command.args(chosen.split_whitespace()).args(["--", "--show-output"]);
     let output = run(&mut command)?;
     match tested(&String::from_utf8_lossy(&output.stdout)) {

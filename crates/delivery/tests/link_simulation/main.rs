@@ -1,7 +1,7 @@
 //! Flows over one simulated bottleneck: what the send half makes of random loss, of rate steps, of
 //! slow hosts and of competition. Virtual time, seeded: a run is a function of its parameters.
 //!
-//! `cargo test -p delivery --test link_simulation -- --nocapture` prints the figures.
+//! `cargo test -p ethernot-delivery --test link_simulation -- --nocapture` prints the figures.
 
 mod model;
 
