@@ -43,7 +43,6 @@ mod sleep;
 mod source;
 mod submission;
 mod tasks;
-mod timer;
 mod waits;
 mod watch;
 

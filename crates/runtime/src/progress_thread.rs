@@ -84,8 +84,7 @@ fn serve(shared: &Shared, looking: &mut Looking) {
                 outcome = shared.look(looking).0;
             }
             Outcome::Spin | Outcome::SleepUntilEvent => {
-                let slept = shared.sleep_on_links(None);
-                shared.on_slept(looking, slept);
+                looking.on_slept(shared.sleep_on_links(None));
                 break;
             }
             Outcome::SleepUntil(_) => break,
