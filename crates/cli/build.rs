@@ -1,19 +1,12 @@
-//! Has the command start where the C library is as old as 2.28 (see `abi/floor`).
+//! Links names that the C library has had since 2.28 (see `abi/floor`).
+
+include!("../../abi/floor/link.rs");
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=../../abi/floor");
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/floor");
-    for file in ["library.S", "files.S", "program.S"] {
-        println!("cargo::rustc-link-arg-bins={folder}/{file}");
-    }
-    let parts = [
-        "-Wl,--push-state,--no-as-needed",
-        "-l:libpthread.so.0",
-        "-l:libdl.so.2",
-        "-Wl,--pop-state",
-    ];
-    for argument in parts {
+    for argument in link_arguments(folder, &["library.S", "files.S", "program.S"]) {
         println!("cargo::rustc-link-arg-bins={argument}");
     }
 }

@@ -8,14 +8,11 @@ use crate::XtaskError;
 /// Of the GNU C library: that of Debian 10, RHEL 8, and wheels tagged `manylinux_2_28`.
 const OLDEST: (u32, u32) = (2, 28);
 
-/// What the linker is given for a library, in front of the C library.
+include!("../../abi/floor/link.rs");
+
+/// Returns the arguments of the linker for a library.
 pub(crate) fn arguments(root: &Path) -> Vec<String> {
-    let folder = root.join("abi/floor");
-    let files = ["library.S", "files.S"].map(|name| folder.join(name).display().to_string());
-    // In an older C library these have what is in one file since 2.34.
-    let parts = ["-Wl,--push-state,--no-as-needed", "-l:libpthread.so.0", "-l:libdl.so.2"];
-    let parts = parts.into_iter().chain(["-Wl,--pop-state"]).map(str::to_owned);
-    files.into_iter().chain(parts).collect()
+    link_arguments(&root.join("abi/floor").display().to_string(), &["library.S", "files.S"])
 }
 
 /// Fails if one of these files needs a newer C library, with the names for which it does.

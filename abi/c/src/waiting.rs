@@ -20,7 +20,7 @@ pub enum AwaitedKind {
     Request = 1,
     /// A completion; the handle is of a connection.
     Completion = 2,
-    /// The end of a connection; one that is over has ended whenever it is looked at.
+    /// The end of a connection. A connection that has ended is always ready.
     End = 3,
     /// The end of an operation.
     Operation = 4,
@@ -142,7 +142,7 @@ fn found_of(index: usize, occurred: Occurred) -> std::result::Result<Found, Fail
         Occurred::End(..) => Found { result: Result::Closed, ..nothing },
         Occurred::Operation(Ok(value)) => Found { value, ..nothing },
         Occurred::Message(Ok(_)) => nothing,
-        // What else there may be one day is no success that anybody could tell.
+        // Programs of this version know no other kind.
         _ => Found { result: Result::Failed, ..nothing },
     })
 }

@@ -21,7 +21,7 @@ const _: () = assert!(MARK.len() == MARK_BYTES as usize);
 const SEALS: c_int =
     libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
 
-/// A descriptor of the folder of ours with this path; -1, and `errno` is set, if there is none to be had.
+/// Opens the virtual folder with this path. Returns -1 and sets `errno` if no descriptor is left.
 pub(crate) fn open(path: &[u8], flags: c_int) -> c_int {
     let close = if flags & libc::O_CLOEXEC == 0 { 0 } else { libc::MFD_CLOEXEC };
     let parts = [MARK, path]
@@ -44,7 +44,7 @@ pub(crate) fn open(path: &[u8], flags: c_int) -> c_int {
     }
 }
 
-/// Whether the path is relative to a descriptor of ours.
+/// Whether the path is relative to the descriptor of a virtual folder.
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
@@ -55,7 +55,7 @@ pub(crate) unsafe fn is_of_ours(folder: c_int, path: *const c_char) -> bool {
     ARE_ANY.load(Ordering::Relaxed) && folder >= 0 && is_relative() && is_ours(folder)
 }
 
-/// Whether the descriptor is of a folder of ours.
+/// Whether the descriptor is that of a virtual folder.
 #[inline]
 pub(crate) fn is_ours(descriptor: c_int) -> bool {
     ARE_ANY.load(Ordering::Relaxed) && has_mark(descriptor)
@@ -80,7 +80,7 @@ pub(crate) fn path(descriptor: c_int, into: &mut [u8; PATH_BYTES_MAX]) -> Option
 /// Reads a sealed file in memory. `errno` stays as it is.
 fn read(descriptor: c_int, into: &mut [u8], at: libc::off_t) -> Option<usize> {
     let errno = crate::standing::errno();
-    // SAFETY: no memory is passed to the first call; there is as much room as the second is told.
+    // SAFETY: the first call passes no memory; the second passes a buffer with its length.
     let length = unsafe {
         if libc::fcntl(descriptor, libc::F_GET_SEALS) == SEALS {
             libc::pread(descriptor, into.as_mut_ptr().cast(), into.len(), at)

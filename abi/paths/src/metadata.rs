@@ -102,7 +102,7 @@ unsafe fn reached(
     }
 }
 
-/// Tells of what a path leads to. On the architectures there are, both forms of it are one.
+/// Fills in the metadata of the file at a path. On the architectures that are supported both forms are the same.
 ///
 /// # Safety
 /// `path` ends with a zero, `into` may be written.
@@ -122,7 +122,7 @@ unsafe fn told(
     Some(0)
 }
 
-/// Tells of the folder of ours that a descriptor is of.
+/// Fills in the metadata of the virtual folder that a descriptor refers to.
 ///
 /// # Safety
 /// `into` may be written.
@@ -164,7 +164,7 @@ unsafe fn told_extended(
     Some(0)
 }
 
-/// What is told of something at the path of a walk.
+/// The metadata of the file, folder or link at the path of a walk.
 fn attributes(walk: &Walk, standing: Standing) -> Stat {
     let mut numbering = Numbering::new();
     numbering.add(walk.path());
@@ -240,7 +240,7 @@ unsafe fn target(
     }
 }
 
-/// What there is to tell of extended attributes: nothing of ours has one.
+/// The answer to questions about extended attributes: virtual files have none.
 ///
 /// # Safety
 /// `path` ends with a zero.

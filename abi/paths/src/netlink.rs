@@ -122,7 +122,7 @@ fn is_ours_still(socket: c_int) -> bool {
     let mut address: sockaddr_un = unsafe { zeroed() };
     let mut length = size_of::<sockaddr_un>() as socklen_t;
     let before = errno();
-    // SAFETY: there is as much room as is said.
+    // SAFETY: the buffer has the length that is passed.
     unsafe { libc::syscall(libc::SYS_getsockname, socket, &raw mut address, &raw mut length) };
     set_errno(before);
     let path = address.sun_path.iter().map(|&byte| byte.to_ne_bytes()[0]);
@@ -144,7 +144,7 @@ unsafe fn named(address: *const sockaddr, length: socklen_t) -> c_int {
     }
 }
 
-/// Tells the address of a netlink port, as far as there is room.
+/// Writes the address of a netlink port, cut to the length of the buffer.
 ///
 /// # Safety
 /// `length` is null or says how much room `address` has, which is null or may be written.

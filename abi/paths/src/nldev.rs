@@ -1,4 +1,4 @@
-//! What the kernel tells of RDMA devices by netlink (`rdma_netlink.h`): devices, their ports, and how namespaces share them.
+//! What the kernel reports of RDMA devices by netlink (`rdma_netlink.h`): devices, their ports, and how namespaces share them.
 
 use std::ffi::CString;
 
@@ -106,7 +106,7 @@ fn bodies(request: &Request<'_>, body: fn(u32, &str) -> Vec<u8>) -> Vec<Vec<u8>>
     let wanted = request.number(DEVICE_INDEX);
     let is_wanted = |index: u32| wanted.is_none_or(|wanted| wanted == index);
     let names = read(DEVICES).unwrap_or_default();
-    // Each name has a letter in front.
+    // A letter for the kind of file comes before each name.
     let names = names.lines().filter_map(|line| line.get(1..));
     let all = (0..).zip(names).filter(|(index, _)| is_wanted(*index));
     all.map(|(index, name)| body(index, name)).collect()

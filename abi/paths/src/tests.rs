@@ -189,7 +189,7 @@ fn ask(kind: u16, flags: c_int, attributes: &[u8]) -> Vec<u8> {
     request.extend_from_slice(&(flags as u16).to_ne_bytes());
     request.extend_from_slice(&[7, 0, 0, 0, 9, 0, 0, 0]);
     request.extend_from_slice(attributes);
-    // SAFETY: addresses are of netlink, and there is as much room as is said; the socket is closed once.
+    // SAFETY: addresses are of netlink, and the buffer has the length that is passed; the socket is closed once.
     unsafe {
         let socket = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 20);
         assert!(socket >= 0);

@@ -89,7 +89,7 @@ impl Walk {
         unsafe { self.go(folder, path, follows) }
     }
 
-    /// Goes to a folder of ours that a descriptor is of.
+    /// Goes to the virtual folder that a descriptor refers to.
     pub(crate) fn go_to_descriptor(&mut self, descriptor: c_int) -> Option<Standing> {
         self.length = descriptors::path(descriptor, &mut self.path)?;
         Some(self.look())
@@ -160,7 +160,7 @@ impl Walk {
     fn read_host_link(&mut self) -> Option<usize> {
         let path = self.c_path();
         let room = self.text.room();
-        // SAFETY: the path ends with a zero; there is as much room as is said.
+        // SAFETY: the path ends with a zero; the buffer has the length that is passed.
         let length = unsafe {
             libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path, room.as_mut_ptr(), room.len())
         };

@@ -19,5 +19,5 @@ pub fn wheel(name: &str) -> Option<PathBuf> {
     is_there.then_some(folder)
 }
 
-/// The versions that are wanted, a line for each, in the form of pip; behind a version is what else pip is told.
+/// The versions that are wanted, a line for each, in the form of pip; further options for pip follow the version.
 const WHEELS: &str = include_str!("../wheels.txt");

@@ -98,7 +98,7 @@ impl Parts<'_> {
 
     //= protocol.md: packet.1
     /// Of the frames of the batch, the last `frames` that were not taken back may have left: what they carried is sent
-    /// again under new numbers. They may have had acknowledgements, which are told again.
+    /// again under new numbers. They may have carried acknowledgements, which are sent again.
     #[cold]
     fn disown(
         &mut self,

@@ -126,7 +126,7 @@ impl ByteStream {
     /// Makes a stream of a connection, on which nothing was sent or received. Registers half a MiB.
     ///
     /// # Errors
-    /// [`Error::Register`], and [`Error::Post`] if the endpoint has no handles left for the receives or the connection is over.
+    /// [`Error::Register`], and [`Error::Post`] if the endpoint has no handles left for the receives or the connection has ended.
     pub fn new(connection: Connection) -> Result<Self, Error> {
         let endpoint = connection.endpoint();
         let register = |rights| {
@@ -160,7 +160,7 @@ impl ByteStream {
     /// Reads bytes that have come into `bytes`, as many as there are and fit. Returns how many: 0 at the end of the stream.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ConnectionReset`] if the connection is over and the peer has not ended the stream.
+    /// [`io::ErrorKind::ConnectionReset`] if the connection has ended and the peer has not ended the stream.
     pub fn poll_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -190,7 +190,7 @@ impl ByteStream {
     /// Sends the first of `bytes`, at most [`ByteStream::MESSAGE_BYTES`]. Returns how many, which are on their way then.
     ///
     /// # Errors
-    /// [`io::ErrorKind::BrokenPipe`] if the stream was ended here or the connection is over.
+    /// [`io::ErrorKind::BrokenPipe`] if the stream was ended here or the connection has ended.
     pub fn poll_send(
         &mut self,
         context: &mut Context<'_>,
@@ -412,7 +412,7 @@ impl tokio::io::AsyncWrite for ByteStream {
         self.poll_send(context, bytes)
     }
 
-    /// What was written is on its way.
+    /// Returns at once: each write posts its messages.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -443,7 +443,7 @@ impl futures_io::AsyncWrite for ByteStream {
         self.poll_send(context, bytes)
     }
 
-    /// What was written is on its way.
+    /// Returns at once: each write posts its messages.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -481,7 +481,7 @@ impl EndpointInner {
         in_time(self.until(limit, is_closed)?.then_some(()), limit)
     }
 
-    /// Closes all connections. Whatever waits is told that the endpoint is shut down.
+    /// Closes all connections. Calls that wait end with an error that says that the endpoint is shut down.
     fn close_all(&self) -> Result<(), Forked> {
         let open = self.news.open_connections();
         self.runtime.control(move |engine, _memory, now| {

@@ -72,7 +72,7 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// [`PostError::Closed`] if the connection is over.
+    /// [`PostError::Closed`] if the connection has ended.
     pub fn room(&self) -> impl Future<Output = Result<(), PostError>> + Send + '_ {
         self.when_room(|| self.check_room())
     }
@@ -90,7 +90,7 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection is over: what was not complete has failed then.
+    /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection has ended: what was not complete has failed then.
     pub fn flush(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         let handle = self.handle();
         let endpoint = &self.inner().endpoint;

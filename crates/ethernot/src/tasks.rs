@@ -87,7 +87,7 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilCompletion<'_, L> {
     }
 }
 
-/// Waits until a look finds something that nothing announces: it looks at all that the application is told, and now and
+/// Waits until a look finds something that nothing announces: it looks with each notification of the application, and now and
 /// then.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]

@@ -172,7 +172,7 @@ fn replace() {
     process::exit(FINE);
 }
 
-/// A fault of nobody ends the process, through all handlers.
+/// A fault that no handler knows ends the process, through all handlers.
 fn act_as_before_and_touch() -> ! {
     // The child of a fork is the one that ends.
     unsafe {

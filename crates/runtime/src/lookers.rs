@@ -1,6 +1,6 @@
 //! Tasks that wait for something that nothing announces: room for an operation, or the last acknowledgement of a close.
 //!
-//! They are woken when the application is told of something, as others are, and otherwise a millisecond later.
+//! Each notification of the application wakes them, as it does other tasks; without one they look a millisecond later.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -19,7 +19,7 @@ pub(crate) struct Lookers {
 }
 
 impl Runtime {
-    /// Has a task woken as [`Runtime::enlist_task`] does for anything that the application is told of, and in a millisecond
+    /// Has a task woken as [`Runtime::enlist_task`] does for each notification of the application, and in a millisecond
     /// at the latest; it must look once more afterwards. For what nothing announces.
     pub fn enlist_looker(&self, waker: &Waker) -> Enlisted {
         let enlisted = self.enlist_task(waker, Interest::Anything);
