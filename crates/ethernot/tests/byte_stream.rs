@@ -130,6 +130,34 @@ fn what_was_sent_before_the_end_is_read_after_the_connection_is_over() {
     });
 }
 
+/// The peer may be any program.
+#[test]
+fn messages_that_no_stream_sends_end_the_stream_or_the_connection() {
+    let begin = || {
+        let pair = Pair::build(loopback(), loopback(), Rights::LOCAL_WRITE);
+        let stream = ByteStream::new(pair.server.connection).expect("there is room");
+        (pair.client, pair.server.endpoint, stream)
+    };
+    let send = |connection: &ethernot::Connection, length: usize| {
+        connection.send_message(&bytes(length, 0), OperationOptions::NONE).expect("it is posted")
+    };
+    let (client, _server, mut stream) = begin();
+    let longer = send(&client.connection, ByteStream::MESSAGE_BYTES + 1);
+    let error = run(stream.read(&mut [0; 8])).expect_err("it does not fit");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    longer.wait(Some(LIMIT)).expect_err("it does not fit");
+    // Nothing comes after the end.
+    let (client, _server, mut stream) = begin();
+    let sent = [5, 0, 7].map(|length| send(&client.connection, length));
+    let mut got = Vec::new();
+    run(stream.read_to_end(&mut got)).expect("the peer has ended it");
+    assert_eq!(got, bytes(5, 0));
+    assert_eq!(run(stream.read(&mut [0; 8])).expect("it has ended"), 0);
+    for message in sent {
+        message.wait(Some(LIMIT)).expect("it is delivered");
+    }
+}
+
 #[test]
 fn streams_wait_for_handles_that_others_hold() {
     let few = loopback().handles_max(2 + ByteStream::MESSAGES as u32);
