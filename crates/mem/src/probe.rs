@@ -235,18 +235,29 @@ mod tests {
 
     #[test]
     fn holes_are_found_wherever_they_are() {
-        for hole in 0..5 {
-            let mapping = Mapping::new(5);
-            let page = mapping.address() + hole * 4096;
-            // Not unmapped: another test could map memory there.
-            mapping.protect_page(hole as usize, libc::PROT_NONE);
-            let (start, len) = (mapping.address() + 8, 5 * 4096 - 16);
-            let address = start.max(page);
-            for write in [false, true] {
-                let refused = RegisterError::Unreadable { start, len, address };
-                assert_eq!(check_ends(start, len, write), Err(refused));
-            }
+        // A child has one thread, so that no other test maps memory in the hole.
+        // SAFETY: the child makes system calls only, and ends by one.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let are_found = (0..5).all(is_hole_found);
+            // SAFETY: nothing of the child is needed any more.
+            unsafe { libc::_exit(i32::from(!are_found)) }
         }
+        assert!(child > 0, "the kernel refuses a process");
+        let mut status = -1;
+        // SAFETY: `status` may be written.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "a hole was not found, or not where it is");
+    }
+
+    fn is_hole_found(hole: u64) -> bool {
+        let mapping = Mapping::new(5);
+        let page = mapping.address() + hole * 4096;
+        // SAFETY: a page of this test's own.
+        unsafe { libc::munmap(core::ptr::without_provenance_mut(page as usize), 4096) };
+        let (start, len) = (mapping.address() + 8, 5 * 4096 - 16);
+        let refused = RegisterError::Unreadable { start, len, address: start.max(page) };
+        [false, true].into_iter().all(|write| check_ends(start, len, write) == Err(refused))
     }
 
     /// Which pages have memory.

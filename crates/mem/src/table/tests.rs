@@ -151,6 +151,7 @@ fn deregister_inside_an_access_is_refused_instead_of_waiting_for_itself() {
 fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
     // More than any machine of tests has.
     const BYTES: usize = 1 << 42;
+    const HOLE_BYTES: usize = 1 << 21;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the kernel chooses an address that nothing uses.
@@ -171,13 +172,16 @@ fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
     table.deregister(region.id).expect("registered");
     // SAFETY: the mapping is this test's own, and so is the hole in it.
     unsafe {
-        assert_eq!(libc::munmap(start.wrapping_byte_add(BYTES / 2), 1 << 21), 0);
+        assert_eq!(libc::munmap(start.wrapping_byte_add(BYTES / 2), HOLE_BYTES), 0);
         let refused = table.register_raw_lazily(domain, start.cast(), len, 0, rights);
         let address = start.expose_provenance() as u64;
         let hole = address + len / 2;
         let expected = RegisterError::Unreadable { start: address, len, address: hole };
         assert_eq!(refused, Err(expected));
-        libc::munmap(start, BYTES);
+        // The hole may be another test's by now.
+        libc::munmap(start, BYTES / 2);
+        let behind = BYTES / 2 + HOLE_BYTES;
+        libc::munmap(start.wrapping_byte_add(behind), BYTES - behind);
     }
 }
 
