@@ -20,7 +20,7 @@ use crate::room::unless_busy;
 /// A stream of bytes in both directions over a connection, which it has for itself. Both ends make one.
 ///
 /// With the feature `tokio` it is `AsyncRead` and `AsyncWrite` of tokio, and with the feature `futures` those of the crate
-/// `futures-io`; so hyper runs over it (`examples/http.rs`). Without features, [`ByteStream::poll_receive`] and its siblings do
+/// `futures-io`; so hyper, tonic and rustls run over it. Without features, [`ByteStream::poll_receive`] and its siblings do
 /// the same.
 ///
 /// Bytes are copied into messages of at most [`ByteStream::MESSAGE_BYTES`], of which [`ByteStream::MESSAGES`] are in flight in

@@ -75,9 +75,11 @@ fn a_real_time_end_leaves_the_processor_to_its_peer() {
     ] {
         let ends = [client, server].map(|launcher| End::start(launcher, name, setting));
         for Phase { what, elapsed, used } in exercise(setting, ends) {
-            // Where the kernel throttles real-time threads, it leaves 5 % to others, if they want them.
-            let is_left = |used: &Usage| used.processor * 100 < elapsed * 97;
-            assert!(used.iter().all(is_left), "{what}: {used:?} in {elapsed:?}");
+            // Where the kernel throttles real-time threads, it leaves 5 % to others, if they want them. It takes the
+            // processor of the idle class for all others, so an end of that class may poll while its peer is silent.
+            let real_time_used = used[usize::from(server == &real_time)];
+            let is_left = real_time_used.processor * 100 < elapsed * 97;
+            assert!(is_left, "{what}: {used:?} in {elapsed:?}");
         }
     }
 }

@@ -77,7 +77,10 @@ impl Runtime {
             return Ok(Waited::Ready);
         }
         let mut spin = Spin::begin(shared, limit);
-        loop {
+        // Descriptors that are always ready must not keep the thread from the links.
+        let looks = !(others.are_none() && spin.sleeps_at_once(shared));
+        let mut goes_on = looks;
+        while goes_on {
             shared.drive_inline();
             if ready() {
                 spin.found(shared);
@@ -89,14 +92,12 @@ impl Runtime {
                 spin.found(shared);
                 return Ok(Waited::Descriptors(count));
             }
-            if !spin.goes_on(shared) {
-                break;
-            }
+            goes_on = spin.goes_on(shared);
         }
         if spin.is_over() {
             return Ok(Waited::TimedOut);
         }
-        let waited = shared.block_beside(interest, others, spin.deadline(), ready);
+        let waited = shared.block_beside(interest, others, spin.deadline(), looks, ready);
         if matches!(waited, Ok(Waited::Ready | Waited::Descriptors(_))) {
             spin.came(shared, true);
         }
@@ -126,12 +127,13 @@ impl Shared {
         interest: Interest<'_>,
         others: &mut Others<'_>,
         deadline: Instant,
+        has_looked: bool,
         mut ready: impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
         let call = self.host.waiters.enlist_beside(interest, self.host.arming.told())?;
         // What was done before it could be seen that this thread waits, is seen below.
         self.cell.pass();
-        let result = self.sleep_beside(&call, others, deadline, &mut ready);
+        let result = self.sleep_beside(&call, others, deadline, has_looked, &mut ready);
         self.delist();
         result
     }
@@ -141,8 +143,10 @@ impl Shared {
         call: &Arc<Descriptor>,
         others: &mut Others<'_>,
         deadline: Instant,
+        has_looked: bool,
         ready: &mut impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
+        let mut has_looked = has_looked;
         loop {
             if ready() {
                 return Ok(Waited::Ready);
@@ -157,6 +161,11 @@ impl Shared {
                 let result = self.watch_beside(others, deadline, ready);
                 self.give_up_watch();
                 return result;
+            }
+            if !has_looked {
+                has_looked = true;
+                self.drive_inline();
+                continue;
             }
             match others.sleep(call, left_ns.min(PARK_NS_MAX))? {
                 Slept::Others(count) => return Ok(Waited::Descriptors(count)),
@@ -174,21 +183,9 @@ impl Shared {
         ready: &mut impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
         let mut looking = Looking::default();
+        let mut outcome = Drive::Drove;
         let mut looks = 0_u32;
-        loop {
-            let (outcome, _) = self.look(&mut looking);
-            if ready() {
-                return Ok(Waited::Ready);
-            }
-            if self.host.clock.now() >= deadline {
-                return Ok(Waited::TimedOut);
-            }
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(LOOKS_PER_POLL)
-                && let count @ 1.. = others.poll()?
-            {
-                return Ok(Waited::Descriptors(count));
-            }
+        while self.host.clock.now() < deadline {
             match outcome {
                 Drive::Drove if self.spins_on_watch() => std::hint::spin_loop(),
                 Drive::Drove => {
@@ -196,12 +193,23 @@ impl Shared {
                     if let Slept::Others(count) = slept {
                         return Ok(Waited::Descriptors(count));
                     }
-                    looking.on_slept(slept);
+                    self.on_slept(&mut looking, slept);
                 }
                 Drive::HandedOver => self.make_way(),
                 Drive::Exhausted => {}
             }
+            outcome = self.look(&mut looking).0;
+            if ready() {
+                return Ok(Waited::Ready);
+            }
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS_PER_POLL)
+                && let count @ 1.. = others.poll()?
+            {
+                return Ok(Waited::Descriptors(count));
+            }
         }
+        Ok(Waited::TimedOut)
     }
 }
 

@@ -53,6 +53,11 @@ pub(crate) struct Host {
     pub(crate) is_parting: AtomicBool,
     /// A thread has left the engine with work to do.
     pub(crate) is_unfinished: AtomicBool,
+    /// A timer ended the last sleep on the links.
+    pub(crate) timers_end_sleeps: AtomicBool,
+    /// The thread on watch has woken itself: before it sleeps, it looks whether it has what it waits for. Used by that thread
+    /// only.
+    pub(crate) must_look: AtomicBool,
     /// Threads on watch take frames at intervals now, and flush pending acknowledgements with each turn.
     pub(crate) is_moderated: AtomicBool,
     /// Frames received so far.
@@ -110,7 +115,7 @@ impl Host {
     pub(crate) fn wake_waiters(&self, news: bool) {
         let told = self.arming.told();
         if self.waiters.wake(news, &self.status, told, &self.sleeper) {
-            self.is_unfinished.store(true, Ordering::SeqCst);
+            self.must_look.store(true, Ordering::Relaxed);
         }
     }
 
@@ -295,9 +300,11 @@ impl Driver {
             host.looked_at.store(now.0, Ordering::Relaxed);
             self.counters.polls += 1;
         }
+        let is_parting = host.is_parting.load(Ordering::Relaxed)
+            && host.is_parting.swap(false, Ordering::Relaxed);
         let memory = TurnAccess::new(&host.memory);
         let mut worked = self.take_work(host, now, &memory);
-        let (received, mut more) = self.receive(host, caller, now, &memory);
+        let (received, mut more) = self.receive(host, caller, is_parting, now, &memory);
         worked |= received;
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
@@ -313,7 +320,7 @@ impl Driver {
             host.hooks.on_due(&mut self.engine, memory.begun(), now);
             worked = true;
         }
-        if host.sleeper.auxiliary.is_in_use() {
+        if host.sleeper.auxiliary.is_in_use() && !is_parting {
             let ready = self.poll_auxiliary(host, caller, now, &memory);
             worked |= ready;
             more |= ready;
@@ -333,8 +340,6 @@ impl Driver {
             more |= self.sources.has_more();
         }
         self.may_owe |= received;
-        let is_parting = host.is_parting.load(Ordering::Relaxed)
-            && host.is_parting.swap(false, Ordering::Relaxed);
         // A thread that starts to spin, or takes frames at intervals, flushes pending acknowledgements first, as one that
         // goes to sleep does.
         let flushes =
@@ -666,10 +671,13 @@ impl Driver {
     }
 
     /// Reads a burst from each link. Returns whether anything came, and whether more waits.
+    ///
+    /// A thread that `is_parting` makes no system calls to read links in vain: frames that wait end its sleep at once.
     fn receive(
         &mut self,
         host: &Host,
         caller: Caller,
+        is_parting: bool,
         now: Instant,
         memory: &TurnAccess<'_>,
     ) -> (bool, bool) {
@@ -685,27 +693,29 @@ impl Driver {
                 continue;
             }
             let id = LinkId(index as u8);
-            attached.asked_at = now;
-            let received = attached.driver.receive(now, BURST_FRAMES, &mut |frame| {
-                waited_ns.get_or_insert_with(|| now.since_ns(frame.received_at));
-                engine.handle_frame(now, memory.begun(), id, frame);
-            });
-            if let Ok(frames) = received {
-                if frames > 0 {
-                    came = true;
-                    let frames = host.frames.load(Ordering::Relaxed) + frames as u64;
-                    host.frames.store(frames, Ordering::Relaxed);
-                    host.answers_begun.store(engine.answers_begun(), Ordering::Relaxed);
-                    attached.brought_at = now;
-                    if attached.shares_memory {
-                        *memory_brought_at = now;
+            if !is_parting || attached.shares_memory || attached.must_be_polled() {
+                attached.asked_at = now;
+                let received = attached.driver.receive(now, BURST_FRAMES, &mut |frame| {
+                    waited_ns.get_or_insert_with(|| now.since_ns(frame.received_at));
+                    engine.handle_frame(now, memory.begun(), id, frame);
+                });
+                if let Ok(frames) = received {
+                    if frames > 0 {
+                        came = true;
+                        let frames = host.frames.load(Ordering::Relaxed) + frames as u64;
+                        host.frames.store(frames, Ordering::Relaxed);
+                        host.answers_begun.store(engine.answers_begun(), Ordering::Relaxed);
+                        attached.brought_at = now;
+                        if attached.shares_memory {
+                            *memory_brought_at = now;
+                        }
                     }
+                    more |= frames >= BURST_FRAMES;
+                } else {
+                    attached.fail(counters);
+                    engine.handle_link_event(now, id, LinkEvent::Down);
+                    came = true;
                 }
-                more |= frames >= BURST_FRAMES;
-            } else {
-                attached.fail(counters);
-                engine.handle_link_event(now, id, LinkEvent::Down);
-                came = true;
             }
             // Who goes to sleep next must not leave any behind.
             if caller == Caller::Application && now.since_ns(attached.news_at) < NEWS_NS {
@@ -934,6 +944,11 @@ impl Attached {
         !self.shares_memory
             && now.since_ns(self.asked_at) < ASK_SILENT_NS
             && now.since_ns(self.brought_at) >= SILENT_NS
+    }
+
+    /// Whether no descriptor becomes readable when frames wait.
+    fn must_be_polled(&self) -> bool {
+        self.driver.wait_fds().iter().all(Option::is_none)
     }
 
     #[cold]

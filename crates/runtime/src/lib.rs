@@ -43,6 +43,7 @@ mod sleep;
 mod source;
 mod submission;
 mod tasks;
+mod timer;
 mod waits;
 mod watch;
 

@@ -84,7 +84,8 @@ fn serve(shared: &Shared, looking: &mut Looking) {
                 outcome = shared.look(looking).0;
             }
             Outcome::Spin | Outcome::SleepUntilEvent => {
-                looking.on_slept(shared.sleep_on_links(None));
+                let slept = shared.sleep_on_links(None);
+                shared.on_slept(looking, slept);
                 break;
             }
             Outcome::SleepUntil(_) => break,

@@ -190,6 +190,8 @@ impl Runtime {
                 turn_due: AtomicU64::new(u64::MAX),
                 armed_until: AtomicU64::new(0),
                 is_parting: AtomicBool::new(false),
+                must_look: AtomicBool::new(false),
+                timers_end_sleeps: AtomicBool::new(false),
                 is_unfinished: AtomicBool::new(false),
                 is_moderated: AtomicBool::new(false),
                 frames: AtomicU64::new(0),
@@ -441,17 +443,17 @@ impl Runtime {
             return Ok(Some(result));
         }
         let mut spin = Spin::begin(shared, limit);
-        loop {
+        let looks = !spin.sleeps_at_once(shared);
+        let mut goes_on = looks;
+        while goes_on {
             shared.drive_inline();
             if let Some(result) = ready() {
                 spin.found(shared);
                 return Ok(Some(result));
             }
-            if !spin.goes_on(shared) {
-                break;
-            }
+            goes_on = spin.goes_on(shared);
         }
-        let result = shared.block(interest, spin.deadline(), ready);
+        let result = shared.block(interest, spin.deadline(), looks, ready);
         if result.is_some() {
             spin.came(shared, true);
         }
@@ -837,16 +839,20 @@ impl Shared {
         assert!(!self.cell.is_poisoned(), "a thread has panicked inside the engine");
     }
 
+    /// Sleeps until `ready` returns something, or `deadline`. A thread that has not looked since it posted does so first if
+    /// it does not get the watch: work may wait for its doorbell, and the thread on watch knows nothing of it.
     #[cold]
     fn block<R>(
         &self,
         interest: Interest<'_>,
         deadline: Instant,
+        has_looked: bool,
         mut ready: impl FnMut() -> Option<R>,
     ) -> Option<R> {
         self.host.waiters.enlist(interest, self.host.arming.told());
         // What was done before it could be seen that this thread waits, is seen below.
         self.cell.pass();
+        let mut has_looked = has_looked;
         let result = loop {
             if let Some(result) = ready() {
                 break Some(result);
@@ -863,6 +869,9 @@ impl Shared {
                 if result.is_some() {
                     break result;
                 }
+            } else if !has_looked {
+                has_looked = true;
+                self.drive_inline();
             } else {
                 thread::park_timeout(Duration::from_nanos(left_ns.min(PARK_NS_MAX)));
             }

@@ -4,19 +4,21 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
-use delivery::LINKS_MAX;
+use delivery::{Instant, LINKS_MAX};
 
 use crate::auxiliary::Auxiliary;
+use crate::clock::Clock;
+use crate::timer::Timer;
 
 /// What a thread can sleep on: the descriptors of all links, a set of others, and one to be called by.
 ///
-/// Built on `ppoll`, not on epoll: with at most 16 links it costs the same, it has nanosecond
-/// timeouts on every kernel, needs no system call when a link wants to know of room to send, and
+/// Built on `ppoll`, not on epoll: with at most 16 links it costs the same, needs no system call when a link wants to know of room to send, and
 /// leaves no object in the kernel that a forked child would share. The others may be many, and are rarely
 /// ready: their set is one of epoll.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     call: Descriptor,
+    timer: Timer,
     links: Mutex<[Option<Watched>; LINKS_MAX]>,
     /// Descriptors that are no links.
     pub(crate) auxiliary: Auxiliary,
@@ -70,8 +72,9 @@ impl AsFd for Descriptor {
 
 impl Sleeper {
     pub(crate) fn new() -> io::Result<Self> {
-        let call = Descriptor::new()?;
-        Ok(Self { call, links: Mutex::new([None; LINKS_MAX]), auxiliary: Auxiliary::default() })
+        let (call, timer) = (Descriptor::new()?, Timer::new()?);
+        let links = Mutex::new([None; LINKS_MAX]);
+        Ok(Self { call, timer, links, auxiliary: Auxiliary::default() })
     }
 
     /// Sets what to watch of the link with this index.
@@ -90,13 +93,40 @@ impl Sleeper {
     /// Sleeps until a link has frames (or room again), somebody calls, a signal handler has run, or
     /// `limit_ns` nanoseconds have passed (`None`: no limit). Returns whether something else than the limit ended it.
     pub(crate) fn sleep(&self, limit_ns: Option<u64>) -> bool {
-        !matches!(self.sleep_beside(limit_ns, &mut Others::none()), Ok(Slept::Limit))
+        !matches!(self.sleep_beside(limit_ns, None, &mut Others::none()), Ok(Slept::Limit))
     }
 
-    /// As [`Sleeper::sleep`], or until one of `others` is ready; of these it is told then what they are ready for.
-    pub(crate) fn sleep_beside(
+    /// As [`Sleeper::sleep`] until a time of `clock`, or until one of `others` is ready; of these it is told then what they
+    /// are ready for. Only for the thread on watch, as there is one timer.
+    pub(crate) fn sleep_until(
+        &self,
+        clock: &Clock,
+        until: Instant,
+        others: &mut Others<'_>,
+    ) -> io::Result<Slept> {
+        loop {
+            let now = clock.now();
+            let (limit_ns, timer) = if until == Instant::NEVER {
+                (None, None)
+            } else if now < until && self.timer.set(now, until) {
+                (None, Some(self.timer.as_fd().as_raw_fd()))
+            } else {
+                (Some(until.since_ns(now)), None)
+            };
+            let slept = self.sleep_beside(limit_ns, timer, others)?;
+            // The timer was set for an earlier sleep.
+            let is_early = slept == Slept::Limit && timer.is_some() && clock.now() < until;
+            if !is_early {
+                return Ok(slept);
+            }
+        }
+    }
+
+    /// Sleeps; if nothing but the limit or the timer has ended it, that is [`Slept::Limit`].
+    fn sleep_beside(
         &self,
         limit_ns: Option<u64>,
+        timer: Option<RawFd>,
         others: &mut Others<'_>,
     ) -> io::Result<Slept> {
         let mut few = [NOTHING; OWN_FDS + OTHERS_INLINE];
@@ -107,11 +137,12 @@ impl Sleeper {
             &mut many
         });
         let (own, beside) = fds.split_at_mut(OWN_FDS);
-        let limit_ns = self.name_own(own, limit_ns);
+        let limit_ns = self.name_own(own, limit_ns, timer);
         beside.copy_from_slice(others.fds);
         let ready = poll(fds, limit_ns, others.signals)?;
         let (own, beside) = fds.split_at(OWN_FDS);
-        if own.last().is_some_and(|call| call.revents != 0) {
+        let is_ready = |fd: Option<&libc::pollfd>| fd.is_some_and(|fd| fd.revents != 0);
+        if is_ready(own.last()) {
             // The calls so far are answered.
             self.call.lower();
         }
@@ -120,17 +151,18 @@ impl Sleeper {
             others.fds.copy_from_slice(beside);
             return Ok(Slept::Others(ready_beside));
         }
-        Ok(if ready == 0 { Slept::Limit } else { Slept::Come })
+        let expired = usize::from(is_ready(own.first()));
+        Ok(if ready == expired { Slept::Limit } else { Slept::Come })
     }
 
-    /// As [`Sleeper::sleep_beside`], but frames on the links do not end the sleep. Returns [`Slept::Interval`] unless one of
+    /// As [`Sleeper::sleep_until`] with a limit, but frames on the links do not end the sleep. Returns [`Slept::Interval`] unless one of
     /// `others` is ready.
     pub(crate) fn sleep_without_links(
         &self,
-        limit_ns: Option<u64>,
+        limit_ns: u64,
         others: &mut Others<'_>,
     ) -> io::Result<Slept> {
-        Ok(match others.sleep(&self.call, limit_ns.unwrap_or(u64::MAX))? {
+        Ok(match others.sleep(&self.call, limit_ns)? {
             others @ Slept::Others(_) => others,
             Slept::Come => {
                 self.call.lower();
@@ -140,11 +172,20 @@ impl Sleeper {
         })
     }
 
-    /// Names what is our own: the call last. Returns the limit, which may have become shorter.
-    fn name_own(&self, own: &mut [libc::pollfd], limit_ns: Option<u64>) -> Option<u64> {
+    /// Names what is our own: the timer first, the call last. Returns the limit, which may have become shorter.
+    fn name_own(
+        &self,
+        own: &mut [libc::pollfd],
+        limit_ns: Option<u64>,
+        timer: Option<RawFd>,
+    ) -> Option<u64> {
         let mut limit_ns = limit_ns;
         let links = *self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let mut slots = own.iter_mut();
+        if let (Some(slot), Some(timer)) = (slots.next(), timer) {
+            slot.fd = timer;
+            slot.events = libc::POLLIN;
+        }
         for link in links.iter().flatten() {
             if link.fds.iter().all(Option::is_none) {
                 limit_ns = Some(limit_ns.unwrap_or(u64::MAX).min(UNWATCHED_LINK_NS));
@@ -209,6 +250,11 @@ impl<'a> Others<'a> {
         Self { signals: Some(blocked), ..self }
     }
 
+    /// Whether there are none.
+    pub(crate) fn are_none(&self) -> bool {
+        self.fds.is_empty()
+    }
+
     /// How many are ready now.
     pub(crate) fn poll(&mut self) -> io::Result<usize> {
         if self.fds.is_empty() && self.signals.is_none() {
@@ -263,8 +309,8 @@ fn poll(
 /// An entry that is skipped.
 const NOTHING: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
-/// Descriptors that are our own: links, those that are none, and the call.
-const OWN_FDS: usize = LINKS_MAX * FDS_PER_LINK + 2;
+/// Descriptors that are our own: the timer, links, those that are none, and the call.
+const OWN_FDS: usize = LINKS_MAX * FDS_PER_LINK + 3;
 
 /// So many others need no allocation.
 const OTHERS_INLINE: usize = 8;
@@ -351,6 +397,28 @@ mod tests {
         let address = socket.local_addr().expect("it is bound");
         socket.send_to(b"x", address).expect("loopback takes a datagram");
         assert!(sleeper.sleep(None));
+    }
+
+    #[test]
+    fn a_timer_that_was_set_for_an_earlier_sleep_ends_no_later_one() {
+        let (sleeper, clock) = (Sleeper::new().expect("an eventfd"), Clock::start());
+        let sleep = |until| sleeper.sleep_until(&clock, until, &mut Others::none());
+        let soon = clock.now().after_ns(2_000_000);
+        sleeper.call();
+        assert_eq!(sleep(soon).expect("no signal"), Slept::Come);
+        // The timer is set still.
+        let later = clock.now().after_ns(8_000_000);
+        assert_eq!(sleep(later).expect("no signal"), Slept::Limit);
+        assert!(clock.now() >= later);
+        // A later time does not keep an earlier one from ending the sleep.
+        let (hour, soon) = (clock.now().after_ns(3_600_000_000_000), clock.now().after_ns(1_000));
+        sleeper.call();
+        assert_eq!(sleep(hour).expect("no signal"), Slept::Come);
+        assert_eq!(sleep(soon).expect("no signal"), Slept::Limit);
+        // What is over ends it at once, and no time never does.
+        assert_eq!(sleep(Instant(1)).expect("no signal"), Slept::Limit);
+        sleeper.call();
+        assert_eq!(sleep(Instant::NEVER).expect("no signal"), Slept::Come);
     }
 
     #[test]

@@ -153,6 +153,17 @@ impl Spin {
         self.now >= self.deadline
     }
 
+    /// Whether the thread goes to sleep without a look: what has come ends its sleep at once.
+    pub(crate) fn sleeps_at_once(&self, shared: &Shared) -> bool {
+        if self.limit_ns > 0 || self.is_over() {
+            return false;
+        }
+        // It counts as a poll all the same.
+        shared.host.polled_at.store(self.now.0, Ordering::Relaxed);
+        shared.host.looked_at.store(self.now.0, Ordering::Relaxed);
+        true
+    }
+
     /// Looks so far that found nothing.
     pub(crate) fn looks(&self) -> u32 {
         self.looks
@@ -197,15 +208,17 @@ pub(crate) struct Looking {
     slept_interval: bool,
 }
 
-impl Looking {
-    /// The thread was about to sleep on the links.
-    pub(crate) fn on_slept(&mut self, slept: Slept) {
-        self.slept_interval = slept == Slept::Interval;
-        self.has_slept |= !matches!(slept, Slept::Not | Slept::Interval);
-    }
-}
-
 impl Shared {
+    /// A thread on watch has slept, or was about to.
+    pub(crate) fn on_slept(&self, looking: &mut Looking, slept: Slept) {
+        looking.slept_interval = slept == Slept::Interval;
+        looking.has_slept |= !matches!(slept, Slept::Not | Slept::Interval);
+        if looking.has_slept {
+            // It need not have looked before.
+            looking.limit_ns.get_or_insert_with(|| self.waits.server.spin_limit_ns());
+        }
+    }
+
     /// Looks once more, on behalf of a thread that is on watch and serves peers. Also returns whether it found work.
     pub(crate) fn look(&self, looking: &mut Looking) -> (Drive, bool) {
         let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
@@ -214,6 +227,8 @@ impl Shared {
         }
         let frames_before = self.host.frames.load(Ordering::Relaxed);
         let (outcome, worked) = self.drive_all();
+        // The caller looks for what it waits for next.
+        self.host.must_look.store(false, Ordering::Relaxed);
         let frames = self.host.frames.load(Ordering::Relaxed) - frames_before;
         self.on_looked(frames, std::mem::take(&mut looking.slept_interval));
         let server = &self.waits.server;

@@ -11,28 +11,31 @@ use crate::sleep::{Others, Slept, processor_ns, sleep_precisely_once};
 use crate::waits::Looking;
 
 impl Shared {
-    /// Sleeps on the links and drives the engine, until `ready` returns something or `deadline`.
+    /// Sleeps on the links and drives the engine, until `ready` returns something or `deadline`. Sleeps first: the caller
+    /// has just looked, and frames that came since then end the sleep.
     pub(crate) fn watch_until<R>(
         &self,
         deadline: Instant,
         ready: &mut impl FnMut() -> Option<R>,
     ) -> Option<R> {
         let mut looking = Looking::default();
-        loop {
-            let (outcome, _) = self.look(&mut looking);
-            if let Some(result) = ready() {
-                return Some(result);
-            }
-            if self.host.clock.now() >= deadline {
-                return None;
-            }
+        let mut outcome = Drive::Drove;
+        while self.host.clock.now() < deadline {
             match outcome {
                 Drive::Drove if self.spins_on_watch() => std::hint::spin_loop(),
-                Drive::Drove => looking.on_slept(self.sleep_on_links(Some(deadline))),
+                Drive::Drove => {
+                    let slept = self.sleep_on_links(Some(deadline));
+                    self.on_slept(&mut looking, slept);
+                }
                 Drive::HandedOver => self.make_way(),
                 Drive::Exhausted => {}
             }
+            outcome = self.look(&mut looking).0;
+            if let Some(result) = ready() {
+                return Some(result);
+            }
         }
+        None
     }
 
     /// Flushes pending acknowledgements and sleeps until a link has something, a timer runs out, a notification or `deadline`
@@ -66,27 +69,32 @@ impl Shared {
         self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
         // A thread that set an earlier time, or left work behind, before it could see the line above, is seen here.
         self.cell.pass();
-        let must_turn = self.host.is_unfinished.swap(false, Ordering::SeqCst)
+        let must_turn = self.host.must_look.swap(false, Ordering::Relaxed)
+            | self.host.is_unfinished.swap(false, Ordering::SeqCst)
             || self.host.turn_due.load(Ordering::Relaxed) < until.0
             || self.is_stopping.load(Ordering::SeqCst);
         let mut slept = Ok(Slept::Not);
         if !must_turn {
-            let now = self.host.clock.now();
-            let limit_ns = (until != Instant::NEVER).then(|| until.since_ns(now));
             // Sleeps of threads of the application end as imprecisely as they like.
-            let is_measured = limit_ns.is_some() && deadline.is_none() && !is_moderated;
+            // Reading the processor time is a system call, and of no use if frames end the sleep.
+            let is_measured = until != Instant::NEVER
+                && deadline.is_none()
+                && !is_moderated
+                && self.host.timers_end_sleeps.load(Ordering::Relaxed);
             let spent_ns = is_measured.then(processor_ns);
             let sleeper = &self.host.sleeper;
             slept = if is_moderated {
+                let limit_ns = until.since_ns(self.host.clock.now());
                 sleep_precisely_once(|| sleeper.sleep_without_links(limit_ns, others))
             } else {
-                sleeper.sleep_beside(limit_ns, others)
+                sleeper.sleep_until(&self.host.clock, until, others)
             };
             self.outside.count_wakeup();
             if is_moderated {
                 self.on_interval(until);
             }
             let has_come = !matches!(slept, Ok(Slept::Limit));
+            self.host.timers_end_sleeps.store(!has_come, Ordering::Relaxed);
             if let Some(spent_ns) = spent_ns.filter(|_| !has_come) {
                 self.on_wake_up(until, spent_ns);
             }

@@ -85,7 +85,9 @@ impl Machine {
             return self.keep_out(number, role);
         }
         self.enter(number, role);
-        self.spend(number, role, Doing::Look, look_ns);
+        // A thread that is about to sleep reads no link.
+        let cost_ns = if purpose == Purpose::Part { 0 } else { look_ns };
+        self.spend(number, role, Doing::Look, cost_ns);
     }
 
     fn enter(&mut self, number: usize, role: Role) {
@@ -152,7 +154,8 @@ impl Machine {
 
     fn take_next(&mut self, number: usize, role: Role) {
         let frames = self.hosts[number].cell.turn.frames;
-        match self.frame_cost_ns(number).filter(|_| frames < BURST_FRAMES) {
+        let reads = frames < BURST_FRAMES && !self.hosts[number].cell.is_parting;
+        match self.frame_cost_ns(number).filter(|_| reads) {
             Some(cost_ns) => self.spend(number, role, Doing::Take, cost_ns),
             None => self.finish_and_send(number, role),
         }
@@ -401,7 +404,12 @@ impl Machine {
         let now = self.now();
         let thread = self.hosts[number].thread(Role::Application);
         (thread.idle_since, thread.looks) = (Some(now), 0);
-        thread.limit_ns = Some(thread.rule.spin_limit_ns());
+        let limit_ns = thread.rule.spin_limit_ns();
+        thread.limit_ns = Some(limit_ns);
+        if limit_ns == 0 {
+            self.hosts[number].polled_at = Some(now);
+            return self.go_on_blocked(number);
+        }
         self.drive(number, Role::Application, Purpose::Wait);
     }
 
@@ -445,16 +453,23 @@ impl Machine {
             return self.sleep(number, role, Sleep::Blocked, Instant::NEVER);
         }
         host.watch = Some(role);
-        self.drive(number, role, Purpose::Watch);
+        host.thread(role).purpose = Purpose::Watch;
+        self.go_on_watching(number, Drive::Drove, false);
     }
 
     fn end_watch_look(&mut self, number: usize, outcome: Drive, worked: bool) {
-        let (now, role) = (self.now(), Role::Application);
+        let role = Role::Application;
         self.on_looked(number, role);
         if self.end_wait_if_ready(number, true) {
             self.hosts[number].watch = None;
             return self.call_successor(number);
         }
+        self.go_on_watching(number, outcome, worked);
+    }
+
+    /// An application that is on watch, and has not got what it waits for, spins, sleeps or looks again.
+    fn go_on_watching(&mut self, number: usize, outcome: Drive, worked: bool) {
+        let (now, role) = (self.now(), Role::Application);
         let host = &mut self.hosts[number];
         let idle_ns = now.since_ns(host.worked_at);
         let spins = idle_ns < host.thread(Role::Progress).rule.spin_limit_ns();

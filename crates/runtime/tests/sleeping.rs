@@ -1,0 +1,87 @@
+//! A thread that sleeps until each answer.
+
+mod pair;
+
+use std::thread;
+use std::time::Duration;
+
+use link::LinkStatistics;
+use mem::{Buffer, Rights};
+use pair::{Side, connect, small_write};
+use runtime::{Doorbell, Interest, Polling, RuntimeConfig};
+use semantics::{Operation, OperationFlags, Request};
+
+const READS: u64 = 2000;
+
+/// Each call is a system call, and most of what an operation costs a thread that sleeps.
+#[test]
+fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
+    let mut config = RuntimeConfig::from_entropy().expect("entropy");
+    config.polling = Polling::NEVER;
+    config.progress_thread = false;
+    let (client, server) = (Side::with(config), Side::new(true));
+    let connection = connect(&client, &server);
+    let register = |side: &Side, rights| {
+        side.runtime.memory().register(side.domain, Buffer::new(64), rights).expect("memory")
+    };
+    let (source, target) =
+        (register(&server, Rights::REMOTE_READ), register(&client, Rights::LOCAL_WRITE));
+    let before = statistics(&client);
+    for context in 0..READS {
+        let read = Operation {
+            request: Request::Read {
+                sink: target.id,
+                sink_offset: 0,
+                key: source.key,
+                address: source.start,
+            },
+            length: 8,
+            flags: OperationFlags { signalled: true, ..OperationFlags::default() },
+            immediate: None,
+            context,
+            status: None,
+        };
+        let posted = client.runtime.post(connection, &client.queue, &read, Doorbell::Ring);
+        posted.expect("it is posted");
+        let interest = Interest::Completion(&client.queue);
+        let done = client.runtime.wait(interest, None, || client.queue.poll());
+        assert_eq!(done.expect("not forked").map(|done| done.context), Some(context));
+    }
+    let after = statistics(&client);
+    let calls = after.receive_calls - before.receive_calls;
+    let frames = after.receive_frames - before.receive_frames;
+    println!("{calls} calls for {frames} frames of {READS} reads");
+    assert!(calls <= 3 * frames, "{calls} calls for {frames} frames");
+}
+
+/// The progress thread has the watch then, and knows nothing of what waits for its doorbell.
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it waits until the progress thread has nothing to do"
+)]
+fn work_that_waits_for_its_doorbell_is_sent_by_a_thread_that_sleeps_at_once() {
+    let mut config = RuntimeConfig::from_entropy().expect("entropy");
+    config.polling = Polling::NEVER;
+    let (client, server) = (Side::with(config), Side::new(true));
+    let connection = connect(&client, &server);
+    let memory = server.runtime.memory();
+    let target = memory.register(server.domain, Buffer::new(64), Rights::REMOTE_WRITE);
+    let write = small_write(target.expect("it is registered"));
+    for _ in 0..20 {
+        // Long enough for the progress thread to go to sleep on the links.
+        thread::sleep(Duration::from_millis(50));
+        let posted = client.runtime.post(connection, &client.queue, &write, Doorbell::Later);
+        posted.expect("it is posted");
+        let interest = Interest::Completion(&client.queue);
+        let done = client.runtime.wait(interest, Some(LIMIT), || client.queue.poll());
+        assert!(done.expect("not forked").is_some(), "the write was never sent");
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn statistics(side: &Side) -> LinkStatistics {
+    let (link, _) = side.runtime.link_addresses().expect("not forked")[0];
+    side.runtime.link_statistics(link).expect("not forked").expect("the link is there")
+}
