@@ -8,7 +8,7 @@ use nix::sys::socket::{MsgFlags, recv};
 
 use crate::connection::{Connection, Route};
 use crate::seal::{Scan, scan};
-use crate::undecided::Reading;
+use crate::undecided::{Reading, make_room_behind};
 use crate::waiting::lock;
 use crate::wire::Seal;
 
@@ -69,10 +69,14 @@ impl Connection {
     pub(crate) fn has_only_seal(&self, fd: BorrowedFd<'_>) -> bool {
         let mut bytes = [0; Seal::BYTES];
         let Some((count, scan)) = self.scanned(fd, &mut bytes) else { return false };
+        let is_only_seal = count > 0 && scan.shown == 0;
         if scan.is_sealed {
             self.on_seal_seen();
+        } else if is_only_seal {
+            // The program learns of no bytes, so it does not read, which makes room as well.
+            make_room_behind(fd);
         }
-        count > 0 && scan.shown == 0
+        is_only_seal
     }
 
     /// Bytes of the program among the `counted` that the kernel has for an undecided connection.

@@ -249,7 +249,7 @@ fn take_before(
 
 /// Bytes stay in the socket that may be the beginning of the seal: what follows must come, however large the buffer is in
 /// which they are.
-fn make_room_behind(fd: BorrowedFd<'_>) {
+pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
     let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
     if size().is_none() {
         return;

@@ -495,6 +495,32 @@ fn bytes_come_behind_those_that_may_be_the_seal() {
     }
 }
 
+/// A program that waits for bytes and reads a piece of them each time never reads what may be the seal.
+#[test]
+fn bytes_come_behind_those_that_may_be_the_seal_for_a_program_that_polls() {
+    const SENT: usize = 8 << 20;
+    for piece in [8192, 100_000, 300_000, 1 << 20] {
+        let world = World::new();
+        assert!(world.move_on(0));
+        let bytes = vec![SEALS[0].0[0]; 1 << 20];
+        let (mut sent, mut received, mut looks) = (0, 0, 0);
+        while received + Seal::BYTES - 1 < SENT {
+            while sent < SENT {
+                let length = bytes.len().min(SENT - sent);
+                let Ok(count) = world.send(1, &bytes[..length]) else { break };
+                sent += count;
+            }
+            if world.ends[0].call(Connection::has_nothing_to_read) {
+                looks += 1;
+                assert!(looks < 10_000, "{received} of {sent} bytes have come");
+                poll(&mut [], PollTimeout::from(1_u8)).expect("a moment");
+            } else if let Ok(bytes) = world.receive(0, piece) {
+                received += bytes.len();
+            }
+        }
+    }
+}
+
 #[test]
 fn a_connection_that_is_closed_either_begins_to_move_or_is_left() {
     for _ in 0..500 {
