@@ -575,12 +575,14 @@ impl Stream {
         }
     }
 
-    /// The program has read of the prefix: TCP is looked at again.
+    /// The program has read of the prefix: takes more bytes out of TCP, which is an arrival as any other.
     pub(crate) fn on_prefix_read(&self) {
         if !self.tcp.is_sealed() && !self.state.has(Bit::TcpDone) {
             let tcp = self.tcp.socket();
             drop(self.bell.watch(StreamDescriptor::Tcp, tcp, DescriptorReadiness::READABLE));
             self.pump(false);
+            // The link group has seen nothing of these bytes. A program that waits for edges has had a short read.
+            self.end.on_arrived(|| self.is_readable());
         }
     }
 

@@ -12,6 +12,7 @@ use mem::Buffer;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use runtime::{Mark, Readiness};
 
 use crate::connection::{Connection, Sealing};
@@ -519,6 +520,28 @@ fn bytes_come_behind_those_that_may_be_the_seal_for_a_program_that_polls() {
             }
         }
     }
+}
+
+/// A short read tells a program that waits for edges that the next bytes bring an event.
+#[test]
+fn a_read_that_takes_bytes_out_of_tcp_is_an_edge() {
+    let world = World::new();
+    assert!(world.move_on(0) && world.move_on(1));
+    let events = world.ends[1].call(|connection, fd| {
+        connection.watch_edges();
+        let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("a set");
+        let wanted = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+        set.add(fd, EpollEvent::new(wanted, 1)).expect("added");
+        move || set.wait(&mut [EpollEvent::empty()], EpollTimeout::ZERO).expect("a wait")
+    });
+    assert_eq!(world.send(0, b"one"), Ok(3));
+    world.network.carry();
+    assert_eq!(events(), 1);
+    // Nothing looks at TCP before the program does.
+    assert_eq!(world.send(0, b"two"), Ok(3));
+    assert_eq!(world.receive(1, 100).as_deref(), Ok(b"one".as_slice()));
+    assert_eq!(events(), 1);
+    assert_eq!(world.receive(1, 100).as_deref(), Ok(b"two".as_slice()));
 }
 
 #[test]
