@@ -116,7 +116,7 @@ static bool put_by_swap(struct client *client, uint64_t key, const char *value)
                              sizeof slot - 8, NULL, NULL),
               "write");
         /* The version comes last: it is placed only when the rest is. */
-        ethernot_operation_options options = {0};
+        ethernot_operation_options options = {.size = sizeof options};
         options.flags = ETHERNOT_FENCE_BEFORE;
         check(ethernot_write_bytes(client->connection, &client->scratch[WRITTEN].version, 8, &client->table, at,
                                    &options, &last),

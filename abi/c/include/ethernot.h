@@ -320,6 +320,10 @@ typedef struct ethernot_request ethernot_request;
  */
 typedef struct ethernot_connect_options {
   /*
+   `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+   */
+  size_t size;
+  /*
    Told to the peer with the request or its acceptance, at most 512 bytes.
    */
   const void *private_data;
@@ -346,6 +350,10 @@ typedef struct ethernot_connect_options {
  What an endpoint is to be. All zero is the default: UDP on every usable interface, on free ports.
  */
 typedef struct ethernot_endpoint_options {
+  /*
+   `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+   */
+  size_t size;
   /*
    Links by name, such as "eth0,packet:eth1"; null for the default, or for what `address` says.
    */
@@ -406,6 +414,10 @@ typedef struct ethernot_remote {
  Order and notification of an operation. All zero is the default: free order, only the handle tells of its end.
  */
 typedef struct ethernot_operation_options {
+  /*
+   `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+   */
+  size_t size;
   /*
    Comes back in the completion.
    */

@@ -10,6 +10,7 @@ use crate::bytes::{given, hand_out, has_place, limit, put, text};
 use crate::endpoint::{ENDPOINTS, Endpoint};
 use crate::failure::{Failure, Result, call};
 use crate::handle::Table;
+use crate::options::{Options, known};
 
 /// Takes the requests of peers for connections to one service.
 pub struct Listener {
@@ -34,6 +35,8 @@ pub(crate) static CONNECTIONS: Table<ethernot::Connection> = Table::new(5, "a co
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ConnectOptions {
+    /// `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+    pub size: usize,
     /// Told to the peer with the request or its acceptance, at most 512 bytes.
     pub private_data: *const c_void,
     /// Bytes of it.
@@ -47,6 +50,12 @@ pub struct ConnectOptions {
     pub completions: u32,
 }
 
+// SAFETY: it is numbers and pointers in C's layout, without padding, and begins with its size.
+unsafe impl Options for ConnectOptions {
+    const NAME: &'static str = "ethernot_connect_options";
+    const FIRST_BYTES: usize = 40;
+}
+
 /// # Safety
 /// `options` is null or valid.
 pub(crate) unsafe fn options_of(
@@ -54,7 +63,7 @@ pub(crate) unsafe fn options_of(
 ) -> std::result::Result<ethernot::ConnectOptions, Failure> {
     let mut made = ethernot::ConnectOptions::new();
     // SAFETY: the caller's promise.
-    let Some(options) = (unsafe { options.as_ref() }) else { return Ok(made) };
+    let Some(options) = unsafe { known(options) }? else { return Ok(made) };
     // SAFETY: the same.
     made.private_data =
         unsafe { given(options.private_data, options.private_data_length) }?.to_vec();

@@ -9,6 +9,7 @@ use ethernot::Polling;
 use crate::bytes::{hand_out, has_place, limit, put, text};
 use crate::failure::{Failure, Result, call};
 use crate::handle::Table;
+use crate::options::{Options, known};
 
 /// One side of remote memory access: links, memory and connections of a process.
 pub struct Endpoint {
@@ -35,6 +36,8 @@ pub enum Waiting {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EndpointOptions {
+    /// `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+    pub size: usize,
     /// Links by name, such as "eth0,packet:eth1"; null for the default, or for what `address` says.
     pub links: *const c_char,
     /// The address of a UDP link, such as "127.0.0.1:0", beside those of `links`; null for none.
@@ -53,6 +56,12 @@ pub struct EndpointOptions {
     pub progress_processor: u32,
 }
 
+// SAFETY: it is numbers and pointers in C's layout, without padding, and begins with its size.
+unsafe impl Options for EndpointOptions {
+    const NAME: &'static str = "ethernot_endpoint_options";
+    const FIRST_BYTES: usize = 40;
+}
+
 /// Makes an endpoint. `options` may be null. It is freed by `ethernot_endpoint_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_open(
@@ -63,7 +72,7 @@ pub unsafe extern "C" fn ethernot_endpoint_open(
         has_place(endpoint)?;
         let mut builder = ethernot::Endpoint::builder();
         // SAFETY: null, or valid for the call.
-        if let Some(options) = unsafe { options.as_ref() } {
+        if let Some(options) = unsafe { known(options) }? {
             if !options.links.is_null() {
                 // SAFETY: as `options`.
                 builder = builder.links(unsafe { text(options.links, "links") }?);

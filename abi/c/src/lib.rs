@@ -20,6 +20,7 @@ pub mod failure;
 mod handle;
 pub mod memory;
 pub mod operation;
+mod options;
 pub mod receive;
 pub mod version;
 pub mod waiting;

@@ -9,6 +9,7 @@ use crate::connection::{CONNECTIONS, Connection};
 use crate::failure::{Failure, Result, call};
 use crate::handle::Table;
 use crate::memory::{MEMORY, Memory, Remote};
+use crate::options::{Options, known};
 
 /// One operation under way.
 pub struct Operation {
@@ -36,6 +37,8 @@ pub const ETHERNOT_MORE: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OperationOptions {
+    /// `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+    pub size: usize,
     /// Comes back in the completion.
     pub context: u64,
     /// `ETHERNOT_FENCE_BEFORE` and so on, added.
@@ -100,13 +103,19 @@ impl Completion {
     };
 }
 
+// SAFETY: it is numbers in C's layout, without padding, and begins with its size.
+unsafe impl Options for OperationOptions {
+    const NAME: &'static str = "ethernot_operation_options";
+    const FIRST_BYTES: usize = 24;
+}
+
 /// # Safety
 /// `options` is null or valid.
 pub(crate) unsafe fn options_of(
     options: *const OperationOptions,
 ) -> std::result::Result<ethernot::OperationOptions, Failure> {
     // SAFETY: the caller's promise.
-    let Some(options) = (unsafe { options.as_ref() }) else {
+    let Some(options) = unsafe { known(options) }? else {
         return Ok(ethernot::OperationOptions::NONE);
     };
     let has = |flag: u32| options.flags & flag != 0;

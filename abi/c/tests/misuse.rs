@@ -43,6 +43,7 @@ fn text() -> String {
 
 fn endpoint() -> *mut Endpoint {
     let options = EndpointOptions {
+        size: 0,
         links: null(),
         address: c"127.0.0.1:0".as_ptr(),
         port: 0,
@@ -84,6 +85,7 @@ fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *m
     thread::scope(|scope| {
         let connecting = scope.spawn(move || {
             let options = ethernot_c::connection::ConnectOptions {
+                size: 0,
                 private_data: c"hi".as_ptr().cast(),
                 private_data_length: 2,
                 timeout_ms: 20_000,
@@ -185,7 +187,7 @@ fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
         assert_eq!(ethernot_operation_wait(operation, 0, null_mut()), Result::BadHandle);
         assert_eq!(write(1, 64, null(), null_mut()), Result::Invalid);
         assert!(text().contains("leave the remote region"), "{}", text());
-        let unknown = OperationOptions { context: 0, flags: 1 << 20, immediate: 0 };
+        let unknown = OperationOptions { size: 0, context: 0, flags: 1 << 20, immediate: 0 };
         assert_eq!(write(0, 64, &raw const unknown, null_mut()), Result::Invalid);
         let (bytes, of) = ([0_u8; 65], &raw const remote);
         let many = bytes.as_ptr().cast();
@@ -435,7 +437,7 @@ fn one_call_waits_for_things_of_every_kind() {
 
         let mut remote = Remote { address: 0, length: 0, key: 0, reserved: 0 };
         assert_eq!(ethernot_memory_remote(inbox, &raw mut remote), Result::Ok);
-        let notify = OperationOptions { context: 0, flags: 16, immediate: 0 };
+        let notify = OperationOptions { size: 0, context: 0, flags: 16, immediate: 0 };
         let (remote, options) = (&raw const remote, &raw const notify);
         let written = ethernot_write_bytes(connected, bytes, 7, remote, 8, options, &raw mut write);
         assert_eq!(written, Result::Ok, "{}", text());

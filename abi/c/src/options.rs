@@ -1,0 +1,119 @@
+//! Structures of options that programs pass by pointer, of this version of the library or another.
+
+use std::mem::MaybeUninit;
+
+use crate::failure::{Failure, Result};
+
+/// A structure of options. Later versions of the library add fields at its end, for which zero means what the library did
+/// before.
+///
+/// # Safety
+/// It is `repr(C)`, begins with a `usize`, has no padding after its first version's last field, and all zero is a value of it.
+pub(crate) unsafe trait Options: Copy {
+    /// Its name in C.
+    const NAME: &'static str;
+
+    /// Its bytes in the first version of the library.
+    const FIRST_BYTES: usize;
+}
+
+/// The options that a program passes; none if `options` is null. Fields that the program does not know are zero.
+///
+/// # Safety
+/// `options` is null or valid: of `FIRST_BYTES`, or as many as its first field says.
+pub(crate) unsafe fn known<T: Options>(
+    options: *const T,
+) -> std::result::Result<Option<T>, Failure> {
+    if options.is_null() {
+        return Ok(None);
+    }
+    let bytes = options.cast::<u8>();
+    // SAFETY: the structure begins with its size.
+    let given = match unsafe { bytes.cast::<usize>().read() } {
+        0 => T::FIRST_BYTES,
+        given => given,
+    };
+    if !(T::FIRST_BYTES..=BYTES_MAX).contains(&given) {
+        let (name, first) = (T::NAME, T::FIRST_BYTES);
+        let text = format!(
+            "size {given} of {name}, which has {first} to {BYTES_MAX} bytes; set it to sizeof({name}), or to 0"
+        );
+        return Err(Failure::new(Result::Invalid, text));
+    }
+    let shared = given.min(size_of::<T>());
+    // SAFETY: the caller's promise.
+    let unknown = unsafe { std::slice::from_raw_parts(bytes.add(shared), given - shared) };
+    if unknown.iter().any(|&byte| byte != 0) {
+        let text = format!(
+            "{} sets an option that this library does not know, {} of which is older than the program's header; install \
+             that of the header, or leave the option zero",
+            T::NAME,
+            env!("CARGO_PKG_VERSION"),
+        );
+        return Err(Failure::new(Result::Invalid, text));
+    }
+    let mut known = MaybeUninit::<T>::zeroed();
+    // SAFETY: both have so many bytes, and all zero is a value of it, so that any part of it over zeros is one.
+    unsafe {
+        known.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes, shared);
+        Ok(Some(known.assume_init()))
+    }
+}
+
+/// No version has larger options. A size beyond it was never set.
+const BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the library knows it now.
+    #[derive(Clone, Copy)]
+    #[repr(C)]
+    struct Now {
+        size: usize,
+        first: u64,
+        second: u64,
+    }
+
+    // SAFETY: it is plain numbers in C's layout, and begins with its size.
+    unsafe impl Options for Now {
+        const NAME: &'static str = "now";
+        const FIRST_BYTES: usize = 16;
+    }
+
+    fn known_of(words: &[u64]) -> std::result::Result<(u64, u64), String> {
+        // SAFETY: there are as many bytes as the first word says, or 16.
+        let known = unsafe { known(words.as_ptr().cast::<Now>()) };
+        match known {
+            Ok(known) => known.map(|known| (known.first, known.second)).ok_or_else(String::new),
+            Err(failure) => Err(failure.text),
+        }
+    }
+
+    #[test]
+    fn programs_of_earlier_versions_leave_what_they_do_not_know_at_zero() {
+        for size in [0, 16] {
+            // The third word is not theirs.
+            assert_eq!(known_of(&[size, 7, 9]), Ok((7, 0)));
+        }
+        assert_eq!(known_of(&[24, 7, 9]), Ok((7, 9)));
+    }
+
+    #[test]
+    fn programs_of_later_versions_may_set_only_what_is_known() {
+        assert_eq!(known_of(&[40, 7, 9, 0, 0]), Ok((7, 9)));
+        let refused = known_of(&[40, 7, 9, 0, 1]).expect_err("it is not known");
+        assert!(refused.contains("install"), "{refused}");
+    }
+
+    #[test]
+    fn a_size_that_no_version_has_is_an_error() {
+        let refused = known_of(&[8, 7, 9]).expect_err("it is too small");
+        assert!(refused.contains("size 8 of now"), "{refused}");
+        let refused = known_of(&[u64::MAX, 7, 9]).expect_err("it was never set");
+        assert!(refused.contains("sizeof"), "{refused}");
+        // SAFETY: there is none.
+        assert!(matches!(unsafe { known::<Now>(std::ptr::null()) }, Ok(None)));
+    }
+}
