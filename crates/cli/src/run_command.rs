@@ -33,11 +33,14 @@ use crate::threads::OnThreads;
     ethernot sim run cluster.toml --why --html report.html --trace timeline.json\n  \
     ethernot sim run cluster.toml --messages messages.csv --links links.csv --queues queues.arrow\n  \
     ethernot sim run cluster.toml --slowdown\n  \
+    ethernot sim run examples/simulator/graph.toml --links links.csv\n  \
     ethernot sim run engines.toml --pcapng frames.pcapng --pcapng-hosts 0,5\n\n\
     A configuration:\n  \
     [topology]\n  kind = \"leaf_spine\"\n  leaves = 4\n  spines = 2\n  \
     [fabric]\n  kind = \"ethernet\"\n  host_rate_bps = 10_000_000_000\n  \
     [workload]\n  kind = \"all_reduce\"\n  algorithm = \"rabenseifner\"\n  bytes = 1_048_576\n\n\
+    Topologies: star, cascade, leaf_spine, fat_tree, torus, mesh, hyperx, dragonfly, or graph (hosts, switches, and cables\n\
+    with ends, rate_bps, propagation_ps, buffer_bytes and count).\n\n\
     Workloads: token_pass, mesh, open_load (pattern = uniform, any, shift, permutation, incast, hotspot,\n\
     transpose, bit_complement, bit_reverse, tornado or neighbour; load_percent; sizes = fixed, exponential, bimodal or table, with sizes_file = a cumulative\n\
     distribution), flows (flows_file = lines of source, destination, bytes and start), ring, all_to_all, incast, all_reduce, broadcast, barrier. Several sections [[workload]] run together.")]

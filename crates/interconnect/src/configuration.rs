@@ -7,6 +7,7 @@ mod ethernet;
 mod fidelity;
 mod flits;
 mod flows;
+mod graph;
 mod hosts;
 mod lines;
 mod meanings;
@@ -332,6 +333,7 @@ impl Configuration {
             ));
         }
         let mut fabric = read_fabric(&mut fabric_keys, &topology)?;
+        graph::check_fabric(&topology_keys, &topology, &fabric)?;
         if let FabricConfiguration::Ethernet(ethernet) = &fabric {
             check_ethernet(&fabric_keys, ethernet)?;
         }
@@ -413,7 +415,7 @@ impl Configuration {
         load_percent: f64,
         seed: u64,
     ) -> Result<(Self, f64), ConfigurationError> {
-        let hosts = self.topology.hosts();
+        let topology = &self.topology;
         let mut workload = self.workload.clone();
         let WorkloadConfiguration::OpenLoad { pattern, sizes, interval_ps, until_ps, .. } =
             &mut workload
@@ -421,8 +423,8 @@ impl Configuration {
             return Err(ConfigurationError::NoLoad { kind: self.workload.kind().to_owned() });
         };
         let limits = limits_at_load(self.limits, *until_ps);
-        *interval_ps = self.fabric.interval_ps(pattern, sizes, hosts, load_percent);
-        let full_ps = self.fabric.interval_ps(pattern, sizes, hosts, 100.0);
+        *interval_ps = self.fabric.interval_ps(pattern, sizes, topology, load_percent);
+        let full_ps = self.fabric.interval_ps(pattern, sizes, topology, 100.0);
         let rate = sizes.mean_bytes_1024ths() as f64 / 1024.0 / (full_ps as f64 * 1e-12);
         Ok((Self { workload, limits, seed, threads: 1, ..self.clone() }, rate))
     }
@@ -460,9 +462,21 @@ fn no_files(_path: &str) -> Result<String, String> {
 }
 
 fn read_topology(keys: &mut Reader) -> Result<Topology, ConfigurationError> {
-    let kinds =
-        ["star", "cascade", "leaf_spine", "fat_tree", "torus", "mesh", "hyperx", "dragonfly"];
+    let kinds = [
+        "star",
+        "cascade",
+        "leaf_spine",
+        "fat_tree",
+        "torus",
+        "mesh",
+        "hyperx",
+        "dragonfly",
+        "graph",
+    ];
     let kind = keys.word("kind", "star", &kinds)?;
+    if kind == "graph" {
+        return graph::read(keys);
+    }
     let mut number = |key, default| keys.number(key, default, 1, 1 << 20).map(|n| n as u32);
     Ok(match kind.as_str() {
         "star" => Topology::star(number("hosts", 16)?)?,

@@ -83,6 +83,13 @@ impl PriceBook {
     pub fn bill(&self, wanted: &Wanted) -> Result<Bill, BookError> {
         let Wanted { topology, fabric, rates, rails } = *wanted;
         let mut bill = Bill { lines: Vec::new(), findings: Vec::new() };
+        if topology.has_cable_settings() {
+            bill.findings.push(
+                "Cables have rates of their own; all parts are as fast as the fastest cable of a host, and \
+                 as the fastest between switches."
+                    .to_owned(),
+            );
+        }
         let hosts = u64::from(topology.hosts());
         // All that lacks is told at once.
         let mut lacks = Vec::new();

@@ -230,8 +230,6 @@ pub struct EdgeFabric {
     suspended: Vec<u32>,
     /// Engines' clocks are so much ahead of the simulation's.
     base_ns: u64,
-    /// Frames of this size fill the uplinks for so long.
-    queue_ps: u64,
     frame_bytes_max: u16,
     counts: Counts,
 }
@@ -307,10 +305,14 @@ impl EdgeFabric {
         let memory = MemoryTable::new(limits, [seed, !seed]);
         let status = Arc::new(StatusTable::new(1));
         let operations = topology.hosts() as usize * configuration.operations as usize;
-        let hosts = (0..topology.hosts())
-            .map(|host| Host::new(host, &configuration, frame_bytes_max, &memory, &status, seed));
-        let frame_ps = u64::from(ethernet.mtu_bytes + ethernet.overhead_bytes)
-            * (8_000_000_000_000 / ethernet.host_rate_bps.max(1));
+        let queued_bytes = u64::from(ethernet.mtu_bytes + ethernet.overhead_bytes)
+            * u64::from(configuration.transmit_queue_frames);
+        let hosts = (0..topology.hosts()).map(|host| {
+            let own_bps = topology.cable_settings(topology.host_link(host)).rate_bps;
+            let rate_bps = own_bps.unwrap_or(ethernet.host_rate_bps);
+            let rate = (rate_bps, queued_bytes * (8_000_000_000_000 / rate_bps.max(1)));
+            Host::new(host, rate, &configuration, frame_bytes_max, &memory, &status, seed)
+        });
         Ok(Self {
             rails: (0..configuration.rails).map(rail).collect(),
             hosts: hosts.collect::<Result<_, _>>()?,
@@ -333,7 +335,6 @@ impl EdgeFabric {
             open_messages: 0,
             suspended: Vec::new(),
             base_ns: 0,
-            queue_ps: frame_ps * u64::from(configuration.transmit_queue_frames),
             frame_bytes_max,
             counts: Counts::default(),
             configuration,

@@ -8,6 +8,7 @@
 
 mod adaptive;
 mod backlog;
+mod cables;
 mod configuration;
 mod counters;
 mod exchange;
@@ -31,6 +32,7 @@ use super::topology::{LinkKind, Topology};
 use super::wheel::Event;
 use adaptive::Adaptive;
 use backlog::Backlog;
+use cables::CableLimits;
 use exchange::Exchange;
 use jitter::Jitter;
 use queues::{Pool, Queues};
@@ -66,6 +68,10 @@ pub struct Ethernet {
     states: Vec<FrameState>,
     /// Serialisation of a byte on links to hosts and between switches, in 1/256 ps.
     byte_times: [u32; 2],
+    /// Of each port; empty if no cable has settings of its own.
+    cables: Arc<[CableLimits]>,
+    /// Names of nodes that have others than numbers.
+    names: Option<Arc<[String]>>,
     /// When the engine of each switch is free for the next frame from a host.
     engines_ps: Vec<u64>,
     nics: Vec<Nic>,
@@ -178,6 +184,8 @@ impl Ethernet {
             foreseen: Vec::new(),
             states: Vec::new(),
             byte_times: [configuration.host_rate_bps, configuration.trunk_rate_bps].map(byte_time),
+            cables: CableLimits::of_links(topology, &configuration).repeat(rails as usize).into(),
+            names: topology.names().cloned(),
             engines_ps: vec![0; (switches * rails) as usize],
             nics: vec![Nic::default(); if has_nics { topology.hosts() as usize } else { 0 }],
             adaptive: is_adaptive
@@ -197,7 +205,7 @@ impl Ethernet {
         ethernet.is_large = ethernet.bytes() > CACHED_BYTES;
         if configuration.queues.is_needed() {
             ethernet.queues = Some(Box::new(Queues::new(&ethernet)));
-        } else if configuration.buffer_bytes > 0 {
+        } else if ethernet.has_buffer_limits() {
             ethernet.backlogs = vec![Backlog::default(); ports];
         }
         if let Some(transport) = configuration.transport {
@@ -224,9 +232,10 @@ impl Ethernet {
             + self.nics.len() * size_of::<Nic>()
     }
 
-    /// A frame has reached a switch, of the rail whose ports begin at `base`, and been looked up.
+    /// A frame has reached a switch, of the rail whose ports begin at `base`, and been looked up. If it
+    /// did so now, `input` is the port whose link it came by.
     #[inline]
-    fn forward(&mut self, context: &mut Context, at: (u32, u32), index: u32, slack_ps: u64) {
+    fn forward(&mut self, context: &mut Context, at: (u32, u32), index: u32, input: Option<u32>) {
         let frame = *self.frames.get(index);
         let link = if self.adaptive.is_some() {
             self.adapt(context.wheel.now_ps(), at, index)
@@ -237,6 +246,7 @@ impl Ethernet {
             }
         };
         let latency_ps = if self.arrives_ready() { 0 } else { self.configuration.latency_ps };
+        let slack_ps = input.map_or(0, |input| self.slack_ps(input, link, index));
         let ready_ps = context.wheel.now_ps() + latency_ps + slack_ps;
         self.transmit(context, link, index, frame, ready_ps);
     }
@@ -279,11 +289,6 @@ impl Ethernet {
         self.ports[port as usize].free_ps + waiting_ps
     }
 
-    #[inline]
-    fn byte_time(&self, port: u32) -> u32 {
-        self.byte_times[usize::from(self.ends[port as usize].is_trunk())]
-    }
-
     /// Queues a frame that can leave at `ready_ps`, and schedules its arrival.
     #[inline]
     fn transmit(
@@ -304,27 +309,32 @@ impl Ethernet {
         }
         let end = self.ends[link as usize];
         let start_ps = self.ports[link as usize].free_ps.max(ready_ps);
-        let byte_time = u64::from(self.byte_times[usize::from(end.is_trunk())]);
-        let has_limit = !self.backlogs.is_empty() && !end.is_from_host();
+        let byte_time = self.byte_time(link);
+        let most_bytes = if self.backlogs.is_empty() || end.is_from_host() {
+            0
+        } else {
+            self.buffer_bytes(link)
+        };
+        let has_limit = most_bytes > 0;
         if has_limit {
             let backlog = &mut self.backlogs[link as usize];
-            if !backlog.has_room(ready_ps, frame.bytes, self.configuration.buffer_bytes) {
+            if !backlog.has_room(ready_ps, frame.bytes, most_bytes) {
                 self.lose(context, link, index);
                 return;
             }
         }
-        let serialisation_ps = self.occupy(link, end, frame.bytes, start_ps);
+        let serialisation_ps = self.occupy(link, byte_time, frame.bytes, start_ps);
         if has_limit {
             let left_ps = self.ports[link as usize].free_ps;
             self.backlogs[link as usize].add(left_ps, frame.bytes);
         }
         let first_ps = match self.configuration.forwarding {
             Forwarding::CutThrough { header_bytes } if end.node() >= self.hosts => {
-                (u64::from(header_bytes.min(frame.bytes)) * byte_time) >> 8
+                (u64::from(header_bytes.min(frame.bytes)) * u64::from(byte_time)) >> 8
             }
             _ => serialisation_ps,
         };
-        let arrived_ps = start_ps + first_ps + self.configuration.propagation_ps;
+        let arrived_ps = start_ps + first_ps + self.propagation_ps(link);
         let arrived_ps = self.jittered_ps(link, frame.bytes, arrived_ps);
         if context.recorder.is_some() {
             let free_ps = start_ps + serialisation_ps;
@@ -344,8 +354,8 @@ impl Ethernet {
 
     /// Has a link carry a frame from a time on, and returns for how long, in picoseconds.
     #[inline]
-    fn occupy(&mut self, link: u32, end: End, bytes: u32, start_ps: u64) -> u64 {
-        let byte_time = u64::from(self.byte_times[usize::from(end.is_trunk())]);
+    fn occupy(&mut self, link: u32, byte_time: u32, bytes: u32, start_ps: u64) -> u64 {
+        let byte_time = u64::from(byte_time);
         let serialisation_ps = (u64::from(bytes) * byte_time) >> 8;
         let gap_ps = (u64::from(self.configuration.gap_bytes) * byte_time) >> 8;
         let port = &mut self.ports[link as usize];
@@ -371,7 +381,8 @@ impl Ethernet {
         let end = self.ends[link as usize];
         let ready_ps = context.wheel.now_ps() + self.configuration.latency_ps;
         let start_ps = self.ports[link as usize].free_ps.max(ready_ps);
-        let serialisation_ps = self.occupy(link, end, frame.bytes, start_ps);
+        let byte_time = self.byte_times[usize::from(end.is_trunk())];
+        let serialisation_ps = self.occupy(link, byte_time, frame.bytes, start_ps);
         let arrived_ps = start_ps + serialisation_ps + self.configuration.propagation_ps;
         context.schedule(arrived_ps, link, index);
     }
@@ -418,14 +429,12 @@ impl Ethernet {
     /// How much later than its header a frame could leave at the rate at which it comes in, so that
     /// a faster output does not run ahead of the input, in picoseconds.
     #[inline]
-    fn slack_ps(&self, link: u32, switch: u32, index: u32) -> u64 {
+    fn slack_ps(&self, input: u32, output: u32, index: u32) -> u64 {
         let Forwarding::CutThrough { header_bytes } = self.configuration.forwarding else {
             return 0;
         };
         let frame = self.frames.get(index);
-        let links = self.routes.candidates(switch, frame.destination);
-        let input = u64::from(self.byte_time(link));
-        let output = links.first().map_or(input, |&link| u64::from(self.byte_time(link)));
+        let [input, output] = [input, output].map(|port| u64::from(self.byte_time(port)));
         let body = u64::from(frame.bytes.saturating_sub(header_bytes));
         (body * input.saturating_sub(output)) >> 8
     }
@@ -593,7 +602,7 @@ impl Fabric for Ethernet {
         if place & ENGINE != 0 {
             let place = place & !ENGINE;
             let (rail, switch) = (place / self.switches, place % self.switches);
-            self.forward(context, (switch, rail * self.links), subject, 0);
+            self.forward(context, (switch, rail * self.links), subject, None);
             return;
         }
         self.hops += 1;
@@ -621,8 +630,7 @@ impl Fabric for Ethernet {
         {
             return;
         }
-        let slack_ps = self.slack_ps(place, switch, subject);
-        self.forward(context, (switch, base), subject, slack_ps);
+        self.forward(context, (switch, base), subject, Some(place));
     }
 
     fn foresee(&mut self, context: &Context) {
@@ -680,8 +688,10 @@ impl Fabric for Ethernet {
 
     fn slot_ps(&self) -> u64 {
         let smallest = self.configuration.frame_bytes_min();
-        let fastest = self.configuration.host_rate_bps.max(self.configuration.trunk_rate_bps);
-        (u64::from(smallest) * u64::from(byte_time(fastest))) >> 9
+        let [host, trunk] = self.byte_times;
+        let fastest =
+            if self.cables.is_empty() { host.min(trunk) } else { self.byte_time_bounds().0 };
+        (u64::from(smallest) * u64::from(fastest)) >> 9
     }
 }
 

@@ -7,13 +7,13 @@
 
 use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
-use super::topology::{LinkKind, Topology};
+use super::topology::{Link, LinkKind, Topology};
 use super::wheel::Event;
 
 /// Rates and latencies of the model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FluidConfiguration {
-    /// Rate of the links to hosts, in bits per second.
+    /// Rate of the links to hosts whose cables have none of their own, in bits per second.
     pub host_rate_bps: u64,
     /// Rate of the links between switches, in bits per second.
     pub trunk_rate_bps: u64,
@@ -57,16 +57,20 @@ struct Flow {
 impl Fluid {
     /// Fluids over a topology. Of equal ways each pair of hosts has one.
     pub fn new(topology: &Topology, routes: RouteTable, configuration: FluidConfiguration) -> Self {
-        let capacity = |kind: LinkKind| match kind {
-            LinkKind::Host => configuration.host_rate_bps as f64 * 1e-12,
-            LinkKind::Switch { .. } => configuration.trunk_rate_bps as f64 * 1e-12,
+        let links = || (0..).zip(topology.links());
+        let capacity = |(number, link): (u32, &Link)| {
+            let rate_bps = match link.kind {
+                LinkKind::Host => configuration.host_rate_bps,
+                LinkKind::Switch { .. } => configuration.trunk_rate_bps,
+            };
+            topology.cable_settings(number).rate_bps.unwrap_or(rate_bps) as f64 * 1e-12
         };
         Self {
             configuration,
             hosts: topology.hosts(),
             routes,
             ends: topology.links().iter().map(|link| link.to).collect(),
-            capacities: topology.links().iter().map(|link| capacity(link.kind)).collect(),
+            capacities: links().map(capacity).collect(),
             flows: Vec::new(),
             now_ps: 0,
             generation: 0,

@@ -25,6 +25,7 @@ pub mod fluid;
 pub mod goal;
 pub mod loggp;
 mod matching;
+mod nearest;
 pub mod paper;
 pub mod receiving;
 pub mod records;

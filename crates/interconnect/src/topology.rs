@@ -2,8 +2,12 @@
 
 mod builders;
 mod edge_list;
+mod graph;
+
+use std::sync::Arc;
 
 pub use edge_list::parse_edge_list;
+pub use graph::{Cable, CableSettings, GraphError};
 
 /// Hosts, switches and the cables between them.
 ///
@@ -20,6 +24,10 @@ pub struct Topology {
     outgoing_starts: Vec<u32>,
     outgoing: Vec<u32>,
     grid: Option<Grid>,
+    /// Names of nodes that have others than numbers.
+    names: Option<Arc<[String]>>,
+    /// Of each cable; empty if none has settings of its own.
+    settings: Arc<[CableSettings]>,
 }
 
 /// One direction of a cable.
@@ -101,6 +109,9 @@ pub enum TopologyError {
         /// One that it cannot reach.
         to: String,
     },
+    /// Names and cables are no network.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
     /// A line of a file of cables cannot be read.
     #[error(
         "{file}:{line}: {what}; a line is `A B [COUNT]`, where h0, h1, … are hosts and s0, s1, … switches"
@@ -177,9 +188,45 @@ impl Topology {
         self.grid.as_ref()
     }
 
-    /// How a node is called in texts: `h3` is host 3, `s0` switch 0.
+    /// How a node is called in texts: by its name; without names `h3` is host 3, `s0` switch 0.
     pub fn node_name(&self, node: u32) -> String {
-        if self.is_host(node) { format!("h{node}") } else { format!("s{}", node - self.hosts) }
+        node_name(self.names.as_deref(), self.hosts, node)
+    }
+
+    /// The node that [is called](Self::node_name) so.
+    pub fn node_named(&self, name: &str) -> Option<u32> {
+        if let Some(names) = &self.names {
+            let found = names.iter().position(|known| known == name)?;
+            return Some(found as u32);
+        }
+        let number = |kind| name.strip_prefix(kind).and_then(|text: &str| text.parse::<u32>().ok());
+        match (number('h'), number('s')) {
+            (Some(host), _) if host < self.hosts => Some(host),
+            (_, Some(switch)) if switch < self.switches => Some(self.hosts + switch),
+            _ => None,
+        }
+    }
+
+    /// Names of all nodes, if they have others than numbers.
+    pub(super) const fn names(&self) -> Option<&Arc<[String]>> {
+        self.names.as_ref()
+    }
+
+    /// What the cable of a link has of its own.
+    pub fn cable_settings(&self, link: u32) -> CableSettings {
+        self.settings.get(link as usize / 2).copied().unwrap_or_default()
+    }
+
+    /// Whether any cable has settings of its own.
+    pub fn has_cable_settings(&self) -> bool {
+        !self.settings.is_empty()
+    }
+
+    /// The same with other settings of the cables that have such.
+    #[must_use]
+    pub fn with_cable_settings(&self, change: impl Fn(CableSettings) -> CableSettings) -> Self {
+        let settings = self.settings.iter().copied().map(change).collect();
+        Self { settings, ..self.clone() }
     }
 
     /// How a link is called in texts, e.g. `s1->s2#1` for the second of parallel cables. Of several copies
@@ -258,6 +305,9 @@ struct Builder {
     switches: u32,
     links: Vec<Link>,
     grid: Option<Grid>,
+    names: Option<Vec<String>>,
+    /// Of each cable; empty if none has settings of its own.
+    settings: Vec<CableSettings>,
 }
 
 impl Builder {
@@ -276,7 +326,15 @@ impl Builder {
             return Err(size("the number of switches", switches));
         }
         let (hosts, switches) = (hosts as u32, switches as u32);
-        Ok(Self { name, hosts, switches, links: Vec::new(), grid: None })
+        Ok(Self {
+            name,
+            hosts,
+            switches,
+            links: Vec::new(),
+            grid: None,
+            names: None,
+            settings: Vec::new(),
+        })
     }
 
     /// A cable from a host to a switch.
@@ -287,6 +345,14 @@ impl Builder {
     /// `lanes` parallel cables between two switches.
     fn join(&mut self, a: u32, b: u32, lanes: u32) {
         self.join_along(a, b, lanes, LinkKind::Switch { dimension: 0, is_wrap: false });
+    }
+
+    /// The parallel cables with these numbers between two switches.
+    fn join_from(&mut self, a: u32, b: u32, lanes: std::ops::Range<u32>) {
+        let kind = LinkKind::Switch { dimension: 0, is_wrap: false };
+        for lane in lanes {
+            self.cable(self.hosts + a, self.hosts + b, kind, lane as u8);
+        }
     }
 
     fn join_along(&mut self, a: u32, b: u32, lanes: u32, kind: LinkKind) {
@@ -316,8 +382,29 @@ impl Builder {
             outgoing[*at as usize] = index as u32;
             *at += 1;
         }
-        let Self { name, hosts, switches, links, grid } = self;
-        Topology { name, hosts, switches, links, outgoing_starts: starts, outgoing, grid }.check()
+        let Self { name, hosts, switches, links, grid, names, settings } = self;
+        let (names, settings) = (names.map(Arc::from), settings.into());
+        let topology = Topology {
+            name,
+            hosts,
+            switches,
+            links,
+            outgoing_starts: starts,
+            outgoing,
+            grid,
+            names,
+            settings,
+        };
+        topology.check()
+    }
+}
+
+/// How a node is called in texts.
+pub(super) fn node_name(names: Option<&[String]>, hosts: u32, node: u32) -> String {
+    match (names.and_then(|names| names.get(node as usize)), node.checked_sub(hosts)) {
+        (Some(name), _) => name.clone(),
+        (None, Some(switch)) => format!("s{switch}"),
+        (None, None) => format!("h{node}"),
     }
 }
 

@@ -4,7 +4,6 @@ use interconnect::configuration::{Configuration, Slowdowns};
 use interconnect::drawing;
 use interconnect::records::{NEVER_PS, Records, StepKind};
 use interconnect::simulation::Outcome;
-use interconnect::topology::LinkKind;
 use report::simulation::{Cause, Fact, LinkOnPath, LinkRow, Path, Simulation, simulation_page};
 
 use super::Finished;
@@ -233,9 +232,7 @@ fn links(configuration: &Configuration, records: &Records) -> Vec<LinkRow> {
         .take(LINKS_SHOWN)
         .map(|link| {
             let record = &records.links[link];
-            let end = configuration.topology.link(link as u32);
-            let is_host = end.is_some_and(|end| end.kind == LinkKind::Host);
-            let rate_bps = rates.map_or(0, |r| if is_host { r.host_bps } else { r.trunk_bps });
+            let rate_bps = rates.map_or(0, |r| r.of(&configuration.topology, link as u32));
             LinkRow {
                 name: configuration.topology.link_name(link as u32),
                 rate_bps,

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use interconnect::configuration::Slowdowns;
 use interconnect::cost::LinkRates;
 use interconnect::records::{LinkRecord, MessageRecord, NEVER_PS, Records, Window};
-use interconnect::topology::{LinkKind, Topology};
+use interconnect::topology::Topology;
 
 use crate::Failure;
 use crate::output::writing;
@@ -118,11 +118,7 @@ pub(super) fn links<'a>(
             Column::text("to", move |row| {
                 end(row).map_or(String::new(), |end| topology.node_name(end.to))
             }),
-            Column::number("rate_bps", "bit/s", move |row| {
-                let rates = rates?;
-                let is_host = end(row)?.kind == LinkKind::Host;
-                Some(if is_host { rates.host_bps } else { rates.trunk_bps })
-            }),
+            Column::number("rate_bps", "bit/s", move |row| Some(rates?.of(topology, row as u32))),
             number("packets", "packets", |link| link.packets),
             number("bytes", BYTES, |link| link.bytes),
             number("busy_ps", PS, |link| link.busy_ps),

@@ -169,7 +169,7 @@ pub(super) fn read_receiving(
 /// A hundred frames.
 const JITTER_MAX_PERCENT: u64 = 10_000;
 /// A terabyte.
-const BUFFER_MAX_BYTES: u64 = 1 << 40;
+pub(super) const BUFFER_MAX_BYTES: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests {

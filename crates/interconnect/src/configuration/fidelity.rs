@@ -9,6 +9,7 @@ use super::super::fluid::FluidConfiguration;
 use super::super::loggp::LogGpConfiguration;
 use super::super::routing::Choice;
 use super::super::simulation::{HostCosts, Limits, Outcome};
+use super::super::topology::CableSettings;
 use super::super::workload::{Actions, Received, Workload};
 use super::{Configuration, ConfigurationError, FabricConfiguration};
 use crate::Random;
@@ -92,6 +93,7 @@ impl Configuration {
     /// coarse model already stays as it is at that.
     #[must_use]
     pub fn at_fidelity(&self, fidelity: Fidelity, idle: &IdleNetwork) -> Self {
+        let mut topology = self.topology.clone();
         let fabric = match (fidelity, self.fabric.rates()) {
             (Fidelity::LogGp, _) if !matches!(self.fabric, FabricConfiguration::LogGp(_)) => {
                 FabricConfiguration::LogGp(LogGpConfiguration {
@@ -107,9 +109,15 @@ impl Configuration {
             {
                 // What headers leave of a rate.
                 let payload_bps = 8e12 / idle.byte_ps.max(1e-3);
-                let slowest_bps = rates.host_bps.min(rates.trunk_bps) as f64;
+                let links = 0..topology.links().len() as u32;
+                let slowest_bps = links.map(|link| rates.of(&topology, link)).min();
+                let slowest_bps = slowest_bps.unwrap_or(rates.host_bps) as f64;
                 let share = (payload_bps / slowest_bps).min(1.0);
                 let scaled = |rate_bps: u64| (rate_bps as f64 * share).round().max(1.0) as u64;
+                topology = topology.with_cable_settings(|cable| CableSettings {
+                    rate_bps: cable.rate_bps.map(scaled),
+                    ..CableSettings::default()
+                });
                 FabricConfiguration::Fluid(FluidConfiguration {
                     host_rate_bps: scaled(rates.host_bps),
                     trunk_rate_bps: scaled(rates.trunk_bps),
@@ -123,7 +131,7 @@ impl Configuration {
             }
             _ => self.fabric,
         };
-        Self { fabric, ..self.clone() }
+        Self { topology, fabric, ..self.clone() }
     }
 }
 

@@ -21,11 +21,15 @@ impl Written {
     pub(super) fn locate(&self, error: ConfigurationError) -> ConfigurationError {
         match error {
             ConfigurationError::UnknownKey { section, key, remedy, .. } => {
-                let file = self.place(&section, &key, "");
+                let file = match self.cable_place(&key) {
+                    Some(place) => place,
+                    None => self.place(&section, &key, ""),
+                };
                 ConfigurationError::UnknownKey { file, section, key, remedy }
             }
             ConfigurationError::Value { file, section, key, value, expected } => {
                 let Some(entry) = self.entry(&section, &key, &value) else {
+                    let file = self.cable_place(&key).unwrap_or(file);
                     return ConfigurationError::Value { file, section, key, value, expected };
                 };
                 let file = format!("{}:{}", self.file, entry.line);
@@ -41,6 +45,16 @@ impl Written {
                 if self.entry("topology", what, "").is_some() =>
             {
                 self.within("topology", what, "", error)
+            }
+            ConfigurationError::Topology(TopologyError::Graph(ref wrong)) => {
+                let place = wrong.cable().and_then(|cable| self.cable_line(cable));
+                match place {
+                    Some(line) => ConfigurationError::Within {
+                        place: format!("{}:{line}, [topology]", self.file),
+                        cause: Box::new(error),
+                    },
+                    None => self.within("topology", "kind", "", error),
+                }
             }
             ConfigurationError::Topology(_) => self.within("topology", "kind", "", error),
             ConfigurationError::Routing(_) => self.within("routing", "kind", "", error),
@@ -84,6 +98,26 @@ impl Written {
         ConfigurationError::Within { place, cause: Box::new(cause) }
     }
 
+    /// The file and the line of a cable, for a key that is called `… of cable N`.
+    fn cable_place(&self, key: &str) -> Option<String> {
+        let (_, cable) = key.rsplit_once(" of cable ")?;
+        let line = self.cable_line(cable.parse().ok()?)?;
+        Some(format!("{}:{line}", self.file))
+    }
+
+    /// The line where a cable of `[topology]` begins, from 1, as cables count.
+    fn cable_line(&self, cable: usize) -> Option<usize> {
+        let root = DeTable::parse(&self.text).ok()?;
+        let topology = root.get_ref().get("topology")?.get_ref().as_table()?;
+        let cables = topology.get("cables")?.get_ref().as_array()?;
+        Some(self.line_of(cables.get(cable.checked_sub(1)?)?.span().start))
+    }
+
+    /// The line of a byte, from 1.
+    fn line_of(&self, at: usize) -> usize {
+        self.text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
+    }
+
     /// The file, and the line of a key if it is there.
     fn place(&self, section: &str, key: &str, value: &str) -> String {
         let entry = self.entry(section, key, value);
@@ -117,9 +151,8 @@ impl Written {
         let (name, value) = table.get_key_value(key)?;
         let written = self.text.get(value.span()).unwrap_or_default().to_owned();
         let alone: Table = format!("value = {written}").parse().unwrap_or_default();
-        let before = self.text.bytes().take(name.span().start);
         Some(Entry {
-            line: before.filter(|&byte| byte == b'\n').count() + 1,
+            line: self.line_of(name.span().start),
             shown: alone.get("value").map(shown).unwrap_or_default(),
             written,
         })

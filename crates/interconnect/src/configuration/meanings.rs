@@ -10,8 +10,9 @@ pub(super) fn meaning(section: &str, name: &str) -> &'static str {
 #[rustfmt::skip]
 pub(super) const MEANINGS: &[(&str, &str, &str)] = &[
     ("topology", "kind", "Which switches there are, and which cables join them"),
-    ("topology", "hosts", "Hosts: in all of a star, at each leaf of a leaf-spine, else at each switch"),
-    ("topology", "switches", "Switches: in a row, of a cascade; in a group, of a dragonfly"),
+    ("topology", "hosts", "Hosts: in all of a star, at each leaf of a leaf-spine, else at each switch; of a graph their names, or how many: `h0`, `h1` and so on"),
+    ("topology", "switches", "Switches: in a row, of a cascade; in a group, of a dragonfly; of a graph their names, or how many: `s0`, `s1` and so on"),
+    ("topology", "cables", "Cables of a graph: `{ ends = [\"h0\", \"s0\"], rate_bps = \"25 Gb/s\", propagation_ps = \"50 ns\", buffer_bytes = \"100 kB\", count = 1 }`; what is not given is as `[fabric]` says, and without cables all hosts are at the first switch"),
     ("topology", "trunks", "Parallel cables: between neighbours of a cascade, from each leaf to each spine"),
     ("topology", "leaves", "Switches with hosts"),
     ("topology", "spines", "Switches that join the leaves"),

@@ -2,6 +2,7 @@
 
 use super::super::cost::{Bisection, BookError, LinkRates, PartFabric, Wanted};
 use super::super::routing::RouteTable;
+use super::super::topology::LinkKind;
 use super::{Configuration, ConfigurationError, FabricConfiguration};
 
 impl Configuration {
@@ -20,7 +21,17 @@ impl Configuration {
         };
         let rates =
             self.fabric.rates().ok_or(BookError::NothingToBuy { fabric: self.fabric.name() })?;
-        Ok(Wanted { topology: &self.topology, fabric, rates, rails: self.rails() })
+        let topology = &self.topology;
+        let fastest = |is_host: bool| {
+            let links = (0..).zip(topology.links());
+            let of_kind = links.filter(|(_, link)| (link.kind == LinkKind::Host) == is_host);
+            of_kind.map(|(number, _)| rates.of(topology, number)).max()
+        };
+        let rates = LinkRates {
+            host_bps: fastest(true).unwrap_or(rates.host_bps),
+            trunk_bps: fastest(false).unwrap_or(rates.trunk_bps),
+        };
+        Ok(Wanted { topology, fabric, rates, rails: self.rails() })
     }
 
     /// What the links that its routes use carry between halves of the hosts, of all rails; nothing for a formula

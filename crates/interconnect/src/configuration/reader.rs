@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use toml::{Table, Value};
 
+use super::super::nearest::nearest;
 use super::ConfigurationError;
 use super::reference::{self, Key};
 use super::units::Unit;
@@ -280,6 +281,12 @@ impl Reader {
         self.wrong_text(key, shown(value), expected)
     }
 
+    /// An error on a part of a value that means nothing.
+    pub(super) fn unknown_key(&self, key: &str, remedy: String) -> ConfigurationError {
+        let (file, section, key) = (self.file.clone(), self.section.clone(), key.to_owned());
+        ConfigurationError::UnknownKey { file, section, key, remedy }
+    }
+
     /// An error on a value that is a part of what stands there.
     pub(super) fn wrong_text(
         &self,
@@ -343,6 +350,11 @@ pub(super) fn written(value: &Value) -> String {
             let values: Vec<String> = values.iter().map(written).collect();
             format!("[{}]", values.join(", "))
         }
+        Value::Table(table) => {
+            let entries: Vec<String> =
+                table.iter().map(|(key, value)| format!("{key} = {}", written(value))).collect();
+            format!("{{ {} }}", entries.join(", "))
+        }
         other => shown(other),
     }
 }
@@ -373,37 +385,4 @@ fn unknown(
         key: key.clone(),
         remedy,
     })
-}
-
-/// The nearest of some words, if one is near.
-pub(super) fn nearest<'a>(word: &str, words: &[&'a str]) -> Option<&'a str> {
-    let nearest = words.iter().copied().min_by_key(|known| distance(word, known))?;
-    (distance(word, nearest) <= word.len().div_ceil(3)).then_some(nearest)
-}
-
-/// Letters to insert, delete or change to make one word of the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (index, letter) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
-        for (at, other) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *other);
-            diagonal = row[at + 1];
-            row[at + 1] = changed.min(row[at] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distance_counts_letters() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("abc", "abc"), 0);
-    }
 }

@@ -204,10 +204,10 @@ impl Configuration {
 
     /// The key that lets frames be lost.
     fn lossy(&self) -> Option<ConfigurationError> {
-        let (key, bytes) = self.fabric.lossy()?;
-        let remedy = "0, or [fabric] lossless = [0], or [host] transport = \"selective_repeat\", or \
-                      [host] kind = \"edge\", for all messages to arrive";
-        Some(self.written.value("fabric", key, bytes.to_string(), remedy.to_owned()))
+        let remedy = "[fabric] lossless = [0], or [host] transport = \"selective_repeat\", or [host] kind \
+                      = \"edge\", for all messages to arrive";
+        let Some((key, bytes)) = self.fabric.lossy() else { return self.lossy_cable(remedy) };
+        Some(self.written.value("fabric", key, bytes.to_string(), format!("0, or {remedy}")))
     }
 
     fn run_whole(

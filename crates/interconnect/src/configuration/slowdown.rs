@@ -13,6 +13,7 @@ use super::super::receiving::ReceivingConfiguration;
 use super::super::records::{MessageRecord, NEVER_PS, RecordLimits, Records};
 use super::super::routing::RouteTable;
 use super::super::simulation::{Limits, Watcher};
+use super::super::topology::CableSettings;
 use super::super::workload::{Actions, Received, Workload};
 use super::{Configuration, ConfigurationError, FabricConfiguration, Watch};
 
@@ -118,9 +119,12 @@ impl Configuration {
             }
             other => other,
         };
+        let topology = self
+            .topology
+            .with_cable_settings(|cable| CableSettings { buffer_bytes: None, ..cable });
         let receiving = ReceivingConfiguration { interrupts: None, ..self.receiving };
         let limits = Limits { warmup_ps: 0, stop_ps: u64::MAX, ..self.limits };
-        Self { fabric, receiving, limits, edge: None, threads: 1, ..self.clone() }
+        Self { topology, fabric, receiving, limits, edge: None, threads: 1, ..self.clone() }
     }
 
     /// Sends messages of these lengths from the first host to the second, and notes their times.
@@ -179,6 +183,10 @@ impl<'a> Routes<'a> {
         }
         let topology = &self.configuration.topology;
         let mut ways = Vec::new();
+        if topology.has_cable_settings() {
+            // Which of unlike cables a message takes depends on its ends.
+            ways.extend([source as usize, destination as usize]);
+        }
         let mut switch = topology.host_switch(source);
         while !self.table.is_local(switch, destination) && ways.len() < topology.nodes() as usize {
             let links = self.table.candidates(switch, destination);

@@ -110,6 +110,7 @@ impl Configuration {
                 return wrong(key, bytes, expected);
             }
         }
+        self.check_cables(ethernet)?;
         if matches!(transport.congestion, Congestion::Dctcp { .. }) && queues.ecn_max_bytes == 0 {
             let expected = "\"fixed\" or \"delay\" where switches mark nothing; [fabric] \
                             ecn_max_bytes = \"100 kB\" would do";

@@ -10,6 +10,7 @@ use super::super::workload::{
     Arrivals, MeshConfiguration, Pattern, SizeTable, Sizes, WORKLOADS_MAX,
 };
 use super::flows::{file_value, read_flows};
+use super::graph::host_rate_bps;
 use super::reader::{Reader, shown};
 use super::{
     BYTE_TIME_MAX_PS, ConfigurationError, FabricConfiguration, MESSAGE_MAX_BYTES,
@@ -190,7 +191,7 @@ fn read_open_load(
     let until_ps = keys.number("until_ps", 1_000_000_000, 1, TIME_MAX_PS)?;
     let load_percent = keys.fraction("load_percent", 0.0, 0.0, LOAD_MAX_PERCENT)?;
     let interval_ps = if load_percent > 0.0 {
-        fabric.interval_ps(&pattern, &sizes, topology.hosts(), load_percent)
+        fabric.interval_ps(&pattern, &sizes, topology, load_percent)
     } else {
         interval_ps
     };
@@ -278,33 +279,35 @@ fn read_sizes(keys: &mut Reader, bytes: u32) -> Result<Sizes, ConfigurationError
 }
 
 impl FabricConfiguration {
-    /// Mean time between the messages of a rank at a share of the rate of a host's link, of the
-    /// target's for an incast.
+    /// Mean time between the messages of a rank at a share of the rate of a host's link, the slowest if
+    /// they differ, and of the target's for an incast.
     pub(super) fn interval_ps(
         &self,
         pattern: &Pattern,
         sizes: &Sizes,
-        hosts: u32,
+        topology: &Topology,
         load_percent: f64,
     ) -> u64 {
-        let senders = match pattern {
-            Pattern::Incast(_) => u128::from(hosts) - 1,
-            _ => 1,
+        let (senders, target) = match pattern {
+            Pattern::Incast(target) => (u128::from(topology.hosts()) - 1, Some(*target)),
+            _ => (1, None),
         };
-        let message_ps = self.host_ps(sizes.mean_bytes_1024ths()) >> 10;
+        let message_ps = self.host_ps((topology, target), sizes.mean_bytes_1024ths()) >> 10;
         // To a millionth of a percent.
         let millionths = ((load_percent * 1e6).round() as u128).max(1);
         let interval_ps = message_ps * senders * 100_000_000 / millionths;
         interval_ps.clamp(1, TIME_MAX_PS.into()) as u64
     }
 
-    /// Time of so many bytes of payload on the link of a host, headers excluded, in picoseconds.
-    fn host_ps(&self, bytes: u64) -> u128 {
+    /// Time of so many bytes of payload on the link of a host, of `target` if there is one, headers
+    /// excluded, in picoseconds.
+    fn host_ps(&self, (topology, target): (&Topology, Option<u32>), bytes: u64) -> u128 {
         let bytes = u128::from(bytes);
         let at_rate = |rate_bps: u64| bytes * 8_000_000_000_000 / u128::from(rate_bps.max(1));
+        let of_cables = |rate_bps: u64| at_rate(host_rate_bps(topology, target, rate_bps));
         match self {
-            Self::Ethernet(ethernet) => at_rate(ethernet.host_rate_bps),
-            Self::Fluid(fluid) => at_rate(fluid.host_rate_bps),
+            Self::Ethernet(ethernet) => of_cables(ethernet.host_rate_bps),
+            Self::Fluid(fluid) => of_cables(fluid.host_rate_bps),
             Self::LogGp(loggp) => bytes * u128::from(loggp.byte_ps),
             Self::Wormhole(worm) => {
                 bytes * u128::from(worm.character_ps) / u128::from(worm.character_bytes.max(1))

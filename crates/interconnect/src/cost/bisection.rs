@@ -25,16 +25,28 @@ pub struct LinkRates {
     pub trunk_bps: u64,
 }
 
+impl LinkRates {
+    /// Rate of a link: that of its cable, if it has one of its own.
+    pub fn of(&self, topology: &Topology, link: u32) -> u64 {
+        let of_kind = match topology.link(link).map(|link| link.kind) {
+            Some(LinkKind::Host) => self.host_bps,
+            _ => self.trunk_bps,
+        };
+        let link = link.checked_rem(topology.links().len() as u32).unwrap_or_default();
+        topology.cable_settings(link).rate_bps.unwrap_or(of_kind)
+    }
+}
+
 impl Bisection {
     /// Of the links that `is_used` says are used: bridges block some. Halvings: by the numbers of
     /// the hosts, across each dimension of a grid, and around several switches. For each the
     /// greatest flow is computed exactly.
     pub fn new(topology: &Topology, rates: LinkRates, is_used: impl Fn(u32) -> bool) -> Self {
-        let trunks = Trunks::new(topology, rates.trunk_bps, is_used);
+        let trunks = Trunks::new(topology, rates, is_used);
         let halvings = halvings(topology);
         let tried = halvings.len();
         let flows = halvings.into_iter().map(|(halving, half)| {
-            let bits_per_second = trunks.flow_bps(topology, rates.host_bps, &half);
+            let bits_per_second = trunks.flow_bps(topology, rates, &half);
             Self { bits_per_second, halving, tried }
         });
         let least = flows.min_by_key(|bisection| bisection.bits_per_second);
@@ -106,13 +118,15 @@ struct Trunks {
 }
 
 impl Trunks {
-    fn new(topology: &Topology, trunk_bps: u64, is_used: impl Fn(u32) -> bool) -> Self {
+    fn new(topology: &Topology, of_links: LinkRates, is_used: impl Fn(u32) -> bool) -> Self {
         let hosts = topology.hosts();
         let mut rates: Vec<(u32, u32, u64)> = (0..)
             .zip(topology.links())
             .filter(|(_, link)| matches!(link.kind, LinkKind::Switch { .. }))
             .filter(|(number, _)| is_used(*number))
-            .map(|(_, link)| (link.from - hosts, link.to - hosts, trunk_bps))
+            .map(|(number, link)| {
+                (link.from - hosts, link.to - hosts, of_links.of(topology, number))
+            })
             .collect();
         rates.sort_unstable();
         rates.dedup_by(|next, kept| {
@@ -126,12 +140,13 @@ impl Trunks {
     }
 
     /// The greatest flow from the hosts of one half to those of the other.
-    fn flow_bps(&self, topology: &Topology, host_bps: u64, half: &[bool]) -> u64 {
+    fn flow_bps(&self, topology: &Topology, of_links: LinkRates, half: &[bool]) -> u64 {
         let (source, sink) = (self.switches, self.switches + 1);
         let mut ends = vec![[0_u64; 2]; self.switches];
         for (host, is_first) in (0..).zip(half) {
             if let Some(rates) = ends.get_mut(topology.host_switch(host) as usize) {
                 let rate = &mut rates[usize::from(!*is_first)];
+                let host_bps = of_links.of(topology, topology.host_link(host));
                 *rate = rate.saturating_add(host_bps);
             }
         }

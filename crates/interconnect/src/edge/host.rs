@@ -42,6 +42,10 @@ pub(super) struct Host {
     pub(super) is_suspended: bool,
     /// Random losses on its way in.
     pub(super) random: Random,
+    /// Rate of its cables.
+    pub(super) rate_bps: u64,
+    /// For how long a full transmit queue fills one of them.
+    pub(super) queue_ps: u64,
 }
 
 /// A frame that has arrived.
@@ -58,6 +62,7 @@ pub(super) struct Arrived {
 impl Host {
     pub(super) fn new(
         number: u32,
+        (rate_bps, queue_ps): (u64, u64),
         configuration: &EdgeConfiguration,
         frame_bytes_max: u16,
         memory: &MemoryTable,
@@ -70,8 +75,8 @@ impl Host {
         let settings = engine_configuration(configuration);
         let mut engine = Engine::new(settings, entropy, Arc::clone(status))?;
         for rail in 0..configuration.rails {
-            let attached = engine
-                .attach_link(LinkId(rail), link_caps(number, rail, configuration, frame_bytes_max));
+            let caps = link_caps((number, rail), configuration, frame_bytes_max, rate_bps);
+            let attached = engine.attach_link(LinkId(rail), caps);
             assert_eq!(attached, Ok(()), "rails and sizes of frames were checked");
         }
         engine.listen(SERVICE);
@@ -94,6 +99,8 @@ impl Host {
             full: 0,
             is_suspended: false,
             random,
+            rate_bps,
+            queue_ps,
         })
     }
 
@@ -109,10 +116,10 @@ impl Host {
 
 /// What a link of a host can do.
 pub(super) fn link_caps(
-    host: u32,
-    rail: u8,
+    (host, rail): (u32, u8),
     configuration: &EdgeConfiguration,
     frame_bytes_max: u16,
+    rate_bps: u64,
 ) -> LinkCaps {
     LinkCaps {
         frame_bytes_max,
@@ -120,7 +127,7 @@ pub(super) fn link_caps(
         segments: configuration.segments,
         offloads: false,
         receive_buffer_bytes: configuration.receive_queue_frames * u32::from(frame_bytes_max),
-        rate: Some(configuration.rate_bps),
+        rate: Some(rate_bps),
         local: address(host, rail),
     }
 }

@@ -82,17 +82,17 @@ pub(super) fn changes(
 fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
     let wrong = |what: String| OutageError::Place { place: place.to_owned(), what };
     let node = |name: &str| {
-        let number = |kind| name.strip_prefix(kind).and_then(|text: &str| text.parse::<u32>().ok());
-        let found = match (number('h'), number('s')) {
-            (Some(host), _) if host < topology.hosts() => Some(host),
-            (_, Some(switch)) if switch < topology.switches() => Some(topology.hosts() + switch),
-            _ => None,
-        };
-        found.ok_or_else(|| wrong(format!("there is no `{name}`")))
+        topology.node_named(name).ok_or_else(|| wrong(format!("there is no `{name}`")))
     };
-    let (first, second) = match place.split_once('-') {
-        Some((first, second)) => (node(first)?, Some(node(second)?)),
-        None => (node(place)?, None),
+    let (first, second) = match topology.node_named(place) {
+        Some(node) => (node, None),
+        None => match divided(topology, place) {
+            Some((first, second)) => (first, Some(second)),
+            None => match place.split_once('-') {
+                Some((first, second)) => (node(first)?, Some(node(second)?)),
+                None => (node(place)?, None),
+            },
+        },
     };
     let leads_there =
         |&&link: &&u32| second.is_none_or(|second| topology.links()[link as usize].to == second);
@@ -102,6 +102,14 @@ fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
         return Err(wrong("no cable joins them".to_owned()));
     }
     Ok(links)
+}
+
+/// The two nodes of `a-b`; names may have hyphens, too.
+fn divided(topology: &Topology, place: &str) -> Option<(u32, u32)> {
+    place.match_indices('-').find_map(|(at, _)| {
+        let (first, second) = (place.get(..at)?, place.get(at + 1..)?);
+        Some((topology.node_named(first)?, topology.node_named(second)?))
+    })
 }
 
 impl EdgeFabric {
@@ -124,7 +132,9 @@ impl EdgeFabric {
         let now_ps = context.wheel.now_ps();
         for number in hosts {
             let event = if is_up {
-                let caps = link_caps(number, rail, &self.configuration, self.frame_bytes_max);
+                let rate_bps = self.hosts[number as usize].rate_bps;
+                let caps =
+                    link_caps((number, rail), &self.configuration, self.frame_bytes_max, rate_bps);
                 LinkEvent::Changed(caps)
             } else {
                 LinkEvent::Down
@@ -140,6 +150,7 @@ impl EdgeFabric {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::topology::{Cable, CableSettings};
     use super::*;
 
     #[test]
@@ -151,5 +162,23 @@ mod tests {
         for wrong in ["h4", "s4", "x", "s0-s1", ""] {
             assert!(links_of(&topology, wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn places_have_the_names_of_a_graph() {
+        let names = ["a", "b"].map(str::to_owned);
+        let switches = ["top-1", "top-2"].map(str::to_owned);
+        let cable = |ends: [&str; 2]| Cable {
+            ends: ends.map(str::to_owned),
+            settings: CableSettings::default(),
+            count: 1,
+        };
+        let cables = [["a", "top-1"], ["b", "top-2"], ["top-1", "top-2"]].map(cable);
+        let topology = Topology::graph(&names, &switches, &cables).expect("a graph");
+        assert_eq!(links_of(&topology, "top-1"), Ok(vec![1, 0, 4, 5]));
+        assert_eq!(links_of(&topology, "top-1-top-2"), Ok(vec![4, 5]));
+        assert_eq!(links_of(&topology, "a-top-1"), Ok(vec![0, 1]));
+        assert!(links_of(&topology, "top-3").is_err());
+        assert!(links_of(&topology, "h0").is_err());
     }
 }

@@ -258,10 +258,10 @@ impl EdgeFabric {
         let Self { hosts, memory, frames, rails, work, configuration, counts, .. } = self;
         let Self { bytes: store, tap, .. } = self;
         let host = &mut hosts[number as usize];
-        let Host { engine, free_ps, full, .. } = host;
+        let Host { engine, free_ps, full, queue_ps, .. } = host;
+        let queue_ps = *queue_ps;
         let access = memory.access();
         engine.exchange_scratch(&mut work.scratch);
-        let queue_ps = self.queue_ps;
         let costs = &configuration.costs;
         loop {
             let mut taken = 0;
@@ -333,7 +333,8 @@ impl EdgeFabric {
         let rails = self.rails.iter().enumerate().filter(|(rail, _)| full >> rail & 1 != 0);
         let free_ps = rails.map(|(_, rail)| rail.host_free_ps(number)).min();
         if let Some(free_ps) = free_ps {
-            let at_ps = free_ps.saturating_sub(self.queue_ps / 2);
+            let queue_ps = self.hosts[number as usize].queue_ps;
+            let at_ps = free_ps.saturating_sub(queue_ps / 2);
             self.schedule_turn(context, number, at_ps.max(context.wheel.now_ps() + 1));
         }
     }

@@ -2,6 +2,7 @@
 
 use super::super::dependency;
 use super::super::simulation::Stuck;
+use super::super::topology::node_name;
 use super::{End, Ethernet};
 
 /// What happened at the queue of a link.
@@ -81,10 +82,7 @@ impl Ethernet {
     }
 
     fn port_name(&self, port: u32) -> String {
-        let node = |end: End| match end.node().checked_sub(self.hosts) {
-            Some(switch) => format!("s{switch}"),
-            None => format!("h{}", end.node()),
-        };
+        let node = |end: End| node_name(self.names.as_deref(), self.hosts, end.node());
         let (to, from) = (self.ends[port as usize], self.ends[port as usize ^ 1]);
         let lane = if to.lane() > 0 { format!("#{}", to.lane()) } else { String::new() };
         let rail = match port / self.links {

@@ -122,18 +122,28 @@ impl Ethernet {
     /// The least time between an event in a part and what it makes happen in another, in
     /// picoseconds. Hosts must be in the part of their switch.
     pub(in super::super) fn lookahead_ps(&self) -> u64 {
+        if self.cables.is_empty() {
+            return self.lookahead_of_ps(self.byte_times[1], self.configuration.propagation_ps);
+        }
+        let trunks = (0..self.links).filter(|&port| self.ends[port as usize].is_trunk());
+        let of = |port: u32| self.lookahead_of_ps(self.byte_time(port), self.propagation_ps(port));
+        trunks.map(of).min().unwrap_or(1)
+    }
+
+    /// The same where all trunks are alike.
+    fn lookahead_of_ps(&self, byte_time: u32, propagation_ps: u64) -> u64 {
         let configuration = &self.configuration;
-        let trunk = u64::from(self.byte_times[1]);
+        let trunk = u64::from(byte_time);
         let time_ps = |bytes: u32| (u64::from(bytes) * trunk) >> 8;
         let smallest = configuration.frame_bytes_min();
         let first_ps = match configuration.forwarding {
             super::Forwarding::StoreAndForward => time_ps(smallest),
             super::Forwarding::CutThrough { header_bytes } => time_ps(header_bytes.min(smallest)),
         };
-        let frame_ps = first_ps + configuration.propagation_ps;
+        let frame_ps = first_ps + propagation_ps;
         match &self.queues {
             // With queues, the way of a frame is known when it leaves, and not before.
-            Some(_) => frame_ps.min(Queues::pause_ps(trunk) + configuration.propagation_ps),
+            Some(_) => frame_ps.min(Queues::pause_ps(trunk) + propagation_ps),
             None => frame_ps + configuration.latency_ps,
         }
     }

@@ -77,7 +77,7 @@ impl Ethernet {
     /// Jitter as at the start of time.
     pub(super) fn reset_jitter(&mut self) {
         let ports = self.ports.len() as u32;
-        let slowest = (0..ports).map(|port| self.byte_time(port)).max().unwrap_or_default();
+        let (_, slowest) = self.byte_time_bounds();
         let jitter = || Jitter::new(&self.configuration, slowest, (self.rail, ports));
         self.jitter = (self.configuration.jitter_percent > 0).then(|| Box::new(jitter()));
     }

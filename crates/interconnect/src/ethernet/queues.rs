@@ -18,8 +18,8 @@ pub(super) struct Queues {
     used_bytes: Vec<u64>,
     /// What came by each port and is in the switch at its other end, by port and class.
     inputs: Vec<Input>,
-    /// Room of each input after a pause, in bytes; by the rate of a host's link or a trunk.
-    headroom_bytes: [u64; 2],
+    /// Room of each input after a pause, in bytes, by port; empty without lossless classes.
+    headroom_bytes: Vec<u64>,
 }
 
 /// The queues before a link.
@@ -128,13 +128,16 @@ impl Queues {
             counters: Counters::default(),
         };
         let inputs = if queues.lossless == 0 { 0 } else { ethernet.ports.len() * classes };
-        let headroom_bytes = ethernet.byte_times.map(|byte_time| match queues.headroom_bytes {
+        let (_, slowest) = ethernet.byte_time_bounds();
+        let headroom = |port: u32| match queues.headroom_bytes {
             0 => {
-                let slowest = ethernet.byte_times.into_iter().max().unwrap_or_default();
-                headroom_bytes(&configuration, classes as u64, [byte_time, slowest].map(u64::from))
+                let byte_times = [ethernet.byte_time(port), slowest].map(u64::from);
+                let propagation_ps = ethernet.propagation_ps(port);
+                headroom_bytes(&configuration, classes as u64, propagation_ps, byte_times)
             }
             bytes => bytes,
-        });
+        };
+        let ports = if queues.lossless == 0 { 0 } else { ethernet.ports.len() as u32 };
         Self {
             configuration,
             classes,
@@ -142,7 +145,7 @@ impl Queues {
             coming: Vec::new(),
             used_bytes: vec![0; ethernet.engines_ps.len()],
             inputs: vec![Input::default(); inputs],
-            headroom_bytes,
+            headroom_bytes: (0..ports).map(headroom).collect(),
         }
     }
 
@@ -190,15 +193,15 @@ impl Queues {
     }
 
     /// Asks for room for a frame of `bytes` at a switch (its place in tables), between the port by
-    /// which it came and that by which it leaves; takes it.
+    /// which it came and that by which it leaves, at which there is room for `buffer_bytes`; takes it.
     pub(super) fn admit(
         &mut self,
         switch: u32,
         (input, output): (u32, u32),
         (class, bytes): (u8, u64),
-        is_trunk: bool,
+        buffer_bytes: u64,
     ) -> Admission {
-        let EthernetConfiguration { queues, buffer_bytes, .. } = self.configuration;
+        let queues = self.configuration.queues;
         let is_lossless = self.is_lossless(class);
         let used = &mut self.used_bytes[switch as usize];
         let free = match queues.shared_bytes {
@@ -216,13 +219,14 @@ impl Queues {
             *used += bytes;
             return Admission::Stored(Pool::Shared);
         }
+        let headroom_bytes = self.headroom_bytes[input as usize];
         let input = &mut self.inputs[input as usize * self.classes + usize::from(class)];
         if bytes <= free && input.shared_bytes + bytes <= threshold.min(queues.pause_bytes) {
             *used += bytes;
             input.shared_bytes += bytes;
             return Admission::Stored(Pool::Shared);
         }
-        if input.headroom_bytes + bytes > self.headroom_bytes[usize::from(is_trunk)] {
+        if input.headroom_bytes + bytes > headroom_bytes {
             return Admission::Dropped;
         }
         input.headroom_bytes += bytes;
@@ -366,10 +370,11 @@ impl Ethernet {
 fn headroom_bytes(
     configuration: &EthernetConfiguration,
     classes: u64,
+    propagation_ps: u64,
     [byte_time, slowest]: [u64; 2],
 ) -> u64 {
     let frame = u64::from(configuration.frame_bytes_max() + configuration.gap_bytes);
-    let cable = ((2 * configuration.propagation_ps) << 8).div_ceil(byte_time.max(1));
+    let cable = ((2 * propagation_ps) << 8).div_ceil(byte_time.max(1));
     let late = frame * u64::from(configuration.jitter_percent) * slowest;
     let late = late.div_ceil(100 * byte_time.max(1));
     4 * frame + (2 * classes + 1) * PAUSE_BYTES + cable + late
@@ -405,12 +410,12 @@ mod tests {
         let mut queues = queues(configuration);
         let mut admitted = 0;
         // With α = 1 one queue gets half: what it has then equals what is free.
-        while queues.admit(0, (0, 3), (0, 500), false) == Admission::Stored(Pool::Shared) {
+        while queues.admit(0, (0, 3), (0, 500), 0) == Admission::Stored(Pool::Shared) {
             queues.outputs[3].waiting[0].bytes += 500;
             admitted += 500;
         }
         assert_eq!(admitted, 5_000);
-        assert_eq!(queues.admit(0, (0, 5), (1, 500), false), Admission::Stored(Pool::Shared));
+        assert_eq!(queues.admit(0, (0, 5), (1, 500), 0), Admission::Stored(Pool::Shared));
     }
 
     #[test]
@@ -423,7 +428,7 @@ mod tests {
             ..QueueConfiguration::NONE
         };
         let mut queues = queues(configuration);
-        let mut admit = || queues.admit(0, (0, 3), (0, 500), false);
+        let mut admit = || queues.admit(0, (0, 3), (0, 500), 0);
         assert_eq!([admit(), admit()], [Admission::Stored(Pool::Shared); 2]);
         assert_eq!(admit(), Admission::StoredAndPause(Pool::Headroom));
         assert_eq!(admit(), Admission::Stored(Pool::Headroom));

@@ -27,6 +27,7 @@ impl Ethernet {
             && nic.rails == 1
             && self.jitter.is_none()
             && buffer_bytes == 0
+            && self.cables.is_empty()
             && host_frame_interval_ps == 0
             && forwarding == Forwarding::StoreAndForward
     }

@@ -49,9 +49,10 @@ impl Ethernet {
         let bytes = self.frames.get(index).bytes;
         let FrameState { class, input, .. } = self.states[index as usize];
         let switch = self.switch_of(port);
-        let is_trunk = self.ends[input as usize].is_trunk();
+        let buffer_bytes = self.buffer_bytes(port);
         let Some(queues) = &mut self.queues else { return false };
-        let pool = match queues.admit(switch, (input, port), (class, u64::from(bytes)), is_trunk) {
+        let ends = (input, port);
+        let pool = match queues.admit(switch, ends, (class, u64::from(bytes)), buffer_bytes) {
             Admission::Dropped => {
                 self.lose(context, port, index);
                 return false;
@@ -176,7 +177,7 @@ impl Ethernet {
             }
             _ => frame.bytes,
         };
-        let arrival_ps = now_ps + time_ps(first_bytes) + self.configuration.propagation_ps;
+        let arrival_ps = now_ps + time_ps(first_bytes) + self.propagation_ps(port);
         let arrival_ps = self.jittered_ps(port, frame.bytes, arrival_ps);
         if self.transport.is_some() && self.ends[port as usize].is_from_host() {
             self.on_port_begun(context, port, index);
@@ -214,13 +215,14 @@ impl Ethernet {
         let back = input ^ 1;
         let byte_time = u64::from(self.byte_time(back));
         let sender = self.ends[back as usize].node();
+        let propagation_ps = self.propagation_ps(back);
         let Some(queues) = &mut self.queues else { return };
         let pause_ps = Queues::pause_ps(byte_time);
         let output = &mut queues.outputs[back as usize];
         let free_ps = self.ports[back as usize].free_ps.max(output.pause_free_ps);
         output.pause_free_ps = free_ps.max(context.wheel.now_ps()) + pause_ps;
         let event = Event {
-            time_ps: output.pause_free_ps + self.configuration.propagation_ps,
+            time_ps: output.pause_free_ps + propagation_ps,
             place: QUEUE | input,
             subject: u32::from(class) << CLASS_SHIFT | if is_on { IS_ON } else { 0 } | PAUSE,
         };

@@ -213,7 +213,7 @@ fn times(sizes: &[u32]) -> String {
 }
 
 /// A lane is a `u8`, and more parallel cables than ports of a large switch are a slip.
-const LANES_MAX: u64 = 64;
+pub(super) const LANES_MAX: u64 = 64;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,34 @@
+//! Which known word a misspelt one probably is.
+
+/// The nearest of some words, if one is near.
+pub(crate) fn nearest<'a>(word: &str, words: &[&'a str]) -> Option<&'a str> {
+    let nearest = words.iter().copied().min_by_key(|known| distance(word, known))?;
+    (distance(word, nearest) <= word.len().div_ceil(3)).then_some(nearest)
+}
+
+/// Letters to insert, delete or change to make one word of the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (index, letter) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        for (at, other) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *other);
+            diagonal = row[at + 1];
+            row[at + 1] = changed.min(row[at] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_letters() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("abc", "abc"), 0);
+    }
+}
