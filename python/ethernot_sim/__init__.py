@@ -14,13 +14,14 @@ The names of settings are those of the TOML files of `ethernot sim run`, and so 
 """
 
 from ._calibration import Calibration, calibrate
-from ._configuration import Fabric, Topology, to_toml
+from ._configuration import Cable, Fabric, Topology, to_toml
 from ._native import ConfigurationError, SimulationError
 from ._run import CriticalPath, Result, Saturation, run
 from ._sweep import Point, points, results, run_point, slurm_array, sweep
 from ._table import Table
 
 __all__ = [
+    "Cable",
     "Calibration",
     "ConfigurationError",
     "CriticalPath",

@@ -13,11 +13,44 @@ from . import _native
 from ._table import Table
 
 Setting = Union[
-    int, bool, str, Sequence[int], Sequence[str], Sequence[Sequence[Union[int, str]]]
+    int,
+    bool,
+    str,
+    Sequence[int],
+    Sequence[str],
+    Sequence[Sequence[Union[int, str]]],
+    Sequence[Mapping[str, Any]],
 ]
 """A value that a configuration may have."""
 
 Settings = Mapping[str, Setting]
+
+
+@dataclass(frozen=True)
+class Cable:
+    """A cable of `Topology.graph`: the names of its ends, and what differs from other cables."""
+
+    a: str
+    b: str
+    rate_bps: Optional[Union[int, str]] = None
+    """In bit/s, or with a unit: `"25 Gb/s"`; as the fabric says unless given."""
+    propagation_ps: Optional[Union[int, str]] = None
+    """In ps, or with a unit: `"50 ns"`."""
+    buffer_bytes: Optional[Union[int, str]] = None
+    """Most that waits for it at the output of a switch; 0 for no limit."""
+    count: int = 1
+    """Parallel cables, between switches."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table in `cables` of `[topology]`."""
+        own = {
+            "rate_bps": self.rate_bps,
+            "propagation_ps": self.propagation_ps,
+            "buffer_bytes": self.buffer_bytes,
+            "count": None if self.count == 1 else self.count,
+        }
+        given = {key: value for key, value in own.items() if value is not None}
+        return {"ends": [self.a, self.b], **given}
 
 
 @dataclass(frozen=True)
@@ -74,6 +107,23 @@ class Topology:
         return cls("dragonfly", {"switches": switches, "hosts": hosts, "global": global_links})
 
     @classmethod
+    def graph(
+        cls,
+        hosts: Union[int, Sequence[str]],
+        switches: Union[int, Sequence[str]],
+        cables: Sequence[Union[Cable, Sequence[str]]],
+    ) -> Topology:
+        """Any graph. `hosts` and `switches` are names, or how many there are: `h0`, `h1`, ... and `s0`,
+        `s1`, ... A cable is a `Cable`, or a pair of names."""
+        tables = [
+            (cable if isinstance(cable, Cable) else Cable(*cable)).to_dict() for cable in cables
+        ]
+        nodes = [
+            of if isinstance(of, int) else [str(name) for name in of] for of in (hosts, switches)
+        ]
+        return cls("graph", {"hosts": nodes[0], "switches": nodes[1], "cables": tables})
+
+    @classmethod
     def from_dict(cls, settings: Settings) -> Topology:
         """What `to_dict` gives: the keys of `[topology]`, of which `kind` is one."""
         return cls(*_kind("topology", settings, "star"))
@@ -100,6 +150,11 @@ class Topology:
     def switches(self) -> int:
         """Number of switches; they are the nodes after the hosts."""
         return int(self._facts["switches"])
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each node."""
+        return list(self._facts["names"])
 
     @property
     def links(self) -> Table:
@@ -253,8 +308,11 @@ def _value(key: str, value: Any) -> str:
     if isinstance(value, str):
         # TOML's basic strings escape as JSON does.
         return json.dumps(value)
+    if isinstance(value, Mapping):
+        entries = [f"{name} = {_value(f'{key}.{name}', of)}" for name, of in value.items()]
+        return "{ " + ", ".join(entries) + " }"
     if isinstance(value, Sequence):
         return "[" + ", ".join(_value(key, item) for item in value) + "]"
     raise _native.ConfigurationError(
-        f"{key}: {value!r} is no setting: settings are int, bool, str, or a sequence of these"
+        f"{key}: {value!r} is no setting: settings are int, bool, str, or a sequence or dict of these"
     )

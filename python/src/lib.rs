@@ -170,6 +170,8 @@ fn topology<'py>(python: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>
     dict.set_item("name", topology.name())?;
     dict.set_item("hosts", topology.hosts())?;
     dict.set_item("switches", topology.switches())?;
+    let names = (0..topology.nodes()).map(|node| topology.node_name(node));
+    dict.set_item("names", names.collect::<Vec<String>>())?;
     dict.set_item("from", links.iter().map(|link| link.from).collect::<Vec<u32>>())?;
     dict.set_item("to", links.iter().map(|link| link.to).collect::<Vec<u32>>())?;
     let is_trunk = |kind| u32::from(matches!(kind, LinkKind::Switch { .. }));

@@ -3,7 +3,7 @@
 use interconnect::configuration::{Configuration, Slowdowns};
 use interconnect::records::{CriticalPath, Records};
 use interconnect::simulation::Outcome;
-use interconnect::topology::{LinkKind, Topology};
+use interconnect::topology::Topology;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -42,10 +42,7 @@ fn links<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let topology = &configuration.topology;
     let rates = configuration.fabric.rates();
-    let rate_bps = |link: u32| {
-        let is_host = topology.link(link).is_some_and(|link| link.kind == LinkKind::Host);
-        rates.map_or(0, |rates| if is_host { rates.host_bps } else { rates.trunk_bps })
-    };
+    let rate_bps = |link: u32| rates.map_or(0, |rates| rates.of(topology, link));
     let of = &records.links;
     let numbers = || 0..of.len() as u32;
     let dict = PyDict::new(python);

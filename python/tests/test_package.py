@@ -20,6 +20,7 @@ import pytest
 
 import ethernot_sim
 from ethernot_sim import (
+    Cable,
     ConfigurationError,
     Fabric,
     SimulationError,
@@ -72,6 +73,27 @@ def test_topologies_tell_what_they_are() -> None:
     assert len({other.name for other in others}) == len(others)
     with pytest.raises(ConfigurationError, match="radix"):
         Topology.fat_tree(radix=5)
+
+
+def test_a_graph_has_names_and_cables_with_rates_of_their_own() -> None:
+    cables = [Cable("a", "left", rate_bps="1 Gb/s"), ("b", "right"), Cable("left", "right", count=2)]
+    graph = Topology.graph(["a", "b"], ["left", "right"], cables)
+    assert graph.name == "graph 2 hosts, 2 switches, 4 cables"
+    assert graph.names == ["a", "b", "left", "right"]
+    assert (len(graph.links), list(graph.links["lane"])[-2:]) == (8, [1, 1])
+    assert Topology.from_dict(json.loads(json.dumps(graph.to_dict()))) == graph
+    flows = {"kind": "flows", "flows": [(0, 1, "1 MiB", 0)]}
+    result = run(topology=graph, workload=flows, record=True)
+    # A MiB at 1 Gb/s, with headers.
+    assert 8_388 < result.completed_us < 8_800
+    rates = dict(zip(result.links["link"], result.links["rate_bps"]))
+    assert (rates["a->left"], rates["right->b"]) == (1_000_000_000, 10_000_000_000)
+    # With the same cables everywhere, it is the built-in topology.
+    star = Topology.graph(3, 1, [(f"h{host}", "s0") for host in range(3)])
+    load = {"kind": "all_to_all", "iterations": 1}
+    assert run(topology=star, workload=load).hash == run(topology=Topology.star(3), workload=load).hash
+    with pytest.raises(ConfigurationError, match="cable 2 ends at `rigth`.*did you mean `right`"):
+        Topology.graph(["a", "b"], ["left", "right"], [("a", "left"), ("b", "rigth")])
 
 
 def test_a_run_repeats_and_its_parts_or_text_are_the_same() -> None:
