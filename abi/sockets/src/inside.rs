@@ -2,60 +2,10 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use libc::{c_char, c_int, c_uint, mode_t};
+use libc::c_int;
 
 use crate::next::call_next;
 use crate::table::{self, Kind};
-
-/// Defines calls of this library that return a descriptor.
-macro_rules! making {
-    ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
-        $(
-            const _: () = {
-                #[unsafe(export_name = concat!("ethernot_inside_", stringify!($symbol)))]
-                unsafe extern "C" fn of_ours($($argument: $kind),*) -> c_int {
-                    kept(call_next!($symbol($($argument: $kind),*) -> c_int, else -1))
-                }
-            };
-        )*
-    };
-}
-
-making! {
-    socket(domain: c_int, kind: c_int, protocol: c_int);
-    eventfd(first: c_uint, flags: c_int);
-    epoll_create(size: c_int);
-    epoll_create1(flags: c_int);
-    timerfd_create(clock: c_int, flags: c_int);
-    inotify_init1(flags: c_int);
-    memfd_create(name: *const c_char, flags: c_uint);
-    open(path: *const c_char, flags: c_int, mode: mode_t);
-    open64(path: *const c_char, flags: c_int, mode: mode_t);
-    openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
-    openat64(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
-    accept(fd: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t);
-    accept4(fd: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t, flags: c_int);
-}
-
-/// Two descriptors at once.
-#[unsafe(export_name = "ethernot_inside_socketpair")]
-unsafe extern "C" fn socketpair_of_ours(
-    domain: c_int,
-    kind: c_int,
-    of: c_int,
-    ends: *mut c_int,
-) -> c_int {
-    let made = call_next!(
-        socketpair(domain: c_int, kind: c_int, of: c_int, ends: *mut c_int) -> c_int, else -1
-    );
-    if made == 0 {
-        for at in 0..2 {
-            // SAFETY: the kernel has written two numbers there.
-            unsafe { ends.add(at).write(kept(ends.add(at).read())) };
-        }
-    }
-    made
-}
 
 #[unsafe(export_name = "ethernot_inside_fcntl")]
 unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -> c_int {
@@ -81,7 +31,7 @@ unsafe extern "C" fn close_of_ours(fd: c_int) -> c_int {
 
 /// Keeps a new descriptor of this library: at a high number, where programs that count on the lowest free one do
 /// not miss it.
-fn kept(fd: c_int) -> c_int {
+pub(crate) fn kept(fd: c_int) -> c_int {
     if fd < 0 {
         return fd;
     }

@@ -25,6 +25,7 @@ mod inside;
 mod ledger;
 mod making;
 mod next;
+mod opening;
 mod options;
 mod passing;
 mod pieces;

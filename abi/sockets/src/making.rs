@@ -9,7 +9,7 @@ use sockets::{Choice, Role, Route};
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::{Owner, Socket};
 use crate::table::{self, Kind, is_known};
-use crate::{addresses, closing, house, ledger};
+use crate::{addresses, closing, house, inside, ledger, opening};
 
 interpose! {
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int,
@@ -25,6 +25,30 @@ unsafe extern "C" fn accept_of_program(
 ) -> c_int {
     accepted(call_next!(
         accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, else -1
+    ))
+}
+
+#[unsafe(export_name = "ethernot_inside_accept")]
+unsafe extern "C" fn accept_of_ours(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    inside::kept(call_next!(
+        accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, else -1
+    ))
+}
+
+#[unsafe(export_name = "ethernot_inside_accept4")]
+unsafe extern "C" fn accept4_of_ours(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    inside::kept(call_next!(
+        accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int,
+        else -1
     ))
 }
 
@@ -45,10 +69,7 @@ unsafe extern "C" fn accept4_of_program(
 fn accepted(fd: c_int) -> c_int {
     if fd >= 0 && house::is_home() {
         let before = errno();
-        if is_known(fd) && table::kind(fd) != Kind::Private {
-            // It was closed by a call that nobody stands before.
-            closing::released(closing::forgotten(fd).as_ref());
-        }
+        opening::made(fd);
         if let Some(socket) = seen(fd) {
             begin(fd, &socket);
         }

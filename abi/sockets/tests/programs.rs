@@ -35,6 +35,11 @@ fn numbers_are_copied_and_closed_in_every_order() {
 }
 
 #[test]
+fn a_number_that_was_closed_unseen_is_what_has_it_next() {
+    is_the_same("numbered", &["kernel"], 1);
+}
+
+#[test]
 #[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p sockets-abi --test programs -- --ignored"]
 fn processes_share_a_connection() {
     for mode in ["serve", "snapshot", "child", "exec", "vfork", "spawn", "pass", "stdio"] {

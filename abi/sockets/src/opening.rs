@@ -1,0 +1,203 @@
+//! Calls that make descriptors.
+//!
+//! A number that the kernel gives to something new stands for nothing of ours, whatever it stood for before: the program
+//! has closed that by a call which this library does not see. And what this library makes itself is
+//! [private](crate::table::Kind::Private).
+
+use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, pid_t};
+
+use crate::inside::kept;
+use crate::next::{call_next, errno, set_errno};
+use crate::table::{self, Kind, is_known};
+use crate::{closing, house};
+
+/// A descriptor was made at this number for the program.
+pub(crate) fn made(fd: c_int) -> c_int {
+    if is_known(fd) {
+        clear(fd);
+    }
+    fd
+}
+
+#[cold]
+fn clear(fd: c_int) {
+    // A process that shares this memory has numbers of its own.
+    if !house::is_home() {
+        return;
+    }
+    let before = errno();
+    if table::kind(fd) == Kind::Private {
+        table::set(fd, Kind::Plain);
+    } else {
+        closing::released(closing::forgotten(fd).as_ref());
+    }
+    set_errno(before);
+}
+
+/// Defines calls that return a descriptor. For the program its number is cleared; a descriptor of this library is kept.
+macro_rules! opening {
+    ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
+        $(
+            const _: () = {
+                #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
+                unsafe extern "C" fn of_program($($argument: $kind),*) -> c_int {
+                    made(call_next!($symbol($($argument: $kind),*) -> c_int, else -1))
+                }
+
+                #[unsafe(export_name = concat!("ethernot_inside_", stringify!($symbol)))]
+                unsafe extern "C" fn of_ours($($argument: $kind),*) -> c_int {
+                    kept(call_next!($symbol($($argument: $kind),*) -> c_int, else -1))
+                }
+            };
+        )*
+    };
+}
+
+opening! {
+    socket(domain: c_int, kind: c_int, protocol: c_int);
+    eventfd(first: c_uint, flags: c_int);
+    epoll_create(size: c_int);
+    epoll_create1(flags: c_int);
+    timerfd_create(clock: c_int, flags: c_int);
+    signalfd(fd: c_int, mask: *const c_void, flags: c_int);
+    inotify_init();
+    inotify_init1(flags: c_int);
+    fanotify_init(flags: c_uint, kind: c_uint);
+    memfd_create(name: *const c_char, flags: c_uint);
+    pidfd_open(of: pid_t, flags: c_uint);
+    open(path: *const c_char, flags: c_int, mode: mode_t);
+    open64(path: *const c_char, flags: c_int, mode: mode_t);
+    openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
+    openat64(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
+    __open_2(path: *const c_char, flags: c_int);
+    __open64_2(path: *const c_char, flags: c_int);
+    __openat_2(folder: c_int, path: *const c_char, flags: c_int);
+    __openat64_2(folder: c_int, path: *const c_char, flags: c_int);
+    open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int);
+    creat(path: *const c_char, mode: mode_t);
+    creat64(path: *const c_char, mode: mode_t);
+    mkstemp(template: *mut c_char);
+    mkstemp64(template: *mut c_char);
+    mkostemp(template: *mut c_char, flags: c_int);
+    mkostemp64(template: *mut c_char, flags: c_int);
+    mkstemps(template: *mut c_char, suffix: c_int);
+    mkstemps64(template: *mut c_char, suffix: c_int);
+    mkostemps(template: *mut c_char, suffix: c_int, flags: c_int);
+    mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int);
+    shm_open(name: *const c_char, flags: c_int, mode: mode_t);
+    mq_open(name: *const c_char, flags: c_int, mode: mode_t, attributes: *mut c_void);
+    posix_openpt(flags: c_int);
+    getpt();
+}
+
+/// Defines calls that return a stream, of whose descriptor the number is cleared.
+macro_rules! opening_stream {
+    ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
+        $(
+            const _: () = {
+                #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
+                unsafe extern "C" fn of_program($($argument: $kind),*) -> *mut FILE {
+                    let stream = call_next!(
+                        $symbol($($argument: $kind),*) -> *mut FILE, else std::ptr::null_mut()
+                    );
+                    if !stream.is_null() {
+                        // SAFETY: the C library has just made it.
+                        made(unsafe { libc::fileno(stream) });
+                    }
+                    stream
+                }
+
+                #[unsafe(export_name = concat!("ethernot_inside_", stringify!($symbol)))]
+                unsafe extern "C" fn of_ours($($argument: $kind),*) -> *mut FILE {
+                    call_next!(
+                        $symbol($($argument: $kind),*) -> *mut FILE, else std::ptr::null_mut()
+                    )
+                }
+            };
+        )*
+    };
+}
+
+opening_stream! {
+    fopen(path: *const c_char, mode: *const c_char);
+    fopen64(path: *const c_char, mode: *const c_char);
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE);
+    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE);
+    tmpfile();
+    tmpfile64();
+}
+
+#[unsafe(export_name = "ethernot_sockets_opendir")]
+unsafe extern "C" fn opendir_of_program(path: *const c_char) -> *mut DIR {
+    let folder = call_next!(opendir(path: *const c_char) -> *mut DIR, else std::ptr::null_mut());
+    if !folder.is_null() {
+        // SAFETY: the C library has just made it.
+        made(unsafe { libc::dirfd(folder) });
+    }
+    folder
+}
+
+#[unsafe(export_name = "ethernot_inside_opendir")]
+unsafe extern "C" fn opendir_of_ours(path: *const c_char) -> *mut DIR {
+    call_next!(opendir(path: *const c_char) -> *mut DIR, else std::ptr::null_mut())
+}
+
+/// Defines calls that write two descriptors to a place.
+macro_rules! opening_two {
+    ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
+        $(
+            const _: () = {
+                #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
+                unsafe extern "C" fn of_program($($argument: $kind,)* ends: *mut c_int) -> c_int {
+                    let result = call_next!(
+                        $symbol($($argument: $kind,)* ends: *mut c_int) -> c_int, else -1
+                    );
+                    // SAFETY: the caller's.
+                    unsafe { both(result, ends, made) }
+                }
+
+                #[unsafe(export_name = concat!("ethernot_inside_", stringify!($symbol)))]
+                unsafe extern "C" fn of_ours($($argument: $kind,)* ends: *mut c_int) -> c_int {
+                    let result = call_next!(
+                        $symbol($($argument: $kind,)* ends: *mut c_int) -> c_int, else -1
+                    );
+                    // SAFETY: the caller's.
+                    unsafe { both(result, ends, kept) }
+                }
+            };
+        )*
+    };
+}
+
+opening_two! {
+    socketpair(domain: c_int, kind: c_int, of: c_int);
+    pipe();
+}
+
+#[unsafe(export_name = "ethernot_sockets_pipe2")]
+unsafe extern "C" fn pipe2_of_program(ends: *mut c_int, flags: c_int) -> c_int {
+    let result = call_next!(pipe2(ends: *mut c_int, flags: c_int) -> c_int, else -1);
+    // SAFETY: the caller's.
+    unsafe { both(result, ends, made) }
+}
+
+#[unsafe(export_name = "ethernot_inside_pipe2")]
+unsafe extern "C" fn pipe2_of_ours(ends: *mut c_int, flags: c_int) -> c_int {
+    let result = call_next!(pipe2(ends: *mut c_int, flags: c_int) -> c_int, else -1);
+    // SAFETY: the caller's.
+    unsafe { both(result, ends, kept) }
+}
+
+/// Does something about both descriptors that a successful call has written to a place.
+///
+/// # Safety
+/// If `result` is 0, there are two numbers at `ends`.
+pub(crate) unsafe fn both(result: c_int, ends: *mut c_int, with: fn(c_int) -> c_int) -> c_int {
+    if result == 0 && !ends.is_null() {
+        for at in 0..2 {
+            // SAFETY: the caller's.
+            unsafe { ends.add(at).write(with(ends.add(at).read())) };
+        }
+    }
+    result
+}
