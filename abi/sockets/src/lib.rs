@@ -25,6 +25,7 @@ mod inside;
 mod ledger;
 mod making;
 mod next;
+mod numbered;
 mod opening;
 mod options;
 mod passing;

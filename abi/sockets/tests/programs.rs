@@ -35,6 +35,13 @@ fn numbers_are_copied_and_closed_in_every_order() {
 }
 
 #[test]
+fn calls_by_number_are_those_of_the_name() {
+    for mode in ["all", "number"] {
+        is_the_same("numbered", &[mode], 1);
+    }
+}
+
+#[test]
 fn a_number_that_was_closed_unseen_is_what_has_it_next() {
     is_the_same("numbered", &["kernel"], 1);
 }
