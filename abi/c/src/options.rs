@@ -29,7 +29,7 @@ pub(crate) unsafe fn known<T: Options>(
     }
     let bytes = options.cast::<u8>();
     // SAFETY: the structure begins with its size.
-    let given = match unsafe { bytes.cast::<usize>().read() } {
+    let given = match unsafe { options.cast::<usize>().read() } {
         0 => T::FIRST_BYTES,
         given => given,
     };
