@@ -1,17 +1,20 @@
-//! Memory that this crate owns and an application uses.
+//! Memory that is registered in one piece and stays as long as anything uses it.
 
 use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::sync::Arc;
 
+use crate::home::Home;
 use crate::lendable::LendablePages;
 use crate::{BufferError, Integer, Word, copy};
 
-/// Page-aligned zeroed memory for registration, shared between its user and the table.
+/// Memory for registration, shared between its user and the table: page-aligned zeroed memory of its own
+/// ([`Buffer::new`]), or bytes that were there before ([`Buffer::from_vec`], [`Buffer::from_shared`],
+/// [`Buffer::from_owner`]).
 ///
-/// It stays allocated as long as somebody holds it, a registered region included, so registering it
+/// It stays allocated as long as anything holds it, a registered region included, so registering it
 /// is safe. Its bytes are foreign memory like any other: they are copied in and out, and no
 /// reference to them exists.
 ///
@@ -38,8 +41,7 @@ use crate::{BufferError, Integer, Word, copy};
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
-    /// Where the bytes are, if not on the heap.
-    pages: Option<LendablePages>,
+    home: Home,
 }
 
 impl Buffer {
@@ -51,12 +53,20 @@ impl Buffer {
     pub fn new(len: u64) -> Arc<Self> {
         let layout = Self::layout(len as usize);
         if let Some(pages) = LendablePages::new(len as usize) {
-            return Arc::new(Self { start: pages.start(), len: len as usize, pages: Some(pages) });
+            return Self::at_home(pages.start(), len as usize, Home::Pages(pages));
         }
         // SAFETY: the layout has a size that is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Arc::new(Self { start, len: len as usize, pages: None })
+        Self::at_home(start, len as usize, Home::Heap(layout))
+    }
+
+    pub(crate) fn at_home(start: NonNull<u8>, len: usize, home: Home) -> Arc<Self> {
+        Arc::new(Self { start, len, home })
+    }
+
+    pub(crate) const fn home(&self) -> &Home {
+        &self.home
     }
 
     /// Bytes.
@@ -89,8 +99,10 @@ impl Buffer {
     /// Copies `bytes` to `offset`. Who reads meanwhile may see them torn, byte by byte.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if the range leaves the buffer; nothing was written.
+    /// [`BufferError::Bounds`] if the range leaves the buffer, [`BufferError::ReadOnly`] if its bytes must not change;
+    /// nothing was written.
     pub fn try_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BufferError> {
+        self.check_writable()?;
         let to = self.at(offset, bytes.len())?;
         // SAFETY: `at` checked that the destination lies in the buffer, of which no reference
         // exists.
@@ -109,7 +121,7 @@ impl Buffer {
     /// As [`Buffer::try_write`], where the range is known to be right.
     ///
     /// # Panics
-    /// If the range leaves the buffer.
+    /// If the range leaves the buffer, or its bytes must not change.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         self.try_write(offset, bytes).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -117,9 +129,10 @@ impl Buffer {
     /// The integer at `offset`: for atomics and volatile accesses.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if it leaves the buffer, [`BufferError::Misaligned`] if `offset` is not a multiple
-    /// of its length.
+    /// [`BufferError::Bounds`] if it leaves the buffer, [`BufferError::Misaligned`] if its address is not a multiple
+    /// of its length (that of a buffer of its own begins at one), [`BufferError::ReadOnly`] if the bytes must not change.
     pub fn word<T: Integer>(&self, offset: u64) -> Result<Word<'_, T>, BufferError> {
+        self.check_writable()?;
         Word::new(self, offset)
     }
 
@@ -135,9 +148,10 @@ impl Buffer {
     /// Stores eight bytes at `offset` in native order, as one and with release semantics.
     ///
     /// # Panics
-    /// If the bytes leave the buffer or `offset` is not a multiple of 8.
+    /// If the bytes leave the buffer or must not change, or `offset` is not a multiple of 8.
     pub fn store_u64(&self, offset: u64, value: u64) {
-        self.known_word(offset).store(value, Ordering::Release);
+        let word = self.word(offset).unwrap_or_else(|error| panic!("{error}"));
+        word.store(value, Ordering::Release);
     }
 
     /// The byte at `offset`, loaded with acquire semantics: for a program that polls on the last
@@ -151,23 +165,27 @@ impl Buffer {
 
     /// All of it is registered, once more: it may be lent.
     pub(crate) fn on_registered(&self) {
-        if let Some(pages) = &self.pages {
+        if let Some(pages) = self.home.pages() {
             pages.on_registered();
         }
     }
 
     /// A registration of all of it is over.
     pub(crate) fn on_deregistered(&self) {
-        if let Some(pages) = &self.pages {
+        if let Some(pages) = self.home.pages() {
             pages.on_deregistered();
         }
     }
 
-    /// Alignment of the first byte, in bytes: one page.
+    /// Alignment of the first byte of a [new](Buffer::new) buffer, in bytes: one page.
     pub const ALIGNMENT: usize = 4096;
 
     fn known_word<T: Integer>(&self, offset: u64) -> Word<'_, T> {
-        self.word(offset).unwrap_or_else(|error| panic!("{error}"))
+        Word::new(self, offset).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    const fn check_writable(&self) -> Result<(), BufferError> {
+        if self.home.is_writable() { Ok(()) } else { Err(BufferError::ReadOnly) }
     }
 
     /// Whether `length` bytes from `offset` on lie in the buffer.
@@ -196,11 +214,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.pages.is_some() {
-            return;
-        }
-        // SAFETY: allocated in `new` with the same layout, and nobody else frees it.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        // SAFETY: these are the buffer's bytes, and nothing uses them after it.
+        unsafe { self.home.free(self.start, self.len) }
     }
 }
 
@@ -210,7 +225,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-// SAFETY: the buffer owns its bytes, and every access to them is a copy or an atomic that makes no
+// SAFETY: the buffer or its owner keeps the bytes, and every access to them is a copy or an atomic that makes no
 // claim on what other threads do.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.

@@ -106,14 +106,17 @@ pub enum BufferError {
     },
     /// An integer begins where processors do not access it in one step.
     #[error(
-        "offset {offset} is not a multiple of {alignment}; atomics and words need their own alignment"
+        "the address at offset {offset} is not a multiple of {alignment}; atomics and words need their own alignment"
     )]
     Misaligned {
         /// Where it was to begin.
         offset: u64,
-        /// Its length, of which the offset must be a multiple.
+        /// Its length, of which its address must be a multiple.
         alignment: u64,
     },
+    /// The buffer is of bytes that must not change, by [`Buffer::from_shared`](crate::Buffer::from_shared) or the like.
+    #[error("the bytes of this buffer must not change; copy them into a buffer of their own")]
+    ReadOnly,
 }
 
 /// Why memory was not registered or deregistered.
@@ -163,6 +166,15 @@ pub enum RegisterError {
         len: u64,
         /// First byte of the range in the offending page.
         address: u64,
+    },
+    /// The buffer is of bytes that must not change, and the rights would let them.
+    #[error(
+        "the bytes of this buffer must not change, which the rights [{wanted}] would let them; grant no more than remote \
+         reads, or copy them into a buffer of their own"
+    )]
+    ReadOnly {
+        /// The rights that were to be granted.
+        wanted: Rights,
     },
     /// The table holds as many regions as its limits allow.
     #[error(

@@ -70,6 +70,7 @@ mod fault;
 mod gate;
 mod ghost;
 mod hint;
+mod home;
 mod lendable;
 #[cfg(all(test, not(miri)))]
 mod mapping;

@@ -134,7 +134,8 @@ impl MemoryTable {
     ///
     /// # Errors
     /// [`RegisterError::TableFull`] if all regions are in use, [`RegisterError::UnknownDomain`] or
-    /// [`RegisterError::ForeignDomain`] if there is no such domain in this table.
+    /// [`RegisterError::ForeignDomain`] if there is no such domain in this table, [`RegisterError::ReadOnly`] if the rights
+    /// let bytes change that must not.
     pub fn register(
         &self,
         domain: ProtectionDomain,
@@ -463,6 +464,14 @@ impl MemoryTable {
         owner: Option<Arc<Buffer>>,
     ) -> Result<Region, RegisterError> {
         self.check_domain(domain)?;
+        if let Some(buffer) = &owner {
+            if !buffer.is_writable() && rights.intersects(Rights::CHANGING) {
+                return Err(RegisterError::ReadOnly { wanted: rights });
+            }
+            if buffer.home().is_foreign() {
+                check_raw(range, rights, probe::check_ends)?;
+            }
+        }
         let mut registry = self.registry();
         registry.domain(domain)?;
         let whole = match kind {

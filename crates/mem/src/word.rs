@@ -32,7 +32,7 @@ use crate::{Buffer, BufferError};
 /// ```
 pub struct Word<'a, T> {
     buffer: &'a Buffer,
-    /// A multiple of the integer's length; all of it lies in the buffer.
+    /// Its address is a multiple of the integer's length; all of it lies in the buffer.
     offset: usize,
     kind: PhantomData<T>,
 }
@@ -53,7 +53,7 @@ pub trait Integer: Atomic {
 impl<'a, T: Integer> Word<'a, T> {
     pub(crate) fn new(buffer: &'a Buffer, offset: u64) -> Result<Self, BufferError> {
         buffer.check(offset, T::BYTES)?;
-        if !offset.is_multiple_of(T::BYTES) {
+        if !buffer.address().wrapping_add(offset).is_multiple_of(T::BYTES) {
             return Err(BufferError::Misaligned { offset, alignment: T::BYTES });
         }
         Ok(Self { buffer, offset: offset as usize, kind: PhantomData })

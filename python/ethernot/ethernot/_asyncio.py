@@ -165,6 +165,14 @@ class Endpoint:
         """Allocates memory, filled with zeros, and registers it."""
         return self._native.allocate(length, int(rights))
 
+    def register(self, array: Any, rights: Rights = Rights.NONE) -> Memory:
+        """Registers the bytes of an object where they are: a NumPy array, a `bytearray`, an `mmap`, a `bytes`.
+
+        They must lie in one piece (`numpy.ascontiguousarray`), and be writable if a right lets them change. The object
+        stays, and keeps its size, until the memory is released and no operation uses it.
+        """
+        return self._native.register(array, int(rights))
+
     def listen(self, service: int = 0) -> Listener:
         """Listens for requests for connections to a service, a number that both sides agree on."""
         return Listener(self, self._native.listen(service))

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::attempt::Attempt;
 use crate::connection::{Connection, Listener, options_of};
 use crate::errors::{named, raised};
+use crate::lent::buffer_of;
 use crate::memory::Memory;
 use crate::waiting::{limit_of, patiently};
 
@@ -68,12 +69,22 @@ impl Endpoint {
 
     fn allocate(&self, python: Python<'_>, length: u64, rights: u8) -> PyResult<Memory> {
         let endpoint = self.get(python)?;
-        let unknown = || named(python, "InvalidError", format!("rights {rights:#x} are unknown"));
-        let rights = Rights::from_bits(rights).ok_or_else(unknown)?;
+        let rights = rights_of(python, rights)?;
         if length > isize::MAX as u64 / 2 {
             return Err(named(python, "InvalidError", format!("{length} bytes are too many")));
         }
         let buffer = Buffer::new(length);
+        let region = endpoint.register(Arc::clone(&buffer), rights);
+        Ok(Memory::new(buffer, region.map_err(|error| raised(python, error))?))
+    }
+
+    /// Registers the bytes of an object where they are.
+    fn register(&self, object: &Bound<'_, PyAny>, rights: u8) -> PyResult<Memory> {
+        let python = object.py();
+        let endpoint = self.get(python)?;
+        let rights = rights_of(python, rights)?;
+        let changing = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
+        let buffer = buffer_of(object, rights.intersects(changing))?;
         let region = endpoint.register(Arc::clone(&buffer), rights);
         Ok(Memory::new(buffer, region.map_err(|error| raised(python, error))?))
     }
@@ -153,6 +164,11 @@ impl Endpoint {
     fn closed(&self) -> bool {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
+}
+
+fn rights_of(python: Python<'_>, bits: u8) -> PyResult<Rights> {
+    let unknown = || named(python, "InvalidError", format!("rights {bits:#x} are unknown"));
+    Rights::from_bits(bits).ok_or_else(unknown)
 }
 
 /// A policy by its name, or seconds to look on for.

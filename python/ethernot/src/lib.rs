@@ -5,6 +5,7 @@ mod attempt;
 mod connection;
 mod endpoint;
 mod errors;
+mod lent;
 mod memory;
 mod operation;
 mod waiting;

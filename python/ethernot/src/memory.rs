@@ -60,6 +60,10 @@ impl Memory {
     /// Stores a 64-bit number at an offset that is a multiple of 8, as one.
     fn store(&self, python: Python<'_>, offset: u64, value: u64) -> PyResult<()> {
         self.check_word(python, offset)?;
+        if !self.buffer.is_writable() {
+            let text = "the memory is of an object that must not change; register one that may";
+            return Err(named(python, "InvalidError", text.into()));
+        }
         self.buffer.store_u64(offset, value);
         Ok(())
     }
@@ -77,9 +81,12 @@ impl Memory {
         let buffer = &slf.get().buffer;
         let (start, length) =
             (buffer.as_ptr().cast::<c_void>(), buffer.len().cast_signed() as ffi::Py_ssize_t);
+        let is_read_only = c_int::from(!buffer.is_writable());
         // SAFETY: the view is Python's to be filled, and holds this object, which keeps the memory. Python reads and writes
         // it as foreign memory: it is bytes, whatever they are.
-        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 0, flags) };
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, is_read_only, flags)
+        };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
 }
@@ -87,10 +94,14 @@ impl Memory {
 impl Memory {
     fn check_word(&self, python: Python<'_>, offset: u64) -> PyResult<()> {
         let is_inside = offset.checked_add(8).is_some_and(|end| end <= self.buffer.len());
-        if is_inside && offset.is_multiple_of(8) {
+        let address = self.buffer.address().wrapping_add(offset);
+        if is_inside && address.is_multiple_of(8) {
             return Ok(());
         }
-        let text = format!("there is no word at {offset} of {} bytes", self.buffer.len());
+        let text = format!(
+            "there is no word at {offset} of {} bytes; it begins at an address that is a multiple of 8",
+            self.buffer.len()
+        );
         Err(named(python, "InvalidError", text))
     }
 }

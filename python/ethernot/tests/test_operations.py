@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -121,6 +122,61 @@ def test_a_closed_endpoint_is_an_error_and_what_it_made_lives_on(pair):
     with pytest.raises(ethernot.ClosedError):
         pair.client.allocate(8, Rights.NONE)
     pair.connection.write_bytes(b"on", pair.remote, 0).wait(20)
+
+
+def test_arrays_are_read_and_written_where_they_are(pair):
+    array = bytearray(range(64))
+    memory = pair.client.register(array, Rights.LOCAL_WRITE)
+    pair.connection.write(memory, 8, pair.remote, 0, 4).wait(20)
+    assert bytes(memoryview(pair.target)[:4]) == bytes([8, 9, 10, 11])
+    pair.connection.read(memory, 60, pair.remote, 0, 4).wait(20)
+    assert array[60:] == bytes([8, 9, 10, 11])
+    with pytest.raises(BufferError):
+        array.append(1)
+    memory.release()
+    del memory
+    _until(lambda: _grows(array))
+
+
+def test_arrays_of_numpy_are_registered_with_any_type(pair):
+    numpy = pytest.importorskip("numpy")
+    array = numpy.arange(1024, dtype=numpy.float64).reshape(32, 32)
+    memory = pair.client.register(array, Rights.LOCAL_WRITE)
+    assert len(memory) == array.nbytes
+    pair.connection.write(memory, 0, pair.remote, 0, 4096).wait(20)
+    assert numpy.frombuffer(pair.target, dtype=numpy.float64)[511] == 511
+    del array
+    assert numpy.frombuffer(memory, dtype=numpy.float64)[1023] == 1023
+    with pytest.raises((BufferError, ValueError)):
+        pair.client.register(numpy.arange(8)[::2], Rights.NONE)
+
+
+def test_what_must_not_change_is_registered_to_be_read_only(pair):
+    memory = pair.client.register(b"0123456789abcdef", Rights.REMOTE_READ)
+    pair.connection.write(memory, 10, pair.remote, 0, 6).wait(20)
+    assert bytes(memoryview(pair.target)[:6]) == b"abcdef"
+    assert memoryview(memory).readonly
+    with pytest.raises(ethernot.InvalidError):
+        memory.store(0, 1)
+    with pytest.raises(BufferError):
+        pair.client.register(b"0123456789abcdef", Rights.LOCAL_WRITE)
+    with pytest.raises(TypeError):
+        pair.client.register(5, Rights.NONE)
+
+
+def _grows(array):
+    try:
+        array.append(1)
+    except BufferError:
+        return False
+    return True
+
+
+def _until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def test_threads_wait_beside_one_another(pair):
