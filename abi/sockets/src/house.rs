@@ -145,6 +145,10 @@ impl Place for Numbers {
     fn decided(&self, token: u64) {
         ledger::lock().forget(token);
     }
+
+    fn closed(&self, token: u64) {
+        ledger::lock().forget(token);
+    }
 }
 
 fn pid() -> i32 {

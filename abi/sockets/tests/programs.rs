@@ -43,7 +43,9 @@ fn calls_by_number_are_those_of_the_name() {
 
 #[test]
 fn a_number_that_was_closed_unseen_is_what_has_it_next() {
-    is_the_same("numbered", &["kernel"], 1);
+    for mode in ["kernel", "unseen"] {
+        is_the_same("numbered", &[mode], 1);
+    }
 }
 
 #[test]

@@ -125,6 +125,8 @@ impl Place for Program {
     }
 
     fn decided(&self, _token: u64) {}
+
+    fn closed(&self, _token: u64) {}
 }
 
 impl Program {

@@ -754,6 +754,14 @@ impl Connection {
         self.moved().map(|stream| stream.socket())
     }
 
+    /// The library's end has told the stream something: perhaps that the program has closed the last descriptor by a call
+    /// that nothing saw, so that its numbers may be something else by now.
+    pub(crate) fn on_end_ready(&self) {
+        if self.stream.get().is_some_and(|stream| stream.state.has(Bit::Released)) {
+            self.place.closed(self.token);
+        }
+    }
+
     /// The process is about to end: as if the program had closed its descriptors.
     /// One that has not begun to move does not any more; one that moves goes on, as the peer may have moved its direction.
     pub(crate) fn end(&self) {

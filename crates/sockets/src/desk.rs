@@ -23,6 +23,7 @@ use crate::group::{Grave, Group};
 use crate::log::{LogLevel, note};
 use crate::offer::{Offer, Offering};
 use crate::reasons::Reason;
+use crate::stream::StreamDescriptor;
 use crate::table::StreamTable;
 use crate::upgrade::Joining;
 use crate::wire::{Incarnation, OfferToken, StreamNumber, decode_greeting, encode_greeting};
@@ -268,7 +269,12 @@ impl Desk {
                 // The peer closes TCP after its end, which may be here unread.
                 self.take_completions(turn);
                 let Some(entry) = self.streams.get(number) else { return };
+                // One that is broken was hung up by this side.
+                let was_whole = !entry.stream.state.is_broken();
                 entry.stream.on_descriptor(which, ready);
+                if was_whole && which == StreamDescriptor::End {
+                    entry.connection.on_end_ready();
+                }
                 self.enqueue(number);
             }
         }

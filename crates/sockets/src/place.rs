@@ -21,4 +21,8 @@ pub trait Place: Send + Sync {
 
     /// The connection was left to TCP: nothing more is asked of this token.
     fn decided(&self, token: u64);
+
+    /// All descriptors of a connection that has moved are closed, by whatever calls: the numbers it had stand for nothing
+    /// any more, or for something else.
+    fn closed(&self, token: u64);
 }

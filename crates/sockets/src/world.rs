@@ -77,6 +77,8 @@ impl Place for OnePlace {
     }
 
     fn decided(&self, _token: u64) {}
+
+    fn closed(&self, _token: u64) {}
 }
 
 impl Ringing for NoBell {

@@ -2,15 +2,15 @@
 #include "pair.h"
 #include <sys/syscall.h>
 
-/* Closes behind the back of every library. */
-static long close_by_kernel(long fd) {
+/* A call behind the back of every library. */
+static long by_kernel(long number, long first) {
 #if defined(__x86_64__)
     long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_close), "D"(fd) : "rcx", "r11", "memory");
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first) : "rcx", "r11", "memory");
     return result;
 #elif defined(__aarch64__)
-    register long number __asm__("x8") = SYS_close, result __asm__("x0") = fd;
-    __asm__ volatile("svc 0" : "+r"(result) : "r"(number) : "memory");
+    register long of __asm__("x8") = number, result __asm__("x0") = first;
+    __asm__ volatile("svc 0" : "+r"(result) : "r"(of) : "memory");
     return result;
 #else
 #error "how is the kernel called here?"
@@ -74,15 +74,28 @@ static void everything_by_number(int fd, int is_client) {
 int main(int count, char **words) {
     const char *how = count > 1 ? words[1] : "";
     setvbuf(stdout, NULL, _IOLBF, 0);
+    int has_ended[2];
+    CHECK(pipe(has_ended) == 0);
     int is_client, fd = settled(&is_client);
     if (!strcmp(how, "all")) {
         everything_by_number(fd, is_client);
     } else if (is_client) {
-        CHECK((strcmp(how, "kernel") ? syscall(SYS_close, fd) : close_by_kernel(fd)) == 0);
-        read_file_at(fd, file(), how);
+        CHECK((!strcmp(how, "number") ? syscall(SYS_close, fd) : by_kernel(SYS_close, fd)) == 0);
+        if (strcmp(how, "unseen")) {
+            read_file_at(fd, file(), how);
+            return 0;
+        }
+        /* The peer knows of the end, and nothing was made meanwhile that any library sees. */
+        int copied = has_ended[0];
+        char byte;
+        CHECK(read(copied, &byte, 1) == 1);
+        CHECK(write(has_ended[1], "abc", 3) == 3);
+        CHECK(by_kernel(SYS_dup, copied) == fd);
+        read_file_at(fd, fd, how);
     } else {
         char byte;
         printf("server: end %zd\n", read(fd, &byte, 1));
+        CHECK(write(has_ended[1], "x", 1) == 1);
         CHECK(close(fd) == 0);
     }
     return over(is_client);

@@ -39,6 +39,8 @@ impl Place for Program {
     }
 
     fn decided(&self, _token: u64) {}
+
+    fn closed(&self, _token: u64) {}
 }
 
 pub(crate) struct Side {
