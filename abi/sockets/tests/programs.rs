@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
 fn every_way_to_send_and_receive() {
@@ -116,14 +117,17 @@ fn limited(program: &Path, arguments: &[&str]) -> Command {
 
 /// The program, or `None` and a printed reason if there is no compiler.
 fn compiled(name: &str) -> Option<PathBuf> {
+    static COMPILED: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
     let folder = target_folder().join("sockets-programs");
     fs::create_dir_all(&folder).expect("a folder is made");
     let program = folder.join(name);
+    // Another test may run the same program.
+    let fresh = folder.join(format!("{name}.{}", COMPILED.fetch_add(1, Ordering::Relaxed)));
     let mut command = Command::new("cc");
     command
         .args(["-O1", "-Wall", "-Werror", "-pthread", "-o"])
-        .arg(&program)
+        .arg(&fresh)
         .arg(source.with_extension("c"));
     let Ok(output) = command.output() else {
         println!("skipped: there is no compiler `cc`");
@@ -131,6 +135,7 @@ fn compiled(name: &str) -> Option<PathBuf> {
     };
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {error}");
+    fs::rename(fresh, &program).expect("a program of our own");
     Some(program)
 }
 
