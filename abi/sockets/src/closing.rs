@@ -55,6 +55,10 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
             ledger::lock().forget_set(fd);
             None
         }
+        Kind::Unconnected => {
+            ledger::lock().forget_unconnected(fd);
+            None
+        }
         Kind::Plain | Kind::Private => None,
     }
 }

@@ -38,7 +38,7 @@ unsafe fn copied_with(fd: c_int, to: c_int, flags: c_int) -> Option<c_int> {
 pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => Some(fail(libc::EBADF, -1)),
-        Kind::Plain => None,
+        Kind::Plain | Kind::Unconnected => None,
         Kind::Socket | Kind::Epoll => {
             if !house::is_home() {
                 return None;
@@ -102,6 +102,6 @@ fn note(ledger: &mut ledger::Ledger, fd: c_int, copy: c_int) {
         Kind::Epoll => {
             table::set(copy, Kind::Epoll);
         }
-        Kind::Plain | Kind::Private => {}
+        Kind::Plain | Kind::Private | Kind::Unconnected => {}
     }
 }

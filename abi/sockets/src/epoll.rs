@@ -39,6 +39,10 @@ unsafe fn changed(
     if table::kind(epoll) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
     }
+    if table::kind(fd) == Kind::Unconnected {
+        // SAFETY: the caller's.
+        return unsafe { changed_before(epoll, operation, fd, event) };
+    }
     let connection = match answering(fd) {
         Answering::Kernel => return None,
         Answering::Nobody => return Some(fail(libc::EBADF, -1)),
@@ -56,6 +60,40 @@ unsafe fn changed(
             connection.watch_edges();
         }
     }
+    // SAFETY: the caller's.
+    Some(unsafe { noted(epoll, operation, fd, event, wanted) })
+}
+
+/// The socket may be connected later: it is in its sets then.
+///
+/// # Safety
+/// As of `epoll_ctl`.
+unsafe fn changed_before(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> Option<c_int> {
+    if !house::is_home() {
+        return None;
+    }
+    // SAFETY: the caller's: null or valid; its place need not be aligned.
+    let wanted = if event.is_null() { None } else { Some(unsafe { event.read_unaligned() }) };
+    // SAFETY: the caller's.
+    Some(unsafe { noted(epoll, operation, fd, event, wanted) })
+}
+
+/// Has the kernel change a set, and notes it.
+///
+/// # Safety
+/// As of `epoll_ctl`.
+unsafe fn noted(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+    wanted: Option<epoll_event>,
+) -> c_int {
     let mut ledger = ledger::lock();
     let result = call_next!(
         epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
@@ -68,7 +106,7 @@ unsafe fn changed(
         (0, libc::EPOLL_CTL_DEL, _) => ledger.unregister(epoll, fd),
         _ => {}
     }
-    Some(result)
+    result
 }
 
 /// # Safety
@@ -82,7 +120,7 @@ unsafe fn waited(
     match table::kind(epoll) {
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),
-        Kind::Plain | Kind::Socket => return None,
+        Kind::Plain | Kind::Socket | Kind::Unconnected => return None,
     }
     let look = || {
         let hiding = Hiding::begin();

@@ -52,7 +52,14 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
         Role::Connecting => sockets.connected(socket.token, socket.local, socket.peer),
         Role::Accepting => sockets.accepted(socket.token, socket.local, socket.peer),
     };
-    // The program may have set it before it connected, or at the listener.
+    // The program may have put it into sets before it connected.
+    let watching = ledger::lock().watching(socket.token);
+    match watching {
+        Some(true) => moving.watch_edges(),
+        Some(false) => moving.watch(),
+        None => {}
+    }
+    // The same of options, or at the listener.
     if getsockopt(&borrowed(fd), sockopt::TcpNoDelay) == Ok(true) {
         moving.set_no_delay(true);
     }

@@ -19,6 +19,8 @@ use crate::table::{self, Kind};
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     held: BTreeMap<u64, Held>,
+    /// Registrations of sockets that are not connected yet.
+    unconnected: Vec<Registration>,
 }
 
 /// What the program holds of one connection.
@@ -72,7 +74,11 @@ impl Ledger {
             numbers: Vec::with_capacity(1),
             registrations: Vec::new(),
         };
-        self.held.entry(socket.token).or_insert_with(new).numbers.push(fd);
+        let held = self.held.entry(socket.token).or_insert_with(new);
+        held.numbers.push(fd);
+        for registration in self.unconnected.extract_if(.., |known| known.fd == fd) {
+            held.register(registration);
+        }
         self.count();
         true
     }
@@ -133,18 +139,36 @@ impl Ledger {
     /// Notes that a number is in a set, or in another way; what was known of it is replaced.
     pub(crate) fn register(&mut self, epoll: c_int, fd: c_int, event: epoll_event) {
         self.unregister(epoll, fd);
-        let Some(held) = self.held_mut(fd) else { return };
-        held.registrations.push(Registration { epoll, fd, events: event.events, data: event.u64 });
-        if table::kind(epoll) == Kind::Plain {
-            table::set(epoll, Kind::Epoll);
+        let registration = Registration { epoll, fd, events: event.events, data: event.u64 };
+        match self.held_mut(fd) {
+            Some(held) => held.register(registration),
+            None if table::kind(fd) == Kind::Unconnected => self.unconnected.push(registration),
+            None => {}
         }
+    }
+
+    /// Whether a connection is in a set of `epoll`, and whether one of them tells of edges.
+    pub(crate) fn watching(&self, token: u64) -> Option<bool> {
+        let registrations = &self.held.get(&token)?.registrations;
+        let tells_edges = |known: &Registration| known.events & libc::EPOLLET as u32 != 0;
+        (!registrations.is_empty()).then(|| registrations.iter().any(tells_edges))
     }
 
     /// Notes that a number is in a set no more.
     pub(crate) fn unregister(&mut self, epoll: c_int, fd: c_int) {
-        if let Some(held) = self.held_mut(fd) {
-            held.registrations.retain(|known| (known.epoll, known.fd) != (epoll, fd));
+        let is_other = |known: &Registration| (known.epoll, known.fd) != (epoll, fd);
+        match self.held_mut(fd) {
+            Some(held) => held.registrations.retain(is_other),
+            None => self.unconnected.retain(is_other),
         }
+    }
+
+    /// Notes that a socket was closed, or will not be connected.
+    pub(crate) fn forget_unconnected(&mut self, fd: c_int) {
+        if table::kind(fd) == Kind::Unconnected {
+            table::clear(fd);
+        }
+        self.unconnected.retain(|known| known.fd != fd);
     }
 
     /// Notes that a set was closed.
@@ -153,6 +177,7 @@ impl Ledger {
         for held in self.held.values_mut() {
             held.registrations.retain(|known| known.epoll != epoll);
         }
+        self.unconnected.retain(|known| known.epoll != epoll);
     }
 
     /// What is registered in a set with one of `data`, and was used.
@@ -205,6 +230,15 @@ impl Ledger {
     }
 }
 
+impl Held {
+    fn register(&mut self, registration: Registration) {
+        self.registrations.push(registration);
+        if table::kind(registration.epoll) == Kind::Plain {
+            table::set(registration.epoll, Kind::Epoll);
+        }
+    }
+}
+
 impl Registration {
     /// Takes it out of its set; what it is to be put in with again.
     fn taken_out(&self) -> Self {
@@ -228,5 +262,6 @@ impl Registration {
 const REPORTED: u32 =
     !(libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE) as u32;
 
-static LEDGER: Mutex<Ledger> = Mutex::new(Ledger { held: BTreeMap::new() });
+static LEDGER: Mutex<Ledger> =
+    Mutex::new(Ledger { held: BTreeMap::new(), unconnected: Vec::new() });
 static COUNT: AtomicUsize = AtomicUsize::new(0);

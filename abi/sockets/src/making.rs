@@ -15,6 +15,44 @@ interpose! {
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int,
         else -1, if is_known(fd) || addresses::is_internet(address, length),
         by connected(fd, address, length);
+    listen(fd: c_int, waiting: c_int) -> c_int,
+        else -1, if is_known(fd), by listening(fd);
+}
+
+#[unsafe(export_name = "ethernot_sockets_socket")]
+unsafe extern "C" fn socket_of_program(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let fd = call_next!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, else -1);
+    opening::made(fd);
+    let is_stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
+    if fd >= 0
+        && is_stream
+        && matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && matches!(protocol, 0 | libc::IPPROTO_TCP)
+        && house::is_home()
+    {
+        table::set(fd, Kind::Unconnected);
+    }
+    fd
+}
+
+#[unsafe(export_name = "ethernot_inside_socket")]
+unsafe extern "C" fn socket_of_ours(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    inside::kept(call_next!(
+        socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, else -1
+    ))
+}
+
+/// A socket that listens is never connected.
+///
+/// # Safety
+/// As of `listen`.
+unsafe fn listening(fd: c_int) -> Option<c_int> {
+    match table::kind(fd) {
+        Kind::Private => return Some(fail(libc::EBADF, -1)),
+        Kind::Unconnected if house::is_home() => ledger::lock().forget_unconnected(fd),
+        _ => {}
+    }
+    None
 }
 
 #[unsafe(export_name = "ethernot_sockets_accept")]
@@ -99,6 +137,9 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     if (result == 0 || errno == libc::EINPROGRESS) && house::is_home() {
         if let Some(peer) = peer {
             consider(fd, peer, result != 0);
+        }
+        if table::kind(fd) == Kind::Unconnected {
+            ledger::lock().forget_unconnected(fd);
         }
         if result != 0 {
             return Some(fail(errno, result));

@@ -179,6 +179,8 @@ by_name! { on_every_architecture;
     SYS_splice => splice(c_int, *mut off64_t, c_int, *mut off64_t, size_t, c_uint) -> ssize_t;
     SYS_accept => accept(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     SYS_accept4 => accept4(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;
+    SYS_socket => socket(c_int, c_int, c_int) -> c_int;
+    SYS_listen => listen(c_int, c_int) -> c_int;
     SYS_connect => connect(c_int, *const sockaddr, socklen_t) -> c_int;
     SYS_shutdown => shutdown(c_int, c_int) -> c_int;
     SYS_getsockopt => getsockopt(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
@@ -260,7 +262,6 @@ fn is_opening(number: c_long) -> bool {
             libc::SYS_openat
                 | libc::SYS_openat2
                 | libc::SYS_open_by_handle_at
-                | libc::SYS_socket
                 | libc::SYS_eventfd2
                 | libc::SYS_epoll_create1
                 | libc::SYS_timerfd_create

@@ -54,7 +54,6 @@ macro_rules! opening {
 }
 
 opening! {
-    socket(domain: c_int, kind: c_int, protocol: c_int);
     eventfd(first: c_uint, flags: c_int);
     epoll_create(size: c_int);
     epoll_create1(flags: c_int);

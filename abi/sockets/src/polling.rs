@@ -8,7 +8,7 @@ use sockets::Hiding;
 use crate::hidden::Found;
 use crate::ledger;
 use crate::next::{call_next, fail, interpose};
-use crate::table::{self, Kind, is_known};
+use crate::table::{self, Kind};
 use crate::waiting::{Awaited, SEAL_SLICE, UNDECIDED_SLICE, of_milliseconds, of_time, wait};
 
 interpose! {
@@ -140,5 +140,5 @@ pub(crate) fn time_of(limit: Duration) -> timespec {
 
 /// Whether waiting for a number is waiting for the edge.
 pub(crate) fn is_ours(fd: c_int) -> bool {
-    is_known(fd) && table::kind(fd) != Kind::Private
+    matches!(table::kind(fd), Kind::Socket | Kind::Epoll)
 }

@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Socket = 2,
     /// A set of `epoll` in which one of those is, or was.
     Epoll = 3,
+    /// A TCP socket of the program that is not connected yet: it may be in sets of `epoll` before.
+    Unconnected = 4,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             1 => Self::Private,
             2 => Self::Socket,
             3 => Self::Epoll,
+            4 => Self::Unconnected,
             _ => Self::Plain,
         }
     }
@@ -130,7 +133,7 @@ mod tests {
     fn a_number_is_what_it_was_set_to() {
         let fd = BEYOND - 1;
         assert!(!is_known(fd));
-        for wanted in [Kind::Private, Kind::Socket, Kind::Epoll] {
+        for wanted in [Kind::Private, Kind::Socket, Kind::Epoll, Kind::Unconnected] {
             assert!(set(fd, wanted));
             assert!(is_known(fd));
             assert_eq!(kind(fd), wanted);

@@ -36,6 +36,13 @@ fn numbers_are_copied_and_closed_in_every_order() {
 }
 
 #[test]
+fn a_socket_stays_in_the_sets_that_it_was_in_before_it_was_connected() {
+    for mode in ["level", "edge"] {
+        is_the_same("early", &[mode], 1);
+    }
+}
+
+#[test]
 fn calls_by_number_are_those_of_the_name() {
     for mode in ["all", "number"] {
         is_the_same("numbered", &[mode], 1);
