@@ -26,6 +26,13 @@ fn every_way_to_wait() {
 }
 
 #[test]
+fn a_handler_ends_a_wait_however_threads_wait() {
+    for polling in ["adaptive", "always", "5000", "never"] {
+        is_the_same_with("interrupted", &[], 1, Some(("ETHERNOT_SOCKETS_POLL", polling)));
+    }
+}
+
+#[test]
 fn who_connects_again_is_told_once_that_it_has_connected() {
     is_the_same("connects", &[], 1);
 }
@@ -67,21 +74,31 @@ fn processes_share_a_connection() {
 #[test]
 fn data_out_of_band_keeps_a_connection_on_tcp() {
     let Some(program) = compiled("urgent") else { return };
-    let (output, counters) = preloaded(&program, &[]);
+    let (output, counters) = preloaded(&program, &[], None);
     assert_eq!(lines(&output), lines(&plain(&program, &[])), "{output:?}");
     assert!(!counters.contains("\"moved\":1,"), "{counters}");
 }
 
 /// Runs a program without the library and with it; each of its two ends has so many connections that move. Two processes write to one output, so the order of lines is nothing.
 fn is_the_same(name: &str, arguments: &[&str], connections: u32) {
+    is_the_same_with(name, arguments, connections, None);
+}
+
+/// The same, with a variable for the library.
+fn is_the_same_with(
+    name: &str,
+    arguments: &[&str],
+    connections: u32,
+    variable: Option<(&str, &str)>,
+) {
     let Some(program) = compiled(name) else { return };
     let expected = plain(&program, arguments);
     assert!(
         expected.status.success(),
         "{name} {arguments:?} fails without the library: {expected:?}"
     );
-    let (output, counters) = preloaded(&program, arguments);
-    let what = format!("{name} {arguments:?}: {output:?}");
+    let (output, counters) = preloaded(&program, arguments, variable);
+    let what = format!("{name} {arguments:?} {variable:?}: {output:?}");
     assert!(output.status.success(), "{what}");
     assert_eq!(lines(&output), lines(&expected), "{what}");
     let wanted = format!("\"moved\":{connections},");
@@ -98,14 +115,18 @@ fn plain(program: &Path, arguments: &[&str]) -> Output {
 }
 
 /// What a program says with the library, and what its processes have counted.
-fn preloaded(program: &Path, arguments: &[&str]) -> (Output, String) {
+fn preloaded(
+    program: &Path,
+    arguments: &[&str],
+    variable: Option<(&str, &str)>,
+) -> (Output, String) {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let folder = program.with_file_name(format!("{name}-{}", arguments.concat()));
     // One may be there of an earlier run.
     let _none = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder is made");
     let mut command = limited(program, arguments);
-    command.env("ETHERNOT_SOCKETS_COUNTERS", &folder).env("LD_PRELOAD", library());
+    command.env("ETHERNOT_SOCKETS_COUNTERS", &folder).env("LD_PRELOAD", library()).envs(variable);
     let output = command.output().expect("the program runs");
     let files = fs::read_dir(&folder).expect("the folder is read").flatten();
     let counters = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();

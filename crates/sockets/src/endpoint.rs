@@ -14,7 +14,9 @@ use mem::MemoryAccess;
 use nix::errno::Errno;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use runtime::{Bell as SourceBell, Interest, Mark, Others, Posted, Runtime, WaitError, WorkSource};
+use runtime::{
+    Bell as SourceBell, Interest, Mark, Others, Polling, Posted, Runtime, WaitError, WorkSource,
+};
 use std::time::Duration;
 
 use crate::bell::as_source;
@@ -23,6 +25,7 @@ use crate::desk::{Desk, Turn};
 use crate::held::Held;
 use crate::keeper::Job;
 use crate::offer::Offer;
+use crate::signals::HeldBack;
 use crate::waiting::{Waited, Waits};
 use crate::wire::{Incarnation, OfferToken, Seal, StreamNumber};
 
@@ -55,6 +58,8 @@ pub(crate) struct Endpoint {
     any: Arc<Mark>,
     /// What its links do wrong.
     faults: FaultShares,
+    /// Threads spin for as long as they are told, whatever it costs.
+    spins_long: bool,
 }
 
 /// Where the endpoint is reached at an address of this host.
@@ -80,7 +85,12 @@ pub(crate) enum Arrival {
 }
 
 impl Endpoint {
-    pub(crate) fn new(seed: [u8; 32], faults: FaultShares, jobs: Sender<Job>) -> Arc<Self> {
+    pub(crate) fn new(
+        seed: [u8; 32],
+        faults: FaultShares,
+        polling: Polling,
+        jobs: Sender<Job>,
+    ) -> Arc<Self> {
         let mut random = ChaCha8Rng::from_seed(seed);
         let incarnation = Incarnation(random_128(&mut random).max(1));
         Arc::new_cyclic(|own| Self {
@@ -100,6 +110,7 @@ impl Endpoint {
             held: Held::default(),
             any: Arc::default(),
             faults,
+            spins_long: !matches!(polling, Polling::ADAPTIVE | Polling::NEVER),
         })
     }
 
@@ -236,7 +247,12 @@ impl Endpoint {
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<Waited, Errno> {
         let Some(runtime) = self.runtime() else { return Ok(Self::wait_for_start(limit, ready)) };
-        match runtime.wait_beside(interest, &mut Others::new(others), limit, ready) {
+        let waited = if self.spins_long {
+            wait_spinning(&runtime, interest, others, limit, ready)
+        } else {
+            runtime.wait_beside(interest, &mut Others::new(others), limit, ready)
+        };
+        match waited {
             Ok(runtime::Waited::Ready) => Ok(Waited::Ready),
             Ok(runtime::Waited::Descriptors(_)) => Ok(Waited::Others),
             Ok(runtime::Waited::TimedOut) => Ok(Waited::TimedOut),
@@ -260,6 +276,34 @@ impl Endpoint {
         if limit == MOMENT { Waited::Others } else { Waited::TimedOut }
     }
 }
+
+/// Waits as a thread that may spin for ever. A handler that runs meanwhile ends the wait: the kernel tells that only of
+/// signals which it lets in itself, when descriptors are looked at, so that they are held back between two looks.
+fn wait_spinning(
+    runtime: &Runtime,
+    interest: Interest<'_>,
+    others: &mut [libc::pollfd],
+    limit: Option<Duration>,
+    ready: &mut dyn FnMut() -> bool,
+) -> Result<runtime::Waited, WaitError> {
+    let first = limit.map_or(UNHEARD, |limit| limit.min(UNHEARD));
+    let waited =
+        runtime.wait_beside(interest, &mut Others::new(others), Some(first), &mut *ready)?;
+    let rest = limit.map(|limit| limit.saturating_sub(first));
+    if waited != runtime::Waited::TimedOut || rest == Some(Duration::ZERO) {
+        return Ok(waited);
+    }
+    let held = HeldBack::begin();
+    let mut others = Others::new(others);
+    if let Some(held) = &held {
+        others = others.with_signals(held.before());
+    }
+    runtime.wait_beside(interest, &mut others, rest, ready)
+}
+
+/// How long a thread spins before it looks for signals: most waits are over by then, and a handler may as well have run
+/// before the call.
+const UNHEARD: Duration = Duration::from_micros(50);
 
 impl Waits for Endpoint {
     fn drive(&self) {

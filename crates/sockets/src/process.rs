@@ -56,7 +56,7 @@ impl Sockets {
         runtime::tell_peers_at_exit();
         let usual = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let (jobs, to_do) = channel();
-        let endpoint = Endpoint::new(usual.seed, settings.faults(), jobs);
+        let endpoint = Endpoint::new(usual.seed, settings.faults(), settings.polling(), jobs);
         // Its engine draws from numbers of its own.
         let config = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let config = of_sockets(config, settings.polling());

@@ -1,0 +1,60 @@
+/* A handler without SA_RESTART ends a call that waits; one with it does not. */
+#include "pair.h"
+#include <sys/time.h>
+
+static volatile sig_atomic_t handled;
+
+static void handle(int number) {
+    (void)number;
+    handled++;
+}
+
+static void alarm_soon(int flags) {
+    struct sigaction action = {.sa_handler = handle, .sa_flags = flags};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    struct itimerval once = {.it_value = {0, 100000}};
+    handled = 0;
+    CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
+}
+
+static void tell(const char *call, long result) {
+    int error = errno;
+    printf("%s: %ld %s, %d handled\n", call, result, result < 0 ? strerror(error) : "", handled);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    int is_client, fd = settled(&is_client);
+    char text[4];
+    if (is_client) {
+        read_all(fd, text, 1);
+        usleep(300000);
+        write_all(fd, "a", 1);
+        read_all(fd, text, 1);
+        CHECK(close(fd) == 0);
+        return 0;
+    }
+    int set = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    alarm_soon(0);
+    tell("epoll_wait", epoll_wait(set, &event, 1, -1));
+    struct pollfd entry = {fd, POLLIN, 0};
+    alarm_soon(SA_RESTART);
+    tell("poll", poll(&entry, 1, -1));
+    fd_set wanted;
+    FD_ZERO(&wanted);
+    FD_SET(fd, &wanted);
+    alarm_soon(0);
+    tell("select", select(fd + 1, &wanted, NULL, NULL, NULL));
+    alarm_soon(0);
+    tell("recv", recv(fd, text, 1, 0));
+    alarm_soon(0);
+    tell("poll for a time", poll(&entry, 1, 20000));
+    write_all(fd, "q", 1);
+    alarm_soon(SA_RESTART);
+    tell("read", read(fd, text, 1));
+    write_all(fd, "q", 1);
+    CHECK(close(fd) == 0);
+    return over(is_client);
+}
