@@ -31,6 +31,7 @@ mod options;
 mod passing;
 mod pieces;
 mod polling;
+mod printing;
 mod processes;
 mod receiving;
 mod selecting;

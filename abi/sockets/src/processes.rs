@@ -5,16 +5,16 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, MutexGuard};
 
-use libc::{FILE, c_char, c_int, c_void, pid_t};
+use libc::{FILE, aiocb, c_char, c_int, c_void, pid_t};
 use sockets::counters::note_left;
 use sockets::{Reason, Role, Route};
 
 use crate::inherited::{self, Asking, Channel};
 use crate::ledger::{self, Ledger};
-use crate::next::interpose;
+use crate::next::{call_next, interpose};
 use crate::sharing::Counters;
 use crate::socket::{Owner, Socket};
-use crate::{house, passing, table};
+use crate::{house, opening, passing, table};
 
 interpose! {
     quick_exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
@@ -30,6 +30,13 @@ interpose! {
         else -1, if ledger::has_any(), by replaced();
     fexecve(fd: c_int, words: *const *const c_char, set: *const *const c_char) -> c_int,
         else -1, if ledger::has_any(), by replaced();
+    execveat(folder: c_int, path: *const c_char, words: *const *const c_char,
+        set: *const *const c_char, flags: c_int) -> c_int,
+        else -1, if ledger::has_any(), by replaced();
+    system(command: *const c_char) -> c_int,
+        else -1, if ledger::has_any() && !command.is_null(), by spawning();
+    wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int,
+        else WRDE_NOSPACE, if ledger::has_any(), by spawning();
     posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void,
         attributes: *const c_void, words: *const *mut c_char, set: *const *mut c_char) -> c_int,
         else libc::ENOSYS, if ledger::has_any(), by spawning();
@@ -40,6 +47,36 @@ interpose! {
         else libc::ENOSYS, if table::is_known(fd), by given(fd);
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE,
         else std::ptr::null_mut(), if table::is_known(fd), by given(fd);
+    aio_read(control: *mut aiocb) -> c_int, else -1, if ledger::has_any(), by queued(control);
+    aio_read64(control: *mut aiocb) -> c_int, else -1, if ledger::has_any(), by queued(control);
+    aio_write(control: *mut aiocb) -> c_int, else -1, if ledger::has_any(), by queued(control);
+    aio_write64(control: *mut aiocb) -> c_int, else -1, if ledger::has_any(), by queued(control);
+    lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut c_void) -> c_int,
+        else -1, if ledger::has_any(), by all_queued(list, count);
+    lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut c_void) -> c_int,
+        else -1, if ledger::has_any(), by all_queued(list, count);
+}
+
+#[unsafe(export_name = "ethernot_sockets_popen")]
+unsafe extern "C" fn popen_of_program(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    if ledger::has_any() {
+        leave_open_ones();
+    }
+    let stream = call_next!(
+        popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut()
+    );
+    if !stream.is_null() {
+        // SAFETY: the C library has just made it.
+        opening::made(unsafe { libc::fileno(stream) });
+    }
+    stream
+}
+
+#[unsafe(export_name = "ethernot_inside_popen")]
+unsafe extern "C" fn popen_of_ours(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    call_next!(
+        popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut()
+    )
 }
 
 /// Has forks told of.
@@ -82,6 +119,28 @@ unsafe fn spawning<T>() -> Option<T> {
 /// As of `fdopen`.
 unsafe fn given<T>(fd: c_int) -> Option<T> {
     passing::leave_to_kernel(fd);
+    None
+}
+
+/// Threads of the C library read and write a number, by the kernel.
+///
+/// # Safety
+/// As of `aio_read`.
+unsafe fn queued<T>(control: *const aiocb) -> Option<T> {
+    // SAFETY: the caller's: null or valid.
+    if let Some(control) = unsafe { control.as_ref() } {
+        passing::leave_to_kernel(control.aio_fildes);
+    }
+    None
+}
+
+/// # Safety
+/// As of `lio_listio`.
+unsafe fn all_queued<T>(list: *const *mut aiocb, count: c_int) -> Option<T> {
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the caller's: there are so many, each null or valid.
+        unsafe { queued::<T>(list.add(at).read()) };
+    }
     None
 }
 
@@ -210,3 +269,6 @@ fn all() -> Vec<(Arc<Socket>, Vec<c_int>)> {
     let ledger = ledger::lock();
     ledger.all().map(|(socket, numbers)| (Arc::clone(socket), numbers.to_vec())).collect()
 }
+
+/// What `wordexp` fails with if there is no memory, or no such function.
+const WRDE_NOSPACE: c_int = 1;

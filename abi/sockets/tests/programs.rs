@@ -50,6 +50,13 @@ fn a_socket_stays_in_the_sets_that_it_was_in_before_it_was_connected() {
 }
 
 #[test]
+fn functions_that_write_inside_the_c_library_and_programs_it_starts() {
+    for mode in ["print", "system", "popen", "spawn", "aio"] {
+        is_the_same("given", &[mode], 1);
+    }
+}
+
+#[test]
 fn calls_by_number_are_those_of_the_name() {
     for mode in ["all", "number"] {
         is_the_same("numbered", &[mode], 1);
