@@ -30,7 +30,7 @@ macro_rules! descriptor_control {
                     let next = || call_next!(
                         $symbol(fd: c_int, command: c_int, argument: usize) -> c_int, else -1
                     );
-                    if is_known(fd)
+                    if (is_known(fd) || matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC))
                         // SAFETY: arguments are as `fcntl` demands.
                         && let Some(answer) = unsafe { controlled(fd, command, argument, next) }
                     {

@@ -5,11 +5,11 @@ use libc::c_int;
 use crate::closing::{forgotten, released};
 use crate::next::{call_next, fail, interpose};
 use crate::table::{self, Kind, is_known};
-use crate::{house, ledger, passing};
+use crate::{house, ledger, opening, passing};
 
 interpose! {
     dup(fd: c_int) -> c_int,
-        else -1, if is_known(fd), by copied(fd);
+        else -1, if true, by copied(fd);
     dup2(fd: c_int, to: c_int) -> c_int,
         else -1, if is_known(fd) || is_known(to), by copied_to(fd, to);
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int,
@@ -38,7 +38,7 @@ unsafe fn copied_with(fd: c_int, to: c_int, flags: c_int) -> Option<c_int> {
 pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => Some(fail(libc::EBADF, -1)),
-        Kind::Plain | Kind::Unconnected => None,
+        Kind::Plain | Kind::Unconnected => Some(opening::made(make())),
         Kind::Socket | Kind::Epoll => {
             if !house::is_home() {
                 return None;

@@ -85,6 +85,11 @@ opening! {
     mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int);
     shm_open(name: *const c_char, flags: c_int, mode: mode_t);
     mq_open(name: *const c_char, flags: c_int, mode: mode_t, attributes: *mut c_void);
+    fsopen(kind: *const c_char, flags: c_uint);
+    fsmount(fd: c_int, flags: c_uint, attributes: c_uint);
+    fspick(folder: c_int, path: *const c_char, flags: c_uint);
+    open_tree(folder: c_int, path: *const c_char, flags: c_uint);
+    pidfd_getfd(process: c_int, fd: c_int, flags: c_uint);
     posix_openpt(flags: c_int);
     getpt();
 }
@@ -185,6 +190,77 @@ unsafe extern "C" fn pipe2_of_ours(ends: *mut c_int, flags: c_int) -> c_int {
     let result = call_next!(pipe2(ends: *mut c_int, flags: c_int) -> c_int, else -1);
     // SAFETY: the caller's.
     unsafe { both(result, ends, kept) }
+}
+
+#[unsafe(export_name = "ethernot_sockets_openpty")]
+unsafe extern "C" fn openpty_of_program(
+    first: *mut c_int,
+    second: *mut c_int,
+    name: *mut c_char,
+    modes: *const c_void,
+    size: *const c_void,
+) -> c_int {
+    let result = call_next!(
+        openpty(first: *mut c_int, second: *mut c_int, name: *mut c_char, modes: *const c_void,
+            size: *const c_void) -> c_int,
+        else -1
+    );
+    if result == 0 {
+        // SAFETY: the C library has put a number at either place.
+        let ends = unsafe { [first.read(), second.read()] };
+        for end in ends {
+            made(end);
+        }
+    }
+    result
+}
+
+#[unsafe(export_name = "ethernot_inside_openpty")]
+unsafe extern "C" fn openpty_of_ours(
+    first: *mut c_int,
+    second: *mut c_int,
+    name: *mut c_char,
+    modes: *const c_void,
+    size: *const c_void,
+) -> c_int {
+    call_next!(
+        openpty(first: *mut c_int, second: *mut c_int, name: *mut c_char, modes: *const c_void,
+            size: *const c_void) -> c_int,
+        else -1
+    )
+}
+
+#[unsafe(export_name = "ethernot_sockets_forkpty")]
+unsafe extern "C" fn forkpty_of_program(
+    first: *mut c_int,
+    name: *mut c_char,
+    modes: *const c_void,
+    size: *const c_void,
+) -> pid_t {
+    let child = call_next!(
+        forkpty(first: *mut c_int, name: *mut c_char, modes: *const c_void, size: *const c_void)
+            -> pid_t,
+        else -1
+    );
+    if child > 0 {
+        // SAFETY: the C library has put a number there.
+        made(unsafe { first.read() });
+    }
+    child
+}
+
+#[unsafe(export_name = "ethernot_inside_forkpty")]
+unsafe extern "C" fn forkpty_of_ours(
+    first: *mut c_int,
+    name: *mut c_char,
+    modes: *const c_void,
+    size: *const c_void,
+) -> pid_t {
+    call_next!(
+        forkpty(first: *mut c_int, name: *mut c_char, modes: *const c_void, size: *const c_void)
+            -> pid_t,
+        else -1
+    )
 }
 
 /// Does something about both descriptors that a successful call has written to a place.

@@ -33,6 +33,20 @@ pub(crate) fn has_descriptors(message: *const msghdr) -> bool {
 /// # Safety
 /// As of `sendmsg`.
 pub(crate) unsafe fn give_away(message: *const msghdr) {
+    let give = |fd| {
+        if is_known(fd) {
+            leave_to_kernel(fd);
+        }
+    };
+    // SAFETY: the caller's.
+    unsafe { of_message(message, give) };
+}
+
+/// Does something about each descriptor that a message passes.
+///
+/// # Safety
+/// As of `sendmsg`.
+pub(crate) unsafe fn of_message(message: *const msghdr, mut with: impl FnMut(c_int)) {
     // SAFETY: the caller's: the message is valid.
     let mut control = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: null or within the message.
@@ -49,9 +63,7 @@ pub(crate) unsafe fn give_away(message: *const msghdr) {
                 // SAFETY: as above; the place need not be aligned.
                 let fd =
                     unsafe { first.add(at * size_of::<c_int>()).cast::<c_int>().read_unaligned() };
-                if is_known(fd) {
-                    leave_to_kernel(fd);
-                }
+                with(fd);
             }
         }
         // SAFETY: the caller's.

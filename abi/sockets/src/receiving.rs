@@ -9,11 +9,12 @@ use libc::{
 use nix::errno::Errno;
 use sockets::{Connection, ReceiveFlags, Route};
 
-use crate::next::{fail, interpose};
+use crate::next::{call_next, fail, interpose};
+use crate::passing::has_descriptors;
 use crate::signals::restarted;
 use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
-use crate::{giving, pieces};
+use crate::{giving, opening, passing, pieces};
 
 interpose! {
     read(fd: c_int, into: *mut c_void, size: size_t) -> ssize_t,
@@ -37,7 +38,7 @@ interpose! {
         from: *mut sockaddr, length: *mut socklen_t) -> ssize_t,
         else -1, if is_known(fd) && size <= room, by one_from(fd, into, size, flags, length);
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd), by one_message(fd, message, flags);
+        else -1, if is_known(fd) || has_descriptors(message), by one_message(fd, message, flags);
     recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, limit: *mut timespec)
         -> c_int,
         else -1, if is_known(fd), by many_messages(fd, messages, count, flags);
@@ -85,6 +86,20 @@ unsafe fn one_from(
 /// # Safety
 /// As of `recvmsg`.
 unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
+    if !is_known(fd) {
+        let count = call_next!(
+            recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, else -1
+        );
+        if count >= 0 {
+            // SAFETY: the kernel has filled it.
+            unsafe {
+                passing::of_message(message, |fd| {
+                    opening::made(fd);
+                });
+            }
+        }
+        return Some(count);
+    }
     // SAFETY: the caller's.
     let (list, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
     // SAFETY: the caller's.
