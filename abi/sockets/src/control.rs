@@ -91,8 +91,8 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     let answer = match request {
         libc::FIONREAD => received(&connection, fd)?,
         libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().unsent,
-        // No data is out of band.
-        SIOCATMARK => 1,
+        // No data is out of band, so that no read stands before it.
+        SIOCATMARK => 0,
         _ => return None,
     };
     let into = std::ptr::with_exposed_provenance_mut::<c_int>(argument);

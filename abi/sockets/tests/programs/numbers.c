@@ -1,5 +1,6 @@
 /* Numbers of descriptors: copies, closing in every order, and numbers that are none of the program's. */
 #include "pair.h"
+#include <linux/sockios.h>
 
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -43,6 +44,8 @@ int main(void) {
         printf("client: domain %d\n", value == AF_INET);
         CHECK(getsockopt(61, SOL_SOCKET, SO_ERROR, &value, &length) == 0);
         printf("client: error %d\n", value);
+        CHECK(ioctl(61, SIOCATMARK, &value) == 0);
+        printf("client: at mark %d %d\n", value, sockatmark(61));
         struct tcp_info info;
         length = sizeof info;
         CHECK(getsockopt(61, IPPROTO_TCP, TCP_INFO, &info, &length) == 0);
