@@ -124,6 +124,8 @@ pub(crate) const WORDS: usize = 5;
 const CODE_SHIFT: u32 = 8;
 const HAS_IMMEDIATE: u64 = 1 << 16;
 const IS_SOLICITED: u64 = 1 << 17;
+/// In the last word: the completion takes a place of the depth of its queue.
+pub(crate) const TAKES_PLACE: u64 = 1 << 18;
 
 impl Completion {
     /// The completion as plain words, which threads can write and read without a lock.

@@ -17,6 +17,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
 use thiserror::Error;
 
 use crate::Completion;
+use crate::completion::{TAKES_PLACE, WORDS};
 use crate::limits::COMPLETIONS_MAX;
 #[cfg(loom)]
 use crate::ring::OnceLock;
@@ -45,6 +46,20 @@ pub struct CompletionQueue {
     /// Which completion the application waits for, a number of [`Arm`]; 0 if for none. Nothing if it never
     /// does.
     armed: Option<AtomicU8>,
+    /// Fewer places for some completions. Nothing in most queues.
+    depth: Option<Box<Depth>>,
+}
+
+/// Which completions take a place of the depth that a program asked for, and how many there are.
+struct Depth {
+    entries: AtomicUsize,
+    takes_place: Box<dyn Fn(&Completion) -> bool + Send + Sync>,
+    /// Those that were put in so far.
+    added: AtomicU64,
+    /// Those that were polled so far.
+    taken: AtomicU64,
+    /// Those that were polled and keep their place.
+    kept: AtomicUsize,
 }
 
 /// What those who take completions write.
@@ -182,7 +197,63 @@ impl CompletionQueue {
                 first_slots: (capacity as u64).next_power_of_two().min(CHUNK_SLOTS),
             },
             armed,
+            depth: None,
         }
+    }
+
+    /// Limits the completions of which `takes_place` says so to `entries`, whatever other completions there are. One more
+    /// [overruns](CompletionQueue::is_overrun) the queue. The thread inside the engine calls `takes_place`.
+    ///
+    /// ```
+    /// # use work::{Completion, CompletionKind, CompletionQueue, Owner, Push};
+    /// let queue = CompletionQueue::new(8).with_depth(1, |completion| completion.context > 0);
+    /// let of = |context| Completion {
+    ///     context,
+    ///     owner: Owner::default(),
+    ///     kind: CompletionKind::Send,
+    ///     result: Ok(()),
+    ///     bytes: 0,
+    ///     immediate: None,
+    ///     solicited: false,
+    ///     value: 0,
+    /// };
+    /// assert_eq!([0, 1, 0, 2].map(|context| queue.push(&of(context))), [Push::Added, Push::Added, Push::Added, Push::NoRoom]);
+    /// assert!(queue.is_overrun());
+    /// ```
+    #[must_use]
+    pub fn with_depth(
+        mut self,
+        entries: usize,
+        takes_place: impl Fn(&Completion) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.depth = Some(Box::new(Depth {
+            entries: AtomicUsize::new(entries),
+            takes_place: Box::new(takes_place),
+            added: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            kept: AtomicUsize::new(0),
+        }));
+        self
+    }
+
+    /// Changes the limit that [`CompletionQueue::with_depth`] set. Without one it does nothing.
+    pub fn set_depth(&self, entries: usize) {
+        if let Some(depth) = &self.depth {
+            depth.entries.store(entries, Relaxed);
+        }
+    }
+
+    /// So many completions that were polled still take a place of the [depth](CompletionQueue::with_depth), because the
+    /// program has not got them yet.
+    pub fn set_kept(&self, count: usize) {
+        if let Some(depth) = &self.depth {
+            depth.kept.store(count, Relaxed);
+        }
+    }
+
+    /// Marks the queue as [overrun](CompletionQueue::is_overrun): a completion had no place that did not come this way.
+    pub fn overrun(&self) {
+        self.filling.overrun.store(true, Relaxed);
     }
 
     /// Takes the oldest completion.
@@ -198,6 +269,9 @@ impl CompletionQueue {
                     let taken = self.taking.head.compare_exchange(head, head + 1, AcqRel, Relaxed);
                     // The filling thread changes no slot at or after the head: nobody wrote meanwhile.
                     if taken.is_ok() {
+                        if let Some(depth) = &self.depth {
+                            depth.on_taken(&words);
+                        }
                         return Some(Completion::unpack(words));
                     }
                 }
@@ -303,7 +377,11 @@ impl CompletionQueue {
         if self.is_overrun() || !self.has_room() {
             return Push::NoRoom;
         }
-        self.add(completion)
+        let Some(depth) = &self.depth else { return self.add(completion, completion.pack()) };
+        match depth.admit(completion) {
+            Some(words) => self.add(completion, words),
+            None => Push::NoRoom,
+        }
     }
 
     /// Promises a place; false when all are taken or promised.
@@ -328,7 +406,7 @@ impl CompletionQueue {
     #[inline]
     pub fn keep_promise(&self, completion: &Completion) -> Push {
         self.withdraw();
-        self.add(completion)
+        self.add(completion, completion.pack())
     }
 
     /// Makes the queue larger or smaller. Where no place is promised, any thread may: who fills it meanwhile finds room by
@@ -367,11 +445,11 @@ impl CompletionQueue {
         tail - head < count
     }
 
-    /// Adds a completion for which there is room.
+    /// Adds a completion for which there is room, as these words.
     #[inline]
-    fn add(&self, completion: &Completion) -> Push {
+    fn add(&self, completion: &Completion, words: [u64; WORDS]) -> Push {
         let tail = self.filling.tail.load(Relaxed);
-        self.ring_to_fill(tail).write(tail, completion.pack());
+        self.ring_to_fill(tail).write(tail, words);
         self.filling.tail.store(tail + 1, Release);
         let Some(armed) = &self.armed else { return Push::Added };
         let is_solicited = completion.solicited || completion.result.is_err();
@@ -403,6 +481,40 @@ impl CompletionQueue {
         }
         self.filling.ring.store(index + 1, Relaxed);
         next
+    }
+}
+
+impl Depth {
+    /// The words of a completion, with a mark if it takes a place. Nothing if it finds none.
+    #[cold]
+    fn admit(&self, completion: &Completion) -> Option<[u64; WORDS]> {
+        let mut words = completion.pack();
+        if !(self.takes_place)(completion) {
+            return Some(words);
+        }
+        let added = self.added.load(Relaxed);
+        let held =
+            added.saturating_sub(self.taken.load(Acquire)) as usize + self.kept.load(Relaxed);
+        if held >= self.entries.load(Relaxed) {
+            return None;
+        }
+        self.added.store(added + 1, Relaxed);
+        words[WORDS - 1] |= TAKES_PLACE;
+        Some(words)
+    }
+
+    /// A completion of these words was polled.
+    #[cold]
+    fn on_taken(&self, words: &[u64; WORDS]) {
+        if words[WORDS - 1] & TAKES_PLACE != 0 {
+            self.taken.fetch_add(1, AcqRel);
+        }
+    }
+}
+
+impl core::fmt::Debug for Depth {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Depth").field("entries", &self.entries).finish_non_exhaustive()
     }
 }
 

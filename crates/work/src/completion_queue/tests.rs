@@ -44,6 +44,23 @@ fn a_promised_place_is_given_to_nobody_else() {
 }
 
 #[test]
+fn a_queue_with_a_depth_is_overrun_by_the_first_completion_beyond_it_and_not_by_others() {
+    let queue = CompletionQueue::new(64).with_depth(2, |completion| completion.context > 0);
+    let push = |context| queue.push(&numbered(context));
+    assert_eq!([push(0), push(1), push(0), push(2), push(0)], [Push::Added; 5]);
+    assert_eq!([queue.poll(), queue.poll()], [Some(numbered(0)), Some(numbered(1))]);
+    // It was polled, and the program has not got it yet.
+    queue.set_kept(1);
+    queue.set_depth(3);
+    assert_eq!((push(3), queue.is_overrun()), (Push::Added, false));
+    queue.set_kept(0);
+    assert_eq!((push(4), push(5), queue.is_overrun()), (Push::Added, Push::NoRoom, true));
+    assert_eq!(push(0), Push::NoRoom);
+    let left: Vec<_> = core::iter::from_fn(|| queue.poll()).map(|found| found.context).collect();
+    assert_eq!(left, [0, 2, 0, 3, 4]);
+}
+
+#[test]
 fn a_queue_of_a_million_takes_no_memory_before_it_holds_something() {
     let queue = CompletionQueue::new(1 << 20);
     assert!(queue.bytes() <= 4 << 10, "{} bytes", queue.bytes());
