@@ -72,7 +72,16 @@ impl Outlet {
                 to.count += 1;
                 to.fired.push(Arc::clone(&self.queue));
             }
-            Push::NoRoom => self.is_overrun |= !self.promises,
+            Push::NoRoom => self.on_no_room(to),
+        }
+    }
+
+    /// A completion that was promised nothing is lost. The queue is reported as one that fires, since its other users fail, too.
+    #[cold]
+    fn on_no_room(&mut self, to: &mut Notices) {
+        if !self.promises && !self.is_overrun {
+            self.is_overrun = true;
+            to.fired.push(Arc::clone(&self.queue));
         }
     }
 }

@@ -186,8 +186,8 @@ impl Pools {
         }
     }
 
-    /// A completion queue that was armed and got what it was armed for: wake who waits. To be asked for until
-    /// there is none.
+    /// A completion queue that was armed and got what it was armed for, or that is overrun: wake who waits. To be asked for
+    /// until there is none.
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.notices.fired.pop()
     }
@@ -225,7 +225,10 @@ impl Pools {
                 self.notices.fired.push(Arc::clone(queue));
                 true
             }
-            Push::NoRoom => false,
+            Push::NoRoom => {
+                self.notices.fired.push(Arc::clone(queue));
+                false
+            }
         }
     }
 
