@@ -74,6 +74,18 @@ pub struct DeviceAttributes {
     pub address_handles_max: u32,
     /// Groups that queue pairs are in.
     pub groups_max: u32,
+    /// Whether programs get more than they asked for.
+    pub strictness: Strictness,
+}
+
+/// Whether a device gives programs more than they ask for, where that costs nothing.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Strictness {
+    /// It does: programs work that would fail on adapters.
+    #[default]
+    Lenient,
+    /// Depths, inline bytes and retries are exactly as asked for.
+    Strict,
 }
 
 /// Whether a port carries anything.

@@ -1,6 +1,7 @@
 //! Completion queues.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
@@ -8,6 +9,7 @@ use work::{Arm, Completion, CompletionStatus, Owner};
 
 use crate::acknowledged::Unacknowledged;
 use crate::async_event::{AsyncEventKind, EventElement};
+use crate::attributes::Strictness;
 use crate::completion_channel::CompletionChannel;
 use crate::device::Context;
 use crate::error::Error;
@@ -36,6 +38,12 @@ pub struct CompletionQueue {
     /// The program waits for an event: a number of [`Arm`], or 0.
     armed: AtomicU8,
     has_told_overrun: AtomicBool,
+    /// The queue pairs that fill it have failed with it.
+    has_failed_all: AtomicBool,
+    /// The queue pairs that fill it, by number.
+    attached: Mutex<HashMap<u32, Weak<QueuePair>>>,
+    /// It has exactly as many places as the program asked for.
+    is_strict: bool,
     completion_events: Unacknowledged,
     async_events: Unacknowledged,
     /// Whatever the surface keeps with it.
@@ -51,6 +59,37 @@ struct Polling {
     backlog: VecDeque<WorkCompletion>,
     /// How many of the oldest completions that the program has not polled were reported by an event.
     reported: usize,
+}
+
+/// The lock on what belongs to who polls.
+struct PollingGuard<'a> {
+    polling: MutexGuard<'a, Polling>,
+    queue: &'a CompletionQueue,
+}
+
+impl Deref for PollingGuard<'_> {
+    type Target = Polling;
+
+    #[inline]
+    fn deref(&self) -> &Polling {
+        &self.polling
+    }
+}
+
+impl DerefMut for PollingGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Polling {
+        &mut self.polling
+    }
+}
+
+impl Drop for PollingGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.queue.is_strict {
+            self.queue.work.set_kept(self.polling.backlog.len());
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -146,6 +185,13 @@ impl CompletionQueue {
         } else {
             work::CompletionQueue::new(places)
         };
+        let is_strict = attributes.strictness == Strictness::Strict;
+        let registry = Arc::downgrade(context.provider().registry());
+        let work = if is_strict {
+            work.with_depth(places, move |completion| takes_place(&registry, completion))
+        } else {
+            work
+        };
         let made = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             context: Arc::clone(context),
@@ -159,6 +205,9 @@ impl CompletionQueue {
             flushing_count: AtomicUsize::new(0),
             armed: AtomicU8::new(0),
             has_told_overrun: AtomicBool::new(false),
+            has_failed_all: AtomicBool::new(false),
+            attached: Mutex::default(),
+            is_strict,
             completion_events: Unacknowledged::default(),
             async_events: Unacknowledged::default(),
             user: AtomicUsize::new(0),
@@ -203,6 +252,9 @@ impl CompletionQueue {
         if found != 0 {
             provider.send_put_off();
         }
+        if self.is_strict && self.work.is_overrun() {
+            self.on_overrun();
+        }
         Ok(found)
     }
 
@@ -217,7 +269,7 @@ impl CompletionQueue {
         }
         let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
         if is_flushing && let Some(room) = out.get_mut(found..).filter(|room| !room.is_empty()) {
-            found += self.flush(room);
+            found += self.flush(&polling, room);
         }
         polling.reported =
             if found < out.len() { 0 } else { polling.reported.saturating_sub(found) };
@@ -226,7 +278,10 @@ impl CompletionQueue {
 
     /// Flushes the work of queue pairs in ERR, whose completions were all looked at.
     #[cold]
-    fn flush(&self, out: &mut [WorkCompletion]) -> usize {
+    fn flush(&self, polling: &Polling, out: &mut [WorkCompletion]) -> usize {
+        if self.is_strict && !self.has_places_to_flush(polling) {
+            return 0;
+        }
         let mut found = 0;
         for _ in 0..self.flushing_count.load(Ordering::SeqCst) {
             let Some((queue_pair, side)) = self.lock_flushing().front().cloned() else { break };
@@ -243,6 +298,22 @@ impl CompletionQueue {
             self.unlist(&queue_pair, side, is_settled);
         }
         found
+    }
+
+    /// Whether all that is to be flushed has places, which an adapter fills at once. Otherwise the queue is overrun.
+    fn has_places_to_flush(&self, polling: &Polling) -> bool {
+        if self.work.is_overrun() {
+            return false;
+        }
+        let mut count = polling.backlog.len();
+        for (queue_pair, side) in &*self.lock_flushing() {
+            count += queue_pair.flushable(*side);
+        }
+        let has_places = count <= self.entries() as usize;
+        if !has_places {
+            self.work.overrun();
+        }
+        has_places
     }
 
     /// Whether it is known what became of the sends of a queue pair whose peer is gone.
@@ -278,11 +349,12 @@ impl CompletionQueue {
 
     /// Finds out what became of the sends of a queue pair whose peer is gone; false if another thread polls.
     pub(crate) fn settle(&self, queue_pair: &QueuePair) -> bool {
-        let mut polling = match self.polling.try_lock() {
+        let polling = match self.polling.try_lock() {
             Ok(polling) => polling,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
+        let mut polling = PollingGuard { polling, queue: self };
         polling.absorb(&self.work, self.context.provider().registry());
         queue_pair.decide();
         true
@@ -343,6 +415,9 @@ impl CompletionQueue {
     /// A completion has come since it was armed. If that was polled meanwhile it stays armed: an event without a completion
     /// confuses programs that poll once for each.
     pub(crate) fn on_completion(&self) {
+        if self.work.is_overrun() {
+            self.on_overrun();
+        }
         let Some(armed) = self.armed() else { return };
         if self.fire_if_due() {
             return;
@@ -374,6 +449,9 @@ impl CompletionQueue {
         if fires {
             self.raise();
         }
+        if self.is_strict && self.work.is_overrun() {
+            self.on_overrun();
+        }
         fires
     }
 
@@ -391,7 +469,7 @@ impl CompletionQueue {
         }
         polling.unreported(armed).or_else(|| {
             let mut flushed = [WorkCompletion::NOTHING];
-            if !is_flushing || self.flush(&mut flushed) == 0 {
+            if !is_flushing || self.flush(polling, &mut flushed) == 0 {
                 return None;
             }
             polling.backlog.extend(flushed);
@@ -459,6 +537,7 @@ impl CompletionQueue {
         }
         let resized = self.work.resize(self.places(entries));
         resized.map_err(|error| Error::Invalid(error.to_string()))?;
+        self.work.set_depth(entries as usize);
         self.entries.store(entries, Ordering::Release);
         Ok(())
     }
@@ -473,6 +552,16 @@ impl CompletionQueue {
     /// One less. Its places stay until another is attached, as what is there may need them.
     pub(crate) fn detach(&self, untold: u32) {
         self.untold.fetch_sub(untold, Ordering::AcqRel);
+    }
+
+    /// A queue pair fills it from now on.
+    pub(crate) fn enlist(&self, queue_pair: &Arc<QueuePair>) {
+        self.lock_attached().insert(queue_pair.number(), Arc::downgrade(queue_pair));
+    }
+
+    /// A queue pair fills it no longer.
+    pub(crate) fn strike(&self, queue_pair: &QueuePair) {
+        self.lock_attached().remove(&queue_pair.number());
     }
 
     /// Completions that the wire may put in when the program has room for so many.
@@ -505,6 +594,20 @@ impl CompletionQueue {
         Ok(())
     }
 
+    /// A completion was lost: reports that, and fails the queue pairs that fill the queue, as an adapter does. May not be
+    /// called inside the engine.
+    #[cold]
+    fn on_overrun(&self) {
+        self.tell_if_overrun();
+        if self.has_failed_all.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let attached: Vec<_> = self.lock_attached().values().filter_map(Weak::upgrade).collect();
+        for queue_pair in attached {
+            queue_pair.fail_by_overrun();
+        }
+    }
+
     /// Tells, once, that completions were lost.
     pub(crate) fn tell_if_overrun(&self) {
         if self.work.is_overrun()
@@ -528,13 +631,24 @@ impl CompletionQueue {
         &self.async_events
     }
 
-    fn lock_polling(&self) -> MutexGuard<'_, Polling> {
-        self.polling.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_polling(&self) -> PollingGuard<'_> {
+        let polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner);
+        PollingGuard { polling, queue: self }
+    }
+
+    fn lock_attached(&self) -> MutexGuard<'_, HashMap<u32, Weak<QueuePair>>> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_flushing(&self) -> MutexGuard<'_, VecDeque<(Arc<QueuePair>, Side)>> {
         self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the program is told of a completion, which takes a place of its queue then.
+fn takes_place(registry: &Weak<Registry>, completion: &Completion) -> bool {
+    let queue_pair = registry.upgrade().and_then(|registry| registry.find(completion.owner));
+    queue_pair.is_some_and(|queue_pair| queue_pair.is_told_of(completion))
 }
 
 fn check_entries(entries: u32, max: u32) -> Result<(), Error> {

@@ -282,6 +282,7 @@ fn attributes(
         shared_receives_max: (SHARED_RECEIVES_MAX as u32).min(WORK_REQUESTS_MAX),
         address_handles_max: 1 << 16,
         groups_max: GROUPS_MAX,
+        strictness: settings.strictness,
     }
 }
 

@@ -37,7 +37,7 @@ pub use address_handle::{AddressHandle, answer_to};
 pub use async_event::{AsyncEvent, AsyncEventKind, EventElement};
 pub use attributes::{
     AddressVectorAttributes, DeviceAttributes, Gid, GidEntry, PortAttributes, PortCounters,
-    PortState, QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType,
+    PortState, QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType, Strictness,
 };
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;

@@ -19,6 +19,7 @@ use crate::acknowledged::Unacknowledged;
 use crate::async_event::{AsyncEventKind, EventElement};
 use crate::attributes::{
     DeviceAttributes, QueuePairAttributes, QueuePairLimits, QueuePairState, QueuePairType,
+    Strictness,
 };
 use crate::completion_queue::{CompletionQueue, MARKS};
 use crate::device::Context;
@@ -141,6 +142,9 @@ impl QueuePair {
         });
         let wire = provider.wire(&made).inspect_err(|_| provider.release_number(number))?;
         *made.wire.write().unwrap_or_else(PoisonError::into_inner) = Some(wire);
+        for queue in [&made.send_queue, &made.receive_queue] {
+            queue.enlist(&made);
+        }
         Ok(made)
     }
 
@@ -251,10 +255,18 @@ impl QueuePair {
             matches!(element, EventElement::QueuePair(of) if std::ptr::eq(Arc::as_ptr(of), self))
         });
         self.events.wait();
+        for queue in [&self.send_queue, &self.receive_queue] {
+            queue.strike(self);
+        }
         self.provider().release_number(self.number);
         Held::of(self).let_go();
         self.context().end(|counts| &mut counts.queue_pairs);
         Ok(())
+    }
+
+    /// Whether it gets more than was asked for.
+    pub(crate) fn strictness(&self) -> Strictness {
+        self.provider().attributes().strictness
     }
 
     pub(crate) fn provider(&self) -> &dyn Provider {
@@ -408,7 +420,9 @@ fn limits_of(attributes: &DeviceAttributes, init: &QueuePairInit) -> QueuePairLi
     }
     limits.send_pieces = limits.send_pieces.max(1);
     limits.receive_pieces = limits.receive_pieces.max(1);
-    limits.inline = attributes.inline_max;
+    if attributes.strictness == Strictness::Lenient {
+        limits.inline = attributes.inline_max;
+    }
     limits
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use link::FaultShares;
 use links::LinkSpec;
 
+use crate::attributes::Strictness;
 use crate::error::Error;
 
 /// What the device shall be like. [`Settings::default`] is that of an empty environment.
@@ -28,6 +29,8 @@ pub struct Settings {
     pub log: LogLevel,
     /// UDP port of the first slot; `None` for the usual one.
     pub slot_base: Option<u16>,
+    /// Whether programs get more than they ask for.
+    pub strictness: Strictness,
 }
 
 /// A device beside the first one.
@@ -66,6 +69,7 @@ impl Default for Settings {
             faults: FaultShares::default(),
             log: LogLevel::default(),
             slot_base: None,
+            strictness: Strictness::default(),
         }
     }
 }
@@ -105,6 +109,16 @@ impl Settings {
             let port: u16 = base.parse().map_err(|error| wrong(SLOT_BASE, error))?;
             settings.slot_base = Some(port);
         }
+        settings.strictness = match value_of(STRICT).as_deref() {
+            None | Some("0") => Strictness::Lenient,
+            Some("1") => Strictness::Strict,
+            Some(other) => {
+                return Err(wrong(
+                    STRICT,
+                    format!("{other:?} is neither 0 nor 1; use one of them"),
+                ));
+            }
+        };
         Ok(settings)
     }
 }
@@ -202,6 +216,7 @@ const PCAP: &str = "ETHERNOT_PCAP";
 const FAULTS: &str = "ETHERNOT_FAULTS";
 const LOG: &str = "ETHERNOT_LOG";
 const SLOT_BASE: &str = "ETHERNOT_SLOT_BASE";
+const STRICT: &str = "ETHERNOT_STRICT";
 
 #[cfg(test)]
 mod tests {
@@ -228,11 +243,13 @@ mod tests {
             (FAULTS, "loss=0.01, dup=0.5,reorder=1"),
             (LOG, "Debug"),
             (SLOT_BASE, "40000"),
+            (STRICT, "1"),
         ]);
         let settings = settings.expect("all of them mean something");
         assert_eq!((settings.links.len(), settings.device.as_str()), (1, "edge7"));
         assert_eq!(settings.faults, FaultShares { loss: 0.01, duplication: 0.5, reordering: 1.0 });
         assert_eq!((settings.log, settings.slot_base), (LogLevel::Debug, Some(40000)));
+        assert_eq!(settings.strictness, Strictness::Strict);
         assert!(settings.trace.is_some() && settings.pcap.is_some() && settings.faults.is_any());
     }
 
@@ -274,6 +291,7 @@ mod tests {
             (FAULTS, "luck=0.1"),
             (LOG, "loud"),
             (SLOT_BASE, "65536"),
+            (STRICT, "yes"),
         ] {
             let Err(Error::Invalid(what)) = read(&[(variable, value)]) else {
                 panic!("{variable}={value} was taken");

@@ -291,6 +291,7 @@ pub const RATE_UNKNOWN: u64 = 10_000_000_000;
 mod tests {
     use super::*;
     use crate::attributes::Gid;
+    use crate::attributes::Strictness;
 
     fn port(rate: Option<u64>) -> PortAttributes {
         PortAttributes { state: PortState::Active, active_mtu: 1024, gids: 1, rate }
@@ -399,6 +400,7 @@ mod tests {
             shared_receives_max: 1,
             address_handles_max: 1,
             groups_max: 1,
+            strictness: Strictness::Lenient,
         };
         let gid = Gid::of(std::net::Ipv4Addr::LOCALHOST.into());
         let interface = link::Interface::named("lo").map_or(1, |interface| interface.index);

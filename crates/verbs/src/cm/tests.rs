@@ -13,6 +13,7 @@ use semantics::SharedReceives;
 use super::*;
 use crate::attributes::{
     DeviceAttributes, Gid, GidEntry, PortAttributes, PortState, QueuePairState, QueuePairType,
+    Strictness,
 };
 use crate::provider::{Provider, Wire};
 use crate::queue_pair::{AttributeMask, QueuePair};
@@ -258,6 +259,7 @@ fn attributes() -> DeviceAttributes {
         shared_receives_max: 1,
         address_handles_max: 1,
         groups_max: 1,
+        strictness: Strictness::Lenient,
     }
 }
 

@@ -201,7 +201,7 @@ impl Desk {
                     book.abandon(engine, now, number);
                     return self.seek_again(&mut book, now, number, wanted);
                 }
-                be_patient(engine, *ends, &attributes, greeting);
+                be_patient(engine, *ends, entry.source.queue_pair(), greeting);
             }
             Phase::Open | Phase::Given(_) | Phase::Parting { .. } | Phase::Ended => {}
         }
@@ -453,7 +453,7 @@ impl Desk {
         entry.phase = Phase::Connected { ends, greeting, wanted, has_id: false };
         source.set_ends(ends);
         let queue_pair = source.queue_pair();
-        be_patient(engine, ends, &queue_pair.attributes(), &greeting);
+        be_patient(engine, ends, queue_pair, &greeting);
         // What the peer has asked for beside the one that is there now.
         book.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, peer));
         Then::Pull(source)
@@ -766,15 +766,17 @@ fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u
 }
 
 /// A connection that is there waits as long as the program has said.
-fn be_patient(engine: &mut Engine, ends: Ends, attributes: &QueuePairAttributes, peer: &Greeting) {
+fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Greeting) {
+    let (attributes, strictness) = (queue_pair.attributes(), queue_pair.strictness());
     let not_ready_ns = match peer.kind {
         // Nobody tells the program of an unreliable connection.
         QueuePairType::Unreliable => None,
-        _ => not_ready_ns(attributes, peer.not_ready_timer),
+        _ => not_ready_ns(&attributes, peer.not_ready_timer, strictness),
     };
     for handle in [ends.sends, ends.receives] {
         // It may have ended in this turn.
-        let _gone = engine.set_patience(handle, silence_ns(peer.kind, attributes), not_ready_ns);
+        let silence_ns = silence_ns(peer.kind, &attributes, strictness);
+        let _gone = engine.set_patience(handle, silence_ns, not_ready_ns);
     }
 }
 

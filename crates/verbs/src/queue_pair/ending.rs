@@ -9,7 +9,7 @@ use work::{Completion, CompletionKind, CompletionStatus};
 use super::modify::has_send_queue_error;
 use super::{QueuePair, lock};
 use crate::async_event::AsyncEventKind;
-use crate::attributes::{QueuePairState as State, QueuePairType};
+use crate::attributes::{QueuePairState as State, QueuePairType, Strictness};
 use crate::provider::Ending;
 use crate::work_request::{CompletionOpcode, SendOpcode, WorkCompletion};
 
@@ -43,6 +43,8 @@ pub(super) struct End {
     has_told_last: AtomicBool,
     /// The event was raised that tells of the first message before RTS.
     has_told_established: AtomicBool,
+    /// The event was raised that tells of an overrun queue.
+    has_told_overrun: AtomicBool,
 }
 
 impl End {
@@ -80,6 +82,7 @@ impl End {
         self.is_lost.store(false, Ordering::SeqCst);
         self.has_told_last.store(false, Ordering::SeqCst);
         self.has_told_established.store(false, Ordering::SeqCst);
+        self.has_told_overrun.store(false, Ordering::SeqCst);
     }
 
     fn mark(&self, number: u64) {
@@ -167,8 +170,12 @@ impl QueuePair {
         let id = self.sends.id(number);
         self.sends.retire_to(number + 1);
         if status == CompletionStatus::Success && !is_wanted {
+            if self.strictness() == Strictness::Strict {
+                self.sends.hold_place();
+            }
             return Retired::Quietly;
         }
+        self.sends.release_places();
         let queue_pair = self.number;
         Retired::Told(WorkCompletion { id, status, queue_pair, ..WorkCompletion::NOTHING })
     }
@@ -298,12 +305,33 @@ impl QueuePair {
                 for queue in [&self.send_queue, &self.receive_queue] {
                     queue.tell_if_overrun();
                 }
-                self.raise(AsyncEventKind::QueuePairFatal);
+                self.tell_overrun();
             }
             Ending::DeviceFailed => self.raise(AsyncEventKind::QueuePairFatal),
             Ending::ByPeer | Ending::Unreachable | Ending::OperationFailed => {}
         }
         self.begin_flush();
+    }
+
+    /// A completion queue that it fills is overrun. May not be called inside the engine.
+    pub(crate) fn fail_by_overrun(&self) {
+        if matches!(self.state(), State::Reset | State::Error) {
+            return;
+        }
+        self.fail();
+        self.tell_overrun();
+        // A thread that changes the queue pair, and may have caused this, ends the connection or finds the state.
+        let Ok(_one_at_a_time) = self.modifying.try_lock() else { return };
+        if self.state() == State::Error && !self.end.is_over() {
+            self.close_in_error();
+            self.begin_flush();
+        }
+    }
+
+    fn tell_overrun(&self) {
+        if !self.end.has_told_overrun.swap(true, Ordering::SeqCst) {
+            self.raise(AsyncEventKind::QueuePairFatal);
+        }
     }
 
     /// The peer is gone. If it owed this side anything, that is an error; whether it did is known when all
@@ -395,6 +423,43 @@ impl QueuePair {
         }
     }
 
+    /// How many completions are to be flushed. The lock of the completion queue is held.
+    pub(crate) fn flushable(&self, side: Side) -> usize {
+        if !self.can_flush(side) {
+            return 0;
+        }
+        let count = match side {
+            Side::Receive => self.receives.posted() - self.receives.retired(),
+            Side::Send if self.service == QueuePairType::Datagram => {
+                let told = |number: &u64| {
+                    let slot = self.sends.slot(*number);
+                    slot.is_some_and(|slot| {
+                        slot.outcome != Some(CompletionStatus::Success) || slot.is_told
+                    })
+                };
+                (self.sends.retired()..self.sends.posted()).filter(told).count() as u64
+            }
+            Side::Send => {
+                let first = self.first_flushed().max(self.sends.retired());
+                self.sends.posted().saturating_sub(first)
+            }
+        };
+        count as usize
+    }
+
+    /// Whether the program is told of a completion of the wire by the completion itself.
+    pub(crate) fn is_told_of(&self, completion: &Completion) -> bool {
+        let status = completion.status();
+        if completion.kind == CompletionKind::Receive {
+            return self.shared.is_some() || !is_mark(status);
+        }
+        if is_mark(status) {
+            return false;
+        }
+        let is_told = || self.sends.slot(completion.context).is_some_and(|slot| slot.is_told);
+        self.service != QueuePairType::Datagram || status != CompletionStatus::Success || is_told()
+    }
+
     fn flush_sends(&self, out: &mut [WorkCompletion]) -> usize {
         if self.service == QueuePairType::Datagram {
             return self.flush_datagrams(out);
@@ -448,6 +513,7 @@ impl QueuePair {
                 Retired::Nothing => {
                     let (id, status) = (self.sends.id(number), CompletionStatus::Flushed);
                     self.sends.retire_to(number + 1);
+                    self.sends.release_places();
                     self.sends.take_to(self.sends.taken().max(number + 1));
                     let queue_pair = self.number;
                     WorkCompletion { id, status, queue_pair, ..WorkCompletion::NOTHING }

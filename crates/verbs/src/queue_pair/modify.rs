@@ -300,10 +300,15 @@ impl QueuePair {
         self.send_out();
         self.enter(State::Error);
         if !self.end.is_over() {
-            self.with_wire(|wire| wire.close());
-            self.end.set_over();
+            self.close_in_error();
         }
         self.begin_flush();
+    }
+
+    /// Ends the connection of a queue pair in ERR.
+    pub(super) fn close_in_error(&self) {
+        self.with_wire(|wire| wire.close());
+        self.end.set_over();
     }
 
     /// Has what was posted sent before the connection is closed, as an adapter would have by now.

@@ -19,6 +19,8 @@ pub(crate) struct WorkRing<S> {
     posted: Position,
     taken: Position,
     retired: Position,
+    /// Places of work that is over and does not make room yet.
+    held: AtomicU64,
 }
 
 /// Each is written by another thread.
@@ -37,6 +39,7 @@ impl<S> WorkRing<S> {
             posted: Position::default(),
             taken: Position::default(),
             retired: Position::default(),
+            held: AtomicU64::new(0),
         }
     }
 
@@ -62,7 +65,8 @@ impl<S> WorkRing<S> {
     /// The slot of work that is to have this number, if there is room for it.
     #[inline]
     pub(crate) fn slot_to_post(&self, number: u64) -> Option<MutexGuard<'_, S>> {
-        (number - self.retired() < self.capacity).then(|| self.slot(number))?
+        let held = self.held.load(Ordering::Relaxed);
+        (number - self.retired() + held < self.capacity).then(|| self.slot(number))?
     }
 
     /// The slot of work.
@@ -105,6 +109,18 @@ impl<S> WorkRing<S> {
         self.retired.0.store(number, Ordering::Release);
     }
 
+    /// The work that was retired last makes no room before [`WorkRing::release_places`]. Only the thread that retires calls
+    /// this.
+    pub(crate) fn hold_place(&self) {
+        self.held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All work that was retired makes room.
+    #[inline]
+    pub(crate) fn release_places(&self) {
+        self.held.store(0, Ordering::Relaxed);
+    }
+
     /// Whether this is the number of work that is not over.
     #[inline]
     pub(crate) fn is_outstanding(&self, number: u64) -> bool {
@@ -116,6 +132,7 @@ impl<S> WorkRing<S> {
         let posted = self.posted();
         self.take_to(posted);
         self.retire_to(posted);
+        self.release_places();
     }
 
     #[inline]
@@ -127,6 +144,18 @@ impl<S> WorkRing<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_that_is_over_makes_room_when_its_places_are_released() {
+        let ring = WorkRing::new(2, || 0);
+        ring.post_to(2);
+        ring.take_to(2);
+        ring.retire_to(2);
+        ring.hold_place();
+        assert!(ring.slot_to_post(2).is_some() && ring.slot_to_post(3).is_none());
+        ring.release_places();
+        assert!(ring.slot_to_post(3).is_some());
+    }
 
     #[test]
     fn a_ring_holds_as_much_work_as_it_has_room_for_and_no_more() {

@@ -8,7 +8,7 @@ use mem::{AccessError, MemoryAccess, MemoryTable, Rights, TableLimits, Target};
 use semantics::SharedReceives;
 use verbs::{
     DeviceAttributes, Ending, Error, Gid, GidEntry, PortAttributes, PortState, Provider, QueuePair,
-    QueuePairType, Registry, ScatterGather, SendOpcode, TakenSend, Wire,
+    QueuePairType, Registry, ScatterGather, SendOpcode, Strictness, TakenSend, Wire,
 };
 use wire_edge::RemoteKey;
 use work::{AccessFault, Completion, CompletionKind, OperationError, Owner, Push};
@@ -85,6 +85,7 @@ impl Loopback {
             shared_receives_max: 1024,
             address_handles_max: 8,
             groups_max: 8,
+            strictness: Strictness::Lenient,
         };
         change(&mut attributes);
         Arc::new_cyclic(|this| Self {
@@ -553,6 +554,7 @@ impl Engine {
                 if let Some(end) = self.ends.get_mut(&number) {
                     end.is_connected = false;
                 }
+                self.fired.push(queue);
                 queue_pair.on_ended(Ending::Overrun);
             }
         }

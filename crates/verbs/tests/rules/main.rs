@@ -11,6 +11,7 @@ mod objects;
 mod posting;
 mod shared;
 mod states;
+mod strict;
 
 use std::sync::Arc;
 

@@ -184,7 +184,7 @@ impl Entry {
         self.source.set_ends(ends);
         if let Some(wanted) = *wanted {
             let greeting = greeting_of(peer, &wanted);
-            be_patient(engine, ends, &self.source.queue_pair().attributes(), &greeting);
+            be_patient(engine, ends, self.source.queue_pair(), &greeting);
             self.phase = Phase::Connected { ends, greeting, wanted, has_id: true };
         }
         Then::Pull(Arc::clone(&self.source))

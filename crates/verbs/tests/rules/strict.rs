@@ -1,0 +1,199 @@
+//! What a device gives that gives exactly what it is asked for, and what one gives that is lenient.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use verbs::{
+    AddressVector, AsyncEventKind, CompletionQueue, CompletionStatus, Error, EventElement,
+    QueuePair, QueuePairInit, QueuePairState, QueuePairType, SendRequest, Strictness,
+};
+
+use crate::loopback::Loopback;
+use crate::{Host, attributes, go, poll, receive, send, told, unsignalled};
+
+const SUCCESS: CompletionStatus = CompletionStatus::Success;
+
+const BOTH: [Strictness; 2] = [Strictness::Lenient, Strictness::Strict];
+
+fn host(strictness: Strictness) -> Host {
+    Host::on(Loopback::with(|attributes| attributes.strictness = strictness))
+}
+
+/// Two connected queue pairs; completions of sends of the first go to a queue of so many entries.
+fn pair(host: &Host, entries: u32) -> (Arc<CompletionQueue>, Arc<QueuePair>, Arc<QueuePair>) {
+    let queue = host.context.create_completion_queue(entries, None).expect("a queue");
+    assert_eq!(queue.entries(), entries);
+    let init = host.init(QueuePairType::Reliable);
+    let of_queue = QueuePairInit { send_queue: Arc::clone(&queue), ..init.clone() };
+    let one = host.domain.create_queue_pair(&of_queue).expect("a queue pair");
+    let other = host.domain.create_queue_pair(&init).expect("a queue pair");
+    crate::connect(&one, &other);
+    (queue, one, other)
+}
+
+/// A message goes from the one to the other, and the receive is polled.
+fn message(host: &Host, one: &QueuePair, other: &QueuePair, id: u64) {
+    other.post_receive(&[receive(id, &[])]).expect("a receive");
+    one.post_send(&[send(id, &[])]).expect("a send");
+    host.poll();
+}
+
+/// The kinds of all events, which are acknowledged; there must be so many.
+fn events(host: &Host, count: usize) -> Vec<AsyncEventKind> {
+    let found = (0..count).map(|_| {
+        let event = host.context.get_event().expect("an event");
+        host.context.acknowledge_event(&event);
+        event.kind
+    });
+    found.collect()
+}
+
+#[test]
+fn the_first_completion_beyond_the_depth_fails_the_queue_and_all_its_queue_pairs() {
+    for strictness in BOTH {
+        let host = host(strictness);
+        let (queue, one, other) = pair(&host, 2);
+        let beside =
+            QueuePairInit { send_queue: Arc::clone(&queue), ..host.init(QueuePairType::Reliable) };
+        let (beside, of_beside) = host.pair_of(&beside);
+        for id in 0..2 {
+            message(&host, &one, &other, id);
+        }
+        assert!(!queue.work().is_overrun());
+        message(&host, &one, &other, 2);
+        if strictness == Strictness::Lenient {
+            assert_eq!(told(&poll(&queue)), [(0, SUCCESS), (1, SUCCESS), (2, SUCCESS)]);
+            continue;
+        }
+        assert_eq!(one.state(), QueuePairState::Error);
+        assert_eq!(beside.state(), QueuePairState::Error);
+        let event = host.context.get_event().expect("an event");
+        assert_eq!(event.kind, AsyncEventKind::CompletionQueueError);
+        assert!(
+            matches!(&event.element, EventElement::CompletionQueue(of) if Arc::ptr_eq(of, &queue))
+        );
+        host.context.acknowledge_event(&event);
+        // One for each queue pair that fills it.
+        let fatal = AsyncEventKind::QueuePairFatal;
+        assert_eq!(events(&host, 3), [fatal; 3]);
+        // What was there before can be polled, and nothing comes any more.
+        assert_eq!(told(&poll(&queue)), [(0, SUCCESS), (1, SUCCESS)]);
+        for queue_pair in [&one, &other, &beside, &of_beside] {
+            queue_pair.destroy().expect("it is there");
+        }
+        queue.destroy().expect("nobody uses it");
+    }
+}
+
+#[test]
+fn completions_that_are_polled_make_room() {
+    let host = host(Strictness::Strict);
+    let (queue, one, other) = pair(&host, 1);
+    for id in 0..9 {
+        message(&host, &one, &other, id);
+        assert_eq!(told(&poll(&queue)), [(id, SUCCESS)]);
+    }
+    queue.resize(3).expect("a size");
+    for id in 0..3 {
+        message(&host, &one, &other, id);
+    }
+    assert_eq!(poll(&queue).len(), 3);
+}
+
+#[test]
+fn work_without_a_signal_takes_no_place() {
+    let host = host(Strictness::Strict);
+    let (queue, one, other) = pair(&host, 1);
+    for _ in 0..3 {
+        other.post_receive(&[receive(1, &[])]).expect("a receive");
+        one.post_send(&[unsignalled(1, &[])]).expect("a send");
+        host.poll();
+    }
+    message(&host, &one, &other, 2);
+    assert_eq!(told(&poll(&queue)), [(2, SUCCESS)]);
+}
+
+#[test]
+fn work_that_is_flushed_takes_places_as_work_that_is_done_does() {
+    for strictness in BOTH {
+        let host = host(strictness);
+        let (queue, one, _other) = pair(&host, 3);
+        host.device.holds.store(true, Ordering::SeqCst);
+        for id in 0..4 {
+            one.post_send(&[unsignalled(id, &[])]).expect("a send");
+        }
+        host.poll();
+        go(&one, QueuePairState::Error, 0);
+        let found = poll(&queue).len();
+        if strictness == Strictness::Lenient {
+            assert_eq!(found, 4);
+            continue;
+        }
+        assert_eq!((found, queue.work().is_overrun()), (0, true));
+        assert_eq!(events(&host, 1), [AsyncEventKind::CompletionQueueError]);
+    }
+}
+
+#[test]
+fn as_many_inline_bytes_are_taken_as_were_asked_for() {
+    for strictness in BOTH {
+        let host = host(strictness);
+        let mut init = host.init(QueuePairType::Reliable);
+        init.limits.inline = 12;
+        let (one, _other) = host.pair_of(&init);
+        let inline = |bytes| SendRequest { inline: Some(bytes), ..send(1, &[]) };
+        assert_eq!(one.post_send(&[inline(&[7; 12])]), Ok(()));
+        let beyond = one.post_send(&[inline(&[7; 13])]);
+        if strictness == Strictness::Lenient {
+            assert_eq!((one.limits().inline, beyond), (256, Ok(())));
+        } else {
+            assert!(matches!(beyond, Err((0, Error::Invalid(_)))));
+            assert_eq!(one.limits().inline, 12);
+        }
+    }
+}
+
+#[test]
+fn datagrams_without_a_signal_hold_their_places_until_one_with_a_signal_is_polled() {
+    for strictness in BOTH {
+        let host = host(strictness);
+        let one = host.queue_pair(QueuePairType::Datagram);
+        for state in
+            [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend]
+        {
+            go(&one, state, 0);
+        }
+        let destination = one.number();
+        let to = AddressVector { to: attributes(0).path, destination, queue_key: 0x1111 };
+        let post = |request: SendRequest<'_>| {
+            let posted = one.post_send(&[SendRequest { to: Some(to), ..request }]);
+            host.poll();
+            posted
+        };
+        for id in 0..3 {
+            assert_eq!(post(unsignalled(id, &[])), Ok(()));
+        }
+        assert_eq!(post(unsignalled(3, &[])), Ok(()));
+        let beyond = post(send(4, &[]));
+        if strictness == Strictness::Lenient {
+            assert_eq!(beyond, Ok(()));
+            continue;
+        }
+        // A program that signals none of as many as the queue holds never has room again.
+        assert!(matches!(beyond, Err((0, Error::NoRoom(_)))));
+        let host = self::host(strictness);
+        let one = host.queue_pair(QueuePairType::Datagram);
+        for state in
+            [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend]
+        {
+            go(&one, state, 0);
+        }
+        let to = AddressVector { destination: one.number(), ..to };
+        for id in 0..12 {
+            let is_last = id % 4 == 3;
+            let request = if is_last { send(id, &[]) } else { unsignalled(id, &[]) };
+            one.post_send(&[SendRequest { to: Some(to), ..request }]).expect("there is room");
+            assert_eq!(host.poll().len(), usize::from(is_last));
+        }
+    }
+}
