@@ -28,6 +28,20 @@ fn wrong_calls_are_refused_and_end_no_program() {
     print!("{}", ended.expect_success());
 }
 
+/// A program that counts on more than it asked for fails on a strict device, as it would on an adapter.
+#[test]
+fn a_strict_device_gives_exactly_what_was_asked_for() {
+    let Some(client) = build_client("strict") else { return };
+    let client = client.display().to_string();
+    for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
+        let lenient = Program::new(&client, "lenient").run(&network, Side::Server);
+        assert!(lenient.expect_success().contains("done"), "{lenient}");
+        let strict = Program::new(&client, "strict").variable("ETHERNOT_STRICT", "1");
+        let strict = strict.run(&network, Side::Server);
+        assert!(strict.expect_success().contains("done"), "{strict}");
+    }
+}
+
 #[test]
 fn calls_that_wait_are_ended_by_signals() {
     let Some(client) = build_client("interrupted") else { return };

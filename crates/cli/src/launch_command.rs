@@ -26,6 +26,7 @@ use crate::surroundings::{Options, Variables, hidden_devices};
     ethernot run -- ib_write_bw 192.0.2.1             (on the other)\n  \
     ethernot run -- mpirun --host a,b ./program       (on both, from one)\n  \
     ethernot run --links eth0,packet:eth1 --faults loss=0.01 -- ib_send_lat 192.0.2.1\n  \
+    ethernot run --strict -- ./test-suite             (fails where an adapter would)\n  \
     ethernot run --sockets -- nginx                   (on one host)\n  \
     ethernot run --sockets -- curl http://192.0.2.1/  (on the other)\n  \
     ethernot run --sockets --networks 10.0.0.0/8 --except-ports 22 --log info -- redis-server\n  \

@@ -50,6 +50,9 @@ pub(crate) struct DeviceOptions {
     /// Tell on standard error what happens: off, error, warn, info or debug [default: warn]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
+    /// Give exactly what the program asks for, as adapters do: depths, inline bytes, retries; a full completion queue fails
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Variables and their values.
@@ -63,7 +66,8 @@ impl Options {
         let says_device = sockets.rdma
             || device.device.is_some()
             || device.trace.is_some()
-            || device.pcap.is_some();
+            || device.pcap.is_some()
+            || device.strict;
         Wanted { device: says_device || !sockets.sockets, sockets: sockets.sockets }
     }
 }
@@ -146,6 +150,9 @@ impl Variables {
             if let Some(text) = text {
                 self.set(name, text.into());
             }
+        }
+        if options.strict {
+            self.set("ETHERNOT_STRICT", "1".into());
         }
         for (name, path) in [("ETHERNOT_TRACE", &options.trace), ("ETHERNOT_PCAP", &options.pcap)] {
             if let Some(path) = path {
