@@ -126,6 +126,9 @@ const HAS_IMMEDIATE: u64 = 1 << 16;
 const IS_SOLICITED: u64 = 1 << 17;
 /// In the last word: the completion takes a place of the depth of its queue.
 pub(crate) const TAKES_PLACE: u64 = 1 << 18;
+/// In the last word, from this bit on: the low bits of the time when the completion was put in, in nanoseconds. The 45
+/// bits are nine hours.
+pub(crate) const STAMP_SHIFT: u32 = 19;
 
 impl Completion {
     /// The completion as plain words, which threads can write and read without a lock.

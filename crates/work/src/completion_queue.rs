@@ -17,7 +17,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
 use thiserror::Error;
 
 use crate::Completion;
-use crate::completion::{TAKES_PLACE, WORDS};
+use crate::completion::{STAMP_SHIFT, TAKES_PLACE, WORDS};
 use crate::limits::COMPLETIONS_MAX;
 #[cfg(loom)]
 use crate::ring::OnceLock;
@@ -46,9 +46,21 @@ pub struct CompletionQueue {
     /// Which completion the application waits for, a number of [`Arm`]; 0 if for none. Nothing if it never
     /// does.
     armed: Option<AtomicU8>,
-    /// Fewer places for some completions. Nothing in most queues.
-    depth: Option<Box<Depth>>,
+    /// What most queues have not.
+    more: Option<Box<More>>,
 }
+
+/// What a queue may have beside.
+#[derive(Debug, Default)]
+struct More {
+    /// Fewer places for some completions.
+    depth: Option<Depth>,
+    /// Completions are stamped with its time.
+    clock: Option<Clock>,
+}
+
+/// Nanoseconds since some moment.
+type Clock = fn() -> u64;
 
 /// Which completions take a place of the depth that a program asked for, and how many there are.
 struct Depth {
@@ -197,7 +209,7 @@ impl CompletionQueue {
                 first_slots: (capacity as u64).next_power_of_two().min(CHUNK_SLOTS),
             },
             armed,
-            depth: None,
+            more: None,
         }
     }
 
@@ -226,19 +238,53 @@ impl CompletionQueue {
         entries: usize,
         takes_place: impl Fn(&Completion) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.depth = Some(Box::new(Depth {
+        self.more.get_or_insert_default().depth = Some(Depth {
             entries: AtomicUsize::new(entries),
             takes_place: Box::new(takes_place),
             added: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             kept: AtomicUsize::new(0),
-        }));
+        });
         self
+    }
+
+    /// Stamps completions with the time of a clock, in nanoseconds, when they are put in:
+    /// [`CompletionQueue::poll_stamped`] returns it.
+    ///
+    /// ```
+    /// # use work::{Completion, CompletionKind, CompletionQueue, Owner};
+    /// let queue = CompletionQueue::new(8).with_clock(|| 1 << 60);
+    /// let done = Completion {
+    ///     context: 7,
+    ///     owner: Owner::default(),
+    ///     kind: CompletionKind::Send,
+    ///     result: Ok(()),
+    ///     bytes: 0,
+    ///     immediate: None,
+    ///     solicited: false,
+    ///     value: 0,
+    /// };
+    /// let _ = queue.push(&done);
+    /// assert_eq!(queue.poll_stamped(), Some((done, 1 << 60)));
+    /// ```
+    #[must_use]
+    pub fn with_clock(mut self, clock: fn() -> u64) -> Self {
+        self.more.get_or_insert_default().clock = Some(clock);
+        self
+    }
+
+    /// The time of the clock of the queue, if it has one.
+    pub fn now_ns(&self) -> Option<u64> {
+        Some(self.more.as_ref()?.clock?())
+    }
+
+    fn depth(&self) -> Option<&Depth> {
+        self.more.as_ref()?.depth.as_ref()
     }
 
     /// Changes the limit that [`CompletionQueue::with_depth`] set. Without one it does nothing.
     pub fn set_depth(&self, entries: usize) {
-        if let Some(depth) = &self.depth {
+        if let Some(depth) = self.depth() {
             depth.entries.store(entries, Relaxed);
         }
     }
@@ -246,7 +292,7 @@ impl CompletionQueue {
     /// So many completions that were polled still take a place of the [depth](CompletionQueue::with_depth), because the
     /// program has not got them yet.
     pub fn set_kept(&self, count: usize) {
-        if let Some(depth) = &self.depth {
+        if let Some(depth) = self.depth() {
             depth.kept.store(count, Relaxed);
         }
     }
@@ -259,6 +305,22 @@ impl CompletionQueue {
     /// Takes the oldest completion.
     #[inline]
     pub fn poll(&self) -> Option<Completion> {
+        Some(Completion::unpack(self.take()?))
+    }
+
+    /// Takes the oldest completion, and the time when it was put in: 0 if the queue has no
+    /// [clock](CompletionQueue::with_clock). It may have been there for nine hours at most.
+    pub fn poll_stamped(&self) -> Option<(Completion, u64)> {
+        let words = self.take()?;
+        let stamp = words[WORDS - 1] >> STAMP_SHIFT;
+        // The stamp is what there is room for of the time: that is not later than now.
+        let ago_ns = |now_ns: u64| now_ns.wrapping_sub(stamp) & (u64::MAX >> STAMP_SHIFT);
+        let at_ns = self.now_ns().map_or(0, |now_ns| now_ns.saturating_sub(ago_ns(now_ns)));
+        Some((Completion::unpack(words), at_ns))
+    }
+
+    #[inline]
+    fn take(&self) -> Option<[u64; WORDS]> {
         loop {
             // In this order: whoever left a ring had seen a head beyond it, and the head only grows.
             let index = self.taking.ring.load(Acquire);
@@ -269,10 +331,10 @@ impl CompletionQueue {
                     let taken = self.taking.head.compare_exchange(head, head + 1, AcqRel, Relaxed);
                     // The filling thread changes no slot at or after the head: nobody wrote meanwhile.
                     if taken.is_ok() {
-                        if let Some(depth) = &self.depth {
+                        if let Some(depth) = self.depth() {
                             depth.on_taken(&words);
                         }
-                        return Some(Completion::unpack(words));
+                        return Some(words);
                     }
                 }
                 Seen::Newer => {}
@@ -377,10 +439,10 @@ impl CompletionQueue {
         if self.is_overrun() || !self.has_room() {
             return Push::NoRoom;
         }
-        let Some(depth) = &self.depth else { return self.add(completion, completion.pack()) };
-        match depth.admit(completion) {
-            Some(words) => self.add(completion, words),
-            None => Push::NoRoom,
+        let mut words = completion.pack();
+        match &self.more {
+            Some(more) if !more.admit(completion, &mut words) => Push::NoRoom,
+            _ => self.add(completion, words),
         }
     }
 
@@ -406,7 +468,11 @@ impl CompletionQueue {
     #[inline]
     pub fn keep_promise(&self, completion: &Completion) -> Push {
         self.withdraw();
-        self.add(completion, completion.pack())
+        let mut words = completion.pack();
+        if let Some(more) = &self.more {
+            more.stamp(&mut words);
+        }
+        self.add(completion, words)
     }
 
     /// Makes the queue larger or smaller. Where no place is promised, any thread may: who fills it meanwhile finds room by
@@ -484,23 +550,36 @@ impl CompletionQueue {
     }
 }
 
-impl Depth {
-    /// The words of a completion, with a mark if it takes a place. Nothing if it finds none.
+impl More {
+    /// Adds to the words of a completion what is noted of it. False if it finds no place.
     #[cold]
-    fn admit(&self, completion: &Completion) -> Option<[u64; WORDS]> {
-        let mut words = completion.pack();
+    fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
+        self.stamp(words);
+        self.depth.as_ref().is_none_or(|depth| depth.admit(completion, words))
+    }
+
+    fn stamp(&self, words: &mut [u64; WORDS]) {
+        if let Some(clock) = self.clock {
+            words[WORDS - 1] |= clock() << STAMP_SHIFT;
+        }
+    }
+}
+
+impl Depth {
+    /// Marks the words of a completion if it takes a place. False if it finds none.
+    fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
         if !(self.takes_place)(completion) {
-            return Some(words);
+            return true;
         }
         let added = self.added.load(Relaxed);
         let held =
             added.saturating_sub(self.taken.load(Acquire)) as usize + self.kept.load(Relaxed);
         if held >= self.entries.load(Relaxed) {
-            return None;
+            return false;
         }
         self.added.store(added + 1, Relaxed);
         words[WORDS - 1] |= TAKES_PLACE;
-        Some(words)
+        true
     }
 
     /// A completion of these words was polled.

@@ -61,6 +61,24 @@ fn a_queue_with_a_depth_is_overrun_by_the_first_completion_beyond_it_and_not_by_
 }
 
 #[test]
+fn completions_have_the_time_when_they_were_put_in() {
+    static NOW_NS: AtomicU64 = AtomicU64::new(0);
+    let queue = CompletionQueue::new(4).with_clock(|| NOW_NS.load(Relaxed));
+    // The low bits of the time go around between the two.
+    let times = [(1 << 45) - 7, (1 << 45) + 5];
+    for (context, at_ns) in (1..).zip(times) {
+        NOW_NS.store(at_ns, Relaxed);
+        assert_eq!(queue.push(&numbered(context)), Push::Added);
+    }
+    NOW_NS.store(times[1] + (1 << 44), Relaxed);
+    let found = [queue.poll_stamped(), queue.poll_stamped()];
+    assert_eq!(found, [Some((numbered(1), times[0])), Some((numbered(2), times[1]))]);
+    let plain = CompletionQueue::new(1);
+    assert_eq!(plain.push(&NOTE), Push::Added);
+    assert_eq!((plain.now_ns(), plain.poll_stamped()), (None, Some((NOTE, 0))));
+}
+
+#[test]
 fn a_queue_of_a_million_takes_no_memory_before_it_holds_something() {
     let queue = CompletionQueue::new(1 << 20);
     assert!(queue.bytes() <= 4 << 10, "{} bytes", queue.bytes());
