@@ -15,8 +15,8 @@ use crate::layout::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
 };
 use crate::memory::handle;
-use crate::shell;
 use crate::turn::Turn;
+use crate::{clock, shell};
 
 /// What is ours of a completion channel.
 pub(crate) struct Channel {
@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
         let entries = u32::try_from(entries).unwrap_or(0);
         let vector = u32::try_from(vector).unwrap_or(u32::MAX);
         // SAFETY: as the caller says.
-        unsafe { create(context, entries, queue_context, channel, vector) }
+        unsafe { create(context, entries, queue_context, channel, vector, 0) }
             .map(<*mut ibv_cq_ex>::cast)
     })
 }
@@ -146,11 +146,20 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         if init.comp_mask & INIT_FLAGS != 0 && init.flags & !SINGLE_THREADED != 0 {
             return unsupported("such flags of a completion queue");
         }
-        if init.wc_flags & !STANDARD_FIELDS != 0 {
+        if init.wc_flags & !(STANDARD_FIELDS | TIMES) != 0 {
             return unsupported("such fields of completions");
         }
         // SAFETY: as the caller says.
-        unsafe { create(context, init.cqe, init.cq_context, init.channel, init.comp_vector) }
+        unsafe {
+            create(
+                context,
+                init.cqe,
+                init.cq_context,
+                init.channel,
+                init.comp_vector,
+                init.wc_flags,
+            )
+        }
     })
 }
 
@@ -160,6 +169,7 @@ unsafe fn create(
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
     vector: u32,
+    fields: u64,
 ) -> Result<*mut ibv_cq_ex, Error> {
     // SAFETY: as the caller says.
     let opened = unsafe { of(context) }?;
@@ -172,7 +182,11 @@ unsafe fn create(
         // SAFETY: as the caller says.
         Some(&unsafe { shell::Channel::ours(channel, "completion channel") }?.channel)
     };
-    let queue = opened.create_completion_queue(entries, events)?;
+    let queue = if fields & TIMES == 0 {
+        opened.create_completion_queue(entries, events)
+    } else {
+        opened.create_stamped_completion_queue(entries, events, clock::now_ns)
+    }?;
     let base = ibv_cq {
         context,
         channel,
@@ -189,12 +203,13 @@ unsafe fn create(
         turn: Turn::default(),
         current: UnsafeCell::new(WorkCompletion::NOTHING),
     };
-    let made = shell::Completions::make(structure(base), ours);
+    let made = shell::Completions::make(structure(base, fields), ours);
     queue.user.store(made.expose_provenance(), Ordering::Release);
     Ok(made)
 }
 
-fn structure(base: ibv_cq) -> ibv_cq_ex {
+fn structure(base: ibv_cq, fields: u64) -> ibv_cq_ex {
+    let if_wanted = |read, field| if fields & field == 0 { None } else { Some(read) };
     ibv_cq_ex {
         base,
         comp_mask: 0,
@@ -213,11 +228,11 @@ fn structure(base: ibv_cq) -> ibv_cq_ex {
         read_slid: Some(read_slid),
         read_sl: Some(read_sl),
         read_dlid_path_bits: Some(read_dlid_path_bits),
-        read_completion_ts: None,
+        read_completion_ts: if_wanted(read_completion_ts as _, TIME),
         read_cvlan: None,
         read_flow_tag: None,
         read_tm_info: None,
-        read_completion_wallclock_ns: None,
+        read_completion_wallclock_ns: if_wanted(read_completion_wallclock_ns as _, WALL_TIME),
     }
 }
 
@@ -399,6 +414,8 @@ readers! {
     read_slid -> u32: |_| 0;
     read_sl -> u8: |_| 0;
     read_dlid_path_bits -> u8: |_| 0;
+    read_completion_ts -> u64: |completion| completion.at_ns;
+    read_completion_wallclock_ns -> u64: |completion| clock::wall_ns(completion.at_ns);
 }
 
 /// A completion as programs know it.
@@ -477,3 +494,8 @@ const SINGLE_THREADED: u32 = 1;
 
 /// `IBV_WC_STANDARD_FLAGS`: what completions tell of datagrams and messages.
 const STANDARD_FIELDS: u64 = 0x7f;
+
+/// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP` and `..._WALLCLOCK`.
+const TIME: u64 = 1 << 7;
+const WALL_TIME: u64 = 1 << 11;
+const TIMES: u64 = TIME | WALL_TIME;

@@ -6,6 +6,7 @@
 
 mod address;
 mod builder;
+mod clock;
 mod completion;
 mod device;
 mod device_memory;

@@ -28,6 +28,11 @@ fn queues_that_are_armed_while_they_hold_completions_raise_events() {
 }
 
 #[test]
+fn completions_have_the_times_when_they_came() {
+    run("times", "");
+}
+
+#[test]
 fn events_that_are_acknowledged_are_counted_in_public_fields() {
     run("fields", "completions");
     run("fields", "events");

@@ -59,6 +59,8 @@ struct Polling {
     backlog: VecDeque<WorkCompletion>,
     /// How many of the oldest completions that the program has not polled were reported by an event.
     reported: usize,
+    /// Completions have the time when they came.
+    is_stamped: bool,
 }
 
 /// The lock on what belongs to who polls.
@@ -107,12 +109,18 @@ impl Polling {
         work: &work::CompletionQueue,
         registry: &Registry,
     ) -> Option<WorkCompletion> {
-        while let Some(completion) = work.poll() {
+        while let Some((completion, at_ns)) = self.poll(work) {
             if let Some(told) = self.translate(registry, &completion) {
-                return Some(told);
+                return Some(WorkCompletion { at_ns, ..told });
             }
         }
         None
+    }
+
+    /// The next completion that the wire has put in, and when that was, if it is known.
+    #[inline]
+    fn poll(&self, work: &work::CompletionQueue) -> Option<(Completion, u64)> {
+        if self.is_stamped { work.poll_stamped() } else { Some((work.poll()?, 0)) }
     }
 
     #[inline]
@@ -133,17 +141,17 @@ impl Polling {
     /// Looks at what the wire has put in until `count` completions are kept for the program, or nothing is left.
     fn keep(&mut self, count: usize, work: &work::CompletionQueue, registry: &Registry) {
         while self.backlog.len() < count
-            && let Some(completion) = work.poll()
+            && let Some((completion, at_ns)) = self.poll(work)
         {
-            self.keep_one(registry, &completion);
+            self.keep_one(registry, &completion, at_ns);
         }
     }
 
-    fn keep_one(&mut self, registry: &Registry, completion: &Completion) {
+    fn keep_one(&mut self, registry: &Registry, completion: &Completion, at_ns: u64) {
         let more = self.backlog.len();
         if let Some(told) = self.translate(registry, completion) {
             // Before the completions that its translation has put behind it.
-            self.backlog.insert(more, told);
+            self.backlog.insert(more, WorkCompletion { at_ns, ..told });
         }
     }
 
@@ -167,6 +175,7 @@ impl CompletionQueue {
         context: &Arc<Context>,
         entries: u32,
         channel: Option<&Arc<CompletionChannel>>,
+        clock: Option<fn() -> u64>,
     ) -> Result<Arc<Self>, Error> {
         let attributes = context.device().attributes();
         check_entries(entries, attributes.completions_max)?;
@@ -192,6 +201,8 @@ impl CompletionQueue {
         } else {
             work
         };
+        let work = if let Some(clock) = clock { work.with_clock(clock) } else { work };
+        let polling = Polling { is_stamped: clock.is_some(), ..Polling::default() };
         let made = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             context: Arc::clone(context),
@@ -200,7 +211,7 @@ impl CompletionQueue {
             work: Arc::new(work),
             entries: AtomicU32::new(entries),
             untold: AtomicU32::new(0),
-            polling: Mutex::default(),
+            polling: Mutex::new(polling),
             flushing: Mutex::default(),
             flushing_count: AtomicUsize::new(0),
             armed: AtomicU8::new(0),
@@ -271,9 +282,21 @@ impl CompletionQueue {
         if is_flushing && let Some(room) = out.get_mut(found..).filter(|room| !room.is_empty()) {
             found += self.flush(&polling, room);
         }
+        if polling.is_stamped {
+            self.stamp(out.iter_mut().take(found));
+        }
         polling.reported =
             if found < out.len() { 0 } else { polling.reported.saturating_sub(found) };
         found
+    }
+
+    /// Gives those the time that have none: what is flushed completes when it is polled.
+    #[cold]
+    fn stamp<'a>(&self, told: impl Iterator<Item = &'a mut WorkCompletion>) {
+        let now_ns = self.work.now_ns().unwrap_or(0);
+        for told in told.filter(|told| told.at_ns == 0) {
+            told.at_ns = now_ns;
+        }
     }
 
     /// Flushes the work of queue pairs in ERR, whose completions were all looked at.

@@ -184,7 +184,21 @@ impl Context {
         entries: u32,
         channel: Option<&Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, Error> {
-        CompletionQueue::new(self, entries, channel)
+        CompletionQueue::new(self, entries, channel, None)
+    }
+
+    /// The same; the time of `clock`, in nanoseconds, is noted when a completion comes, in
+    /// [`crate::WorkCompletion::at_ns`].
+    ///
+    /// # Errors
+    /// As for [`Context::create_completion_queue`].
+    pub fn create_stamped_completion_queue(
+        self: &Arc<Self>,
+        entries: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+        clock: fn() -> u64,
+    ) -> Result<Arc<CompletionQueue>, Error> {
+        CompletionQueue::new(self, entries, channel, Some(clock))
     }
 
     /// Readable while there is an asynchronous event.

@@ -196,6 +196,9 @@ pub struct WorkCompletion {
     pub has_route_header: bool,
     /// The sender of the message asked that the receiver be woken.
     pub is_solicited: bool,
+    /// When it completed, by the clock of a queue that has one ([`crate::Context::create_stamped_completion_queue`]);
+    /// 0 otherwise.
+    pub at_ns: u64,
 }
 
 impl WorkCompletion {
@@ -211,6 +214,7 @@ impl WorkCompletion {
         source: 0,
         has_route_header: false,
         is_solicited: false,
+        at_ns: 0,
     };
 }
 

@@ -220,6 +220,7 @@ impl QueuePair {
             source: if is_datagram { completion.value as u32 } else { 0 },
             has_route_header: is_datagram,
             is_solicited: completion.solicited,
+            at_ns: 0,
         })
     }
 

@@ -12,6 +12,7 @@ mod posting;
 mod shared;
 mod states;
 mod strict;
+mod times;
 
 use std::sync::Arc;
 

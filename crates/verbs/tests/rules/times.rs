@@ -1,0 +1,39 @@
+//! When completions came.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use verbs::{CompletionStatus, QueuePairInit, QueuePairState, QueuePairType};
+
+use crate::{Host, go, poll, receive, send};
+
+/// The clock of the queue of these tests, each of which has its own.
+static NOW_NS: AtomicU64 = AtomicU64::new(0);
+
+fn clock() -> u64 {
+    NOW_NS.load(Ordering::SeqCst)
+}
+
+#[test]
+fn completions_tell_when_they_came_and_flushed_work_when_it_is_polled() {
+    let host = Host::new();
+    let queue = host.context.create_stamped_completion_queue(8, None, clock).expect("a queue");
+    let send_queue = Arc::clone(&queue);
+    let init = QueuePairInit { send_queue, ..host.init(QueuePairType::Reliable) };
+    let (one, other) = host.pair_of(&init);
+    for (id, at_ns) in [(1, 1 << 50), (2, (1 << 50) + 70)] {
+        NOW_NS.store(at_ns, Ordering::SeqCst);
+        other.post_receive(&[receive(id, &[])]).expect("a receive");
+        one.post_send(&[send(id, &[])]).expect("a send");
+        // It comes while another queue is polled, which has no clock.
+        assert!(host.poll().iter().all(|told| told.at_ns == 0));
+    }
+    NOW_NS.store((1 << 50) + 900, Ordering::SeqCst);
+    let times: Vec<_> = poll(&queue).iter().map(|told| (told.id, told.at_ns)).collect();
+    assert_eq!(times, [(1, 1 << 50), (2, (1 << 50) + 70)]);
+    one.post_send(&[send(3, &[])]).expect("a send");
+    go(&one, QueuePairState::Error, 0);
+    let flushed = poll(&queue);
+    assert_eq!(flushed.len(), 1);
+    assert_eq!((flushed[0].status, flushed[0].at_ns), (CompletionStatus::Flushed, (1 << 50) + 900));
+}
