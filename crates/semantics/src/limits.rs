@@ -12,8 +12,12 @@ pub(crate) const ORDER_BLOCK_BYTES: usize = 1536;
 pub(crate) const LISTS_MAX: u32 = 1 << 16;
 
 /// Operations that a connection may have posted in any case, however many others have: 16 × 4 KiB in flight are
-/// 10 Gb/s × 50 µs. Above that it has no more than are left for others.
+/// 10 Gb/s × 50 µs. They take nothing from others. Above that it has no more than are left for others.
 pub const OPERATION_SHARE: u32 = 16;
+
+/// Operations above the shares of their connections that wait for receives of peers, and take nothing from others for as
+/// long: 256 connections with a window of 256 each. 65 536 × 256 B = 16 MiB, as much as the shares of 4096 connections.
+pub(crate) const WAITING_MAX: u32 = 1 << 16;
 
 /// Lists of pieces that each half of a connection may have in any case: a receive that is being filled, one for the
 /// message that follows, and as many that are on their way back to the application.
@@ -32,9 +36,9 @@ pub const SHARED_RECEIVES_MAX: usize = 1 << 20;
 /// for others: one gets half, as many as its window of operations may need.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolLimits {
-    /// Operations posted and not complete. 16 384 × 256 B = 4 MiB, of which memory is touched when it is first
-    /// used. One connection gets half of them, and each [`OPERATION_SHARE`] in any case: if all are in use, more are
-    /// allocated.
+    /// Operations posted and not complete, beyond the shares of their connections. 16 384 × 256 B = 4 MiB, of which memory
+    /// is touched when it is first used. One connection gets half of them, and each [`OPERATION_SHARE`] besides: if all are
+    /// in use, more are allocated.
     pub operations: u32,
     /// Operations of peers that are partly here or wait for earlier ones. 2048 × 1.6 KB = 3.2 MiB. When
     /// they are all in use, one more is allocated for each connection whose operation in turn needs it.

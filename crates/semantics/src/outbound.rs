@@ -194,6 +194,8 @@ pub struct Outbound {
     is_faulty: bool,
     /// The first operation for which the peer has no receive now.
     not_ready: Option<OperationNumber>,
+    /// Its operations beyond its share take nothing from others, as they wait for the peer.
+    is_spared: bool,
     /// What is to be sent again of it and of later ones, once the peer is ready.
     held: Chain,
     backlog_bytes: u64,
@@ -228,6 +230,7 @@ impl Outbound {
             fault: None,
             is_faulty: false,
             not_ready: None,
+            is_spared: false,
             held: Chain::EMPTY,
             backlog_bytes: 0,
             outlet: Outlet::new(Arc::clone(&queues.send), queues.promises),
@@ -355,6 +358,9 @@ impl Outbound {
             self.unblock();
         }
         self.outstanding += 1;
+        if self.outstanding > OPERATION_SHARE {
+            pools.beyond.add(self.is_spared);
+        }
         self.backlog_bytes += u64::from(backlog_bytes);
         number
     }

@@ -11,7 +11,7 @@ use work::{
 };
 
 use crate::inbound::InOperation;
-use crate::limits::{LIST_SHARE, OPERATION_SHARE, PoolLimits};
+use crate::limits::{LIST_SHARE, OPERATION_SHARE, PoolLimits, WAITING_MAX};
 use crate::lists::Lists;
 use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
@@ -45,6 +45,7 @@ pub struct Pools {
     /// Shared queues that got receives back for which connections wait.
     pub(crate) refilled: Vec<Arc<SharedReceives>>,
     pub(crate) room: RoomAwaited,
+    pub(crate) beyond: Beyond,
 }
 
 /// Bytes of the records that a connection gets in any case, whatever others have: of its operations, of lists of pieces
@@ -69,6 +70,53 @@ impl RoomAwaited {
         if self.awaited_by.remove(&owner.bits()) {
             self.there_for.push(owner);
         }
+    }
+}
+
+/// Operations that connections have beyond their shares. Shares take nothing from others.
+#[derive(Debug, Default)]
+pub(crate) struct Beyond {
+    /// Those that take from what is left for others.
+    common: u32,
+    /// Those that wait for a receive of the peer, and do not.
+    waiting: u32,
+}
+
+impl Beyond {
+    /// A connection has posted one; it is spared while it waits for a receive.
+    #[cold]
+    pub(crate) const fn add(&mut self, is_spared: bool) {
+        if is_spared {
+            self.waiting += 1;
+        } else {
+            self.common += 1;
+        }
+    }
+
+    /// One of a connection is over.
+    #[cold]
+    pub(crate) const fn remove(&mut self, is_spared: bool) {
+        if is_spared {
+            self.waiting -= 1;
+        } else {
+            self.common -= 1;
+        }
+    }
+
+    /// A connection with so many begins to wait for a receive. False if too many wait already: then it takes from others.
+    pub(crate) const fn spare(&mut self, count: u32) -> bool {
+        if self.waiting + count > WAITING_MAX {
+            return false;
+        }
+        self.common -= count;
+        self.waiting += count;
+        true
+    }
+
+    /// A connection with so many goes on.
+    pub(crate) const fn take_back(&mut self, count: u32) {
+        self.waiting -= count;
+        self.common += count;
     }
 }
 
@@ -101,6 +149,7 @@ impl Pools {
             below_limit: Vec::new(),
             refilled: Vec::new(),
             room: RoomAwaited::default(),
+            beyond: Beyond::default(),
         }
     }
 
@@ -124,6 +173,7 @@ impl Pools {
             below_limit: Vec::new(),
             refilled: Vec::new(),
             room: RoomAwaited::default(),
+            beyond: Beyond::default(),
         }
     }
 
@@ -139,7 +189,8 @@ impl Pools {
     //= protocol.md: pool.6
     /// Whether a connection with `own` operations that are posted and not complete may have another record.
     pub(crate) const fn grants_operation(&self, own: u32) -> bool {
-        own < OPERATION_SHARE || Self::grants_another(own, self.operations.room())
+        let room = self.operations.limit().saturating_sub(self.beyond.common);
+        own < OPERATION_SHARE || Self::grants_another(own - OPERATION_SHARE, room)
     }
 
     /// Has [`Pools::take_room`] name this connection when one of its operations is complete, the peer grants it more

@@ -122,6 +122,11 @@ impl<T> Slab<T> {
         self.used
     }
 
+    /// Values there may be at a time.
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// Values that still fit, whatever was stored beyond the capacity.
     pub(crate) const fn room(&self) -> u32 {
         self.limit.saturating_sub(self.used)

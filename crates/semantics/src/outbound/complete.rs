@@ -4,6 +4,7 @@ use mem::RegionId;
 use wire_edge::AtomicOpcode;
 
 use super::{Bytes, OutKind, OutOperation, Outbound};
+use crate::limits::OPERATION_SHARE;
 use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Completion, CompletionKind, OperationError};
@@ -56,6 +57,9 @@ impl Outbound {
         slot: u32,
         result: Result<(), OperationError>,
     ) {
+        if self.outstanding > OPERATION_SHARE {
+            pools.beyond.remove(self.is_spared);
+        }
         self.outstanding -= 1;
         pools.note_room(self.owner);
         let operation = &pools.operations[slot];

@@ -24,6 +24,9 @@ impl Outbound {
             return false;
         }
         self.not_ready = Some(number);
+        if !self.is_spared {
+            self.is_spared = pools.beyond.spare(self.beyond_share());
+        }
         self.window = OPERATION_SHARE;
         self.blocked = true;
         let mut rest = core::mem::replace(&mut self.again, Chain::EMPTY);
@@ -42,9 +45,17 @@ impl Outbound {
     /// The peer has receives again, or it is time to see whether it has: what was held back is sent.
     pub fn on_ready(&mut self, pools: &mut Pools) {
         self.not_ready = None;
+        if core::mem::take(&mut self.is_spared) {
+            pools.beyond.take_back(self.beyond_share());
+        }
         let held = core::mem::replace(&mut self.held, Chain::EMPTY);
         self.again.append(pools, held);
         self.unblock();
+    }
+
+    /// Operations beyond the share that it has in any case.
+    const fn beyond_share(&self) -> u32 {
+        self.outstanding.saturating_sub(OPERATION_SHARE)
     }
 
     /// The operation that waits for nothing but a receive of the peer: the peer said that it has none, or has told of

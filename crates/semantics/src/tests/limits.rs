@@ -50,20 +50,76 @@ fn a_connection_posts_half_of_what_is_left_and_its_share_in_any_case() {
     let mut pair = Pair::new(config, 1);
     let write = write(&pair, 0, 0, 8, flags(Order::Relaxed));
     let side = &mut pair.sides[0];
-    for _ in 0..20 {
-        side.post(&write).unwrap();
-    }
-    assert_eq!(side.post(&write), Err(PostError::NoOperationLeft(20)));
-    // Those that come later find less and less, and at the end nothing but what each gets in any case.
-    for connection in 0..5 {
-        let mut other = another(side, 8 + connection);
-        for _ in 0..OPERATION_SHARE {
-            other.post(side, &write).unwrap();
+    let all = |posted: &mut dyn FnMut() -> Result<(), PostError>| {
+        let mut count = 0;
+        while posted().is_ok() {
+            count += 1;
         }
-        let full = Err(PostError::NoOperationLeft(OPERATION_SHARE));
-        assert_eq!(other.post(side, &write), full);
+        count - OPERATION_SHARE
+    };
+    assert_eq!(all(&mut || side.post(&write).map(|_| ())), 20);
+    assert_eq!(side.post(&write), Err(PostError::NoOperationLeft(20 + OPERATION_SHARE)));
+    // Those that come later find less and less, and at the end nothing but what each gets in any case.
+    let found = [0, 1, 2, 3, 4, 5, 6].map(|connection| {
+        let mut other = another(side, 8 + connection);
+        all(&mut || other.post(side, &write))
+    });
+    assert_eq!(found, [10, 5, 3, 1, 1, 0, 0]);
+    assert_eq!(side.pools.in_use().operations, 40 + 8 * OPERATION_SHARE);
+}
+
+/// A connection of which every fragment that may be sent was sent.
+fn sent(side: &mut Side, connection: u32, operation: &Operation, count: u32) -> Other {
+    let mut other = another(side, connection);
+    other.outbound.be_queue_pair();
+    assert!(other.outbound.on_delivered(
+        &mut side.pools,
+        OperationNumber(0),
+        MessageNumber(1 << 20)
+    ));
+    for _ in 0..count {
+        other.post(side, operation).unwrap();
+        let memory = side.table.access();
+        // Beyond the window of the peer there is none.
+        let fragment = other.outbound.next_fragment(&memory, &mut side.pools, 200);
+        assert!(fragment.is_ok());
     }
-    assert_eq!(side.pools.in_use().operations, 20 + 5 * OPERATION_SHARE);
+    other
+}
+
+//= protocol.md: pool.6
+#[test]
+fn connections_that_wait_for_receives_leave_others_their_whole_share() {
+    let pools = PoolLimits::default();
+    let config = Config { pools, queue: 1 << 20, queue_pair: true, ..Config::default() };
+    let mut pair = Pair::new(config, 1);
+    let source = Source::Region { region: pair.sides[0].source, offset: 0 };
+    let send = operation(Request::Send { source }, 0, 8, flags(Order::Strict));
+    let side = &mut pair.sides[0];
+    // The first operations of most meet no receive; some had delivered enough for a whole window before.
+    let mut waiting = Vec::new();
+    for connection in 0..4000 {
+        let count = if connection < 200 { 256 } else { OPERATION_SHARE };
+        let mut other = sent(side, 8 + connection, &send, count);
+        assert!(other.outbound.on_not_ready(&mut side.pools, MessageNumber(0)));
+        waiting.push(other);
+    }
+    let mut healthy = sent(side, 7, &send, pools.operations / 2 + OPERATION_SHARE);
+    assert!(healthy.post(side, &send).is_err());
+    healthy.outbound.flush(&mut side.pools, OperationError::Flushed, None);
+    // Those that go on take from others what is in flight again.
+    for other in &mut waiting {
+        other.outbound.on_ready(&mut side.pools);
+    }
+    let mut late = sent(side, 7, &send, OPERATION_SHARE);
+    assert!(late.post(side, &send).is_err());
+    late.outbound.flush(&mut side.pools, OperationError::Flushed, None);
+    for other in &mut waiting {
+        other.outbound.flush(&mut side.pools, OperationError::Flushed, None);
+    }
+    let mut alone = sent(side, 7, &send, pools.operations / 2 + OPERATION_SHARE);
+    alone.outbound.flush(&mut side.pools, OperationError::Flushed, None);
+    assert_eq!(side.pools.in_use(), crate::PoolUse::default());
 }
 
 //= protocol.md: pool.6
