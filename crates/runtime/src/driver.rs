@@ -199,6 +199,17 @@ impl Host {
     }
 }
 
+/// What is left of the work that was posted when a process is about to end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Unsent {
+    /// Nothing.
+    Nothing,
+    /// Work that was sent and is not acknowledged.
+    Outstanding,
+    /// Work for peers that are not found yet.
+    AwaitsPeers,
+}
+
 /// What came of a turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Turned {
@@ -430,6 +441,18 @@ impl Driver {
         self.take_submissions(host, &memory);
         self.pull_sources(host, now, &memory, true);
         self.transmit(host, now, &memory);
+    }
+
+    /// Whether work that was posted is not sent, or not known to have arrived: [`Unsent::Nothing`] if none is.
+    #[cold]
+    pub(crate) fn unsent(&self, host: &Host) -> Unsent {
+        if self.sources.await_peers(host.clock.now()) {
+            Unsent::AwaitsPeers
+        } else if self.engine.has_outstanding() {
+            Unsent::Outstanding
+        } else {
+            Unsent::Nothing
+        }
     }
 
     /// Takes all work from a source, and sends it once, as far as links and the engine have room for it.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::driver::Caller;
+use crate::driver::{Caller, Unsent};
 use crate::runtime::{ROUNDS_INLINE, Shared, lock};
 
 /// The endpoints of this process.
@@ -101,25 +101,31 @@ impl Shared {
         }
     }
 
-    /// Sends what was posted, and waits until peers have acknowledged it: until [`LINGERING`] after the begin at most.
+    /// Sends what was posted, and waits until peers have acknowledged it: for [`LINGERING`] at most after the last of those
+    /// that work waits for is found, and until [`MEETING`] after the begin in any case.
     fn linger(&self, began: std::time::Instant) {
         let mut is_sent = false;
+        let mut unsent = Unsent::Outstanding;
+        let mut met_at = began;
         loop {
             if self.cell.is_poisoned() {
                 return;
             }
-            let mut is_done = false;
             if let Some(inside) = self.cell.enter_or_announce() {
                 inside.drive(ROUNDS_INLINE, |driver| {
                     if !std::mem::replace(&mut is_sent, true) {
                         driver.send_out_all(&self.host);
                     }
                     let more = driver.turn(&self.host, Caller::Watch).more;
-                    is_done = !driver.engine.has_outstanding();
+                    unsent = driver.unsent(&self.host);
                     more
                 });
             }
-            if is_done || began.elapsed() >= LINGERING {
+            if unsent == Unsent::AwaitsPeers {
+                met_at = std::time::Instant::now();
+            }
+            let is_late = met_at.elapsed() >= LINGERING || began.elapsed() >= MEETING;
+            if unsent == Unsent::Nothing || is_late {
                 return;
             }
             self.host.sleeper.sleep(Some(PARTING_LOOK_NS / 8));
@@ -146,8 +152,12 @@ impl Shared {
 /// its user notices.
 const PARTING: Duration = Duration::from_millis(100);
 
-/// For how long of that the process waits for acknowledgements before it closes connections.
-const LINGERING: Duration = Duration::from_millis(5);
+/// For how long of that the process waits for acknowledgements before it closes connections: the peer's process may wait for
+/// its processor.
+const LINGERING: Duration = Duration::from_millis(20);
+
+/// For how long of that it waits for peers that are not found yet.
+const MEETING: Duration = Duration::from_millis(50);
 
 /// How often it looks whether they have heard, at least.
 const PARTING_LOOK_NS: u64 = 1_000_000;

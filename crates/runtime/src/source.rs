@@ -37,6 +37,12 @@ pub trait WorkSource: Send + Sync {
         false
     }
 
+    /// Whether work waits for a peer that may be found in a moment: a process that is about to end waits for that.
+    fn awaits_peer(&self, now: Instant) -> bool {
+        let _ = now;
+        false
+    }
+
     /// Posts the oldest of its work, `limit` pieces at most. Called inside the engine, so it must not call the
     /// runtime.
     fn post(
@@ -182,6 +188,11 @@ impl Sources {
     /// Whether there is more to take in the next turn.
     pub(crate) const fn has_more(&self) -> bool {
         self.has_more
+    }
+
+    /// Whether work of one waits for a peer that may be found in a moment.
+    pub(crate) fn await_peers(&self, now: Instant) -> bool {
+        self.waiting.iter().any(|source| source.awaits_peer(now))
     }
 
     /// What was under way has made room without anything coming in: those that wait are asked in the next turn.

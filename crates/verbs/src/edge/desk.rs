@@ -173,6 +173,7 @@ impl Desk {
             let what = format_args!("queue pair {number:#x} looks for {peer:#x} at {gid}");
             self.log.note(LogLevel::Debug, what);
             entry.phase = Phase::Seeking(Search::new(wanted, ask_at));
+            entry.source.set_refused(false);
             self.go_on(&mut book, engine, now, number)
         };
         self.finish(engine, memory, now, then);
@@ -479,6 +480,7 @@ impl Desk {
                 let was_accepted = search.accepted.take_if(is_it).is_some();
                 if was_asked {
                     search.is_refused = matches!(reason, Closed::Rejected(_) | Closed::Refused(_));
+                    source.set_refused(search.is_refused);
                 }
                 let what = format_args!("queue pair {number:#x} is not connected: {reason}");
                 self.log.note(LogLevel::Debug, what);
@@ -536,6 +538,7 @@ impl Desk {
             let _gone = engine.close(now, other, &[]);
         }
         source.clear_ends(!is_parting);
+        source.set_refused(true);
         if is_parting {
             self.look_at(until);
             return Then::Nothing;

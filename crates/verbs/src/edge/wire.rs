@@ -31,6 +31,8 @@ pub(crate) struct Source {
     waits_since_ns: AtomicU64,
     /// When sends were last handed to the engine.
     handed_at_ns: AtomicU64,
+    /// Its peer has said that it is not there.
+    is_refused: AtomicBool,
     /// Its connection has ended, and there will be no other before it is in RESET again.
     has_ended: AtomicBool,
     /// The queue pair wants to know when nothing is under way any more.
@@ -52,6 +54,7 @@ impl Source {
             receives: AtomicU64::new(NOBODY),
             waits_since_ns: AtomicU64::new(NEVER),
             handed_at_ns: AtomicU64::new(0),
+            is_refused: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             draining: Draining::default(),
         }
@@ -95,9 +98,17 @@ impl Source {
         (since_ns != NEVER).then_some(Instant(since_ns))
     }
 
+    /// The peer has said whether it is there.
+    pub(crate) fn set_refused(&self, is_refused: bool) {
+        self.is_refused.store(is_refused, Ordering::Relaxed);
+    }
+
     /// Whether the peer has acknowledged all that was sent, or has been silent for [`LINGER_NS`] since the last of it: a
-    /// queue pair whose peer does not answer is closed without delay.
+    /// queue pair whose peer does not answer is closed without delay. A peer that is not found yet may be soon.
     fn is_acknowledged(&self, engine: &Engine, now: Instant) -> bool {
+        if self.awaits_peer(now) {
+            return false;
+        }
         let handed_at = Instant(self.handed_at_ns.load(Ordering::Relaxed));
         let is_outstanding = handle(&self.sends).is_some_and(|sends| engine.outstanding(sends) > 0);
         !is_outstanding || now.since_ns(handed_at) >= LINGER_NS
@@ -223,6 +234,11 @@ impl WorkSource for Source {
         self.queue_pair.has_first_send()
     }
 
+    fn awaits_peer(&self, now: Instant) -> bool {
+        let waits = || self.waits_since().is_some_and(|since| now.since_ns(since) < MEETING_NS);
+        handle(&self.sends).is_none() && !self.is_refused.load(Ordering::Relaxed) && waits()
+    }
+
     fn post(
         &self,
         engine: &mut Engine,
@@ -301,8 +317,14 @@ impl Wire for ConnectedWire {
         let is_acknowledged = move |_: &Desk, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
             source.is_acknowledged(engine, now)
         };
-        while let Ok(false) = self.instance.at_desk(is_acknowledged.clone()) {
-            std::thread::yield_now();
+        let mut is_done = false;
+        while !is_done {
+            self.instance.wait(&mut || {
+                is_done = self.instance.at_desk(is_acknowledged.clone()) != Ok(false);
+                is_done
+            });
+            // What was put off since is not sent otherwise.
+            is_done |= self.instance.runtime().send_out(&self.rung).is_err();
         }
     }
 
@@ -347,8 +369,12 @@ const _: () = assert!(WINDOW > OPERATION_SHARE);
 const _: () = assert!(super::QUEUE_PAIRS_MAX as usize * semantics::SHARE_BYTES <= 64 << 20);
 
 /// For how long after its last send a queue pair that is closed waits for acknowledgements: many round trips of a network,
-/// as long as adapters take to destroy one.
-const LINGER_NS: u64 = 2_000_000;
+/// and as long as the peer's process may wait for its processor. Of many that are closed one after the other the first waits.
+const LINGER_NS: u64 = 20_000_000;
+
+/// For how long after its first send a queue pair that is closed waits for its peer to be found. An adapter would have sent
+/// it at once, to a peer that is ready: here the two ends greet each other first, which is some round trips.
+const MEETING_NS: u64 = 50_000_000;
 
 /// The owner of no connection.
 const NOBODY: u64 = u64::MAX;

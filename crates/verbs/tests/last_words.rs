@@ -1,0 +1,122 @@
+//! What queue pairs whose numbers are exchanged by hand have sent last arrives, however they end right after that.
+
+#[path = "../../ethernot/tests/copy/mod.rs"]
+#[allow(dead_code, reason = "not every test uses everything")]
+mod copy;
+mod ends;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use ends::{End, Name, Program};
+use verbs::{CompletionStatus, Gid, QueuePairState};
+
+/// Messages that are sent right before the end: the first is sent at once, and those that follow may be put off.
+const MESSAGES: u64 = 8;
+
+const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
+
+/// Two programs whose queue pairs meet as adapters let them: the one that receives is ready before the other begins. What
+/// is sent right before `end` arrives.
+fn last_messages_arrive(end: fn(&End)) {
+    const ROUNDS: usize = 20;
+    for links in LINKS {
+        let [here, there] = [(); 2].map(|()| Program::new(&ends::with_links(links)));
+        for round in 0..ROUNDS as u32 {
+            let (one, other) = (here.end(round + 1), there.end(round + 101));
+            connect_receiver(&there, &other, one.name());
+            one.connect(other.name());
+            for id in 0..MESSAGES {
+                one.send(id, here.piece(0, 64));
+            }
+            end(&one);
+            arrive(&other);
+        }
+    }
+}
+
+/// The end that receives is ready, and has a receive for each message.
+fn connect_receiver(program: &Program, end: &End, peer: Name) {
+    end.init();
+    for id in 0..MESSAGES {
+        end.receive(id, &[program.piece(0, 64)]);
+    }
+    end.be_ready_to_receive(peer);
+    end.be_ready_to_send();
+}
+
+/// All messages are received.
+fn arrive(other: &End) {
+    for (id, done) in (0..MESSAGES).zip(other.next(MESSAGES as usize)) {
+        assert_eq!((done.id, done.status), (id, CompletionStatus::Success));
+    }
+}
+
+#[test]
+fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_is_destroyed() {
+    last_messages_arrive(|one| one.queue_pair.destroy().expect("nothing uses it"));
+}
+
+#[test]
+fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_is_reset() {
+    last_messages_arrive(|one| one.go(QueuePairState::Reset));
+}
+
+#[test]
+fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_fails() {
+    last_messages_arrive(|one| one.go(QueuePairState::Error));
+}
+
+/// Tells a peer on the other end of `stream` where `own` is, and returns where the peer is.
+fn exchange(mut stream: &TcpStream, own: Name) -> Name {
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(&own.gid.0);
+    bytes[16..20].copy_from_slice(&own.number.to_le_bytes());
+    bytes[20..].copy_from_slice(&own.psn.to_le_bytes());
+    stream.write_all(&bytes).expect("it is written");
+    stream.read_exact(&mut bytes).expect("it is read");
+    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    let mut gid = [0; 16];
+    gid.copy_from_slice(&bytes[..16]);
+    Name { gid: Gid(gid), number: number(16), psn: number(20) }
+}
+
+/// Receives what each of 10 copies of the test `name` sends last. A copy ends by `end` right after that.
+fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
+    const PROCESSES: u32 = 10;
+    if let Some(told) = copy::told() {
+        let (links, to) = told.split_once(' ').expect("links and an address");
+        let program = Program::new(&ends::with_links(links));
+        let stream = TcpStream::connect(to).expect("the parent listens");
+        let one = program.end(7);
+        let peer = exchange(&stream, one.name());
+        // The peer is ready to receive.
+        (&stream).read_exact(&mut [0]).expect("it is read");
+        one.connect(peer);
+        for id in 0..MESSAGES {
+            one.send(id, program.piece(0, 64));
+        }
+        end();
+    }
+    for links in LINKS {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let told = format!("{links} {}", listener.local_addr().expect("an address"));
+        let program = Program::new(&ends::with_links(links));
+        for round in 0..PROCESSES {
+            let mut child = copy::command(&[], name, &told).spawn().expect("a copy");
+            let (stream, _) = listener.accept().expect("the copy connects");
+            let other = program.end(round + 1001);
+            let peer = exchange(&stream, other.name());
+            connect_receiver(&program, &other, peer);
+            (&stream).write_all(&[1]).expect("it is written");
+            arrive(&other);
+            child.wait().expect("a child");
+        }
+    }
+}
+
+#[test]
+fn what_a_process_sends_before_the_peer_is_found_arrives_if_it_exits() {
+    let name = "what_a_process_sends_before_the_peer_is_found_arrives_if_it_exits";
+    last_messages_of_a_process_arrive(name, || std::process::exit(0));
+}
