@@ -1,6 +1,5 @@
 //! The engine with its links, and what one turn does.
 
-use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use delivery::{Instant, LINKS_MAX, LinkEvent, LinkId};
 use engine::{ConnectionHandle, DatagramError, DatagramPort, Emitted, Engine, EngineLinkError};
 use link::{Link, LinkStatistics, PayloadUnmapped};
-use mem::{MemoryAccess, MemoryTable};
+use mem::MemoryTable;
 use semantics::{CompletionQueue, PieceList, PostError, SharedReceives, StatusTable};
 use wire_edge::Moved;
 
 use crate::arming::Arming;
+use crate::attached::{ASK_SILENT_NS, Attached};
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
 use crate::doors::{DOOR_KEYS, DoorError, Doors, group_address};
@@ -27,6 +27,7 @@ use crate::runtime::{Doorbell, Shared};
 use crate::sleep::{Descriptor, FDS_PER_LINK, Sleeper, Watched};
 use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
 use crate::submission::{HeldBack, Posting, Submissions};
+use crate::turn_access::TurnAccess;
 
 /// Something to be done inside the engine: the control path.
 pub(crate) type Command = Box<dyn FnOnce(&mut Driver, &Host, Instant, &TurnAccess<'_>) + Send>;
@@ -226,20 +227,6 @@ pub(crate) enum Caller {
     Application,
     /// A thread that has nothing else to do.
     Watch,
-}
-
-/// A link in use.
-struct Attached {
-    driver: Box<dyn Link>,
-    /// Looking for frames costs it no system call.
-    shares_memory: bool,
-    /// When it was last asked for frames, and when it last had some.
-    asked_at: Instant,
-    brought_at: Instant,
-    /// When it was last asked for news.
-    news_at: Instant,
-    /// Its driver has failed; it is neither read nor written any more.
-    has_failed: bool,
 }
 
 /// The content of the progress cell.
@@ -940,47 +927,6 @@ impl Driver {
     }
 }
 
-/// The turn's access to memory regions, begun when it is first needed: a poll that finds nothing
-/// does without.
-pub(crate) struct TurnAccess<'a> {
-    table: &'a MemoryTable,
-    begun: OnceCell<MemoryAccess<'a>>,
-}
-
-impl<'a> TurnAccess<'a> {
-    #[inline]
-    pub(crate) const fn new(table: &'a MemoryTable) -> Self {
-        Self { table, begun: OnceCell::new() }
-    }
-
-    #[inline]
-    pub(crate) fn begun(&self) -> &MemoryAccess<'a> {
-        self.begun.get_or_init(|| self.table.access())
-    }
-}
-
-impl Attached {
-    /// While frames come over shared memory, another link that has been silent is not asked at every
-    /// turn: that would cost more than all the rest.
-    #[inline]
-    const fn may_be_skipped(&self, now: Instant) -> bool {
-        !self.shares_memory
-            && now.since_ns(self.asked_at) < ASK_SILENT_NS
-            && now.since_ns(self.brought_at) >= SILENT_NS
-    }
-
-    /// Whether no descriptor becomes readable when frames wait.
-    fn must_be_polled(&self) -> bool {
-        self.driver.wait_fds().iter().all(Option::is_none)
-    }
-
-    #[cold]
-    fn fail(&mut self, counters: &mut RuntimeCounters) {
-        self.has_failed = true;
-        counters.links_failed += 1;
-    }
-}
-
 /// Why a link could not be put to use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -999,16 +945,9 @@ pub enum AttachError {
 /// Shared memory counts as busy for this long after it brought a frame: some round trips.
 const MEMORY_BUSY_NS: u64 = 20_000;
 
-/// How often a silent link is asked while shared memory is busy, and descriptors that are no links: 0.4 µs
-/// for a look are 2 % then.
-const ASK_SILENT_NS: u64 = 20_000;
-
 /// How often an application that polls asks a link for its news, which are rare: after a system call the
 /// processor does not foresee where a call through a table goes, and takes 10 ns for it.
 const NEWS_NS: u64 = 10_000;
-
-/// A link that has brought nothing for this long is silent.
-const SILENT_NS: u64 = 1_000_000;
 
 /// Turns with work for which the duration of one is counted.
 const TURNS_PER_SAMPLE: u64 = 16;

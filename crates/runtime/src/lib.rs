@@ -21,6 +21,7 @@
 )]
 
 mod arming;
+mod attached;
 mod auxiliary;
 mod beside;
 mod cell;
@@ -44,6 +45,7 @@ mod source;
 mod submission;
 mod tasks;
 mod timer;
+mod turn_access;
 mod waits;
 mod watch;
 

@@ -11,9 +11,10 @@ use delivery::Instant;
 use engine::Engine;
 use mem::{MemoryTable, RegionId, RegisterError};
 
-use crate::driver::{Driver, Host, TurnAccess};
+use crate::driver::{Driver, Host};
 use crate::fork::HomeProcess;
 use crate::runtime::{Runtime, Shared, lock};
+use crate::turn_access::TurnAccess;
 
 /// Ends regions of a runtime's memory. It does not keep the runtime alive.
 #[derive(Clone, Debug)]

@@ -23,7 +23,7 @@ use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
 use crate::doors::{DOOR_KEYS, DoorError};
-use crate::driver::{AttachError, Caller, Command, Driver, Host, TurnAccess};
+use crate::driver::{AttachError, Caller, Command, Driver, Host};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
@@ -35,6 +35,7 @@ use crate::retired::Retired;
 use crate::sleep::{Descriptor, Sleeper, entropy};
 use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
+use crate::turn_access::TurnAccess;
 use crate::waits::{Spin, Waits};
 
 /// What a runtime is made for.

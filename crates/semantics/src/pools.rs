@@ -84,7 +84,7 @@ pub(crate) struct Beyond {
 
 impl Beyond {
     /// A connection has posted one; it is spared while it waits for a receive.
-    #[cold]
+    #[inline]
     pub(crate) const fn add(&mut self, is_spared: bool) {
         if is_spared {
             self.waiting += 1;
@@ -94,7 +94,7 @@ impl Beyond {
     }
 
     /// One of a connection is over.
-    #[cold]
+    #[inline]
     pub(crate) const fn remove(&mut self, is_spared: bool) {
         if is_spared {
             self.waiting -= 1;

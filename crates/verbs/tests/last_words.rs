@@ -1,7 +1,7 @@
 //! What queue pairs whose numbers are exchanged by hand have sent last arrives, however they end right after that.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
-#[allow(dead_code, reason = "not every test uses everything")]
+#[expect(dead_code, reason = "not every test uses everything")]
 mod copy;
 mod ends;
 
