@@ -119,6 +119,10 @@ fn transport<'py>(
     dict.set_item("window_frames", counts.window_frames())?;
     dict.set_item("round_trip_us", counts.round_trip_ps() / 1e6)?;
     dict.set_item("round_trip_max_us", counts.round_trip_max_ps as f64 / 1e6)?;
+    if let Some(rate_bps) = counts.rate_bps() {
+        dict.set_item("notifications", counts.notifications)?;
+        dict.set_item("rate_bps", rate_bps)?;
+    }
     Ok(dict)
 }
 

@@ -631,6 +631,18 @@ def test_a_transport_repairs_losses_and_tells_what_that_took() -> None:
     assert run(workload={"kind": "ring", "iterations": 1}).transport is None
 
 
+def test_rates_by_notifications_are_told_of() -> None:
+    result = run(
+        topology=Topology.star(5),
+        fabric=Fabric.ethernet(ecn_max_bytes="20 kB"),
+        host={"transport": "go_back_n", "congestion": "dcqcn"},
+        workload={"kind": "incast", "bytes": "1 MiB", "iterations": 1},
+    )
+    assert result.transport is not None
+    assert result.transport["notifications"] > 0
+    assert 1e9 < result.transport["rate_bps"] < 10e9
+
+
 def test_the_stub_has_all_that_the_native_module_has() -> None:
     stub = Path(ethernot_sim.__file__).with_name("_native.pyi")
     body = ast.parse(stub.read_text()).body

@@ -549,7 +549,7 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
 
 /// What the transport of model hosts counted, for a reader.
 fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
-    format!(
+    let mut text = format!(
         "transport: {} connections, goodput {:.3} Gb/s of a throughput of {:.3} Gb/s in all\ndata \
          frames {}, sent again {} ({:.2} %), timeouts {}, lost at random {}, twice there {}, out of \
          order and not kept {}\nwindow {:.2} frames, round trip {:.3} us on average and {:.3} us at most, \
@@ -568,11 +568,21 @@ fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
         counts.round_trip_ps() / 1e6,
         counts.round_trip_max_ps as f64 / 1e6,
         counts.marked_percent(),
-    )
+    );
+    if let Some(rate_bps) = counts.rate_bps() {
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(
+            text,
+            "rate of a connection {:.3} Gb/s on average, {} notifications of congestion",
+            rate_bps / 1e9,
+            counts.notifications
+        );
+    }
+    text
 }
 
 fn transport_to_json(counts: &TransportCounts, outcome: &Outcome) -> Value {
-    json!({
+    let mut json = json!({
         "connections": counts.connections,
         "goodput_bps": outcome.goodput_bps(),
         "throughput_bps": counts.throughput_bps(outcome.completed_ps),
@@ -588,7 +598,12 @@ fn transport_to_json(counts: &TransportCounts, outcome: &Outcome) -> Value {
         "window_frames": counts.window_frames(),
         "round_trip_us": counts.round_trip_ps() / 1e6,
         "round_trip_max_us": counts.round_trip_max_ps as f64 / 1e6,
-    })
+    });
+    if let (Some(rate_bps), Some(entries)) = (counts.rate_bps(), json.as_object_mut()) {
+        entries.insert("notifications".to_owned(), json!(counts.notifications));
+        entries.insert("rate_bps".to_owned(), json!(rate_bps));
+    }
+    json
 }
 
 fn counts_to_json(counts: &Counts) -> Value {

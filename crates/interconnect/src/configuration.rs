@@ -86,6 +86,7 @@ pub struct Configuration {
 
 /// What carries messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a run has one of them")]
 pub enum FabricConfiguration {
     /// Ethernet switches.
     Ethernet(EthernetConfiguration),

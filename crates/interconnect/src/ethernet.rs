@@ -46,7 +46,9 @@ pub use counters::PortCounters;
 pub(super) use counters::Wait;
 pub(super) use exchange::PARTS_MAX;
 pub use exchange::Parcel;
-pub use transport::{Congestion, Recovery, TransportConfiguration, TransportCounts};
+pub use transport::{
+    Congestion, DcqcnConfiguration, Recovery, TransportConfiguration, TransportCounts,
+};
 
 /// An Ethernet with its frames.
 #[derive(Clone, Debug)]
@@ -738,6 +740,11 @@ impl End {
 /// Serialisation of a byte in 1/256 ps. Exact for the usual rates; the slowest that fits is 0.5 Mb/s.
 fn byte_time(rate_bps: u64) -> u32 {
     u32::try_from(8_000_000_000_000 * 256 / rate_bps.max(1)).unwrap_or(u32::MAX)
+}
+
+/// The rate of which that is the serialisation of a byte, in bits per second.
+fn rate_bps(byte_time: u32) -> u64 {
+    8_000_000_000_000 * 256 / u64::from(byte_time.max(1))
 }
 
 /// A network of less stays in the caches by itself, with its frames: some hundred ports.

@@ -132,6 +132,11 @@ fn facts(outcome: &Outcome, slowdowns: Option<&Slowdowns>, seconds: f64) -> Vec<
         facts.push(fact("window, mean", format!("{:.2} frames", counts.window_frames())));
         facts.push(fact("round trip, mean", fitted_time(counts.round_trip_ps() / 1e6)));
         facts.push(fact("marked", format!("{:.2} %", counts.marked_percent())));
+        if let Some(rate_bps) = counts.rate_bps() {
+            let rate = format!("{:.2} Gb/s", rate_bps / 1e9);
+            facts.push(fact("rate of a connection, mean", rate));
+            facts.push(fact("notifications of congestion", counts.notifications.to_string()));
+        }
     }
     facts.push(fact("simulated in", format!("{seconds:.2} s")));
     facts

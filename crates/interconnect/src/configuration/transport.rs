@@ -1,10 +1,14 @@
 //! Keys of the transport of model hosts.
 
-use super::super::ethernet::{Congestion, EthernetConfiguration, Recovery, TransportConfiguration};
+use super::super::ethernet::{
+    Congestion, DcqcnConfiguration, EthernetConfiguration, Recovery, TransportConfiguration,
+};
 use super::reader::Reader;
 use super::reference;
 use super::units::Unit;
-use super::{Configuration, ConfigurationError, FabricConfiguration, TIME_MAX_PS};
+use super::{
+    Configuration, ConfigurationError, FabricConfiguration, RATE_MAX_BPS, RATE_MIN_BPS, TIME_MAX_PS,
+};
 
 /// Reads what `[host]` says of it.
 pub(super) fn read(
@@ -29,7 +33,7 @@ pub(super) fn read(
         }
     };
     let most = losses.map_or(WINDOW_FRAMES, |losses| losses.window_frames.into());
-    let word = keys.word("congestion", "fixed", &["fixed", "dctcp", "delay"])?;
+    let word = keys.word("congestion", "fixed", &["fixed", "dctcp", "delay", "dcqcn"])?;
     let congestion = match word.as_str() {
         "dctcp" => Congestion::Dctcp {
             gain_ppm: keys.number("dctcp_gain_ppm", 62_500, 1, 1_000_000)? as u32,
@@ -40,10 +44,11 @@ pub(super) fn read(
             beta_percent: keys.number("delay_beta_percent", 80, 0, 100)? as u32,
             decrease_max_percent: keys.number("delay_decrease_max_percent", 50, 0, 100)? as u32,
         },
+        "dcqcn" => Congestion::Dcqcn(read_dcqcn(keys)?),
         _ => Congestion::Fixed,
     };
     let initial_window_frames = match congestion {
-        Congestion::Fixed => most as u32,
+        Congestion::Fixed | Congestion::Dcqcn(_) => most as u32,
         _ => keys.number("initial_window_frames", most.min(10), 1, most)? as u32,
     };
     // The reference asks for each word alone.
@@ -55,6 +60,30 @@ pub(super) fn read(
     let configuration =
         losses.map(|losses| TransportConfiguration { congestion, initial_window_frames, ..losses });
     Ok(configuration)
+}
+
+/// Reads parameters of DCQCN. Defaults are those of figure 14 of the paper, and beyond it the hyper
+/// increase, five additive ones, and the least rate.
+fn read_dcqcn(keys: &mut Reader) -> Result<DcqcnConfiguration, ConfigurationError> {
+    let gain_ppb = keys.number("dcqcn_gain_ppb", 3_906_250, 1, 1_000_000_000)? as u32;
+    let recovery_steps = keys.number("dcqcn_recovery_steps", 5, 1, 1_000)? as u32;
+    let mut time = |key, default, least| keys.number(key, default, least, DCQCN_TIME_MAX_PS);
+    let notification_ps = time("dcqcn_notification_ps", 50_000_000, 0)?;
+    let alpha_ps = time("dcqcn_alpha_ps", 55_000_000, TIMEOUT_MIN_PS)?;
+    let timer_ps = time("dcqcn_timer_ps", 55_000_000, TIMEOUT_MIN_PS)?;
+    let counter_bytes = keys.number("dcqcn_counter_bytes", 10_000_000, 1_000, COUNTER_MAX_BYTES)?;
+    let mut rate = |key, default| keys.number(key, default, RATE_MIN_BPS, RATE_MAX_BPS);
+    Ok(DcqcnConfiguration {
+        gain_ppb,
+        notification_ps,
+        alpha_ps,
+        timer_ps,
+        counter_bytes,
+        recovery_steps,
+        additive_bps: rate("dcqcn_additive_bps", 40_000_000)?,
+        hyper_bps: rate("dcqcn_hyper_bps", 200_000_000)?,
+        min_bps: rate("dcqcn_min_bps", 100_000_000)?,
+    })
 }
 
 /// Reads what is sent again and when, with a window that is fixed.
@@ -111,10 +140,15 @@ impl Configuration {
             }
         }
         self.check_cables(ethernet)?;
-        if matches!(transport.congestion, Congestion::Dctcp { .. }) && queues.ecn_max_bytes == 0 {
+        let word = match transport.congestion {
+            Congestion::Dctcp { .. } => "dctcp",
+            Congestion::Dcqcn(_) => "dcqcn",
+            Congestion::Fixed | Congestion::Delay { .. } => return Ok(()),
+        };
+        if queues.ecn_max_bytes == 0 {
             let expected = "\"fixed\" or \"delay\" where switches mark nothing; [fabric] \
                             ecn_max_bytes = \"100 kB\" would do";
-            let value = "\"dctcp\"".to_owned();
+            let value = format!("\"{word}\"");
             return Err(self.written.value("host", "congestion", value, expected.to_owned()));
         }
         Ok(())
@@ -129,6 +163,10 @@ const ACK_BYTES: u64 = 40;
 const WINDOW_MAX_FRAMES: u64 = 1 << 16;
 /// A frame of two: with more, timeouts become longer than runs.
 const LOSS_MAX_PPM: u64 = 500_000;
+/// A second: a run ends before timers that were never looked at have run out too often.
+const DCQCN_TIME_MAX_PS: u64 = 1_000_000_000_000;
+/// A terabyte.
+const COUNTER_MAX_BYTES: u64 = 1 << 40;
 /// A microsecond: a host does not look more often.
 const TIMEOUT_MIN_PS: u64 = 1_000_000;
 /// A second: doubled twenty times it is two weeks of virtual time, where a run ends at two months.
@@ -177,8 +215,10 @@ mod tests {
             ("selective_repeat", "congestion = \"delay\"\n"),
             ("selective_repeat", "congestion = \"dctcp\"\nloss_ppm = 1000\n"),
             ("go_back_n", "congestion = \"dctcp\"\nloss_ppm = 1000\n"),
+            ("go_back_n", "congestion = \"dcqcn\"\n"),
+            ("selective_repeat", "congestion = \"dcqcn\"\nloss_ppm = 1000\n"),
         ] {
-            let marks = if more.contains("dctcp") { "ecn_max_bytes = 8000\n" } else { "" };
+            let marks = if more.contains("dc") { "ecn_max_bytes = 8000\n" } else { "" };
             let run = |threads: u32| {
                 let text = format!(
                     "[topology]\nkind = \"leaf_spine\"\nhosts = 4\n[fabric]\nbuffer_bytes = \

@@ -10,14 +10,18 @@
 //! Cards do this, not processors: it costs hosts nothing.
 
 mod hosts;
+mod rate;
 mod receiver;
 mod sender;
 mod window;
 
 use std::collections::BTreeMap;
 
+use rate::Rate;
 use receiver::Receiver;
 use sender::Sender;
+
+pub use rate::DcqcnConfiguration;
 
 /// How hosts repair losses, and what holds them back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,6 +77,15 @@ pub enum Congestion {
         /// The most that it becomes smaller by at a time, in percent.
         decrease_max_percent: u32,
     },
+    /// Notifications that marks bring: DCQCN (SIGCOMM 2015). They set a rate, and the window stays.
+    Dcqcn(DcqcnConfiguration),
+}
+
+impl Congestion {
+    /// Whether the window stays as it is.
+    pub(super) const fn has_fixed_window(&self) -> bool {
+        matches!(self, Self::Fixed | Self::Dcqcn(_))
+    }
 }
 
 /// What the transport of all hosts counted.
@@ -98,11 +111,15 @@ pub struct TransportCounts {
     pub duplicate_frames: u64,
     /// Data frames that came out of order, and were not kept.
     pub discarded_frames: u64,
+    /// Notifications of congestion that came, of DCQCN.
+    pub notifications: u64,
     /// Longest round trip, in picoseconds.
     pub round_trip_max_ps: u64,
     round_trips_ps: u64,
     /// Windows at acknowledgements, in 1/256 frames.
     windows_256ths: u64,
+    /// Rates at acknowledgements, in 10^6 bits per second.
+    rates_mbps: u64,
 }
 
 impl TransportCounts {
@@ -114,6 +131,13 @@ impl TransportCounts {
     /// Mean window when an acknowledgement came, in frames.
     pub fn window_frames(&self) -> f64 {
         self.windows_256ths as f64 / 256.0 / self.acknowledgements.max(1) as f64
+    }
+
+    /// Mean rate of a connection when an acknowledgement came, in bits per second; nothing where connections
+    /// have no rates.
+    pub fn rate_bps(&self) -> Option<f64> {
+        let mean_mbps = self.rates_mbps as f64 / self.acknowledgements.max(1) as f64;
+        (self.rates_mbps > 0).then_some(mean_mbps * 1e6)
     }
 
     /// Mean round trip, in picoseconds.
@@ -146,6 +170,8 @@ impl TransportCounts {
         self.round_trip_max_ps = self.round_trip_max_ps.max(part.round_trip_max_ps);
         self.round_trips_ps += part.round_trips_ps;
         self.windows_256ths += part.windows_256ths;
+        self.notifications += part.notifications;
+        self.rates_mbps += part.rates_mbps;
     }
 }
 
@@ -172,7 +198,11 @@ pub(super) struct Segment {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Data,
-    Acknowledgement { is_marked: bool },
+    Acknowledgement {
+        is_marked: bool,
+    },
+    /// Marked frames have come, of DCQCN.
+    Notification,
 }
 
 const _: () = assert!(size_of::<Segment>() <= 32);
@@ -251,13 +281,17 @@ impl Transport {
         }
     }
 
-    /// Place of the connection of a host to another.
-    fn connection(&mut self, source: u32, destination: u32, class: u8) -> u32 {
+    /// Place of the connection of a host, on a cable of so many bits per second, to another.
+    fn connection(&mut self, (source, line_bps): (u32, u64), destination: u32, class: u8) -> u32 {
         let (senders, counts) = (&mut self.senders, &mut self.counts);
         let configuration = &self.configuration;
         *self.places.entry((source, destination, class)).or_insert_with(|| {
             counts.connections += 1;
-            senders.push(Sender::new(configuration, source, destination, class));
+            let rate = match configuration.congestion {
+                Congestion::Dcqcn(_) => Some(Rate::new(line_bps)),
+                _ => None,
+            };
+            senders.push(Sender::new(configuration, source, destination, class).with_rate(rate));
             senders.len() as u32 - 1
         })
     }
@@ -275,10 +309,10 @@ impl Transport {
         &mut receivers[connection as usize]
     }
 
-    /// Has a connection wait for its turn, if it may send and does not wait yet.
-    fn make_ready(&mut self, connection: u32) -> bool {
+    /// Has a connection wait for its turn, if it may send now and does not wait yet.
+    fn make_ready(&mut self, connection: u32, now_ps: u64) -> bool {
         let sender = &mut self.senders[connection as usize];
-        if sender.is_ready || !sender.may_send() {
+        if sender.is_ready || !sender.may_send() || sender.paced_until_ps() > now_ps {
             return false;
         }
         sender.is_ready = true;

@@ -3,10 +3,10 @@
 use super::super::super::simulation::Context;
 use super::super::super::statistics::mix;
 use super::super::super::wheel::Event;
-use super::super::{ENGINE, Ethernet, Frame, FrameState, QUEUE};
+use super::super::{ENGINE, Ethernet, Frame, FrameState, QUEUE, rate_bps};
 use super::receiver::Verdict;
 use super::sender::{Departure, Outgoing};
-use super::{Kind, Segment};
+use super::{Congestion, Kind, Segment};
 
 impl Ethernet {
     /// Takes a message that its host hands over now.
@@ -22,11 +22,15 @@ impl Ethernet {
         let queues = &self.configuration.queues;
         let class = queues.class_of(&message);
         let last_bytes = message.bytes - (message.remaining - 1) * mtu;
+        let port = self.routes.host_link(message.source) ^ 1;
+        let line_bps = rate_bps(self.byte_time(port));
         let Some(transport) = &mut self.transport else { return };
-        let connection = transport.connection(message.source, message.destination, class);
+        let source = (message.source, line_bps);
+        let connection = transport.connection(source, message.destination, class);
         let outgoing = Outgoing::new(name, message.remaining, last_bytes);
         transport.senders[connection as usize].post(outgoing);
         self.offer(context, connection);
+        self.arm(context, connection);
     }
 
     /// An event of a host's transport: a look for something to send, or at a timer.
@@ -39,8 +43,10 @@ impl Ethernet {
             return;
         }
         let sender = &mut transport.senders[event.subject as usize];
-        if sender.on_timer(&transport.configuration, event.time_ps) {
-            transport.counts.timeouts += 1;
+        let is_paced = sender.rate.is_some();
+        let is_timeout = sender.on_timer(&transport.configuration, event.time_ps);
+        transport.counts.timeouts += u64::from(is_timeout);
+        if is_timeout || is_paced {
             self.offer(context, event.subject);
         }
         self.arm(context, event.subject);
@@ -59,7 +65,7 @@ impl Ethernet {
     /// A connection may have something to send.
     fn offer(&mut self, context: &mut Context, connection: u32) {
         let Some(transport) = &mut self.transport else { return };
-        if transport.make_ready(connection) {
+        if transport.make_ready(connection, context.wheel.now_ps()) {
             let host = transport.senders[connection as usize].source;
             self.pull(context, host);
         }
@@ -88,8 +94,9 @@ impl Ethernet {
                 let Some(connection) = transport.take_ready(host, class) else { break };
                 self.depart(context, port, connection);
                 if let Some(transport) = &mut self.transport {
-                    transport.make_ready(connection);
+                    transport.make_ready(connection, context.wheel.now_ps());
                 }
+                self.arm(context, connection);
             }
         }
     }
@@ -115,8 +122,9 @@ impl Ethernet {
         transport.counts.data_frames += 1;
         transport.counts.payload_bytes += u64::from(payload);
         transport.counts.retransmitted_frames += u64::from(is_again);
-        self.arm(context, connection);
         let bytes = self.frame_bytes(payload);
+        self.pace(connection, bytes + self.configuration.gap_bytes, now_ps);
+        self.arm(context, connection);
         let (ready_ps, _) = self.pass_nic(source, bytes, now_ps);
         let segment = Segment {
             connection,
@@ -131,6 +139,16 @@ impl Ethernet {
         let flow = self.flow(source, destination, port);
         let frame = Frame { message, destination, flow, bytes };
         self.send_segment(context, port, (frame, class), segment, ready_ps);
+    }
+
+    /// A connection with a rate sends so many bytes.
+    fn pace(&mut self, connection: u32, bytes: u32, now_ps: u64) {
+        let Some(transport) = &mut self.transport else { return };
+        if let Congestion::Dcqcn(dcqcn) = &transport.configuration.congestion
+            && let Some(rate) = &mut transport.senders[connection as usize].rate
+        {
+            rate.on_sent(dcqcn, bytes, now_ps);
+        }
     }
 
     /// Sends a frame of a class with what it carries.
@@ -195,6 +213,16 @@ impl Ethernet {
                 self.offer(context, segment.connection);
                 self.arm(context, segment.connection);
             }
+            Kind::Notification => {
+                self.frames.remove(index);
+                let Some(transport) = &mut self.transport else { return };
+                transport.counts.notifications += 1;
+                if let Congestion::Dcqcn(dcqcn) = &transport.configuration.congestion
+                    && let Some(rate) = &mut transport.senders[segment.connection as usize].rate
+                {
+                    rate.on_notified(dcqcn, context.wheel.now_ps());
+                }
+            }
         }
     }
 
@@ -203,7 +231,12 @@ impl Ethernet {
         let class = self.states.get(index as usize).map_or(0, |state| state.class);
         let ends = u64::from(self.ends[place as usize].node()) << 32
             | u64::from(self.frames.get(index).flow);
-        let kind = u64::from(segment.kind != Kind::Data) << 8 | u64::from(class);
+        let kind = match segment.kind {
+            Kind::Data => 0,
+            Kind::Acknowledgement { .. } => 1,
+            Kind::Notification => 2,
+        };
+        let kind = kind << 8 | u64::from(class);
         let what = kind << 32 | u64::from(segment.transmission);
         let drawn = mix(mix(self.configuration.salt, ends), mix(what, LOSSES)) >> 32;
         drawn * 1_000_000 < u64::from(loss_ppm) << 32
@@ -220,6 +253,12 @@ impl Ethernet {
         let receiver = transport.receiver(segment.part, segment.connection);
         let verdict = receiver.take(segment.sequence, configuration.recovery);
         let expected = receiver.expected;
+        let notifies = match configuration.congestion {
+            Congestion::Dcqcn(dcqcn) if is_marked => {
+                receiver.notifies(dcqcn.notification_ps, now_ps)
+            }
+            _ => false,
+        };
         match verdict {
             Verdict::New => self.arrive(context, index),
             Verdict::Duplicate => {
@@ -239,6 +278,11 @@ impl Ethernet {
             flow: self.flow(host, source, port),
             bytes: self.frame_bytes(configuration.ack_bytes),
         };
+        if notifies {
+            // As adapters do: before all else.
+            let notification = Segment { expected, kind: Kind::Notification, ..segment };
+            self.send_segment(context, port, (frame, 0), notification, now_ps);
+        }
         let kind = Kind::Acknowledgement { is_marked };
         let answer = Segment { expected, kind, ..segment };
         self.send_segment(context, port, (frame, class), answer, now_ps);

@@ -11,6 +11,8 @@ pub(super) struct Receiver {
     pub(super) expected: u32,
     /// Whether each of the frames from there on is there: the first is not.
     beyond: VecDeque<bool>,
+    /// When the next notification of congestion may be sent, in picoseconds.
+    notifies_ps: u64,
 }
 
 /// What becomes of a data frame.
@@ -43,6 +45,15 @@ impl Receiver {
         }
         let was_there = std::mem::replace(&mut self.beyond[ahead], true);
         if was_there { Verdict::Duplicate } else { Verdict::New }
+    }
+
+    /// A marked frame has come: whether a notification is sent, if `interval_ps` are between two.
+    pub(super) const fn notifies(&mut self, interval_ps: u64, now_ps: u64) -> bool {
+        let is_time = now_ps >= self.notifies_ps;
+        if is_time {
+            self.notifies_ps = now_ps + interval_ps;
+        }
+        is_time
     }
 
     /// The frame that was expected is there.
@@ -79,6 +90,13 @@ mod tests {
         use Verdict::{Duplicate, New};
         let taken = taken(Recovery::SelectiveRepeat, &[0, 3, 1, 3, 2, 1, 5]);
         assert_eq!(taken, (vec![New, New, New, Duplicate, New, Duplicate, New], 4));
+    }
+
+    #[test]
+    fn notifications_are_an_interval_apart() {
+        let mut receiver = Receiver::default();
+        let sent = [0, 1, 49, 50, 51, 99, 120, 169, 170].map(|at| receiver.notifies(50, at));
+        assert_eq!(sent, [true, false, false, true, false, false, true, false, true]);
     }
 
     #[test]

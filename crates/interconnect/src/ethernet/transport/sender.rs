@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::rate::Rate;
 use super::window::{Progress, Window};
 use super::{NOBODY, Recovery, Segment, TransportConfiguration, TransportCounts, is_before};
 
@@ -24,6 +25,8 @@ pub(super) struct Sender {
     round_trip_ps: u64,
     variation_ps: u64,
     window: Window,
+    /// If it has one.
+    pub(super) rate: Option<Rate>,
     /// Messages that are not acknowledged as a whole.
     messages: VecDeque<Outgoing>,
     /// The first frame that is not acknowledged.
@@ -129,6 +132,7 @@ impl Sender {
             round_trip_ps: 0,
             variation_ps: 0,
             window: Window::new(configuration),
+            rate: None,
             messages: VecDeque::new(),
             acknowledged: 0,
             next: 0,
@@ -137,6 +141,16 @@ impl Sender {
             transmission: FIRST,
             recovery,
         }
+    }
+
+    /// The same with a rate.
+    pub(super) fn with_rate(self, rate: Option<Rate>) -> Self {
+        Self { rate, ..self }
+    }
+
+    /// When its rate lets the next frame leave, in picoseconds.
+    pub(super) fn paced_until_ps(&self) -> u64 {
+        self.rate.as_ref().map_or(0, Rate::next_ps)
     }
 
     /// A message is to be sent.
@@ -220,6 +234,7 @@ impl Sender {
         counts.round_trips_ps += round_trip_ps;
         counts.round_trip_max_ps = counts.round_trip_max_ps.max(round_trip_ps);
         counts.windows_256ths += self.window.frames_256ths();
+        counts.rates_mbps += self.rate.as_ref().map_or(0, |rate| rate.bps() / 1_000_000);
         let is_progress = is_before(self.acknowledged, segment.expected);
         let newly = match &mut self.recovery {
             Sending::Selective(scoreboard) => scoreboard.settle(self.acknowledged, segment),
@@ -309,11 +324,14 @@ impl Sender {
 
     /// When the timer must be looked at, if that is not scheduled.
     pub(super) fn arm(&mut self) -> Option<u64> {
-        if self.deadline_ps >= self.timer_ps {
+        let is_paced = self.rate.is_some() && !self.is_ready && self.may_send();
+        let paced_ps = if is_paced { self.paced_until_ps() } else { u64::MAX };
+        let time_ps = self.deadline_ps.min(paced_ps);
+        if time_ps >= self.timer_ps {
             return None;
         }
-        self.timer_ps = self.deadline_ps;
-        Some(self.deadline_ps)
+        self.timer_ps = time_ps;
+        Some(time_ps)
     }
 
     /// The timer is looked at: whether acknowledgements are too late, so that all that is under way is

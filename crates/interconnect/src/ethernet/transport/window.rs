@@ -41,7 +41,7 @@ impl Window {
     pub(super) fn new(configuration: &TransportConfiguration) -> Self {
         let most = u64::from(configuration.window_frames.max(1)) * FRAME;
         let initial = u64::from(configuration.initial_window_frames.max(1)) * FRAME;
-        let is_fixed = configuration.congestion == Congestion::Fixed;
+        let is_fixed = configuration.congestion.has_fixed_window();
         Self {
             size: if is_fixed { most } else { initial.min(most) },
             threshold: u64::MAX,
@@ -71,7 +71,7 @@ impl Window {
         progress: &Progress,
     ) {
         match configuration.congestion {
-            Congestion::Fixed => return,
+            Congestion::Fixed | Congestion::Dcqcn(_) => return,
             Congestion::Dctcp { gain_ppm } => self.on_mark_or_none(gain_ppm, progress),
             Congestion::Delay { target_ps, scaling_ps, beta_percent, decrease_max_percent } => {
                 let target_ps = target_ps + scaled(scaling_ps, self.smallness());
@@ -144,7 +144,7 @@ impl Window {
             return;
         }
         match configuration.congestion {
-            Congestion::Fixed => {}
+            Congestion::Fixed | Congestion::Dcqcn(_) => {}
             Congestion::Dctcp { .. } => self.shrink_to(self.size / 2, sent),
             Congestion::Delay { decrease_max_percent, .. } => {
                 let share = u64::from(100 - decrease_max_percent) * FRAME / 100;
@@ -156,7 +156,7 @@ impl Window {
 
     /// Nothing was acknowledged for too long.
     pub(super) fn on_timeout(&mut self, configuration: &TransportConfiguration, sent: u32) {
-        if configuration.congestion != Congestion::Fixed {
+        if !configuration.congestion.has_fixed_window() {
             self.shrink_to(self.size / 2, sent);
             self.size = FRAME;
         }

@@ -1,0 +1,286 @@
+//! Rates of connections by DCQCN: Zhu and others, "Congestion control for large-scale RDMA deployments",
+//! SIGCOMM 2015, sections 3.1 and 3.3.
+//!
+//! Timers of the paper need no events: what they did since the last look is done at the next one, when
+//! a frame leaves or a notification comes.
+
+/// Parameters of DCQCN.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DcqcnConfiguration {
+    /// g: how much a notification adds to the estimate α, and a timer without one takes, of 10^9.
+    pub gain_ppb: u32,
+    /// N: least time between two notifications of a connection, in picoseconds.
+    pub notification_ps: u64,
+    /// K: time without a notification after which α becomes smaller, in picoseconds, 1 or more.
+    pub alpha_ps: u64,
+    /// T: time between two increases by the timer, in picoseconds, 1 or more.
+    pub timer_ps: u64,
+    /// B: bytes between two increases by the counter, 1 or more.
+    pub counter_bytes: u64,
+    /// F: increases of either kind until fast recovery ends.
+    pub recovery_steps: u32,
+    /// What an additive increase adds to the target rate, in bits per second.
+    pub additive_bps: u64,
+    /// What the first hyper increase adds to it; the second twice as much, and so on.
+    pub hyper_bps: u64,
+    /// The rate never becomes less, in bits per second, 1 or more.
+    pub min_bps: u64,
+}
+
+/// The rate of a connection (the reaction point).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Rate {
+    /// That of the cable of the host, in bits per second.
+    line_bps: u64,
+    /// At which frames leave.
+    current_bps: u64,
+    /// Towards which it rises.
+    target_bps: u64,
+    /// Estimate of congestion, in 1/2^30.
+    alpha: u64,
+    /// Whether a notification ever came: timers and counter begin with the first.
+    is_limited: bool,
+    /// When the timers of α and of increases last ran out or were set, in picoseconds.
+    alpha_since_ps: u64,
+    timer_since_ps: u64,
+    /// Bytes since the last increase by the counter.
+    counted_bytes: u64,
+    /// Increases since the last notification.
+    by_timer: u32,
+    by_counter: u32,
+    /// The next frame may leave, in picoseconds.
+    next_ps: u64,
+}
+
+/// How the rate becomes larger.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Increase {
+    /// Half of the way to the target.
+    FastRecovery,
+    /// The target rises by a step, too.
+    Additive,
+    /// The target rises by so many larger steps, too.
+    Hyper(u32),
+}
+
+impl Rate {
+    /// The rate of a new connection: all of the line.
+    pub(super) const fn new(line_bps: u64) -> Self {
+        Self {
+            line_bps,
+            current_bps: line_bps,
+            target_bps: line_bps,
+            alpha: ONE,
+            is_limited: false,
+            alpha_since_ps: 0,
+            timer_since_ps: 0,
+            counted_bytes: 0,
+            by_timer: 0,
+            by_counter: 0,
+            next_ps: 0,
+        }
+    }
+
+    /// In bits per second.
+    pub(super) const fn bps(&self) -> u64 {
+        self.current_bps
+    }
+
+    /// When the next frame may leave, in picoseconds.
+    pub(super) const fn next_ps(&self) -> u64 {
+        self.next_ps
+    }
+
+    /// A frame leaves, of so many bytes on the wire with its gap.
+    pub(super) fn on_sent(&mut self, configuration: &DcqcnConfiguration, bytes: u32, now_ps: u64) {
+        self.advance(configuration, now_ps);
+        if self.is_limited {
+            self.counted_bytes += u64::from(bytes);
+            while self.counted_bytes >= configuration.counter_bytes.max(1) {
+                self.counted_bytes -= configuration.counter_bytes.max(1);
+                self.by_counter = self.by_counter.saturating_add(1);
+                self.increase(configuration);
+            }
+        }
+        // At the rate of the line, the port is what holds frames back.
+        self.next_ps = now_ps;
+        if self.current_bps < self.line_bps {
+            self.next_ps += u64::from(bytes) * 8_000_000_000_000 / self.current_bps.max(1);
+        }
+    }
+
+    /// A notification has come: the target is the present rate, which becomes smaller by α/2.
+    pub(super) fn on_notified(&mut self, configuration: &DcqcnConfiguration, now_ps: u64) {
+        self.advance(configuration, now_ps);
+        self.target_bps = self.current_bps;
+        let less = u128::from(self.current_bps) * u128::from(self.alpha) / u128::from(2 * ONE);
+        let least_bps = configuration.min_bps.clamp(1, self.line_bps);
+        self.current_bps = (self.current_bps - less as u64).max(least_bps);
+        self.alpha += share(ONE - self.alpha, configuration.gain_ppb);
+        self.is_limited = true;
+        (self.alpha_since_ps, self.timer_since_ps) = (now_ps, now_ps);
+        (self.counted_bytes, self.by_timer, self.by_counter) = (0, 0, 0);
+    }
+
+    /// Does what timers did until now.
+    fn advance(&mut self, configuration: &DcqcnConfiguration, now_ps: u64) {
+        if !self.is_limited {
+            return;
+        }
+        for _ in 0..periods(&mut self.alpha_since_ps, configuration.alpha_ps, now_ps) {
+            let less = share(self.alpha, configuration.gain_ppb);
+            self.alpha -= less;
+            if less == 0 {
+                break;
+            }
+        }
+        let increases = periods(&mut self.timer_since_ps, configuration.timer_ps, now_ps);
+        for done in 0..increases {
+            if self.current_bps == self.line_bps && self.target_bps == self.line_bps {
+                let left = u32::try_from(increases - done).unwrap_or(u32::MAX);
+                self.by_timer = self.by_timer.saturating_add(left);
+                break;
+            }
+            self.by_timer = self.by_timer.saturating_add(1);
+            self.increase(configuration);
+        }
+    }
+
+    /// The timer or the counter has run out.
+    fn increase(&mut self, configuration: &DcqcnConfiguration) {
+        let more_bps = match self.stage(configuration.recovery_steps) {
+            Increase::FastRecovery => 0,
+            Increase::Additive => configuration.additive_bps,
+            Increase::Hyper(steps) => configuration.hyper_bps.saturating_mul(steps.into()),
+        };
+        self.target_bps = self.target_bps.saturating_add(more_bps).min(self.line_bps);
+        // Rounded up, so that it reaches the target.
+        self.current_bps += (self.target_bps - self.current_bps).div_ceil(2);
+    }
+
+    /// Figure 7 of the paper.
+    const fn stage(&self, recovery_steps: u32) -> Increase {
+        let (fewer, more) = if self.by_timer < self.by_counter {
+            (self.by_timer, self.by_counter)
+        } else {
+            (self.by_counter, self.by_timer)
+        };
+        if more < recovery_steps {
+            Increase::FastRecovery
+        } else if fewer > recovery_steps {
+            Increase::Hyper(fewer - recovery_steps)
+        } else {
+            Increase::Additive
+        }
+    }
+}
+
+/// How often a timer has run out; it goes on from the last time.
+const fn periods(since_ps: &mut u64, period_ps: u64, now_ps: u64) -> u64 {
+    let period_ps = if period_ps == 0 { 1 } else { period_ps };
+    let count = now_ps.saturating_sub(*since_ps) / period_ps;
+    *since_ps += count * period_ps;
+    count
+}
+
+/// So many thousand millionths of a number.
+const fn share(of: u64, ppb: u32) -> u64 {
+    (of as u128 * ppb as u128 / 1_000_000_000) as u64
+}
+
+/// An estimate of one.
+const ONE: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GBPS: u64 = 1_000_000_000;
+    const US: u64 = 1_000_000;
+    /// A sixteenth, so that values can be computed by hand.
+    const CONFIGURATION: DcqcnConfiguration = DcqcnConfiguration {
+        gain_ppb: 62_500_000,
+        notification_ps: 50 * US,
+        alpha_ps: 55 * US,
+        timer_ps: 100 * US,
+        counter_bytes: 1_000_000,
+        recovery_steps: 2,
+        additive_bps: 2 * GBPS,
+        hyper_bps: 4 * GBPS,
+        min_bps: GBPS / 10,
+    };
+
+    enum Step {
+        /// A notification comes.
+        Notified,
+        /// A frame of so many bytes leaves.
+        Sent(u32),
+    }
+
+    /// Time in µs, what happens, then rate and target in Mb/s and α in 1/256.
+    #[test]
+    fn the_machine_does_what_the_paper_says() {
+        use Step::{Notified, Sent};
+        let steps = [
+            // At the rate of the line, nothing is counted before the first notification.
+            (0, Sent(5_000_000), 40_000, 40_000, 256.0),
+            // α is 1: half of the rate; α stays (1 − g) 1 + g.
+            (10, Notified, 20_000, 40_000, 256.0),
+            // 55 µs later, α is 15/16: 20 (1 − 15/32) = 10.625, then α is (15/16)² + 1/16.
+            (65, Notified, 10_625, 20_000, 241.0),
+            // The timer runs out at 165: fast recovery, the mean of both. α twice times 15/16 at 120 and 175.
+            (176, Sent(0), 15_312, 20_000, 211.816),
+            // The counter: again fast recovery is over at the second step of either.
+            (177, Sent(1_000_000), 17_656, 20_000, 211.816),
+            // The second one by the counter: additive, (17.656 + 22) / 2.
+            (178, Sent(1_000_000), 19_828, 22_000, 211.816),
+            // The second and third by the timer at 265 and 365: 24 and 26.
+            (366, Sent(0), 23_957, 26_000, 174.531),
+            // By the counter three times: 28; with 3 of each, hyper by 1 × 4.
+            (366, Sent(1_000_000), 26_978, 30_000, 174.531),
+            // The fourth of the timer at 465: 3 of the counter, hyper by 4 again.
+            (466, Sent(0), 30_489, 34_000, 153.397),
+            // The fourth of the counter: both are 2 more than F, by 8. Not beyond the line.
+            (466, Sent(1_000_000), 35_244, 40_000, 153.397),
+            // 35.244 (1 − 0.5992/2).
+            (467, Notified, 24_685, 35_244, 159.809),
+        ];
+        let mut rate = Rate::new(40 * GBPS);
+        for (time, step, current, target, alpha) in steps {
+            match step {
+                Notified => rate.on_notified(&CONFIGURATION, time * US),
+                Sent(bytes) => rate.on_sent(&CONFIGURATION, bytes, time * US),
+            }
+            let found = (rate.current_bps / 1_000_000, rate.target_bps / 1_000_000);
+            assert_eq!(found, (current, target), "at {time} us: {rate:?}");
+            let found = rate.alpha as f64 / (ONE / 256) as f64;
+            assert!((found - alpha).abs() < 0.01, "at {time} us: {found}, not {alpha}");
+        }
+    }
+
+    #[test]
+    fn frames_are_apart_as_the_rate_says_and_not_at_that_of_the_line() {
+        let mut rate = Rate::new(10 * GBPS);
+        rate.on_sent(&CONFIGURATION, 1_000, 7);
+        assert_eq!(rate.next_ps(), 7);
+        rate.on_notified(&CONFIGURATION, 8);
+        rate.on_sent(&CONFIGURATION, 1_000, 9);
+        // 8000 bits at 5 Gb/s.
+        assert_eq!(rate.next_ps(), 9 + 1_600_000);
+    }
+
+    #[test]
+    fn the_rate_stays_between_its_bounds() {
+        let mut rate = Rate::new(10 * GBPS);
+        for _ in 0..100 {
+            rate.on_notified(&CONFIGURATION, 0);
+        }
+        assert_eq!(rate.bps(), CONFIGURATION.min_bps);
+        rate.on_sent(&CONFIGURATION, 1_000, 1_000_000 * US);
+        assert_eq!((rate.bps(), rate.target_bps), (10 * GBPS, 10 * GBPS));
+        assert!(rate.alpha < 16, "{rate:?}");
+        let slow = DcqcnConfiguration { min_bps: 100 * GBPS, ..CONFIGURATION };
+        rate.on_notified(&slow, 1_000_000 * US);
+        assert_eq!(rate.bps(), 10 * GBPS);
+    }
+}
