@@ -116,7 +116,7 @@ class Result:
         `throughput_bps`, `data_frames`, `payload_bytes`, `retransmitted_frames`, `timeouts`,
         `acknowledgements`, `marked_percent`, `frames_lost_at_random`, `duplicate_frames`,
         `discarded_frames`, `window_frames`, `round_trip_us` (means), `round_trip_max_us`; with DCQCN
-        `notifications` and `rate_bps` (mean)."""
+        `notifications` and `rate_bps` (mean), with Homa `grants` and `resends`."""
         counts = self.manifest.get("transport")
         return None if counts is None else dict(counts)
 

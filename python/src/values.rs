@@ -123,6 +123,10 @@ fn transport<'py>(
         dict.set_item("notifications", counts.notifications)?;
         dict.set_item("rate_bps", rate_bps)?;
     }
+    if counts.is_receiver_driven {
+        dict.set_item("grants", counts.grants)?;
+        dict.set_item("resends", counts.resends)?;
+    }
     Ok(dict)
 }
 

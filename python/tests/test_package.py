@@ -643,6 +643,18 @@ def test_rates_by_notifications_are_told_of() -> None:
     assert 1e9 < result.transport["rate_bps"] < 10e9
 
 
+def test_receivers_drive_a_transport() -> None:
+    result = run(
+        topology=Topology.star(5),
+        fabric=Fabric.ethernet(classes=8),
+        host={"transport": "homa", "overcommitment": 2, "loss_ppm": 1000},
+        workload={"kind": "all_to_all", "bytes": 100_000, "iterations": 2},
+    )
+    assert result.messages == 40
+    assert result.transport is not None
+    assert result.transport["grants"] > 0
+
+
 def test_the_stub_has_all_that_the_native_module_has() -> None:
     stub = Path(ethernot_sim.__file__).with_name("_native.pyi")
     body = ast.parse(stub.read_text()).body

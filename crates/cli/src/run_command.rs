@@ -549,6 +549,9 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
 
 /// What the transport of model hosts counted, for a reader.
 fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
+    if counts.is_receiver_driven {
+        return homa_summary(counts, outcome);
+    }
     let mut text = format!(
         "transport: {} connections, goodput {:.3} Gb/s of a throughput of {:.3} Gb/s in all\ndata \
          frames {}, sent again {} ({:.2} %), timeouts {}, lost at random {}, twice there {}, out of \
@@ -581,6 +584,26 @@ fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
     text
 }
 
+/// The same of Homa.
+fn homa_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
+    format!(
+        "transport: {} pairs of hosts, goodput {:.3} Gb/s of a throughput of {:.3} Gb/s in all\ndata frames \
+         {}, sent again {} ({:.2} %), timeouts {}, lost at random {}, twice there {}\ngrants {}, requests to send \
+         again {}\n",
+        counts.connections,
+        outcome.goodput_bps() / 1e9,
+        counts.throughput_bps(outcome.completed_ps) / 1e9,
+        counts.data_frames,
+        counts.retransmitted_frames,
+        counts.retransmitted_percent(),
+        counts.timeouts,
+        counts.frames_lost_at_random,
+        counts.duplicate_frames,
+        counts.grants,
+        counts.resends,
+    )
+}
+
 fn transport_to_json(counts: &TransportCounts, outcome: &Outcome) -> Value {
     let mut json = json!({
         "connections": counts.connections,
@@ -602,6 +625,10 @@ fn transport_to_json(counts: &TransportCounts, outcome: &Outcome) -> Value {
     if let (Some(rate_bps), Some(entries)) = (counts.rate_bps(), json.as_object_mut()) {
         entries.insert("notifications".to_owned(), json!(counts.notifications));
         entries.insert("rate_bps".to_owned(), json!(rate_bps));
+    }
+    if let (true, Some(entries)) = (counts.is_receiver_driven, json.as_object_mut()) {
+        entries.insert("grants".to_owned(), json!(counts.grants));
+        entries.insert("resends".to_owned(), json!(counts.resends));
     }
     json
 }

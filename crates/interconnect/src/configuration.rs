@@ -8,6 +8,7 @@ mod fidelity;
 mod flits;
 mod flows;
 mod graph;
+mod homa;
 mod hosts;
 mod lines;
 mod meanings;
@@ -346,13 +347,13 @@ impl Configuration {
         if edge.is_some() {
             hosts::check(&host_keys, &fabric_keys, &fabric, &receiving)?;
         } else {
-            let transport = transport::read(&mut host_keys, &fabric)?;
+            let (transport, homa) = transport::read(&mut host_keys, &fabric, &topology)?;
             if let FabricConfiguration::Ethernet(ethernet) = &mut fabric {
-                ethernet.transport = transport;
+                (ethernet.transport, ethernet.homa) = (transport, homa);
             }
         }
         if let FabricConfiguration::Ethernet(ethernet) = &mut fabric {
-            let reacts = edge.is_some() || ethernet.transport.is_some();
+            let reacts = edge.is_some() || ethernet.has_transport();
             ethernet.jitter_percent = if reacts { read_jitter(&mut fabric_keys)? } else { 0 };
         }
         let (outages, outages_effective, outage_keys) =

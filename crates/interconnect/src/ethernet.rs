@@ -12,6 +12,7 @@ mod cables;
 mod configuration;
 mod counters;
 mod exchange;
+mod homa;
 mod jitter;
 mod queues;
 mod rail;
@@ -34,6 +35,7 @@ use adaptive::Adaptive;
 use backlog::Backlog;
 use cables::CableLimits;
 use exchange::Exchange;
+use homa::Homa;
 use jitter::Jitter;
 use queues::{Pool, Queues};
 use transport::Transport;
@@ -46,6 +48,7 @@ pub use counters::PortCounters;
 pub(super) use counters::Wait;
 pub(super) use exchange::PARTS_MAX;
 pub use exchange::Parcel;
+pub use homa::{CUTOFFS_MAX, HomaConfiguration};
 pub use transport::{
     Congestion, DcqcnConfiguration, Recovery, TransportConfiguration, TransportCounts,
 };
@@ -83,6 +86,7 @@ pub struct Ethernet {
     backlogs: Vec<Backlog>,
     exchange: Option<Box<Exchange>>,
     transport: Option<Box<Transport>>,
+    homa: Option<Box<Homa>>,
     jitter: Option<Box<Jitter>>,
     /// Which of several networks with the same seed it is.
     rail: u8,
@@ -196,6 +200,7 @@ impl Ethernet {
             backlogs: Vec::new(),
             exchange: None,
             transport: None,
+            homa: None,
             jitter: None,
             rail: 0,
             dropped: BTreeMap::new(),
@@ -215,6 +220,11 @@ impl Ethernet {
             let classes = configuration.queues.classes;
             let transport = Transport::new(transport, topology.hosts(), classes);
             ethernet.transport = Some(Box::new(transport));
+        }
+        if let Some(homa) = configuration.homa {
+            assert_eq!(rails, 1, "a transport has one rail");
+            let ends = (topology.hosts(), configuration.queues.classes);
+            ethernet.homa = Some(Box::new(Homa::new(homa, ends, configuration.mtu_bytes)));
         }
         ethernet.reset_jitter();
         ethernet.is_plain = ethernet.can_be_plain();
@@ -530,6 +540,16 @@ impl Ethernet {
         self.states[index as usize] = state;
     }
 
+    /// Whether hosts send again what is lost.
+    const fn has_transport(&self) -> bool {
+        self.transport.is_some() || self.homa.is_some()
+    }
+
+    /// A frame of so much payload on the wire, without the gap.
+    fn frame_bytes(&self, payload: u32) -> u32 {
+        payload.max(self.configuration.payload_min_bytes) + self.configuration.overhead_bytes
+    }
+
     const fn has_states(&self) -> bool {
         self.queues.is_some() || matches!(self.configuration.choice, Choice::Ugal)
     }
@@ -582,6 +602,10 @@ impl Fabric for Ethernet {
             self.post(context, index);
             return;
         }
+        if self.homa.is_some() {
+            self.post_message(context, index);
+            return;
+        }
         let now_ps = context.wheel.now_ps();
         self.inject_at(context, index, now_ps);
     }
@@ -595,7 +619,11 @@ impl Fabric for Ethernet {
         }
         if place & QUEUE != 0 {
             if place & ENGINE != 0 {
-                self.handle_transport(context, event);
+                if self.homa.is_some() {
+                    self.handle_homa(context, event);
+                } else {
+                    self.handle_transport(context, event);
+                }
                 return;
             }
             self.handle_queue(context, place & !QUEUE, subject);
@@ -616,6 +644,8 @@ impl Fabric for Ethernet {
         if end.node() < self.hosts {
             if self.transport.is_some() {
                 self.arrive_at_host(context, place, subject);
+            } else if self.homa.is_some() {
+                self.take_packet(context, subject);
             } else {
                 self.arrive(context, subject);
             }
@@ -637,7 +667,7 @@ impl Fabric for Ethernet {
 
     fn foresee(&mut self, context: &Context) {
         self.foreseen.clear();
-        let is_plain = self.queues.is_none() && self.transport.is_none();
+        let is_plain = self.queues.is_none() && !self.has_transport();
         if !self.is_large || !is_plain || self.adaptive.is_some() {
             return;
         }
@@ -681,7 +711,8 @@ impl Fabric for Ethernet {
     }
 
     fn transport_counts(&self) -> Option<TransportCounts> {
-        self.transport.as_ref().map(|transport| *transport.counts())
+        let homa = self.homa.as_ref().map(|homa| *homa.counts());
+        homa.or_else(|| self.transport.as_ref().map(|transport| *transport.counts()))
     }
 
     fn hops(&self) -> u64 {

@@ -129,9 +129,14 @@ fn facts(outcome: &Outcome, slowdowns: Option<&Slowdowns>, seconds: f64) -> Vec<
         facts.push(fact("data frames", counts.data_frames.to_string()));
         facts.push(fact("sent again", counts.retransmitted_frames.to_string()));
         facts.push(fact("timeouts", counts.timeouts.to_string()));
-        facts.push(fact("window, mean", format!("{:.2} frames", counts.window_frames())));
-        facts.push(fact("round trip, mean", fitted_time(counts.round_trip_ps() / 1e6)));
-        facts.push(fact("marked", format!("{:.2} %", counts.marked_percent())));
+        if counts.is_receiver_driven {
+            facts.push(fact("grants", counts.grants.to_string()));
+            facts.push(fact("requests to send again", counts.resends.to_string()));
+        } else {
+            facts.push(fact("window, mean", format!("{:.2} frames", counts.window_frames())));
+            facts.push(fact("round trip, mean", fitted_time(counts.round_trip_ps() / 1e6)));
+            facts.push(fact("marked", format!("{:.2} %", counts.marked_percent())));
+        }
         if let Some(rate_bps) = counts.rate_bps() {
             let rate = format!("{:.2} Gb/s", rate_bps / 1e9);
             facts.push(fact("rate of a connection, mean", rate));

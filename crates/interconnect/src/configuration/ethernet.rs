@@ -42,6 +42,7 @@ pub(super) fn read_ethernet(
         queues: read_queues(keys)?,
         // Read with the hosts.
         transport: None,
+        homa: None,
     })
 }
 

@@ -60,6 +60,7 @@ impl Configuration {
             FabricConfiguration::Ethernet(ethernet) => {
                 FabricConfiguration::Ethernet(EthernetConfiguration {
                     transport: None,
+                    homa: None,
                     jitter_percent: 0,
                     ..ethernet
                 })

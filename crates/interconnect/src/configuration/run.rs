@@ -323,7 +323,7 @@ impl Configuration {
             };
             let links = self.topology.links().len();
             let has_windows = match &self.fabric {
-                FabricConfiguration::Ethernet(ethernet) => ethernet.transport.is_some(),
+                FabricConfiguration::Ethernet(ethernet) => ethernet.has_transport(),
                 _ => false,
             };
             let recorder = Recorder::new(limits, links, channels).with_windows(has_windows);

@@ -110,6 +110,7 @@ impl Configuration {
                 });
                 FabricConfiguration::Ethernet(EthernetConfiguration {
                     transport: None,
+                    homa: None,
                     jitter_percent: 0,
                     buffer_bytes: 0,
                     queues: QueueConfiguration::NONE,

@@ -1,8 +1,11 @@
 //! Keys of the transport of model hosts.
 
 use super::super::ethernet::{
-    Congestion, DcqcnConfiguration, EthernetConfiguration, Recovery, TransportConfiguration,
+    Congestion, DcqcnConfiguration, EthernetConfiguration, HomaConfiguration, Recovery,
+    TransportConfiguration,
 };
+use super::super::topology::Topology;
+use super::homa;
 use super::reader::Reader;
 use super::reference;
 use super::units::Unit;
@@ -10,28 +13,39 @@ use super::{
     Configuration, ConfigurationError, FabricConfiguration, RATE_MAX_BPS, RATE_MIN_BPS, TIME_MAX_PS,
 };
 
+/// A transport that senders drive, or one that receivers do.
+type Transports = (Option<TransportConfiguration>, Option<HomaConfiguration>);
+
 /// Reads what `[host]` says of it.
 pub(super) fn read(
     keys: &mut Reader,
     fabric: &FabricConfiguration,
-) -> Result<Option<TransportConfiguration>, ConfigurationError> {
-    let recoveries = ["none", "go_back_n", "selective_repeat"];
+    topology: &Topology,
+) -> Result<Transports, ConfigurationError> {
+    let recoveries = ["none", "go_back_n", "selective_repeat", "homa"];
     let word = keys.word("transport", "none", &recoveries)?;
+    let FabricConfiguration::Ethernet(ethernet) = fabric else {
+        if word == "none" {
+            return Ok((read_windows(keys, None)?, None));
+        }
+        let expected = "\"none\" on this fabric, or [fabric] kind = \"ethernet\"";
+        return Err(keys.wrong_word("transport", &word, expected));
+    };
     let recovery = match word.as_str() {
         "go_back_n" => Some(Recovery::GoBackN),
         "selective_repeat" => Some(Recovery::SelectiveRepeat),
+        "homa" => return Ok((None, Some(homa::read(keys, topology, ethernet)?))),
         _ => None,
     };
-    let losses = match (recovery, fabric) {
-        (None, _) => None,
-        (Some(recovery), FabricConfiguration::Ethernet(ethernet)) => {
-            Some(read_losses(keys, recovery, ethernet)?)
-        }
-        _ => {
-            let expected = "\"none\" on this fabric, or [fabric] kind = \"ethernet\"";
-            return Err(keys.wrong_word("transport", &word, expected));
-        }
-    };
+    let losses = recovery.map(|recovery| read_losses(keys, recovery, ethernet)).transpose()?;
+    Ok((read_windows(keys, losses)?, None))
+}
+
+/// Reads what holds connections back.
+fn read_windows(
+    keys: &mut Reader,
+    losses: Option<TransportConfiguration>,
+) -> Result<Option<TransportConfiguration>, ConfigurationError> {
     let most = losses.map_or(WINDOW_FRAMES, |losses| losses.window_frames.into());
     let word = keys.word("congestion", "fixed", &["fixed", "dctcp", "delay", "dcqcn"])?;
     let congestion = match word.as_str() {
@@ -115,7 +129,9 @@ impl Configuration {
     /// What cannot be together with a transport.
     pub(super) fn check_transport(&self) -> Result<(), ConfigurationError> {
         let FabricConfiguration::Ethernet(ethernet) = &self.fabric else { return Ok(()) };
-        let Some(transport) = ethernet.transport else { return Ok(()) };
+        if !ethernet.has_transport() {
+            return Ok(());
+        }
         let wrong = |key: &str, value: u64, expected: String| {
             Err(self.written.value("fabric", key, value.to_string(), expected))
         };
@@ -140,10 +156,11 @@ impl Configuration {
             }
         }
         self.check_cables(ethernet)?;
-        let word = match transport.congestion {
-            Congestion::Dctcp { .. } => "dctcp",
-            Congestion::Dcqcn(_) => "dcqcn",
-            Congestion::Fixed | Congestion::Delay { .. } => return Ok(()),
+        self.check_homa(ethernet)?;
+        let word = match ethernet.transport.map(|transport| transport.congestion) {
+            Some(Congestion::Dctcp { .. }) => "dctcp",
+            Some(Congestion::Dcqcn(_)) => "dcqcn",
+            Some(Congestion::Fixed | Congestion::Delay { .. }) | None => return Ok(()),
         };
         if queues.ecn_max_bytes == 0 {
             let expected = "\"fixed\" or \"delay\" where switches mark nothing; [fabric] \
@@ -158,19 +175,19 @@ impl Configuration {
 /// What is under way at 10 Gb/s in a round trip of 80 µs.
 const WINDOW_FRAMES: u64 = 64;
 /// Headers of IP and TCP; shorter than the least payload of a frame.
-const ACK_BYTES: u64 = 40;
+pub(super) const ACK_BYTES: u64 = 40;
 /// Acknowledgements must be far less apart than half of all numbers of frames.
 const WINDOW_MAX_FRAMES: u64 = 1 << 16;
 /// A frame of two: with more, timeouts become longer than runs.
-const LOSS_MAX_PPM: u64 = 500_000;
+pub(super) const LOSS_MAX_PPM: u64 = 500_000;
 /// A second: a run ends before timers that were never looked at have run out too often.
 const DCQCN_TIME_MAX_PS: u64 = 1_000_000_000_000;
 /// A terabyte.
 const COUNTER_MAX_BYTES: u64 = 1 << 40;
 /// A microsecond: a host does not look more often.
-const TIMEOUT_MIN_PS: u64 = 1_000_000;
+pub(super) const TIMEOUT_MIN_PS: u64 = 1_000_000;
 /// A second: doubled twenty times it is two weeks of virtual time, where a run ends at two months.
-const TIMEOUT_MAX_PS: u64 = 1_000_000_000_000;
+pub(super) const TIMEOUT_MAX_PS: u64 = 1_000_000_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use super::super::routing::Choice;
 use super::super::simulation::Message;
+use super::homa::HomaConfiguration;
 use super::transport::TransportConfiguration;
 
 /// What an Ethernet is made of.
@@ -48,6 +49,9 @@ pub struct EthernetConfiguration {
     /// What hosts do about losses and marks: without it they send everything at once, and nothing
     /// again. Needs one rail.
     pub transport: Option<TransportConfiguration>,
+    /// A transport that receivers drive, in the place of the other. Needs one rail, and gives frames
+    /// their classes.
+    pub homa: Option<HomaConfiguration>,
 }
 
 /// When a switch begins to send a frame on.
@@ -152,7 +156,13 @@ impl EthernetConfiguration {
             nic: NicConfiguration::SINGLE,
             queues: QueueConfiguration::NONE,
             transport: None,
+            homa: None,
         }
+    }
+
+    /// Whether hosts send again what is lost.
+    pub const fn has_transport(&self) -> bool {
+        self.transport.is_some() || self.homa.is_some()
     }
 
     /// The largest frame on the wire without the gap, in bytes.

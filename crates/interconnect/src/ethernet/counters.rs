@@ -60,6 +60,9 @@ impl Ethernet {
         if let (Some(transport), Some(other)) = (&mut self.transport, &part.transport) {
             transport.merge(other);
         }
+        if let (Some(homa), Some(other)) = (&mut self.homa, &part.homa) {
+            homa.merge(other);
+        }
     }
 
     /// Why nothing moves any more, from what all parts of the network wait for.

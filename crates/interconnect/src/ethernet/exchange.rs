@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::super::simulation::{Context, Message};
 use super::super::wheel::Event;
+use super::homa::Packet;
 use super::queues::Queues;
 use super::transport::Segment;
 use super::{Ethernet, Frame, FrameState, NOWHERE};
@@ -24,6 +25,8 @@ pub struct Parcel {
     events: Vec<Event>,
     /// What the arriving frames carry for a transport, if there is one.
     segments: Vec<Segment>,
+    /// The same for Homa.
+    packets: Vec<Packet>,
 }
 
 /// A frame on a link between two parts.
@@ -159,6 +162,9 @@ impl Ethernet {
         if let Some(transport) = &self.transport {
             parcel.segments.push(transport.segment(index));
         }
+        if let Some(homa) = &self.homa {
+            parcel.packets.push(homa.packet(index));
+        }
         true
     }
 
@@ -194,10 +200,14 @@ impl Ethernet {
         }
         border.vacant.append(&mut parcel.retired);
         let mut segments = parcel.segments.drain(..);
+        let mut packets = parcel.packets.drain(..);
         for crossing in parcel.arrivals.drain(..) {
             let index = self.frames.insert(crossing.frame);
             if let (Some(transport), Some(segment)) = (&mut self.transport, segments.next()) {
                 transport.set_segment(index, segment);
+            }
+            if let (Some(homa), Some(packet)) = (&mut self.homa, packets.next()) {
+                homa.set_packet(index, packet);
             }
             if let Some(state) = crossing.state {
                 self.set_state(index, state);

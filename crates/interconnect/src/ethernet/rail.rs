@@ -22,7 +22,7 @@ impl Ethernet {
         self.queues.is_none()
             && self.adaptive.is_none()
             && self.exchange.is_none()
-            && self.transport.is_none()
+            && !self.has_transport()
             && self.down.is_empty()
             && nic.rails == 1
             && self.jitter.is_none()

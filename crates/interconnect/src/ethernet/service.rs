@@ -179,7 +179,7 @@ impl Ethernet {
         };
         let arrival_ps = now_ps + time_ps(first_bytes) + self.propagation_ps(port);
         let arrival_ps = self.jittered_ps(port, frame.bytes, arrival_ps);
-        if self.transport.is_some() && self.ends[port as usize].is_from_host() {
+        if self.has_transport() && self.ends[port as usize].is_from_host() {
             self.on_port_begun(context, port, index);
         }
         if context.recorder.is_some() {

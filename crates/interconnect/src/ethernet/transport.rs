@@ -113,6 +113,12 @@ pub struct TransportCounts {
     pub discarded_frames: u64,
     /// Notifications of congestion that came, of DCQCN.
     pub notifications: u64,
+    /// Whether receivers say what is sent, as with Homa: then there are neither windows nor round trips.
+    pub is_receiver_driven: bool,
+    /// Grants that came, of Homa.
+    pub grants: u64,
+    /// Requests to send frames again that came, of Homa.
+    pub resends: u64,
     /// Longest round trip, in picoseconds.
     pub round_trip_max_ps: u64,
     round_trips_ps: u64,
@@ -155,6 +161,11 @@ impl TransportCounts {
         self.retransmitted_frames as f64 * 100.0 / self.data_frames.max(1) as f64
     }
 
+    /// Nothing, of a transport that receivers drive.
+    pub(super) fn of_receivers() -> Self {
+        Self { is_receiver_driven: true, ..Self::default() }
+    }
+
     /// Adds what another part of the network counted.
     pub(super) fn merge(&mut self, part: &Self) {
         self.connections += part.connections;
@@ -172,6 +183,8 @@ impl TransportCounts {
         self.windows_256ths += part.windows_256ths;
         self.notifications += part.notifications;
         self.rates_mbps += part.rates_mbps;
+        self.grants += part.grants;
+        self.resends += part.resends;
     }
 }
 
@@ -356,6 +369,8 @@ impl Transport {
 const fn is_before(number: u32, other: u32) -> bool {
     number.wrapping_sub(other).cast_signed() < 0
 }
+
+pub(super) use hosts::{NO_MESSAGE, TRANSPORT};
 
 /// The end of a ring.
 const NOBODY: u32 = u32::MAX;

@@ -54,9 +54,12 @@ impl Ethernet {
 
     /// A port of a host begins to send a frame: what is sent after it is asked for when it has left.
     pub(in super::super) fn on_port_begun(&mut self, context: &mut Context, port: u32, index: u32) {
+        let host = self.ends[port as usize ^ 1].node();
+        if self.has_message_to_send(host) {
+            self.schedule_message_pull(context, host, self.ports[port as usize].free_ps);
+        }
         let Some(transport) = &mut self.transport else { return };
         transport.on_left(index, context.wheel.now_ps());
-        let host = self.ends[port as usize ^ 1].node();
         if transport.has_ready(host) {
             self.schedule_pull(context, host, self.ports[port as usize].free_ps);
         }
@@ -168,11 +171,6 @@ impl Ethernet {
             transport.set_segment(index, segment);
         }
         self.transmit(context, port, index, frame, ready_ps);
-    }
-
-    /// A frame of so much payload on the wire, without the gap.
-    fn frame_bytes(&self, payload: u32) -> u32 {
-        payload.max(self.configuration.payload_min_bytes) + self.configuration.overhead_bytes
     }
 
     /// Has the timer of a connection looked at when it is time.
@@ -290,10 +288,10 @@ impl Ethernet {
 }
 
 /// Marks places that are hosts with a transport.
-const TRANSPORT: u32 = ENGINE | QUEUE;
+pub(in super::super) const TRANSPORT: u32 = ENGINE | QUEUE;
 /// The subject of a look for something to send; others are connections.
 const PULL: u32 = u32::MAX;
 /// What acknowledgements are part of.
-const NO_MESSAGE: u32 = u32::MAX;
+pub(in super::super) const NO_MESSAGE: u32 = u32::MAX;
 /// Which random numbers losses take.
 const LOSSES: u64 = 6;

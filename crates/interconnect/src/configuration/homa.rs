@@ -1,0 +1,108 @@
+//! Keys of Homa, the transport that receivers drive.
+
+use std::collections::VecDeque;
+
+use super::super::ethernet::{CUTOFFS_MAX, ClassBy, EthernetConfiguration, HomaConfiguration};
+use super::super::topology::{LinkKind, Topology};
+use super::reader::Reader;
+use super::transport::{ACK_BYTES, LOSS_MAX_PPM, TIMEOUT_MAX_PS, TIMEOUT_MIN_PS};
+use super::{Configuration, ConfigurationError, MESSAGE_MAX_BYTES};
+
+/// Reads what `[host]` says of it.
+pub(super) fn read(
+    keys: &mut Reader,
+    topology: &Topology,
+    ethernet: &EthernetConfiguration,
+) -> Result<HomaConfiguration, ConfigurationError> {
+    let classes = u64::from(ethernet.queues.classes);
+    let round_trip = round_trip_bytes(topology, ethernet).min(MESSAGE_MAX_BYTES);
+    let rtt_bytes = keys.number("rtt_bytes", round_trip, 1, MESSAGE_MAX_BYTES)?;
+    let unscheduled = keys.number("unscheduled_classes", (classes / 2).max(1), 1, classes)?;
+    let halved = |class: u64| (rtt_bytes >> (unscheduled - 1 - class)).max(1);
+    let default: Vec<u64> = (0..unscheduled - 1).map(halved).collect();
+    let cutoffs = keys.numbers("cutoff_bytes", &default, 1, MESSAGE_MAX_BYTES)?;
+    if cutoffs.len() != default.len() || !cutoffs.is_sorted() {
+        let expected = format!(
+            "{} lengths in ascending order, one less than unscheduled_classes; {default:?} would do",
+            default.len()
+        );
+        return Err(keys.wrong_text("cutoff_bytes", format!("{cutoffs:?}"), expected));
+    }
+    let granted = if classes > 1 { (classes - unscheduled).max(1) } else { 4 };
+    let mut cutoff_bytes = [u32::MAX; CUTOFFS_MAX];
+    for (place, cutoff) in cutoff_bytes.iter_mut().zip(&cutoffs) {
+        *place = *cutoff as u32;
+    }
+    Ok(HomaConfiguration {
+        rtt_bytes: rtt_bytes as u32,
+        overcommitment: keys.number("overcommitment", granted, 1, 1 << 16)? as u32,
+        unscheduled_classes: unscheduled as u8,
+        cutoff_bytes,
+        oldest_percent: keys.number("oldest_percent", 5, 0, 100)? as u32,
+        ack_bytes: keys.number("ack_bytes", ACK_BYTES, 0, ethernet.mtu_bytes.into())? as u32,
+        timeout_ps: keys.number("timeout_ps", 1_000_000_000, TIMEOUT_MIN_PS, TIMEOUT_MAX_PS)?,
+        loss_ppm: keys.number("loss_ppm", 0, 0, LOSS_MAX_PPM)? as u32,
+    })
+}
+
+/// What the cable of host 0 carries while a full frame goes to the host that is the most links away, and a
+/// short one comes back. Each is late at switches by up to the time of a frame, unless jitter is set.
+fn round_trip_bytes(topology: &Topology, ethernet: &EthernetConfiguration) -> u64 {
+    let short = u64::from(ethernet.frame_bytes_min());
+    let both = u64::from(ethernet.frame_bytes_max()) + short;
+    let time_ps = |link: u32, rate_bps: u64| {
+        let is_to_switch = !topology.is_host(topology.links()[link as usize].to);
+        let bytes = if is_to_switch { 2 * both } else { both };
+        bytes * 8_000_000_000_000 / rate_bps
+    };
+    let rate_bps = |link: u32| {
+        let of_kind = match topology.links()[link as usize].kind {
+            LinkKind::Host => ethernet.host_rate_bps,
+            LinkKind::Switch { .. } => ethernet.trunk_rate_bps,
+        };
+        topology.cable_settings(link).rate_bps.unwrap_or(of_kind).max(1)
+    };
+    let of_link_ps = |link: u32| {
+        let own_ps = topology.cable_settings(link).propagation_ps;
+        time_ps(link, rate_bps(link)) + 2 * own_ps.unwrap_or(ethernet.propagation_ps)
+    };
+    // Nodes in the order of how many links away they are, with the time of the way there and back.
+    let mut is_known = vec![false; topology.nodes() as usize];
+    let mut open = VecDeque::from([(0, 0)]);
+    let mut farthest_ps = 0_u64;
+    while let Some((node, time_ps)) = open.pop_front() {
+        if std::mem::replace(&mut is_known[node as usize], true) {
+            continue;
+        }
+        if topology.is_host(node) && node != 0 {
+            farthest_ps = farthest_ps.max(time_ps);
+            continue;
+        }
+        let latency_ps = if node == 0 { 0 } else { 2 * ethernet.latency_ps };
+        open.extend(topology.outgoing(node).iter().map(|&link| {
+            let to = topology.links()[link as usize].to;
+            (to, time_ps + latency_ps + of_link_ps(link))
+        }));
+    }
+    let rate = u128::from(rate_bps(topology.host_link(0)));
+    let bytes = u128::from(farthest_ps) * rate / 8_000_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
+}
+
+impl Configuration {
+    /// Homa gives frames their classes.
+    pub(super) fn check_homa(
+        &self,
+        ethernet: &EthernetConfiguration,
+    ) -> Result<(), ConfigurationError> {
+        let word = match ethernet.queues.class_by {
+            _ if ethernet.homa.is_none() => return Ok(()),
+            ClassBy::Tag => return Ok(()),
+            ClassBy::Source => "source",
+            ClassBy::Workload => "workload",
+            ClassBy::Size { .. } => "size",
+        };
+        let expected = "absent with [host] transport = \"homa\", which gives frames their classes";
+        Err(self.written.value("fabric", "class_by", format!("\"{word}\""), expected.to_owned()))
+    }
+}

@@ -1,0 +1,357 @@
+//! Messages that a host receives: what it grants, and what it asks for again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{HomaConfiguration, Key};
+
+/// Messages to a host.
+#[derive(Clone, Debug)]
+pub(super) struct Receiver {
+    overcommitment: usize,
+    rtt_frames: u32,
+    /// The first class of what is granted, and the number of all.
+    scheduled: u8,
+    classes: u8,
+    oldest_percent: u32,
+    messages: BTreeMap<Key, Incoming>,
+    /// Those that need grants: frames left, then by the message.
+    waiting: BTreeSet<(u32, Key)>,
+    /// The same in the order in which the host learned of them.
+    by_age: BTreeSet<(u64, Key)>,
+    /// Messages so far.
+    known: u64,
+    /// What the oldest message is due, in hundredths of a frame.
+    due_percent: u32,
+    /// By source, which of its messages are there as a whole.
+    complete: BTreeMap<u32, Complete>,
+    /// Grants to be sent.
+    grants: VecDeque<Grant>,
+}
+
+/// A message that is not there as a whole.
+#[derive(Clone, Debug)]
+pub(super) struct Incoming {
+    frames: u32,
+    /// Frames that are there.
+    count: u32,
+    /// All before this one are there.
+    first_missing: u32,
+    /// Bit n % 64 of word n / 64: frame n is there.
+    there: Vec<u64>,
+    /// Frames before this one may be sent.
+    pub(super) granted: u32,
+    age: u64,
+    /// Transmissions to its sender so far.
+    pub(super) transmissions: u32,
+    /// When there was news of it, in picoseconds, and the timeouts since then.
+    pub(super) news_ps: u64,
+    pub(super) backoff: u32,
+    /// Whether its host looks at it when it is time.
+    pub(super) has_timer: bool,
+}
+
+/// Numbers of messages that are there: all before one, and some after it.
+#[derive(Clone, Debug, Default)]
+struct Complete {
+    before: u32,
+    after: BTreeSet<u32>,
+}
+
+/// A grant that is sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Grant {
+    pub(super) key: Key,
+    pub(super) until: u32,
+    pub(super) class: u8,
+}
+
+/// What becomes of a data frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// It was missing.
+    New,
+    /// It was missing, and nothing else was.
+    Last,
+    /// It was there.
+    Duplicate,
+    /// All of its message was there.
+    Late,
+}
+
+impl Incoming {
+    fn has(&self, frame: u32) -> bool {
+        let word = self.there.get(frame as usize / 64).copied().unwrap_or_default();
+        word >> (frame % 64) & 1 != 0
+    }
+
+    fn set(&mut self, frame: u32) {
+        let word = frame as usize / 64;
+        if self.there.len() <= word {
+            self.there.resize(word + 1, 0);
+        }
+        self.there[word] |= 1 << (frame % 64);
+        self.count += 1;
+        while self.has(self.first_missing) {
+            self.first_missing += 1;
+        }
+    }
+
+    const fn left(&self) -> u32 {
+        self.frames - self.count
+    }
+
+    /// Whether frames are missing that may have been sent.
+    pub(super) const fn is_expected(&self) -> bool {
+        self.count < self.granted
+    }
+
+    /// Runs of missing frames that may have been sent: the first of each, and how many.
+    pub(super) fn gaps(&self) -> Vec<(u32, u32)> {
+        let mut gaps: Vec<(u32, u32)> = Vec::new();
+        for frame in (self.first_missing..self.granted).filter(|&frame| !self.has(frame)) {
+            if let Some((first, frames)) = gaps.last_mut()
+                && *first + *frames == frame
+            {
+                *frames += 1;
+                continue;
+            }
+            if gaps.len() == GAPS_MAX {
+                break;
+            }
+            gaps.push((frame, 1));
+        }
+        gaps
+    }
+}
+
+impl Receiver {
+    pub(super) fn new(configuration: &HomaConfiguration, rtt_frames: u32, classes: u8) -> Self {
+        Self {
+            overcommitment: configuration.overcommitment.max(1) as usize,
+            rtt_frames,
+            scheduled: configuration.unscheduled_classes.clamp(1, classes),
+            classes,
+            oldest_percent: configuration.oldest_percent,
+            messages: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            by_age: BTreeSet::new(),
+            known: 0,
+            due_percent: 0,
+            complete: BTreeMap::new(),
+            grants: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn message(&mut self, key: Key) -> Option<&mut Incoming> {
+        self.messages.get_mut(&key)
+    }
+
+    /// A frame of a message of `frames` arrives.
+    pub(super) fn take(&mut self, key: Key, frame: u32, frames: u32, now_ps: u64) -> Verdict {
+        if self.complete.get(&key.0).is_some_and(|complete| complete.has(key.1)) {
+            return Verdict::Late;
+        }
+        let message = self.messages.entry(key).or_insert_with(|| {
+            let message = Incoming {
+                frames,
+                count: 0,
+                first_missing: 0,
+                there: Vec::new(),
+                granted: self.rtt_frames.min(frames),
+                age: self.known,
+                transmissions: 0,
+                news_ps: now_ps,
+                backoff: 0,
+                has_timer: false,
+            };
+            self.known += 1;
+            if message.granted < frames {
+                self.waiting.insert((message.left(), key));
+                self.by_age.insert((message.age, key));
+            }
+            message
+        });
+        if message.has(frame) {
+            return Verdict::Duplicate;
+        }
+        let is_waiting = self.waiting.remove(&(message.left(), key));
+        message.set(frame);
+        (message.news_ps, message.backoff) = (now_ps, 0);
+        if message.left() == 0 {
+            self.by_age.remove(&(message.age, key));
+            self.messages.remove(&key);
+            self.complete.entry(key.0).or_default().add(key.1);
+            return Verdict::Last;
+        }
+        if is_waiting {
+            self.waiting.insert((message.left(), key));
+        }
+        Verdict::New
+    }
+
+    /// Grants what there is to be granted after a frame has come.
+    pub(super) fn grant(&mut self) {
+        self.grant_to_shortest();
+        if self.oldest_percent > 0 && !self.by_age.is_empty() {
+            self.due_percent += self.oldest_percent;
+            if self.due_percent >= 100 {
+                self.due_percent -= 100;
+                self.grant_to_oldest();
+            }
+        }
+    }
+
+    /// Each of the messages with the fewest frames left may have as many frames under way as a round trip
+    /// has room for. They have the last classes, so that there are others for shorter messages to come.
+    fn grant_to_shortest(&mut self) {
+        let mut is_complete = true;
+        while is_complete {
+            is_complete = false;
+            let active = self.waiting.len().min(self.overcommitment);
+            for (place, &(_, key)) in self.waiting.iter().take(active).enumerate() {
+                let Some(message) = self.messages.get_mut(&key) else { continue };
+                let until = message.count.saturating_add(self.rtt_frames).min(message.frames);
+                if until > message.granted {
+                    message.granted = until;
+                    let class = self.classes.saturating_sub((active - place).min(255) as u8);
+                    let class = class.max(self.scheduled).min(self.classes - 1);
+                    self.grants.push_back(Grant { key, until, class });
+                    is_complete |= until == message.frames;
+                }
+            }
+            if is_complete {
+                // Others take their places.
+                self.forget_granted();
+            }
+        }
+    }
+
+    /// The oldest message may send a frame more, before what else was granted.
+    fn grant_to_oldest(&mut self) {
+        let Some(&(_, key)) = self.by_age.first() else { return };
+        let Some(message) = self.messages.get_mut(&key) else { return };
+        let most = message.count.saturating_add(2 * self.rtt_frames);
+        if message.granted < most.min(message.frames) {
+            message.granted += 1;
+            let class = self.scheduled.min(self.classes - 1);
+            self.grants.push_back(Grant { key, until: message.granted, class });
+            self.forget_granted();
+        }
+    }
+
+    /// Messages all of which was granted need nothing more; only those granted to now can be such.
+    fn forget_granted(&mut self) {
+        for &Grant { key, until, .. } in &self.grants {
+            if let Some(message) = self.messages.get(&key)
+                && until == message.frames
+            {
+                self.waiting.remove(&(message.left(), key));
+                self.by_age.remove(&(message.age, key));
+            }
+        }
+    }
+
+    /// A grant to be sent.
+    pub(super) fn poll_grant(&mut self) -> Option<Grant> {
+        self.grants.pop_front()
+    }
+}
+
+impl Complete {
+    fn has(&self, number: u32) -> bool {
+        number < self.before || self.after.contains(&number)
+    }
+
+    fn add(&mut self, number: u32) {
+        self.after.insert(number);
+        while self.after.remove(&self.before) {
+            self.before += 1;
+        }
+    }
+}
+
+/// Runs of missing frames that are asked for at a time.
+const GAPS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::CONFIGURATION;
+    use super::*;
+
+    fn receiver(configuration: HomaConfiguration) -> Receiver {
+        Receiver::new(&configuration, 3, 4)
+    }
+
+    /// Takes a frame, and returns what is granted: to whom, until where, in which class.
+    fn granted(receiver: &mut Receiver, from: u32, frame: u32, frames: u32) -> Vec<(u32, u32, u8)> {
+        assert_ne!(receiver.take((from, 0), frame, frames, 0), Verdict::Late);
+        receiver.grant();
+        let grants = std::iter::from_fn(|| receiver.poll_grant());
+        grants.map(|it| (it.key.0, it.until, it.class)).collect()
+    }
+
+    #[test]
+    fn a_message_has_a_round_trip_of_frames_under_way() {
+        let mut receiver = receiver(CONFIGURATION);
+        assert_eq!(granted(&mut receiver, 1, 0, 6), [(1, 4, 3)]);
+        assert_eq!(granted(&mut receiver, 1, 2, 6), [(1, 5, 3)]);
+        // What is there twice is no room for more.
+        assert_eq!(granted(&mut receiver, 1, 2, 6), []);
+        assert_eq!(granted(&mut receiver, 1, 1, 6), [(1, 6, 3)]);
+        assert_eq!(granted(&mut receiver, 1, 3, 6), []);
+        // Those that need none have none.
+        assert_eq!(granted(&mut receiver, 2, 0, 3), []);
+    }
+
+    #[test]
+    fn the_shortest_messages_are_granted_to_and_others_take_their_places() {
+        let mut receiver = receiver(CONFIGURATION);
+        assert_eq!(granted(&mut receiver, 1, 0, 20), [(1, 4, 3)]);
+        assert_eq!(granted(&mut receiver, 2, 0, 9), [(2, 4, 2)]);
+        // The third has the fewest left: the first waits.
+        assert_eq!(granted(&mut receiver, 3, 0, 5), [(3, 4, 2)]);
+        assert_eq!(granted(&mut receiver, 1, 1, 20), []);
+        // All of the third is granted then: the first has its turn, with what it has missed.
+        assert_eq!(granted(&mut receiver, 3, 1, 5), [(3, 5, 2), (1, 5, 3)]);
+    }
+
+    #[test]
+    fn the_oldest_message_has_its_share() {
+        let mut receiver =
+            receiver(HomaConfiguration { overcommitment: 1, oldest_percent: 50, ..CONFIGURATION });
+        assert_eq!(granted(&mut receiver, 1, 0, 90), [(1, 4, 3)]);
+        let frames: Vec<_> =
+            (0..8).flat_map(|frame| granted(&mut receiver, 2, frame, 30)).collect();
+        let oldest = frames.iter().filter(|grant| grant.0 == 1);
+        assert_eq!(oldest.collect::<Vec<_>>(), [&(1, 5, 2), &(1, 6, 2), &(1, 7, 2)]);
+        let others: Vec<u32> = frames.iter().filter(|it| it.0 == 2).map(|it| it.1).collect();
+        assert_eq!(others, [4, 5, 6, 7, 8, 9, 10, 11]);
+    }
+
+    #[test]
+    fn gaps_are_what_was_granted_and_is_not_there() {
+        let mut receiver = receiver(CONFIGURATION);
+        for frame in [0, 2, 5, 6] {
+            assert_eq!(receiver.take((1, 0), frame, 70, 5), Verdict::New);
+        }
+        receiver.grant();
+        let message = receiver.message((1, 0)).expect("it is not complete");
+        // Four are there: seven may have been sent.
+        assert_eq!((message.granted, message.is_expected()), (7, true));
+        assert_eq!(message.gaps(), [(1, 1), (3, 2)]);
+        assert_eq!(message.news_ps, 5);
+    }
+
+    #[test]
+    fn messages_that_are_complete_are_known() {
+        let mut receiver = receiver(CONFIGURATION);
+        assert_eq!(receiver.take((1, 1), 0, 1, 0), Verdict::Last);
+        assert_eq!(receiver.take((1, 1), 0, 1, 0), Verdict::Late);
+        assert_eq!(receiver.take((1, 0), 1, 2, 0), Verdict::New);
+        assert_eq!(receiver.take((1, 0), 1, 2, 0), Verdict::Duplicate);
+        assert_eq!(receiver.take((1, 0), 0, 2, 0), Verdict::Last);
+        assert_eq!(receiver.complete[&1].before, 2);
+        assert!(receiver.complete[&1].after.is_empty() && receiver.messages.is_empty());
+        assert!(receiver.waiting.is_empty() && receiver.by_age.is_empty());
+    }
+}
