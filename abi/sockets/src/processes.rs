@@ -14,25 +14,25 @@ use crate::ledger::{self, Ledger};
 use crate::next::{call_next, interpose};
 use crate::sharing::Counters;
 use crate::socket::{Owner, Socket};
-use crate::{house, opening, passing, table};
+use crate::{executable, house, opening, passing, table};
 
 interpose! {
     quick_exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
     _exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
     _Exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
     execve(path: *const c_char, words: *const *const c_char, set: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced();
+        else -1, if ledger::has_any(), by replaced(executable::begins(path));
     execv(path: *const c_char, words: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced();
+        else -1, if ledger::has_any(), by replaced(executable::begins(path));
     execvp(file: *const c_char, words: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced();
+        else -1, if ledger::has_any(), by replaced(executable::begins_on_path(file));
     execvpe(file: *const c_char, words: *const *const c_char, set: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced();
+        else -1, if ledger::has_any(), by replaced(executable::begins_on_path(file));
     fexecve(fd: c_int, words: *const *const c_char, set: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced();
+        else -1, if ledger::has_any(), by replaced(executable::begins_open(fd));
     execveat(folder: c_int, path: *const c_char, words: *const *const c_char,
         set: *const *const c_char, flags: c_int) -> c_int,
-        else -1, if ledger::has_any(), by replaced();
+        else -1, if ledger::has_any(), by replaced(executable::begins_at(folder, path));
     system(command: *const c_char) -> c_int,
         else -1, if ledger::has_any() && !command.is_null(), by spawning();
     wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int,
@@ -94,14 +94,21 @@ unsafe fn finished<T>() -> Option<T> {
     None
 }
 
-/// Another program takes the place of this one: what it has open it uses by the kernel.
+/// Another program takes the place of this one, if it begins. Otherwise the call fails, and nothing is changed.
 ///
 /// # Safety
 /// As of `execve`.
-unsafe fn replaced<T>() -> Option<T> {
+unsafe fn replaced<T>(begins: bool) -> Option<T> {
+    if begins {
+        replace();
+    }
+    None
+}
+
+/// Another program takes the place of this one: what it has open it uses by the kernel.
+pub(crate) fn replace() {
     leave_open_ones();
     house::finish();
-    None
 }
 
 /// Another program begins with copies of what is open.

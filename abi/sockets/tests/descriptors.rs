@@ -25,7 +25,7 @@ fn functions_that_use_descriptors_inside_are_put_before() {
     let wanted = "poll ppoll select pselect sendmsg recvmsg aio_read aio_write lio_listio \
         open openat creat fopen freopen tmpfile mkstemp opendir socket socketpair pipe pipe2 \
         eventfd epoll_create1 timerfd_create signalfd memfd_create inotify_init1 popen openpty \
-        system wordexp posix_spawn posix_spawnp execve fexecve execveat syscall fclose fdopen \
+        system wordexp posix_spawn posix_spawnp execve fexecve execveat execl execle execlp syscall fclose fdopen \
         __read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk __dprintf_chk __vdprintf_chk \
         __open_2 __open64_2 __openat_2 __openat64_2";
     let missing: Vec<_> = wanted.split_whitespace().filter(|&name| !put.contains(name)).collect();

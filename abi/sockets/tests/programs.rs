@@ -57,6 +57,13 @@ fn functions_that_write_inside_the_c_library_and_programs_it_starts() {
 }
 
 #[test]
+fn a_program_that_fails_to_become_another_goes_on() {
+    for mode in ["stays", "becomes"] {
+        is_the_same("tries", &[mode], 1);
+    }
+}
+
+#[test]
 fn calls_by_number_are_those_of_the_name() {
     for mode in ["all", "number"] {
         is_the_same("numbered", &[mode], 1);

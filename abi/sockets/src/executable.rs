@@ -1,0 +1,167 @@
+//! Whether another program can take the place of this one.
+//!
+//! Before it does, connections are ended or given to the kernel, and there is no way back from that. A program that only
+//! tries, as shells do along a search path, goes on with what it has: so what would fail is known before.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+
+use libc::{c_char, c_int};
+use nix::fcntl::{AtFlags, OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::unistd::{AccessFlags, faccessat};
+
+/// Whether `execve` would begin the program at a path.
+///
+/// # Safety
+/// `path` is null or ends with a zero.
+pub(crate) unsafe fn begins(path: *const c_char) -> bool {
+    // SAFETY: the caller's.
+    !path.is_null() && is_program(unsafe { CStr::from_ptr(path) }, false, INTERPRETERS_MAX)
+}
+
+/// Whether `execvp` would begin a program of that name, which may be a script of the shell without saying so.
+///
+/// # Safety
+/// `file` is null or ends with a zero.
+pub(crate) unsafe fn begins_on_path(file: *const c_char) -> bool {
+    if file.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's.
+    let file = unsafe { CStr::from_ptr(file) };
+    if file.to_bytes().contains(&b'/') {
+        return is_program(file, true, INTERPRETERS_MAX);
+    }
+    // SAFETY: the name ends with a zero. What is there stays while the program does not change its environment.
+    let path = unsafe { libc::getenv(c"PATH".as_ptr()) };
+    let path = if path.is_null() {
+        USUAL_PATH
+    } else {
+        // SAFETY: it ends with a zero.
+        unsafe { CStr::from_ptr(path) }
+    };
+    let folders = path.to_bytes().split(|&byte| byte == b':');
+    let mut candidates = folders.map(|folder| {
+        let folder = if folder.is_empty() { b".".as_slice() } else { folder };
+        CString::new([folder, b"/", file.to_bytes()].concat())
+    });
+    candidates.any(|candidate| {
+        candidate.is_ok_and(|candidate| is_program(&candidate, true, INTERPRETERS_MAX))
+    })
+}
+
+/// Whether `fexecve` would begin the program that is open.
+pub(crate) fn begins_open(fd: c_int) -> bool {
+    if fd < 0 {
+        return false;
+    }
+    let path = format!("/proc/self/fd/{fd}");
+    match CString::new(path) {
+        Ok(path) => is_program(&path, false, INTERPRETERS_MAX),
+        Err(_) => false,
+    }
+}
+
+/// Whether `execveat` would begin a program.
+///
+/// # Safety
+/// `path` is null or ends with a zero.
+pub(crate) unsafe fn begins_at(folder: c_int, path: *const c_char) -> bool {
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's.
+    let path = unsafe { CStr::from_ptr(path) };
+    if path.is_empty() {
+        return begins_open(folder);
+    }
+    if folder == libc::AT_FDCWD || path.to_bytes().starts_with(b"/") {
+        return is_program(path, false, INTERPRETERS_MAX);
+    }
+    let inside = [format!("/proc/self/fd/{folder}/").as_bytes(), path.to_bytes()].concat();
+    CString::new(inside).is_ok_and(|path| is_program(&path, false, INTERPRETERS_MAX))
+}
+
+fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
+    let access = AccessFlags::X_OK;
+    if faccessat(nix::fcntl::AT_FDCWD, path, access, AtFlags::AT_EACCESS).is_err() {
+        return false;
+    }
+    let file = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK, Mode::empty());
+    let Ok(file) = file else {
+        // It may be executed and not read: then nothing more is known of it.
+        return true;
+    };
+    let is_file = fstat(&file).is_ok_and(|found| {
+        SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG
+    });
+    is_file && begins_with(file, may_be_script, interpreters)
+}
+
+/// Whether the kernel knows what is in a file.
+fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
+    let mut first = [0; FIRST_BYTES];
+    let count = File::from(file).read(&mut first).unwrap_or(0);
+    let first = &first[..count];
+    if first.starts_with(b"\x7fELF") {
+        return true;
+    }
+    let Some(line) = first.strip_prefix(b"#!") else { return may_be_script };
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let interpreter = words.next().and_then(|word| CString::new(word).ok());
+    interpreters > 0 && interpreter.is_some_and(|path| is_program(&path, false, interpreters - 1))
+}
+
+/// Where `execvp` looks if the environment does not say.
+const USUAL_PATH: &CStr = c"/bin:/usr/bin";
+
+/// Bytes of a file that the kernel looks at.
+const FIRST_BYTES: usize = 256;
+
+/// So many scripts may be interpreted by scripts.
+const INTERPRETERS_MAX: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_programs_begin() {
+        let folder =
+            std::env::temp_dir().join(format!("ethernot-executable-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let made = |name: &str, text: &str, mode: u32| {
+            let path = folder.join(name);
+            fs::write(&path, text).expect("a file");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+                .expect("a file of our own");
+            CString::new(path.as_os_str().as_bytes()).expect("no zero in it")
+        };
+        let begins_at = |path: &CStr| {
+            // SAFETY: it ends with a zero.
+            unsafe { (begins(path.as_ptr()), begins_on_path(path.as_ptr())) }
+        };
+        assert_eq!(begins_at(c"/bin/sh"), (true, true));
+        assert_eq!(begins_at(c"/there/is/none"), (false, false));
+        assert_eq!(begins_at(c"/"), (false, false));
+        let script = made("script", "#! /bin/sh -e\necho\n", 0o755);
+        assert_eq!(begins_at(&script), (true, true));
+        assert_eq!(begins_at(&made("plain", "echo\n", 0o755)), (false, true));
+        assert_eq!(begins_at(&made("nobody", "#!/bin/sh\n", 0o644)), (false, false));
+        assert_eq!(begins_at(&made("lost", "#!/there/is/none\n", 0o755)), (false, false));
+        // SAFETY: both end with a zero.
+        assert!(unsafe { begins_on_path(c"sh".as_ptr()) && !begins_on_path(c"no such".as_ptr()) });
+        let open = File::open("/bin/sh").expect("a shell");
+        assert!(begins_open(open.as_raw_fd()) && !begins_open(-1));
+        fs::remove_dir_all(folder).expect("a folder of our own");
+    }
+}
