@@ -4,6 +4,12 @@
 use super::{none_fails, printed, reproducible, tests};
 use crate::acceptance::{Bound, Row};
 
+/// How long calls over the byte stream take against the same over TCP, which is only told.
+const fn streamed(name: &'static str, figure: &'static str) -> Row {
+    let bound = Bound::AtMost(1000.0, "x");
+    printed(name, bound, figure, tests("ethernot", "--test=stream_against_tcp", "calls_over"))
+}
+
 pub(super) const ROWS: &[Row] = &[
     // Engine and queue pairs.
     printed(
@@ -23,6 +29,29 @@ pub(super) const ROWS: &[Row] = &[
         "verbs",
         "--test=waiting_pairs",
         true,
+    ),
+    // The API.
+    none_fails(
+        "hyper and tonic over the byte stream, two namespaces: every answer whole",
+        "ethernot",
+        "--test=stream_against_tcp",
+        true,
+    ),
+    streamed(
+        "same, hyper, 64 B both ways: time against TCP (only told)",
+        "hyper over the stream, 64 B both ways, time against TCP",
+    ),
+    streamed(
+        "same, hyper, 1 MiB both ways: time against TCP (only told)",
+        "hyper over the stream, 1048576 B both ways, time against TCP",
+    ),
+    streamed(
+        "same, tonic, 64 B both ways: time against TCP (only told)",
+        "tonic over the stream, 64 B both ways, time against TCP",
+    ),
+    streamed(
+        "same, tonic, 1 MiB both ways: time against TCP (only told)",
+        "tonic over the stream, 1048576 B both ways, time against TCP",
     ),
     // The simulator.
     reproducible(
