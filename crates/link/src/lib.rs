@@ -34,6 +34,7 @@ mod payload;
 mod pcapng;
 mod refusal;
 mod room;
+pub mod shared_files;
 mod shm;
 mod signals;
 mod slots;

@@ -4,7 +4,6 @@
 //! of `ETHERNOT_SOCKETS_COUNTERS` and to `ethernot stat`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use link::shared_files;
 use nix::sys::socket::{SockaddrStorage, getpeername};
 use serde::{Deserialize, Serialize};
 
@@ -207,9 +207,8 @@ impl Report {
 
     /// Puts it into the file of its process. Whoever reads sees the one before or this one, never a part.
     fn write(&self, folder: &Path) -> io::Result<()> {
-        let fresh = folder.join(format!(".{}.fresh", self.pid));
-        fs::write(&fresh, serde_json::to_vec(self)?)?;
-        fs::rename(&fresh, folder.join(format!("{}.json", self.pid)))
+        let path = folder.join(format!("{}.json", self.pid));
+        shared_files::replace(&path, &serde_json::to_vec(self)?)
     }
 }
 
@@ -308,6 +307,8 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -5,7 +5,6 @@
 //! of its own at the number.
 
 use std::fmt;
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process;
@@ -13,6 +12,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use link::shared_files;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 use thiserror::Error;
@@ -92,9 +92,9 @@ impl Log {
         match &self.file {
             Some(path) => {
                 let line = format!("{} {process} {what}\n", now());
-                let opened = OpenOptions::new().append(true).create(true).open(path);
                 // The disk may be full, or the folder gone, which is no reason to stop.
-                let _full = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+                let _full = shared_files::append_to(path)
+                    .and_then(|mut file| file.write_all(line.as_bytes()));
             }
             None if self.is_for_people() => {
                 // Whoever has closed it does not want to hear.

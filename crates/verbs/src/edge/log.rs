@@ -1,11 +1,13 @@
 //! What a device does, for those who wonder: on the standard error output, and in a file.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use link::shared_files;
 
 use super::instance::failed;
 use crate::error::Error;
@@ -22,8 +24,7 @@ pub(crate) struct Log {
 impl Log {
     /// As the settings say.
     pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
-        let open = |path| OpenOptions::new().append(true).create(true).open(path);
-        let trace = settings.trace.as_ref().map(open).transpose();
+        let trace = settings.trace.as_deref().map(shared_files::append_to).transpose();
         let trace = trace.map_err(|error| match failed(error) {
             Error::Failed(what) => Error::Invalid(format!("ETHERNOT_TRACE: {what}")),
             other => other,
