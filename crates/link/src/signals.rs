@@ -28,6 +28,11 @@ impl HeldSignals {
         Ok(Self { before, _of_this_thread: PhantomData })
     }
 
+    /// What the calling thread has blocked otherwise.
+    pub const fn before(&self) -> &libc::sigset_t {
+        &self.before
+    }
+
     /// Sleeps until the descriptor is readable. Handlers run meanwhile.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use delivery::{Instant, LinkId};
 use engine::Engine;
-use link::FaultShares;
+use link::{FaultShares, HeldSignals};
 use mem::MemoryAccess;
 use nix::errno::Errno;
 use rand_chacha::ChaCha8Rng;
@@ -25,7 +25,6 @@ use crate::desk::{Desk, Turn};
 use crate::held::Held;
 use crate::keeper::Job;
 use crate::offer::Offer;
-use crate::signals::HeldBack;
 use crate::waiting::{Waited, Waits};
 use crate::wire::{Incarnation, OfferToken, Seal, StreamNumber};
 
@@ -293,7 +292,7 @@ fn wait_spinning(
     if waited != runtime::Waited::TimedOut || rest == Some(Duration::ZERO) {
         return Ok(waited);
     }
-    let held = HeldBack::begin();
+    let held = HeldSignals::hold().ok();
     let mut others = Others::new(others);
     if let Some(held) = &held {
         others = others.with_signals(held.before());

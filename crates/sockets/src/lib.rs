@@ -41,7 +41,6 @@ pub mod rules;
 mod seal;
 mod sending;
 mod settings;
-mod signals;
 pub mod statistics;
 mod stream;
 mod table;
