@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use libc::{FILE, c_int, c_uint};
 
+use crate::handling::Inside;
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::Socket;
 use crate::table::{self, Kind, is_known};
@@ -25,17 +26,20 @@ unsafe extern "C" fn close_of_program(fd: c_int) -> c_int {
         return fail(libc::EBADF, -1);
     }
     let before = errno();
+    let inside = Inside::enter();
     let last = forgotten(fd);
     set_errno(before);
     let result = call_next!(close(fd: c_int) -> c_int, else -1);
     let after = errno();
     released(last.as_ref());
+    drop((last, inside));
     set_errno(after);
     result
 }
 
 #[unsafe(export_name = "ethernot_sockets_closefrom")]
 unsafe extern "C" fn closefrom_of_program(first: c_int) {
+    let _inside = Inside::enter();
     of_range(first.max(0).cast_unsigned(), c_uint::MAX, 0);
 }
 

@@ -4,7 +4,8 @@ use libc::{c_int, c_ulong};
 use sockets::{Connection, Reason, Route};
 
 use crate::copying::anywhere;
-use crate::next::{call_next, fail, interpose};
+use crate::handling::Inside;
+use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::options::of_moved;
 use crate::passing::leave_to_kernel;
 use crate::socket::borrowed;
@@ -30,11 +31,16 @@ macro_rules! descriptor_control {
                     let next = || call_next!(
                         $symbol(fd: c_int, command: c_int, argument: usize) -> c_int, else -1
                     );
-                    if (is_known(fd) || matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC))
+                    if is_known(fd) || matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+                        let inside = Inside::enter();
                         // SAFETY: arguments are as `fcntl` demands.
-                        && let Some(answer) = unsafe { controlled(fd, command, argument, next) }
-                    {
-                        return answer;
+                        let answer = unsafe { controlled(fd, command, argument, next) };
+                        let error = errno();
+                        drop(inside);
+                        set_errno(error);
+                        if let Some(answer) = answer {
+                            return answer;
+                        }
                     }
                     next()
                 }

@@ -18,6 +18,7 @@ mod epoll;
 mod executable;
 mod files;
 mod giving;
+mod handling;
 mod hidden;
 mod house;
 mod information;

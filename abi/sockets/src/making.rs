@@ -6,6 +6,7 @@ use std::sync::Arc;
 use libc::{c_int, sockaddr, socklen_t};
 use sockets::{Choice, Role, Route};
 
+use crate::handling::{Inside, outside};
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::{Owner, Socket};
 use crate::table::{self, Kind, is_known};
@@ -107,10 +108,12 @@ unsafe extern "C" fn accept4_of_program(
 fn accepted(fd: c_int) -> c_int {
     if fd >= 0 && house::is_home() {
         let before = errno();
+        let inside = Inside::enter();
         opening::made(fd);
         if let Some(socket) = seen(fd) {
             begin(fd, &socket);
         }
+        drop(inside);
         set_errno(before);
     }
     fd
@@ -130,9 +133,12 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     if let Some(answer) = connected_again(fd) {
         return Some(answer);
     }
-    let result = call_next!(
-        connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, else -1
-    );
+    // The kernel may wait for the peer.
+    let result = outside(|| {
+        call_next!(
+            connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, else -1
+        )
+    });
     let errno = errno();
     if (result == 0 || errno == libc::EINPROGRESS) && house::is_home() {
         if let Some(peer) = peer {

@@ -92,17 +92,27 @@ macro_rules! interpose {
             const _: () = {
                 #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
                 unsafe extern "C" fn of_program($($argument: $kind),*) -> $result {
-                    if $condition {
+                    loop {
+                        if !$condition {
+                            break;
+                        }
                         let before = $crate::next::errno();
+                        let inside = $crate::handling::Inside::enter();
                         // SAFETY: arguments are as the function of this name demands.
                         let answer = unsafe { $answer };
+                        let has_failed = $crate::next::is_failure(answer.as_ref(), &$failed);
                         // Calls that succeed leave it as it was, whatever was tried for them.
-                        if !$crate::next::is_failure(answer.as_ref(), &$failed) {
-                            $crate::next::set_errno(before);
+                        let error = if has_failed { $crate::next::errno() } else { before };
+                        let is_restarted = $crate::signals::is_restarted();
+                        drop(inside);
+                        $crate::next::set_errno(error);
+                        if is_restarted {
+                            continue;
                         }
                         if let Some(answer) = answer {
                             return answer;
                         }
+                        break;
                     }
                     $crate::next::call_next!($symbol($($argument: $kind),*) -> $result, else $failed)
                 }

@@ -6,6 +6,7 @@
 
 use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, pid_t};
 
+use crate::handling::Inside;
 use crate::inside::kept;
 use crate::next::{call_next, errno, set_errno};
 use crate::table::{self, Kind, is_known};
@@ -26,6 +27,7 @@ fn clear(fd: c_int) {
         return;
     }
     let before = errno();
+    let _inside = Inside::enter();
     if table::kind(fd) == Kind::Private {
         table::set(fd, Kind::Plain);
     } else {

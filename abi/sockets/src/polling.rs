@@ -5,6 +5,7 @@ use std::time::Duration;
 use libc::{c_int, nfds_t, pollfd, sigset_t, size_t, timespec};
 use sockets::Hiding;
 
+use crate::handling::with_other_mask;
 use crate::hidden::Found;
 use crate::ledger;
 use crate::next::{call_next, fail, interpose};
@@ -100,6 +101,14 @@ unsafe fn polled_masked(
 
 /// Has the kernel wait with another mask of signals, in slices while connections may move.
 pub(crate) fn masked(
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+    by: impl FnMut(Duration) -> Found,
+) -> c_int {
+    with_other_mask(|| in_slices(limit, mask, by))
+}
+
+fn in_slices(
     limit: Option<Duration>,
     mask: *const sigset_t,
     mut by: impl FnMut(Duration) -> Found,

@@ -9,6 +9,7 @@ use libc::{FILE, aiocb, c_char, c_int, c_void, pid_t};
 use sockets::counters::note_left;
 use sockets::{Reason, Role, Route};
 
+use crate::handling::Inside;
 use crate::inherited::{self, Asking, Channel};
 use crate::ledger::{self, Ledger};
 use crate::next::{call_next, interpose};
@@ -60,6 +61,7 @@ interpose! {
 #[unsafe(export_name = "ethernot_sockets_popen")]
 unsafe extern "C" fn popen_of_program(command: *const c_char, mode: *const c_char) -> *mut FILE {
     if ledger::has_any() {
+        let _inside = Inside::enter();
         leave_open_ones();
     }
     let stream = call_next!(
@@ -107,6 +109,7 @@ unsafe fn replaced<T>(begins: bool) -> Option<T> {
 
 /// Another program takes the place of this one: what it has open it uses by the kernel.
 pub(crate) fn replace() {
+    let _inside = Inside::enter();
     leave_open_ones();
     house::finish();
 }
@@ -170,6 +173,8 @@ struct Forking {
     starting: MutexGuard<'static, ()>,
     ledger: MutexGuard<'static, Ledger>,
     channel: Option<Channel>,
+    /// Last, as handlers run when it ends.
+    inside: Inside,
 }
 
 thread_local! {
@@ -177,6 +182,7 @@ thread_local! {
 }
 
 extern "C" fn before() {
+    let inside = Inside::enter();
     let all: Vec<_> = all();
     let mut is_any_begun = false;
     for (socket, numbers) in &all {
@@ -204,7 +210,7 @@ extern "C" fn before() {
     let starting = house::hold();
     let mut ledger = ledger::lock();
     share_with_child(&mut ledger);
-    let forking = Forking { asking, starting, ledger, channel };
+    let forking = Forking { asking, starting, ledger, channel, inside };
     FORKING.with(|place| place.replace(Some(forking)));
 }
 
@@ -229,7 +235,8 @@ fn share_with_child(ledger: &mut Ledger) {
 }
 
 extern "C" fn in_parent() {
-    let Some(Forking { asking, starting, ledger, channel }) = FORKING.with(RefCell::take) else {
+    let forking = FORKING.with(RefCell::take);
+    let Some(Forking { asking, starting, ledger, channel, inside: _inside }) = forking else {
         return;
     };
     drop((asking, starting, ledger));
@@ -241,8 +248,8 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    let Some(Forking { asking, starting, mut ledger, channel }) = FORKING.with(RefCell::take)
-    else {
+    let forking = FORKING.with(RefCell::take);
+    let Some(Forking { asking, starting, mut ledger, channel, inside: _inside }) = forking else {
         return;
     };
     let all: Vec<_> = ledger.all().map(|(socket, _)| Arc::clone(socket)).collect();

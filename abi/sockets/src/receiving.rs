@@ -9,6 +9,7 @@ use libc::{
 use nix::errno::Errno;
 use sockets::{Connection, ReceiveFlags, Route};
 
+use crate::handling::outside;
 use crate::next::{call_next, fail, interpose};
 use crate::passing::has_descriptors;
 use crate::signals::restarted;
@@ -87,9 +88,11 @@ unsafe fn one_from(
 /// As of `recvmsg`.
 unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
     if !is_known(fd) {
-        let count = call_next!(
-            recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, else -1
-        );
+        let count = outside(|| {
+            call_next!(
+                recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, else -1
+            )
+        });
         if count >= 0 {
             // SAFETY: the kernel has filled it.
             unsafe {

@@ -1,17 +1,29 @@
 //! What calls owe to signals.
 
+use std::cell::Cell;
+
 use libc::c_int;
 use nix::errno::Errno;
 
-/// Calls again after a handler has run, as the kernel does for handlers that were installed with `SA_RESTART`. Which one has
-/// run nobody knows; so one without it is enough for the program to be told.
-pub(crate) fn restarted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::EINTR) if all_restart() => {}
-            result => return result,
-        }
+/// Does a call that is made again after a handler has run, as the kernel does for handlers that were installed with
+/// `SA_RESTART`. Which one has run nobody knows; so one without it is enough for the program to be told. The handler runs
+/// when the thread has left the call: [`is_restarted`] says whether it is to come back.
+pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let result = call();
+    if matches!(result, Err(Errno::EINTR)) {
+        IS_RESTARTED.set(all_restart());
     }
+    result
+}
+
+/// Whether the call that the thread has just made is to be made again.
+#[inline]
+pub(crate) fn is_restarted() -> bool {
+    IS_RESTARTED.get() && IS_RESTARTED.replace(false)
+}
+
+thread_local! {
+    static IS_RESTARTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The signal of a stream that nobody reads any more.

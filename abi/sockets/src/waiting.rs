@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_short, pollfd};
 use nix::errno::Errno;
+use sockets::handlers::before_sleep;
 use sockets::{Connection, Route, Sockets};
 
 use crate::hidden::Found;
@@ -136,10 +137,11 @@ fn without(
         tv_nsec: i64::from(limit.subsec_nanos()),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the list and the time are valid during the call.
-    let found = unsafe {
-        libc::ppoll(others.as_mut_ptr(), others.len() as libc::nfds_t, limit, std::ptr::null())
-    };
+    let Some(sleeping) = before_sleep() else { return fail(libc::EINTR, -1) };
+    let mask = sleeping.blocked().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the list, the time and the mask are valid during the call.
+    let found =
+        unsafe { libc::ppoll(others.as_mut_ptr(), others.len() as libc::nfds_t, limit, mask) };
     if found < 0 { found } else { look().count }
 }
 

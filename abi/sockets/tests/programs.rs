@@ -33,6 +33,13 @@ fn a_handler_ends_a_wait_however_threads_wait() {
 }
 
 #[test]
+fn handlers_end_write_close_and_jump() {
+    for mode in ["dup", "read", "write", "wait", "writes", "closes", "jumps"] {
+        is_the_same("handlers", &[mode], 1);
+    }
+}
+
+#[test]
 fn who_connects_again_is_told_once_that_it_has_connected() {
     is_the_same("connects", &[], 1);
 }

@@ -62,7 +62,7 @@ pub use packet::{PacketConfig, PacketError, PacketLink};
 pub use pcapng::Direction;
 pub use room::make_room;
 pub use shm::{ShmError, ShmLink, fuzz_shm_messages, fuzz_shm_ring};
-pub use signals::HeldSignals;
+pub use signals::{HeldSignals, blocked_signals};
 pub use slots::{ClaimedSlot, SlotError, Slots};
 pub use threads::start_thread;
 pub use udp::{

@@ -57,6 +57,16 @@ impl HeldSignals {
     }
 }
 
+/// The signals that the calling thread has blocked.
+///
+/// # Errors
+/// None on a system that is sound.
+pub fn blocked_signals() -> io::Result<libc::sigset_t> {
+    let none = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: all zero is a set without signals.
+    set_mask(libc::SIG_BLOCK, unsafe { none.assume_init_ref() })
+}
+
 impl Drop for HeldSignals {
     fn drop(&mut self) {
         // It has worked before.

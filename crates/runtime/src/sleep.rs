@@ -139,7 +139,7 @@ impl Sleeper {
         let (own, beside) = fds.split_at_mut(OWN_FDS);
         let limit_ns = self.name_own(own, limit_ns, timer);
         beside.copy_from_slice(others.fds);
-        let ready = poll(fds, limit_ns, others.signals)?;
+        let ready = poll(fds, limit_ns, others.asleep)?;
         let (own, beside) = fds.split_at(OWN_FDS);
         let is_ready = |fd: Option<&libc::pollfd>| fd.is_some_and(|fd| fd.revents != 0);
         if is_ready(own.last()) {
@@ -229,13 +229,15 @@ pub(crate) enum Slept {
 pub struct Others<'a> {
     pub(crate) fds: &'a mut [libc::pollfd],
     signals: Option<&'a libc::sigset_t>,
+    /// The same while the thread sleeps.
+    asleep: Option<&'a libc::sigset_t>,
 }
 
 impl<'a> Others<'a> {
     /// These. Of what is ready `revents` tells afterwards; negative descriptors are skipped. More than 8
     /// need an allocation for each sleep.
     pub fn new(fds: &'a mut [libc::pollfd]) -> Self {
-        Self { fds, signals: None }
+        Self { fds, signals: None, asleep: None }
     }
 
     /// None: only a signal that is handled ends the wait before what is waited for.
@@ -247,7 +249,13 @@ impl<'a> Others<'a> {
     /// `ppoll`.
     #[must_use]
     pub fn with_signals(self, blocked: &'a libc::sigset_t) -> Self {
-        Self { signals: Some(blocked), ..self }
+        Self { signals: Some(blocked), asleep: Some(blocked), ..self }
+    }
+
+    /// The same only while it sleeps: what is pending ends a sleep, and a look at the descriptors costs no more.
+    #[must_use]
+    pub fn with_signals_asleep(self, blocked: &'a libc::sigset_t) -> Self {
+        Self { asleep: Some(blocked), ..self }
     }
 
     /// Whether there are none.
@@ -276,7 +284,7 @@ impl<'a> Others<'a> {
         let called = libc::pollfd { fd: call.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         own.fill(called);
         beside.copy_from_slice(self.fds);
-        let ready = poll(fds, Some(limit_ns), self.signals)?;
+        let ready = poll(fds, Some(limit_ns), self.asleep)?;
         let (own, beside) = fds.split_at(1);
         let is_called = own.iter().any(|fd| fd.revents != 0);
         self.fds.copy_from_slice(beside);

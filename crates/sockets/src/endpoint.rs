@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::bell::as_source;
 use crate::connection::Connection;
 use crate::desk::{Desk, Turn};
+use crate::handlers;
 use crate::held::Held;
 use crate::keeper::Job;
 use crate::offer::Offer;
@@ -245,13 +246,22 @@ impl Endpoint {
         limit: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<Waited, Errno> {
+        let Some(sleeping) = handlers::before_sleep() else { return Err(Errno::EINTR) };
         let Some(runtime) = self.runtime() else { return Ok(Self::wait_for_start(limit, ready)) };
+        // A handler that is to run ends the wait.
+        let mut ready = || handlers::are_wanted() || ready();
+        let ready: &mut dyn FnMut() -> bool = &mut ready;
         let waited = if self.spins_long {
             wait_spinning(&runtime, interest, others, limit, ready)
         } else {
-            runtime.wait_beside(interest, &mut Others::new(others), limit, ready)
+            let mut others = Others::new(others);
+            if let Some(blocked) = sleeping.blocked() {
+                others = others.with_signals_asleep(blocked);
+            }
+            runtime.wait_beside(interest, &mut others, limit, ready)
         };
         match waited {
+            _ if handlers::are_wanted() => Err(Errno::EINTR),
             Ok(runtime::Waited::Ready) => Ok(Waited::Ready),
             Ok(runtime::Waited::Descriptors(_)) => Ok(Waited::Others),
             Ok(runtime::Waited::TimedOut) => Ok(Waited::TimedOut),

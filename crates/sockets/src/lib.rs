@@ -22,6 +22,7 @@ mod endpoint;
 mod files;
 mod flags;
 mod group;
+pub mod handlers;
 mod held;
 mod hidden;
 mod hooks;

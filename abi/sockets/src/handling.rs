@@ -1,0 +1,310 @@
+//! Handlers of signals, which run between calls of the program and not in the midst of one: see [`sockets::handlers`].
+//!
+//! The kernel calls a function of this library for each signal that the program handles. If the thread is inside of a
+//! call on a connection, the signal is queued again, with what is known of it, and stays blocked until the call is over.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+use libc::{c_int, c_void, sigaction, sighandler_t, siginfo_t, sigset_t, ucontext_t};
+use sockets::handlers;
+
+use crate::next::{call_next, errno, set_errno};
+
+/// In a call on a connection. Handlers run when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Inside(());
+
+impl Inside {
+    #[inline]
+    pub(crate) fn enter() -> Self {
+        handlers::enter();
+        Self(())
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        let deferred = handlers::leave();
+        if deferred != 0 {
+            let_in(deferred);
+        }
+    }
+}
+
+/// Does what may block for as long as it likes: handlers run meanwhile. The caller holds nothing.
+pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
+    let error = errno();
+    let deferred = handlers::leave();
+    if deferred != 0 {
+        let_in(deferred);
+    }
+    set_errno(error);
+    let result = work();
+    handlers::enter();
+    result
+}
+
+/// Has handlers of signals run that are pending.
+#[cold]
+fn let_in(deferred: u64) {
+    let before = errno();
+    for signal in (1..64).filter(|signal| deferred >> signal & 1 == 1) {
+        let set = only(signal);
+        let mut mask = empty();
+        // SAFETY: both sets are valid. The handler runs before the call returns, and may not return.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut mask) };
+        if WAS_BLOCKED.with(|blocked| take_bit(blocked, signal)) {
+            // The call had let it in for the time of its wait.
+            // SAFETY: as above.
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        }
+    }
+    set_errno(before);
+}
+
+thread_local! {
+    /// Signals that the program had blocked, and which came while it waited with another mask.
+    static WAS_BLOCKED: Cell<u64> = const { Cell::new(0) };
+    /// The thread waits with the mask that the program has given for that.
+    static HAS_OTHER_MASK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Waits with the mask that the program has given: signals may come that it has blocked otherwise.
+pub(crate) fn with_other_mask<T>(wait: impl FnOnce() -> T) -> T {
+    HAS_OTHER_MASK.set(true);
+    let result = wait();
+    HAS_OTHER_MASK.set(false);
+    result
+}
+
+fn take_bit(bits: &Cell<u64>, signal: c_int) -> bool {
+    let all = bits.get();
+    bits.set(all & !(1 << signal));
+    all >> signal & 1 == 1
+}
+
+/// What the kernel calls.
+unsafe extern "C" fn came(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
+    let before = errno();
+    if handlers::is_inside() {
+        // SAFETY: the kernel has given them.
+        unsafe { put_off(signal, about, context.cast()) };
+    } else {
+        // SAFETY: as above.
+        unsafe { handled(signal, about, context) };
+    }
+    set_errno(before);
+}
+
+/// # Safety
+/// In a handler, which has these.
+unsafe fn put_off(signal: c_int, about: *mut siginfo_t, context: *mut ucontext_t) {
+    // SAFETY: the caller's: the mask is what the thread has when it goes on.
+    let mask = unsafe { &raw mut (*context).uc_sigmask };
+    // SAFETY: as above.
+    unsafe {
+        // A sleep lets in again what was put off before.
+        let is_first = !handlers::is_deferred(signal.cast_unsigned());
+        if is_first && HAS_OTHER_MASK.get() && libc::sigismember(mask, signal) == 1 {
+            WAS_BLOCKED.with(|blocked| blocked.set(blocked.get() | 1 << signal));
+        }
+        libc::sigaddset(mask, signal);
+    }
+    handlers::defer(signal.cast_unsigned());
+    // SAFETY: it is blocked while its handler runs, so that it is pending afterwards.
+    unsafe {
+        let (process, thread) = (libc::getpid(), libc::gettid());
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, about);
+    }
+}
+
+/// A handler, which may take the number only, and then does not look at the others.
+type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// Has the program's handler run.
+///
+/// # Safety
+/// In a handler, which has these.
+unsafe fn handled(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
+    let Some(action) = action(signal) else { return };
+    let handler = action.handler.load(Ordering::Acquire);
+    let flags = action.flags.load(Ordering::Acquire);
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        return;
+    }
+    if flags & libc::SA_RESETHAND != 0 {
+        let mut usual = as_usual();
+        usual.sa_sigaction = libc::SIG_DFL;
+        // SAFETY: the action is valid.
+        unsafe { next(signal, &raw const usual, std::ptr::null_mut()) };
+    }
+    if flags & libc::SA_NODEFER != 0 {
+        let set = only(signal);
+        // SAFETY: the set is valid.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        }
+    }
+    // SAFETY: the program has given it as a handler.
+    let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+    // SAFETY: the caller's.
+    unsafe { handler(signal, about, context) };
+}
+
+#[unsafe(export_name = "ethernot_sockets_sigaction")]
+unsafe extern "C" fn sigaction_of_program(
+    signal: c_int,
+    new: *const sigaction,
+    old: *mut sigaction,
+) -> c_int {
+    let Some(known) = action(signal).filter(|_| is_deferred(signal)) else {
+        // SAFETY: the caller's.
+        return unsafe { next(signal, new, old) };
+    };
+    let before = (known.handler.load(Ordering::Acquire), known.flags.load(Ordering::Acquire));
+    let mut replaced = as_usual();
+    // SAFETY: the caller's: null or valid.
+    let given = unsafe { new.as_ref() }.map(|new| {
+        let mut given = *new;
+        if !matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+            known.flags.store(new.sa_flags, Ordering::Release);
+            known.handler.store(new.sa_sigaction, Ordering::Release);
+            handlers::note_any();
+            given.sa_sigaction = came as *const () as usize;
+            given.sa_flags |= libc::SA_SIGINFO;
+            given.sa_flags &= !(libc::SA_NODEFER | libc::SA_RESETHAND);
+        }
+        given
+    });
+    let pointer = given.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: both are valid, or null.
+    let result = unsafe { next(signal, pointer, &raw mut replaced) };
+    if result != 0 {
+        known.flags.store(before.1, Ordering::Release);
+        known.handler.store(before.0, Ordering::Release);
+    } else if !old.is_null() {
+        if replaced.sa_sigaction == came as *const () as usize {
+            (replaced.sa_sigaction, replaced.sa_flags) = before;
+        }
+        // SAFETY: the caller's.
+        unsafe { old.write(replaced) };
+    }
+    result
+}
+
+#[unsafe(export_name = "ethernot_inside_sigaction")]
+unsafe extern "C" fn sigaction_of_ours(
+    signal: c_int,
+    new: *const sigaction,
+    old: *mut sigaction,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { next(signal, new, old) }
+}
+
+/// # Safety
+/// As of `sigaction`.
+unsafe fn next(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
+    call_next!(
+        sigaction(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int, else -1
+    )
+}
+
+/// Defines `signal` under its names: what the handler is installed with, and whether its own signal is blocked meanwhile.
+macro_rules! signal {
+    ($($symbol:ident, $flags:expr, $blocks:expr;)*) => {
+        $(
+            const _: () = {
+                #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
+                unsafe extern "C" fn of_program(
+                    signal: c_int,
+                    handler: sighandler_t,
+                ) -> sighandler_t {
+                    let mut new = as_usual();
+                    new.sa_sigaction = handler;
+                    new.sa_flags = $flags;
+                    if $blocks && signal > 0 {
+                        // SAFETY: the set is valid.
+                        unsafe { libc::sigaddset(&raw mut new.sa_mask, signal) };
+                    }
+                    let mut old = as_usual();
+                    // SAFETY: both are valid; the handler is the caller's matter.
+                    match unsafe { sigaction_of_program(signal, &raw const new, &raw mut old) } {
+                        0 => old.sa_sigaction,
+                        _ => libc::SIG_ERR,
+                    }
+                }
+
+                #[unsafe(export_name = concat!("ethernot_inside_", stringify!($symbol)))]
+                unsafe extern "C" fn of_ours(
+                    signal: c_int,
+                    handler: sighandler_t,
+                ) -> sighandler_t {
+                    call_next!(
+                        $symbol(signal: c_int, handler: sighandler_t) -> sighandler_t,
+                        else libc::SIG_ERR
+                    )
+                }
+            };
+        )*
+    };
+}
+
+signal! {
+    signal, libc::SA_RESTART, true;
+    bsd_signal, libc::SA_RESTART, true;
+    ssignal, libc::SA_RESTART, true;
+    sysv_signal, libc::SA_RESETHAND | libc::SA_NODEFER, false;
+    __sysv_signal, libc::SA_RESETHAND | libc::SA_NODEFER, false;
+}
+
+/// What the program wants done about a signal.
+#[derive(Debug)]
+struct Action {
+    handler: AtomicUsize,
+    flags: AtomicI32,
+}
+
+fn action(signal: c_int) -> Option<&'static Action> {
+    usize::try_from(signal).ok().and_then(|signal| ACTIONS.get(signal))
+}
+
+/// Whether handlers of a signal can wait: not if an instruction has caused it, nor if it asks where the thread is.
+fn is_deferred(signal: c_int) -> bool {
+    signal > 0 && !AT_ONCE.contains(&signal)
+}
+
+fn only(signal: c_int) -> sigset_t {
+    let mut set = empty();
+    // SAFETY: the set is valid.
+    unsafe { libc::sigaddset(&raw mut set, signal) };
+    set
+}
+
+fn empty() -> sigset_t {
+    // SAFETY: all zero is a set without signals.
+    unsafe { std::mem::zeroed() }
+}
+
+fn as_usual() -> sigaction {
+    // SAFETY: all zero is an action without flags, which blocks nothing else.
+    unsafe { std::mem::zeroed() }
+}
+
+const AT_ONCE: [c_int; 10] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+    libc::SIGABRT,
+    libc::SIGPROF,
+    libc::SIGKILL,
+    libc::SIGSTOP,
+];
+
+static ACTIONS: [Action; 64] =
+    [const { Action { handler: AtomicUsize::new(0), flags: AtomicI32::new(0) } }; 64];
