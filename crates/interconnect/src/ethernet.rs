@@ -773,7 +773,7 @@ fn byte_time(rate_bps: u64) -> u32 {
     u32::try_from(8_000_000_000_000 * 256 / rate_bps.max(1)).unwrap_or(u32::MAX)
 }
 
-/// The rate of which that is the serialisation of a byte, in bits per second.
+/// Inverse of [`byte_time`]: a rate in bits per second.
 fn rate_bps(byte_time: u32) -> u64 {
     8_000_000_000_000 * 256 / u64::from(byte_time.max(1))
 }

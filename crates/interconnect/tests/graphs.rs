@@ -43,11 +43,13 @@ const WORKLOADS: [&str; 5] = [
 ];
 
 /// What a transport needs of the fabric, and the transport.
-const HOSTS: [(&str, &str); 5] = [
+const HOSTS: [(&str, &str); 7] = [
     ("", ""),
     ("buffer_bytes = 9000\n", "transport = \"go_back_n\"\nloss_ppm = 2000\n"),
     ("shared_bytes = 40_000\n", "transport = \"selective_repeat\"\ncongestion = \"delay\"\n"),
     ("ecn_max_bytes = 9000\n", "transport = \"selective_repeat\"\ncongestion = \"dctcp\"\n"),
+    ("ecn_max_bytes = 9000\n", "transport = \"go_back_n\"\ncongestion = \"dcqcn\"\n"),
+    ("classes = 4\n", "transport = \"homa\"\nloss_ppm = 2000\ntimeout_ps = \"100 us\"\n"),
     ("lossless = [0]\npause_bytes = 9000\n", ""),
 ];
 
@@ -246,7 +248,7 @@ proptest! {
 
     /// Whatever the graph: every flow ends, bytes arrive once, seeds repeat, parts agree.
     #[test]
-    fn every_flow_over_a_random_graph_ends_and_repeats(seed: u64, host in 1_usize..4, which in 0..3_u32) {
+    fn every_flow_over_a_random_graph_ends_and_repeats(seed: u64, host in 1_usize..6, which in 0..3_u32) {
         let (topology, hosts) = random_graph(seed);
         let (fabric, host) = HOSTS[host];
         let fabric = fabric.replace("buffer_bytes = 9000", "buffer_bytes = 20_000");

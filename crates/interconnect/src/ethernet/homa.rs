@@ -1,13 +1,14 @@
-//! Homa, a transport that receivers drive: Montazeri, Li, Alizadeh, Ousterhout, "Homa: a receiver-driven
+//! Homa, a receiver-driven transport: Montazeri, Li, Alizadeh, Ousterhout, "Homa: a receiver-driven
 //! low-latency transport protocol using network priorities", SIGCOMM 2018.
 //!
-//! A sender sends the first bytes of a message at once, as many as a round trip has room for, and the rest
-//! when its receiver grants it. A receiver grants to the messages that have the fewest bytes left, to several at
-//! a time, as some senders are busy with others. Priorities of frames put short messages first at the
-//! switches. What is lost is asked for again by the receiver; if it has not heard of a message at all, the
-//! sender sends its first frame again. There is no connection: each message is on its own.
+//! A sender transmits the first bytes of a message at once, as many as fit into a round trip. It transmits
+//! the rest when the receiver grants it. A receiver grants to the messages with the fewest bytes left; to
+//! several at a time, because a sender may be busy with another receiver. Switches serve the frames of short
+//! messages first. The receiver requests retransmissions. If it has lost all frames of a message, the
+//! sender retransmits the first one after a timeout. There are no connections.
 //!
-//! Frames count where the paper counts bytes. Nothing that decides depends on how a network is divided.
+//! This model counts whole frames where the paper counts bytes. All orders depend on hosts and numbers of
+//! messages, and not on places in tables, so that a divided network has the same result.
 
 mod hosts;
 mod incoming;
@@ -22,22 +23,22 @@ use outgoing::Sender;
 /// Parameters of Homa.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HomaConfiguration {
-    /// What a sender sends of a message without a grant, and what is granted and not there: what a
-    /// cable of a host carries in a round trip (`RTTbytes`), 1 or more.
+    /// `RTTbytes`: what a sender transmits of a message without a grant, and the most of a message that is
+    /// granted and has not arrived. 1 or more.
     pub rtt_bytes: u32,
     /// Messages that a receiver grants to at a time, 1 or more.
     pub overcommitment: u32,
-    /// Classes of what needs no grant, those that are served first; 1 or more. The others are for what is
-    /// granted; with a single class all has it.
+    /// Classes of frames that need no grant, the first ones; 1 or more. Granted frames have the other
+    /// classes. If there is a single class, all frames have it.
     pub unscheduled_classes: u8,
     /// The longest message of each of these classes but the last.
     pub cutoff_bytes: [u32; CUTOFFS_MAX],
-    /// Share of grants to the message that a receiver has known for the longest time, in percent.
+    /// Share of the grants that goes to the oldest message of a receiver, in percent.
     pub oldest_percent: u32,
     /// Payload of grants and the like; a frame of it is as long as one of data with so much.
     pub ack_bytes: u32,
-    /// Time without news of what was granted after which it is asked for again, in picoseconds; twice as
-    /// much each further time.
+    /// Time without a frame of a message after which the receiver requests retransmissions, in picoseconds;
+    /// doubled each further time.
     pub timeout_ps: u64,
     /// Frames lost at random, of a million.
     pub loss_ppm: u32,
@@ -46,7 +47,8 @@ pub struct HomaConfiguration {
 /// Cutoffs between as many classes as there can be.
 pub const CUTOFFS_MAX: usize = super::CLASSES_MAX as usize - 1;
 
-/// A message: the host at the other end, and its number among those from that host or to it.
+/// Identifies a message at one of its hosts: the other host, and the number of the message among those of
+/// the two.
 type Key = (u32, u32);
 
 /// What a frame carries for Homa.
@@ -61,7 +63,7 @@ pub(super) struct Packet {
     frame: u32,
     /// Of data, the frames of its message; else those before this one are granted.
     until: u32,
-    /// Which of the transmissions of its message and direction it is.
+    /// Number of the transmission, for each message and direction.
     transmission: u32,
     kind: Kind,
 }
@@ -73,11 +75,11 @@ enum Kind {
     Grant {
         class: u8,
     },
-    /// So many frames are missing.
+    /// Requests so many frames from the first missing one on.
     Resend {
         frames: u32,
     },
-    /// All of the message is there.
+    /// The message is complete.
     Done,
 }
 
@@ -98,17 +100,17 @@ pub(super) struct Homa {
     counts: TransportCounts,
 }
 
-/// What a host has to do with messages.
+/// Messages that a host sends and receives.
 #[derive(Clone, Debug)]
 struct Host {
     sender: Sender,
     receiver: Receiver,
-    /// When messages are looked at: not later than their deadline. The other end and its number, and
-    /// whether this host sends.
+    /// Times at which deadlines of messages are checked, never later than the deadline; whether this host
+    /// sends the message; the message.
     timers: BTreeSet<(u64, bool, Key)>,
-    /// When that is scheduled; [`u64::MAX`] if it is not.
+    /// Time of the event for the first of them; [`u64::MAX`] if none is scheduled.
     timer_ps: u64,
-    /// When it will look for something to send; [`u64::MAX`] if that is not scheduled.
+    /// Time of the event that sends the next data frame; [`u64::MAX`] if none is scheduled.
     pull_ps: u64,
 }
 
@@ -160,7 +162,7 @@ impl Homa {
         self.packets[frame as usize] = packet;
     }
 
-    /// The class of what a message of so many bytes sends without a grant.
+    /// Class of the frames of a message of so many bytes that need no grant.
     fn unscheduled_class(&self, bytes: u32) -> u8 {
         let HomaConfiguration { unscheduled_classes, cutoff_bytes, .. } = self.configuration;
         let last = unscheduled_classes.clamp(1, self.classes) - 1;
@@ -168,7 +170,7 @@ impl Homa {
         cutoffs.filter(|&&most| bytes > most).count() as u8
     }
 
-    /// The time until a message that had `backoff` timeouts in a row is looked at again.
+    /// Timeout of a message after `backoff` timeouts in a row, in picoseconds.
     const fn timeout_ps(&self, backoff: u32) -> u64 {
         let shift = if backoff > BACKOFF_MAX { BACKOFF_MAX } else { backoff };
         self.configuration.timeout_ps << shift
@@ -182,7 +184,7 @@ const BACKOFF_MAX: u32 = 12;
 mod tests {
     use super::*;
 
-    /// Frames of 1000 bytes, three of which need no grant, two classes of four for them.
+    /// With frames of 1000 bytes: three frames need no grant, and have two classes.
     pub(super) const CONFIGURATION: HomaConfiguration = HomaConfiguration {
         rtt_bytes: 2_500,
         overcommitment: 2,

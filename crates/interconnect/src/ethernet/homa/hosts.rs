@@ -1,4 +1,4 @@
-//! Hosts of an Ethernet with Homa: who sends when, what arrives, what is asked for again.
+//! Hosts of an Ethernet with Homa: data frames, grants and requests for retransmission.
 
 use super::super::super::simulation::Context;
 use super::super::super::statistics::mix;
@@ -34,7 +34,7 @@ impl Ethernet {
         self.pull_message(context, message.source);
     }
 
-    /// An event of a host: a look for something to send, or at what is late.
+    /// Handles an event of a host: the port is free for a data frame, or a deadline may have passed.
     pub(in super::super) fn handle_homa(&mut self, context: &mut Context, event: Event) {
         let host = event.place & !TRANSPORT;
         let Some(homa) = &mut self.homa else { return };
@@ -52,12 +52,12 @@ impl Ethernet {
         self.arm_homa(context, host);
     }
 
-    /// Whether a host has a frame to send.
+    /// Whether a host has a data frame to send.
     pub(in super::super) fn has_message_to_send(&self, host: u32) -> bool {
         self.homa.as_ref().is_some_and(|homa| homa.hosts[host as usize].sender.has_ready())
     }
 
-    /// A host sends the frame that goes first, if nothing waits for its port.
+    /// Sends data frames of a host while its port is free and no frame waits for it.
     fn pull_message(&mut self, context: &mut Context, host: u32) {
         let port = self.routes.host_link(host) ^ 1;
         while self.has_message_to_send(host) {
@@ -77,7 +77,7 @@ impl Ethernet {
         }
     }
 
-    /// Has a host look for something to send at a time.
+    /// Schedules the next data frame of a host.
     pub(in super::super) fn schedule_message_pull(
         &mut self,
         context: &mut Context,
@@ -92,7 +92,7 @@ impl Ethernet {
         }
     }
 
-    /// The message that goes first sends its next frame by a port.
+    /// Sends a frame of the message with the fewest frames left by a port.
     fn send_data(&mut self, context: &mut Context, port: u32, host: u32) {
         let now_ps = context.wheel.now_ps();
         let Some(homa) = &mut self.homa else { return };
@@ -121,7 +121,7 @@ impl Ethernet {
         self.send_packet(context, port, (frame, class), packet, ready_ps);
     }
 
-    /// A receiver tells the sender of a message something, before all data.
+    /// Sends a control packet from the receiver of a message to its sender, in the first class.
     fn tell_sender(&mut self, context: &mut Context, packet: Packet) {
         let Some(homa) = &self.homa else { return };
         let ack_bytes = homa.configuration.ack_bytes;
@@ -154,7 +154,7 @@ impl Ethernet {
         self.transmit(context, port, index, frame, ready_ps);
     }
 
-    /// A frame has reached the host at the end of a link.
+    /// Handles a frame that has reached its host.
     pub(in super::super) fn take_packet(&mut self, context: &mut Context, index: u32) {
         let Some(homa) = &mut self.homa else { return };
         let packet = homa.packet(index);
@@ -189,7 +189,7 @@ impl Ethernet {
         self.pull_message(context, packet.source);
     }
 
-    /// A data frame has reached its host.
+    /// Handles a data frame that has reached its host.
     fn take_message(&mut self, context: &mut Context, index: u32, packet: Packet) {
         let now_ps = context.wheel.now_ps();
         let Some(homa) = &mut self.homa else { return };
@@ -213,7 +213,7 @@ impl Ethernet {
         self.send_grants(context, host);
     }
 
-    /// Sends what a receiver has granted.
+    /// Sends the grants of a receiver.
     fn send_grants(&mut self, context: &mut Context, host: u32) {
         loop {
             let Some(homa) = &mut self.homa else { return };
@@ -235,7 +235,7 @@ impl Ethernet {
         }
     }
 
-    /// Has a message looked at that may be late, if it is not yet.
+    /// Starts the timer of a message that a host receives, if frames are expected and it is not running.
     fn expect_message(&mut self, context: &mut Context, host: u32, key: Key) {
         let now_ps = context.wheel.now_ps();
         let Some(homa) = &mut self.homa else { return };
@@ -248,14 +248,14 @@ impl Ethernet {
         }
     }
 
-    /// Has a host look at a message at a time.
+    /// Adds a deadline to those of a host.
     fn watch(&mut self, context: &mut Context, host: u32, timer: (u64, bool, Key)) {
         let Some(homa) = &mut self.homa else { return };
         homa.hosts[host as usize].timers.insert(timer);
         self.arm_homa(context, host);
     }
 
-    /// Schedules the next look at messages of a host.
+    /// Schedules the event for the first deadline of a host.
     fn arm_homa(&mut self, context: &mut Context, host: u32) {
         let Some(homa) = &mut self.homa else { return };
         let own = &mut homa.hosts[host as usize];
@@ -266,7 +266,7 @@ impl Ethernet {
         }
     }
 
-    /// Looks at the messages of a host that may be late.
+    /// Checks the messages of a host whose deadlines may have passed.
     fn look_at_late(&mut self, context: &mut Context, host: u32, now_ps: u64) {
         loop {
             let Some(homa) = &mut self.homa else { return };
@@ -286,7 +286,7 @@ impl Ethernet {
         }
     }
 
-    /// Asks for frames of a message that are late, and returns when it is to be looked at again.
+    /// Requests missing frames if the deadline of a message has passed. Returns the next deadline.
     fn look_at_incoming(&mut self, context: &mut Context, host: u32, key: Key) -> Option<u64> {
         let now_ps = context.wheel.now_ps();
         let homa = self.homa.as_mut()?;
@@ -332,13 +332,12 @@ impl Homa {
         next.wrapping_sub(1)
     }
 
-    /// Sends the first frame again of a message of which nothing was heard for too long, and returns when it is
-    /// to be looked at again.
+    /// Retransmits the first frame of a message if its deadline has passed. Returns the next deadline.
     fn look_at_outgoing(&mut self, host: u32, key: Key, now_ps: u64) -> Option<u64> {
         let sender = &self.hosts[host as usize].sender;
         let message = sender.message(key)?;
         let (backoff, news_ps) = (message.backoff, message.news_ps);
-        // What waits for shorter messages will be heard of when it was sent.
+        // The receiver may be silent because shorter messages go first here.
         if sender.is_ready(key) {
             return Some(now_ps + 2 * self.timeout_ps(0));
         }
@@ -370,7 +369,7 @@ impl Homa {
     }
 }
 
-/// The subjects of a look for something to send, and of one at what is late.
+/// Subjects of events: the port is free, and a deadline may have passed.
 const PULL: u32 = u32::MAX;
 const TIMER: u32 = 0;
 /// Which random numbers losses take; as many as there are kinds of packets.

@@ -1,4 +1,4 @@
-//! Messages that a host receives: what it grants, and what it asks for again.
+//! Messages that a host receives: grants, and which frames are missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,7 +20,7 @@ pub(super) struct Receiver {
     by_age: BTreeSet<(u64, Key)>,
     /// Messages so far.
     known: u64,
-    /// What the oldest message is due, in hundredths of a frame.
+    /// Share of the oldest message that was not granted yet, in hundredths of a frame.
     due_percent: u32,
     /// By source, which of its messages are there as a whole.
     complete: BTreeMap<u32, Complete>,
@@ -28,11 +28,11 @@ pub(super) struct Receiver {
     grants: VecDeque<Grant>,
 }
 
-/// A message that is not there as a whole.
+/// A message that is not complete.
 #[derive(Clone, Debug)]
 pub(super) struct Incoming {
     frames: u32,
-    /// Frames that are there.
+    /// Frames that have arrived.
     count: u32,
     /// All before this one are there.
     first_missing: u32,
@@ -43,14 +43,14 @@ pub(super) struct Incoming {
     age: u64,
     /// Transmissions to its sender so far.
     pub(super) transmissions: u32,
-    /// When there was news of it, in picoseconds, and the timeouts since then.
+    /// When a new frame last arrived, in picoseconds, and the timeouts since then.
     pub(super) news_ps: u64,
     pub(super) backoff: u32,
-    /// Whether its host looks at it when it is time.
+    /// Whether a deadline is scheduled.
     pub(super) has_timer: bool,
 }
 
-/// Numbers of messages that are there: all before one, and some after it.
+/// Numbers of complete messages: all before `before`, and those in `after`.
 #[derive(Clone, Debug, Default)]
 struct Complete {
     before: u32,
@@ -189,7 +189,7 @@ impl Receiver {
         Verdict::New
     }
 
-    /// Grants what there is to be granted after a frame has come.
+    /// Grants frames after a frame has arrived.
     pub(super) fn grant(&mut self) {
         self.grant_to_shortest();
         if self.oldest_percent > 0 && !self.by_age.is_empty() {
@@ -201,8 +201,8 @@ impl Receiver {
         }
     }
 
-    /// Each of the messages with the fewest frames left may have as many frames under way as a round trip
-    /// has room for. They have the last classes, so that there are others for shorter messages to come.
+    /// Grants to the messages with the fewest frames left, so that each has a round trip of frames in flight.
+    /// They get the last classes, so that the classes before stay free for shorter messages.
     fn grant_to_shortest(&mut self) {
         let mut is_complete = true;
         while is_complete {
@@ -226,7 +226,7 @@ impl Receiver {
         }
     }
 
-    /// The oldest message may send a frame more, before what else was granted.
+    /// Grants one more frame to the oldest message, in the first class of granted frames.
     fn grant_to_oldest(&mut self) {
         let Some(&(_, key)) = self.by_age.first() else { return };
         let Some(message) = self.messages.get_mut(&key) else { return };
@@ -239,7 +239,7 @@ impl Receiver {
         }
     }
 
-    /// Messages all of which was granted need nothing more; only those granted to now can be such.
+    /// Removes messages that are granted as a whole, among those that have just been granted to.
     fn forget_granted(&mut self) {
         for &Grant { key, until, .. } in &self.grants {
             if let Some(message) = self.messages.get(&key)

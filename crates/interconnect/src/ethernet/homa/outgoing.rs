@@ -1,10 +1,10 @@
-//! Messages that a host sends: the one with the fewest frames left goes first.
+//! Messages that a host sends, shortest remaining first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Key;
 
-/// Messages of a host that their receivers do not have as a whole.
+/// Messages of a host that are not complete at their receivers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sender {
     messages: BTreeMap<Key, Outgoing>,
@@ -30,13 +30,13 @@ pub(super) struct Outgoing {
     /// Frames before this one may be sent; those that were granted have this class.
     granted: u32,
     granted_class: u8,
-    /// Frames to be sent again.
+    /// Frames to retransmit.
     again: BTreeSet<u32>,
     /// Transmissions so far.
     transmissions: u32,
     /// When it was posted, among the messages of its host.
     order: u64,
-    /// When there was news of it, in picoseconds, and the timeouts since then.
+    /// When the receiver last sent something about it, in picoseconds, and the timeouts since then.
     pub(super) news_ps: u64,
     pub(super) backoff: u32,
 }
@@ -51,7 +51,7 @@ pub(super) struct Departure {
 }
 
 impl Outgoing {
-    /// A message that its host posts now, `unscheduled` frames of which need no grant.
+    /// A message that is posted now. The first `unscheduled` frames need no grant.
     pub(super) const fn new(
         (name, frames, last_bytes): (u32, u32, u32),
         (unscheduled, unscheduled_class): (u32, u8),
@@ -142,13 +142,13 @@ impl Sender {
         Some((key, departure))
     }
 
-    /// Changes a message of which there is news, if its receiver has not got all of it.
+    /// Changes a message that its receiver has sent something about. Ignores messages that are complete.
     fn change(&mut self, key: Key, now_ps: u64, change: impl FnOnce(&mut Outgoing)) {
         let Some(message) = self.messages.get_mut(&key) else { return };
         change(message);
         (message.news_ps, message.backoff) = (now_ps, 0);
         if message.may_send() {
-            // What left is unchanged, and so is the rank.
+            // Neither grants nor retransmissions change the rank.
             self.ready.insert(message.rank(key));
         }
     }
@@ -158,7 +158,7 @@ impl Sender {
         self.change(key, now_ps, |message| message.grant(until, class));
     }
 
-    /// Frames are missing; those that were never sent are no news. All before `until` are granted.
+    /// Retransmits missing frames, except for those that were never sent. Frames before `until` are granted.
     pub(super) fn on_resend(
         &mut self,
         key: Key,
@@ -173,15 +173,15 @@ impl Sender {
         });
     }
 
-    /// The receiver has all of it.
+    /// Removes a message that is complete.
     pub(super) fn on_done(&mut self, key: Key) {
         if let Some(message) = self.messages.remove(&key) {
             self.ready.remove(&message.rank(key));
         }
     }
 
-    /// Nothing was heard for too long of a message all of which was sent that may be: its first frame is
-    /// sent again, to hear of it.
+    /// Retransmits the first frame of a message after a timeout. The receiver answers it if it has the whole
+    /// message; otherwise its own timer runs from then on.
     pub(super) fn on_silence(&mut self, key: Key, now_ps: u64) {
         let Some(message) = self.messages.get_mut(&key) else { return };
         message.again.insert(0);

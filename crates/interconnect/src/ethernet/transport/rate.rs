@@ -1,8 +1,8 @@
 //! Rates of connections by DCQCN: Zhu and others, "Congestion control for large-scale RDMA deployments",
 //! SIGCOMM 2015, sections 3.1 and 3.3.
 //!
-//! Timers of the paper need no events: what they did since the last look is done at the next one, when
-//! a frame leaves or a notification comes.
+//! The timers of the paper need no events: they are evaluated when a frame leaves or a notification
+//! arrives, for all of the time since then.
 
 /// Parameters of DCQCN.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -122,7 +122,7 @@ impl Rate {
         (self.counted_bytes, self.by_timer, self.by_counter) = (0, 0, 0);
     }
 
-    /// Does what timers did until now.
+    /// Evaluates the timers until now.
     fn advance(&mut self, configuration: &DcqcnConfiguration, now_ps: u64) {
         if !self.is_limited {
             return;
@@ -175,7 +175,7 @@ impl Rate {
     }
 }
 
-/// How often a timer has run out; it goes on from the last time.
+/// Returns how often a timer has expired, and restarts it at the last time.
 const fn periods(since_ps: &mut u64, period_ps: u64, now_ps: u64) -> u64 {
     let period_ps = if period_ps == 0 { 1 } else { period_ps };
     let count = now_ps.saturating_sub(*since_ps) / period_ps;
