@@ -43,7 +43,8 @@ use crate::threads::OnThreads;
     with ends, rate_bps, propagation_ps, buffer_bytes and count).\n\n\
     Workloads: token_pass, mesh, open_load (pattern = uniform, any, shift, permutation, incast, hotspot,\n\
     transpose, bit_complement, bit_reverse, tornado or neighbour; load_percent; sizes = fixed, exponential, bimodal or table, with sizes_file = a cumulative\n\
-    distribution), flows (flows_file = lines of source, destination, bytes and start), ring, all_to_all, incast, all_reduce, broadcast, barrier. Several sections [[workload]] run together.")]
+    distribution), flows (flows_file = lines of source, destination, bytes and start), ring, all_to_all, incast, all_reduce, broadcast, barrier. Several sections [[workload]] run together.\n\n\
+    Transports of [host]: go_back_n or selective_repeat, with congestion = fixed, dctcp, delay or dcqcn; homa, with classes of [fabric] as priorities.")]
 pub(crate) struct RunArguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,

@@ -106,3 +106,55 @@ impl Configuration {
         Err(self.written.value("fabric", "class_by", format!("\"{word}\""), expected.to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Configuration, FabricConfiguration};
+    use super::*;
+
+    fn homa(text: &str) -> HomaConfiguration {
+        let configuration = Configuration::parse("a.toml", text).expect("it is valid");
+        let again = Configuration::parse("b.toml", &configuration.effective).expect("it is valid");
+        assert_eq!(again.fabric, configuration.fabric);
+        assert_eq!(again.effective, configuration.effective);
+        let FabricConfiguration::Ethernet(ethernet) = configuration.fabric else {
+            panic!("Ethernet is the default");
+        };
+        assert_eq!(ethernet.transport, None);
+        ethernet.homa.expect("hosts have it")
+    }
+
+    const HOMA: &str = "[host]\ntransport = \"homa\"\n";
+
+    #[test]
+    fn classes_and_cutoffs_have_defaults() {
+        let single = homa(HOMA);
+        assert_eq!((single.unscheduled_classes, single.overcommitment), (1, 4));
+        let eight = homa(&format!("[fabric]\nclasses = 8\n{HOMA}rtt_bytes = 8000\n"));
+        assert_eq!((eight.unscheduled_classes, eight.overcommitment), (4, 4));
+        assert_eq!(eight.cutoff_bytes[..4], [1_000, 2_000, 4_000, u32::MAX]);
+        let own = "unscheduled_classes = 3\ncutoff_bytes = [300, \"2 kB\"]\novercommitment = 9\n";
+        let own = homa(&format!("[fabric]\nclasses = 8\n{HOMA}{own}"));
+        assert_eq!((own.unscheduled_classes, own.overcommitment), (3, 9));
+        assert_eq!(own.cutoff_bytes[..3], [300, 2_000, u32::MAX]);
+    }
+
+    /// A full frame and a short one have 1598 bytes.
+    #[test]
+    fn a_round_trip_is_that_to_the_farthest_host() {
+        let bytes = |text: &str| homa(&format!("{text}{HOMA}")).rtt_bytes;
+        // Three times their time on a star, as they are late at the switch, four cables and two latencies.
+        let star_ps = 3 * 1_598 * 800 + 4 * 10_000 + 2 * 500_000;
+        assert_eq!(bytes(""), star_ps / 800);
+        // On a leaf-spine there are two cables and two switches more.
+        let far_ps = 7 * 1_598 * 800 + 8 * 10_000 + 6 * 500_000;
+        assert_eq!(bytes("[topology]\nkind = \"leaf_spine\"\n"), far_ps / 800);
+        // At ten times the rate, what does not depend on it counts ten times.
+        let fast_ps = 3 * 1_598 * 80 + 4 * 10_000 + 2 * 500_000;
+        assert_eq!(bytes("[fabric]\nhost_rate_bps = \"100 Gb/s\"\n"), fast_ps / 80);
+        let graph = "[topology]\nkind = \"graph\"\n[[topology.cables]]\nends = [\"h0\", \"s0\"]\n\
+                     [[topology.cables]]\nends = [\"h1\", \"s0\"]\nrate_bps = \"1 Gb/s\"\npropagation_ps = \"3 us\"\n";
+        let slow_ps = 2 * 1_598 * 800 + 1_598 * 8_000 + 2 * 10_000 + 2 * 3_000_000 + 2 * 500_000;
+        assert_eq!(bytes(graph), slow_ps / 800);
+    }
+}
