@@ -2,6 +2,7 @@
 //! once, and the times that rates and lengths of cables make.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 
 use fabric::Random;
 use interconnect::configuration::{Configuration, Watch};
@@ -204,6 +205,43 @@ fn fluids_and_engines_know_the_rates_of_cables() {
         let ratio = time("2 Gb/s") / time("10 Gb/s");
         assert!((least..5.1).contains(&ratio), "{rest}: {ratio}");
     }
+}
+
+/// Two equal ways over unlike cables: which one a message takes depends on its ends, and so does the time that it
+/// takes alone.
+#[test]
+fn messages_that_are_alone_are_not_slowed_down() {
+    let mut text = String::from("[topology]\nkind = \"graph\"\nhosts = 8\nswitches = 4\n");
+    for host in 0..8 {
+        let (switch, rate) = (host % 2, 1 + host);
+        let _ = writeln!(
+            text,
+            "[[topology.cables]]\nends = [\"h{host}\", \"s{switch}\"]\nrate_bps = \"{rate} Gb/s\""
+        );
+    }
+    for (a, b, rate) in [(0, 2, 1), (2, 1, 40), (0, 3, 25), (3, 1, 25)] {
+        let _ = writeln!(
+            text,
+            "[[topology.cables]]\nends = [\"s{a}\", \"s{b}\"]\nrate_bps = \"{rate} \
+             Gb/s\"\npropagation_ps = \"{rate} us\"\nbuffer_bytes = 4000"
+        );
+    }
+    let flows: Vec<String> = (0..56)
+        .map(|flow| {
+            let (source, by) = (flow % 8, 1 + flow / 8);
+            format!("[{source}, {}, 1400, \"{} ms\"]", (source + by) % 8, 1 + flow)
+        })
+        .collect();
+    let _ = writeln!(text, "[workload]\nkind = \"flows\"\nflows = [{}]", flows.join(", "));
+    let configuration = configuration(&text);
+    let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
+    let outcome = configuration.run_watched(&InTurns, watch).expect("it ends");
+    let records = outcome.records.expect("it was recorded");
+    let slowdowns = configuration.slowdowns(&records, &mut |_| ControlFlow::Continue(()));
+    let slowdowns = slowdowns.expect("they end");
+    let ends = [slowdowns.quantile(0.0), slowdowns.quantile(1.0)];
+    assert_eq!(slowdowns.count(), 56);
+    assert!(ends.iter().all(|end| (end - 1.0).abs() < 1e-9), "{ends:?}");
 }
 
 /// A random connected graph: switches in a tree and some cables more, hosts anywhere.
