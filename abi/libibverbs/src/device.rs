@@ -11,7 +11,7 @@ use verbs::{Error, LogLevel, PortCounters, Settings, sysfs};
 
 use crate::failure::{code, invalid, number, pointer, say, silent};
 use crate::layout::{ibv_context, ibv_device, verbs_context};
-use crate::{operations, shell};
+use crate::{end, operations, shell};
 
 /// A device, as programs know it, and what is ours.
 #[repr(C)]
@@ -130,6 +130,7 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
     pointer("ibv_open_device", || {
         // SAFETY: as the caller says.
         let opened = unsafe { ours(device) }?.opens.open()?;
+        end::announce();
         let command =
             OpenOptions::new().read(true).write(true).open("/dev/null").map_err(|cause| {
                 Error::System {

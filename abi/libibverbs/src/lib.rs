@@ -10,6 +10,7 @@ mod clock;
 mod completion;
 mod device;
 mod device_memory;
+mod end;
 mod events;
 mod failure;
 #[expect(

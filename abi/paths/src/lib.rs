@@ -12,6 +12,8 @@
 //!
 //! Programs also ask for devices by [netlink], which a kernel without RDMA does not have.
 //!
+//! Programs that end by `_exit` have what they have posted last sent ([end]).
+//!
 //! Every other path goes to the C library after a look at its first bytes: no lock, no memory, `errno` as it was; so the functions
 //! are as good in signal handlers, after a fork and inside allocators as those they stand before. What the C library
 //! itself opens (`glob`, `nftw`) is not redirected, nor is a path that begins in a folder of the host and leads here, as a link or
@@ -19,6 +21,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod descriptors;
+mod end;
 mod files;
 mod folders;
 mod metadata;

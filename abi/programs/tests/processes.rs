@@ -54,6 +54,11 @@ fn who_ends_in_mid_transfer_tells_the_peer() {
 }
 
 #[test]
+fn what_was_posted_right_before_the_process_ends_by_exit_without_handlers_arrives() {
+    run("last_words", "");
+}
+
+#[test]
 fn who_is_killed_in_mid_transfer_is_missed_within_two_seconds() {
     run("process", "killed");
 }

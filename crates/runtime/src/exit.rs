@@ -23,6 +23,23 @@ pub fn tell_peers_at_exit() {
     }
 }
 
+/// Has work sent that was posted and [put off](crate::Runtime::ring), before the process ends by `_exit`. Waits for a thread
+/// that sends it, for [`SENDING`] at most: the calling thread may be in a signal handler, and does nothing but wait. In a
+/// forked child nothing is sent.
+pub fn send_before_end() {
+    // SAFETY: null, or what was leaked in `living`.
+    let Some(living) = (unsafe { LIVING.load(Ordering::Acquire).as_ref() }) else { return };
+    // Whoever has the lock starts an endpoint or ends one.
+    let Ok(living) = living.try_lock() else { return };
+    for shared in living.iter().filter_map(Weak::upgrade) {
+        if shared.home.check().is_ok() && !shared.cell.is_poisoned() {
+            shared.wait_for_sender();
+        }
+        // Not to be dropped here.
+        std::mem::forget(shared);
+    }
+}
+
 /// Has peers told when the process exits while the endpoint is there.
 pub(crate) fn remember(shared: &Arc<Shared>) {
     tell_peers_at_exit();
@@ -132,6 +149,26 @@ impl Shared {
         }
     }
 
+    /// Waits until a thread has taken and sent what was put off.
+    fn wait_for_sender(&self) {
+        let mut left = SENDING;
+        loop {
+            // A turn has taken all, and is over.
+            if self.host.doorbells.is_empty() {
+                if let Some(inside) = self.cell.try_enter() {
+                    return inside.abandon();
+                }
+            } else {
+                self.host.call_watch();
+            }
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(SENDING_LOOK);
+            left = left.saturating_sub(SENDING_LOOK);
+        }
+    }
+
     /// Makes progress; whether a peer has yet to hear that a connection is closed.
     fn is_parting(&self) -> bool {
         if self.cell.is_poisoned() {
@@ -158,6 +195,12 @@ const LINGERING: Duration = Duration::from_millis(20);
 
 /// For how long of that it waits for peers that are not found yet.
 const MEETING: Duration = Duration::from_millis(50);
+
+/// How long the end of a process by `_exit` may wait for the thread that sends.
+const SENDING: Duration = Duration::from_millis(20);
+
+/// How often it looks: a turn takes some microseconds.
+const SENDING_LOOK: Duration = Duration::from_micros(50);
 
 /// How often it looks whether they have heard, at least.
 const PARTING_LOOK_NS: u64 = 1_000_000;

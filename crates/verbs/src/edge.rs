@@ -25,6 +25,7 @@ use link::host::{Interface, interfaces};
 use links::{LinkSpec, UdpPlace};
 use mem::{MemoryTable, TableLimits};
 use runtime::forks;
+pub use runtime::send_before_end;
 use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 
 use self::addresses::Places;
