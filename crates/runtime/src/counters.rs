@@ -20,6 +20,8 @@ pub struct RuntimeCounters {
     pub handed_over: u64,
     /// Pieces of work taken from sources.
     pub pulled: u64,
+    /// Times that sources were asked again for work that had to wait.
+    pub asked_again: u64,
     /// Operations handed over that had to wait for room in a queue.
     pub held_back: u64,
     /// Operations handed over that turned out to be impossible, and were completed as failed.

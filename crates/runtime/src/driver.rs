@@ -433,7 +433,7 @@ impl Driver {
     /// Whether work that was posted is not sent, or not known to have arrived: [`Unsent::Nothing`] if none is.
     #[cold]
     pub(crate) fn unsent(&self, host: &Host) -> Unsent {
-        if self.sources.await_peers(host.clock.now()) {
+        if host.hooks.awaits_peers(host.clock.now()) {
             Unsent::AwaitsPeers
         } else if self.engine.has_outstanding() {
             Unsent::Outstanding
@@ -475,6 +475,7 @@ impl Driver {
         let mut pulled = 0;
         // First come first served: those that wait were rung before.
         if sources.are_due(has_happened) {
+            counters.asked_again += sources.waiting() as u64;
             pulled += sources.pull_again(engine, memory.begun(), now);
         }
         // At most one filling: threads that keep ringing must not keep this one here.

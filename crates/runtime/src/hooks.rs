@@ -55,6 +55,13 @@ pub trait Hooks: Send + Sync {
         let _ = (engine, memory, now);
     }
 
+    /// Whether work that was posted waits for peers that may be found in a moment: a process that is about to end waits for
+    /// that. It is called inside the engine.
+    fn awaits_peers(&self, now: Instant) -> bool {
+        let _ = now;
+        false
+    }
+
     /// These queues of receives have fewer left than was [wanted](SharedReceives::arm_limit). It is called when the
     /// calling thread has left the engine.
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {

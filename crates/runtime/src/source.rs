@@ -37,12 +37,6 @@ pub trait WorkSource: Send + Sync {
         false
     }
 
-    /// Whether work waits for a peer that may be found in a moment: a process that is about to end waits for that.
-    fn awaits_peer(&self, now: Instant) -> bool {
-        let _ = now;
-        false
-    }
-
     /// Posts the oldest of its work, `limit` pieces at most. Called inside the engine, so it must not call the
     /// runtime.
     fn post(
@@ -190,11 +184,6 @@ impl Sources {
         self.has_more
     }
 
-    /// Whether work of one waits for a peer that may be found in a moment.
-    pub(crate) fn await_peers(&self, now: Instant) -> bool {
-        self.waiting.iter().any(|source| source.awaits_peer(now))
-    }
-
     /// What was under way has made room without anything coming in: those that wait are asked in the next turn.
     pub(crate) fn ask_again(&mut self) {
         self.has_more |= !self.waiting.is_empty();
@@ -216,6 +205,11 @@ impl Sources {
             self.waiting.push_back(Arc::clone(source));
         }
         count
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Takes work from all that wait, once. Returns how much.

@@ -323,15 +323,19 @@ mod tests {
 
     use super::*;
     use crate::async_event::AsyncEventKind;
+    use crate::attributes::{
+        AddressVectorAttributes, QueuePairAttributes, QueuePairLimits, QueuePairState,
+    };
     use crate::device::Device;
+    use crate::queue_pair::{AttributeMask, Modification, QueuePairInit};
+    use crate::work_request::{SendFlags, SendOpcode, SendRequest};
 
-    #[test]
-    fn a_panic_inside_the_engine_is_an_event_and_an_error_and_no_more() {
+    fn loopback() -> Arc<Edge> {
         let links = LinkSpec::parse_list("udp:127.0.0.1").expect("it means something");
         let settings = Settings { links, ..Settings::default() };
         let host = interfaces().expect("the kernel tells");
         let places = Places::of(&settings.links, &host).expect("it has loopback");
-        let edge = Arc::new(Edge {
+        Arc::new(Edge {
             attributes: attributes(&settings, &places, &host, 0),
             places,
             is_first: true,
@@ -341,7 +345,73 @@ mod tests {
             instance: OnceLock::new(),
             starting: Mutex::new(()),
             started_in: AtomicU32::new(0),
-        });
+        })
+    }
+
+    /// Moves a queue pair on to RTS, whose peer has a number of this device that no queue pair has.
+    fn be_ready(queue_pair: &QueuePair) {
+        let gid = queue_pair.context().query_gid(1, 0).expect("the first GID").gid;
+        let path = AddressVectorAttributes { gid, is_global: true, port: 1, ..Default::default() };
+        let attributes = QueuePairAttributes {
+            path_mtu: 1024,
+            destination: queue_pair.number() + 1000,
+            path,
+            timeout: 20,
+            port: 1,
+            ..QueuePairAttributes::default()
+        };
+        for (state, mask) in [
+            (QueuePairState::Init, 0x39),
+            (QueuePairState::ReadyToReceive, 0x12_9181),
+            (QueuePairState::ReadyToSend, 0x1_2e01),
+        ] {
+            let mask = AttributeMask(mask);
+            let current = queue_pair.state();
+            let change = Modification { mask, state, current, drained_event: false, attributes };
+            queue_pair.modify(&change).expect("a transition");
+        }
+    }
+
+    #[test]
+    fn queue_pairs_without_a_peer_are_not_asked_for_work_in_each_turn() {
+        let edge = loopback();
+        let context = Device::new(Arc::clone(&edge) as Arc<dyn Provider>).open().expect("it opens");
+        let queue = context.create_completion_queue(64, None).expect("a queue");
+        let domain = context.allocate_domain().expect("a domain");
+        let limits = QueuePairLimits { sends: 1, receives: 1, ..QueuePairLimits::default() };
+        let init = QueuePairInit {
+            service: QueuePairType::Reliable,
+            send_queue: Arc::clone(&queue),
+            receive_queue: queue,
+            shared_queue: None,
+            limits,
+            signals_all: true,
+        };
+        let send = SendRequest {
+            id: 1,
+            opcode: SendOpcode::Send { immediate: None },
+            flags: SendFlags::default(),
+            pieces: &[],
+            inline: None,
+            to: None,
+        };
+        for _ in 0..50 {
+            let queue_pair = domain.create_queue_pair(&init).expect("a queue pair");
+            be_ready(&queue_pair);
+            queue_pair.post_send(&[send]).expect("it is posted");
+        }
+        let runtime = edge.instance().expect("it starts").runtime();
+        for _ in 0..1000 {
+            runtime.poll().expect("not forked");
+        }
+        let counters = runtime.counters().expect("not forked");
+        assert!(counters.turns_with_work >= 50, "their peers are looked for");
+        assert_eq!(counters.asked_again, 0);
+    }
+
+    #[test]
+    fn a_panic_inside_the_engine_is_an_event_and_an_error_and_no_more() {
+        let edge = loopback();
         let context = Device::new(Arc::clone(&edge) as Arc<dyn Provider>).open().expect("it opens");
         let queue = context.create_completion_queue(16, None).expect("a queue");
         let instance = Arc::clone(edge.instance().expect("it starts"));

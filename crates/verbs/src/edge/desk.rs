@@ -228,6 +228,11 @@ impl Desk {
         }
     }
 
+    /// Whether work of a queue pair waits for a peer that may be found in a moment.
+    pub(crate) fn awaits_peers(&self, now: Instant) -> bool {
+        self.book().entries.values().any(|entry| entry.source.awaits_peer(now))
+    }
+
     /// Has all looked at in this turn, or the next.
     pub(crate) fn look_soon(&self, now: Instant) {
         self.look_at(now);
@@ -592,6 +597,9 @@ impl Desk {
             source.clear_ends(true);
             return Then::Tell(source, Ending::ByPeer);
         }
+        if matches!(entry.phase, Phase::Seeking(_)) {
+            source.note_waiting(now);
+        }
         let (Phase::Seeking(search), Some(since)) = (&entry.phase, source.waits_since()) else {
             return Then::Nothing;
         };
@@ -874,6 +882,10 @@ impl Hooks for DeskHooks {
             self.desk.look(engine, memory, now);
         }
         self.clerk.on_due(engine, now);
+    }
+
+    fn awaits_peers(&self, now: Instant) -> bool {
+        self.desk.awaits_peers(now)
     }
 
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {

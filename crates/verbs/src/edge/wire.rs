@@ -103,6 +103,19 @@ impl Source {
         self.is_refused.store(is_refused, Ordering::Relaxed);
     }
 
+    /// Whether work waits for a peer that may be found in a moment.
+    pub(crate) fn awaits_peer(&self, now: Instant) -> bool {
+        let waits = || self.waits_since().is_some_and(|since| now.since_ns(since) < MEETING_NS);
+        handle(&self.sends).is_none() && !self.is_refused.load(Ordering::Relaxed) && waits()
+    }
+
+    /// Notes that work waits for a peer from now on, if it does and that is not noted.
+    pub(crate) fn note_waiting(&self, now: Instant) {
+        if self.waits_since().is_none() && self.queue_pair.next_send().is_some() {
+            self.waits_since_ns.store(now.0, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the peer has acknowledged all that was sent, or has been silent for [`LINGER_NS`] since the last of it: a
     /// queue pair whose peer does not answer is closed without delay. A peer that is not found yet may be soon.
     fn is_acknowledged(&self, engine: &Engine, now: Instant) -> bool {
@@ -140,7 +153,7 @@ impl Source {
                     self.handed_at_ns.store(now.0, Ordering::Relaxed);
                 }
             }
-            None => self.wait_for_peer(now, &mut posted),
+            None => self.wait_for_peer(now),
         }
         let is_under_way = || sends.is_some_and(|sends| engine.outstanding(sends) > 0);
         self.draining.look(&self.queue_pair, &mut posted, is_under_way);
@@ -204,18 +217,17 @@ impl Source {
         }
     }
 
-    /// There is nobody yet to whom work could go, or nobody any more.
+    /// There is no peer yet to which work could go, or none any more. The desk asks for it when the peer is found.
     #[cold]
-    fn wait_for_peer(&self, now: Instant, posted: &mut Posted) {
+    fn wait_for_peer(&self, now: Instant) {
         if self.queue_pair.next_send().is_none() {
             return;
         }
         if self.has_ended.load(Ordering::Relaxed) {
             return self.queue_pair.on_ended(Ending::Unreachable);
         }
-        posted.rest = Rest::Blocked;
         if self.waits_since().is_none() {
-            self.waits_since_ns.store(now.0, Ordering::Relaxed);
+            self.note_waiting(now);
             self.desk.look_soon(now);
         }
     }
@@ -232,11 +244,6 @@ impl WorkSource for Source {
 
     fn is_urgent(&self) -> bool {
         self.queue_pair.has_first_send()
-    }
-
-    fn awaits_peer(&self, now: Instant) -> bool {
-        let waits = || self.waits_since().is_some_and(|since| now.since_ns(since) < MEETING_NS);
-        handle(&self.sends).is_none() && !self.is_refused.load(Ordering::Relaxed) && waits()
     }
 
     fn post(
