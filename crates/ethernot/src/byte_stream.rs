@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use mem::{Buffer, Rights};
-use runtime::{Enlisted, Patience};
+use runtime::{ChangedBy, Enlisted, Patience};
 
 use crate::connection::{Connection, OperationOptions};
 use crate::error::{Error, OperationFailure, PostError};
@@ -358,7 +358,7 @@ impl Room {
             patience,
             || unless_busy(post()),
             |waker| {
-                *enlisted = Some(runtime.enlist_looker(waker));
+                *enlisted = Some(runtime.enlist_looker(waker, ChangedBy::Application));
             }
         ));
         *self = Self::default();

@@ -10,7 +10,9 @@ use engine::EngineConfig;
 use link::{Link, LinkStatistics, ShmLink, UdpConfig, UdpLink};
 use links::{BindError, Follower, LinkProblem, LinkSpec, Linked, NamedLinks, Opener, Wanted};
 use mem::{MemoryTable, ProtectionDomain};
-use runtime::{Drive, Forked, Interest, Polling, Runtime, RuntimeConfig, RuntimeCounters};
+use runtime::{
+    ChangedBy, Drive, Forked, Interest, Polling, Runtime, RuntimeConfig, RuntimeCounters,
+};
 use semantics::{Completion, CompletionQueue, PoolUse};
 use wire_edge::PeerAddr;
 
@@ -518,7 +520,7 @@ impl EndpointInner {
                 Err(forked) => Some(Err(forked)),
             }
         };
-        UntilLook::new(&self.runtime, look).await?
+        UntilLook::new(&self.runtime, ChangedBy::Peers, look).await?
     }
 
     /// Waits until `is_met`, looked at inside the engine, for at most `limit`; whether it is.

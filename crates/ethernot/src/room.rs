@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use runtime::ChangedBy;
+
 use crate::connection::Connection;
 use crate::error::{Error, PostError, WaitError, in_time};
 use crate::error_kind::ErrorKind;
@@ -52,7 +54,7 @@ impl Connection {
         P: FnMut() -> Result<R, PostError> + Unpin + 'a,
     {
         let runtime = &self.inner().endpoint.runtime;
-        let posted = UntilLook::new(runtime, move || unless_busy(post()));
+        let posted = UntilLook::new(runtime, ChangedBy::Application, move || unless_busy(post()));
         async move {
             match posted.await {
                 Ok(posted) => posted,

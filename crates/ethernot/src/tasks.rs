@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use runtime::{Enlisted, Forked, Interest, Patience, Runtime};
+use runtime::{ChangedBy, Enlisted, Forked, Interest, Patience, Runtime};
 use semantics::CompletionQueue;
 
 use crate::endpoint::EndpointInner;
@@ -93,14 +93,15 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilCompletion<'_, L> {
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilLook<'a, L> {
     runtime: &'a Runtime,
+    changed_by: ChangedBy,
     look: L,
     patience: Patience,
     enlisted: Option<Enlisted>,
 }
 
 impl<'a, L> UntilLook<'a, L> {
-    pub(crate) fn new(runtime: &'a Runtime, look: L) -> Self {
-        Self { runtime, look, patience: Patience::default(), enlisted: None }
+    pub(crate) fn new(runtime: &'a Runtime, changed_by: ChangedBy, look: L) -> Self {
+        Self { runtime, changed_by, look, patience: Patience::default(), enlisted: None }
     }
 }
 
@@ -108,9 +109,9 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilLook<'_, L> {
     type Output = Result<R, Forked>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { runtime, look, patience, enlisted } = self.get_mut();
+        let Self { runtime, changed_by, look, patience, enlisted } = self.get_mut();
         runtime.poll_wait(context, patience, look, |waker| {
-            *enlisted = Some(runtime.enlist_looker(waker));
+            *enlisted = Some(runtime.enlist_looker(waker, *changed_by));
         })
     }
 }

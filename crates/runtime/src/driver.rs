@@ -303,9 +303,13 @@ impl Driver {
         let memory = TurnAccess::new(&host.memory);
         let mut worked = self.take_work(host, now, &memory);
         let (received, mut more) = self.receive(host, caller, is_parting, now, &memory);
-        worked |= received;
+        let mut has_changed = received;
         if self.engine.poll_timeout() <= now {
             self.engine.handle_timeout(now, memory.begun());
+            has_changed = true;
+        }
+        if has_changed {
+            self.note_change(host, now);
             worked = true;
         }
         if self.retiring.look_at() <= now {

@@ -58,6 +58,7 @@ pub use driver::AttachError;
 pub use exit::{send_before_end, tell_peers_at_exit};
 pub use fork::{Forked, HomeProcess, forks};
 pub use hooks::Hooks;
+pub use lookers::ChangedBy;
 pub use machine::{Descriptors, Machine, MachineError, MachineId, Progress};
 pub use mark::Mark;
 pub use park::{Interest, Polling};

@@ -1,0 +1,55 @@
+//! Tasks that wait for what nothing announces.
+
+mod pair;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Wake, Waker};
+
+use pair::{Side, connect};
+use runtime::ChangedBy;
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Woken(AtomicU32);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Time that passes while nothing comes, in turns: a turn takes longer than 10 ns, so these are more than a task waits that
+/// looks each millisecond.
+const TURNS: u32 = 200_000;
+
+#[test]
+fn a_task_that_waits_for_peers_does_not_wake_while_nothing_comes() {
+    let client = Side::new(false);
+    let woken = [(); 2].map(|()| Arc::new(Woken::default()));
+    let wakers = woken.each_ref().map(|woken| Waker::from(Arc::clone(woken)));
+    let _of_peers = client.runtime.enlist_looker(&wakers[0], ChangedBy::Peers);
+    for _ in 0..TURNS {
+        client.runtime.drive().expect("not forked");
+    }
+    assert_eq!(woken[0].0.load(Ordering::SeqCst), 0);
+    // What the application changes itself is looked for all the same.
+    let _of_application = client.runtime.enlist_looker(&wakers[1], ChangedBy::Application);
+    while woken[1].0.load(Ordering::SeqCst) == 0 {
+        client.runtime.drive().expect("not forked");
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_peers_wakes_when_something_has_come() {
+    let (client, server) = (Side::new(false), Side::new(false));
+    let _connection = connect(&client, &server);
+    let woken = Arc::new(Woken::default());
+    let _enlisted =
+        client.runtime.enlist_looker(&Waker::from(Arc::clone(&woken)), ChangedBy::Peers);
+    connect(&server, &client);
+    while woken.0.load(Ordering::SeqCst) == 0 {
+        client.runtime.drive().expect("not forked");
+        server.runtime.drive().expect("not forked");
+    }
+}
