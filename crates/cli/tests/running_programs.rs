@@ -69,7 +69,8 @@ fn input_exit_status_and_signals_are_the_programs_own() {
 fn the_device_is_told_what_it_shall_be_like() {
     let Some(place) = Place::new("settings") else { return };
     let script = "env | grep ^ETHERNOT_ | sort";
-    let options = ["--device", "edge7", "--faults", "loss=0.01,dup=0.5", "--log", "debug"];
+    let options =
+        ["--device", "edge7", "--faults", "loss=0.01,dup=0.5", "--log", "debug", "--strict"];
     let files = ["--trace", "trace.jsonl", "--pcap", "frames.pcapng", "--links", "udp:127.0.0.1"];
     let mut command = place.ethernot(&["run"]);
     command.current_dir(&place.folder).args(options).args(files).args(["--", "sh", "-c", script]);
@@ -82,6 +83,7 @@ fn the_device_is_told_what_it_shall_be_like() {
         "ETHERNOT_FAULTS=loss=0.01,dup=0.5".to_owned(),
         "ETHERNOT_LINKS=udp:127.0.0.1".to_owned(),
         "ETHERNOT_LOG=debug".to_owned(),
+        "ETHERNOT_STRICT=1".to_owned(),
         // Programs go to other folders.
         format!("ETHERNOT_PCAP={}/frames.pcapng", folder.display()),
         format!("ETHERNOT_TRACE={}/trace.jsonl", folder.display()),
