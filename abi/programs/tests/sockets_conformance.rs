@@ -65,13 +65,11 @@ fn writing_to_the_deaf() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn orderly_ends() {
     same("closing", &["half_closed", "closed_at_once", "exits", "lingers", "crossed", "orders"]);
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn resets() {
     same("closing", &["reset", "unread"]);
 }
@@ -113,7 +111,6 @@ fn all_descriptors_are_taken() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn forks() {
     same("processes", &["before_accept", "inherited"]);
     same_however("processes", &["after_accept"]);
@@ -131,7 +128,6 @@ fn other_programs_inherit() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p programs --test sockets_conformance -- --ignored"]
 fn threads() {
     same("threads", &["both_ways", "words", "handed_on"]);
 }

@@ -24,7 +24,7 @@ pub fn tell_peers_at_exit() {
 }
 
 /// Has work sent that was posted and [put off](crate::Runtime::ring), before the process ends by `_exit`. Waits for a thread
-/// that sends it, for [`SENDING`] at most: the calling thread may be in a signal handler, and does nothing but wait. In a
+/// that sends it, for 20 ms at most: the calling thread may be in a signal handler, and does nothing but wait. In a
 /// forked child nothing is sent.
 pub fn send_before_end() {
     // SAFETY: null, or what was leaked in `living`.
