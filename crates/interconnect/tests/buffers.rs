@@ -164,6 +164,8 @@ fn the_tail_of_a_burst_is_dropped() {
                 (room, 10 - room),
                 "{configuration:?}"
             );
+            let [port] = &*outcome.ports else { panic!("{:?}", outcome.ports) };
+            assert_eq!(port.queue_bytes_max, room * FRAME_BYTES, "{configuration:?}");
         }
     }
 }

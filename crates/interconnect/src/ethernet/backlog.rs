@@ -8,6 +8,7 @@ pub(super) struct Backlog {
     /// When each will have left, gap included, and its bytes.
     frames: VecDeque<(u64, u32)>,
     bytes: u64,
+    bytes_max: u64,
 }
 
 impl Backlog {
@@ -25,6 +26,17 @@ impl Backlog {
     /// A frame joins it.
     pub(super) fn add(&mut self, left_ps: u64, bytes: u32) {
         self.bytes += u64::from(bytes);
+        self.bytes_max = self.bytes_max.max(self.bytes);
         self.frames.push_back((left_ps, bytes));
+    }
+
+    /// The most that it ever was, in bytes.
+    pub(super) const fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// Takes over what the same port counted in another part; each counts in one part only.
+    pub(super) fn merge(&mut self, part: &Self) {
+        self.bytes_max = self.bytes_max.max(part.bytes_max);
     }
 }

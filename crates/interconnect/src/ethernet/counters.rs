@@ -3,6 +3,7 @@
 use super::super::dependency;
 use super::super::simulation::Stuck;
 use super::super::topology::node_name;
+use super::backlog::Backlog;
 use super::{End, Ethernet};
 
 /// What happened at the queue of a link.
@@ -37,7 +38,12 @@ impl Ethernet {
         let counted = ports.filter_map(|port| {
             let dropped = self.dropped.get(&port).copied().unwrap_or(0);
             let queues = self.queues.as_ref();
-            let counters = queues.map(|queues| queues.counters(port)).unwrap_or_default();
+            let backlog = || {
+                let backlog = self.backlogs.get(port as usize);
+                let queue_bytes_max = backlog.map_or(0, Backlog::bytes_max);
+                PortCounters { queue_bytes_max, ..PortCounters::default() }
+            };
+            let counters = queues.map_or_else(backlog, |queues| queues.counters(port));
             let counters = PortCounters { name: self.port_name(port), dropped, ..counters };
             let PortCounters { marked, pauses, headroom_bytes_max, .. } = counters;
             (dropped + marked + pauses + headroom_bytes_max > 0).then_some(counters)
@@ -53,6 +59,9 @@ impl Ethernet {
         }
         for (port, other) in self.ports.iter_mut().zip(&part.ports) {
             port.bytes += other.bytes;
+        }
+        for (backlog, other) in self.backlogs.iter_mut().zip(&part.backlogs) {
+            backlog.merge(other);
         }
         if let (Some(queues), Some(other)) = (&mut self.queues, &part.queues) {
             queues.merge(other);
