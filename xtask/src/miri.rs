@@ -8,7 +8,8 @@ use crate::workspace::{Workspace, package_name};
 
 /// What is interpreted: of each crate the tests with these words in their names, or all, but for those
 /// that take a minute or more there: many generated inputs, or whole scenarios.
-const PACKAGES: [(&str, &[&str]); 4] = [
+const PACKAGES: [(&str, &[&str]); 5] = [
+    ("mem", &["home::tests"]),
     (
         "wire-edge",
         &[

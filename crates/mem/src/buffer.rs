@@ -142,7 +142,14 @@ impl Buffer {
     /// # Panics
     /// If the bytes leave the buffer or `offset` is not a multiple of 8.
     pub fn load_u64(&self, offset: u64) -> u64 {
-        self.known_word::<u64>(offset).load(Ordering::Acquire)
+        let word = self.known_word::<u64>(offset);
+        if self.home.is_writable() {
+            return word.load(Ordering::Acquire);
+        }
+        // Nothing changes these.
+        let mut bytes = [0; 8];
+        self.read(offset, &mut bytes);
+        u64::from_ne_bytes(bytes)
     }
 
     /// Stores eight bytes at `offset` in native order, as one and with release semantics.
@@ -160,7 +167,13 @@ impl Buffer {
     /// # Panics
     /// If `offset` is outside of the buffer.
     pub fn load_u8(&self, offset: u64) -> u8 {
-        self.known_word::<u8>(offset).load(Ordering::Acquire)
+        let word = self.known_word::<u8>(offset);
+        if self.home.is_writable() {
+            return word.load(Ordering::Acquire);
+        }
+        let mut byte = [0];
+        self.read(offset, &mut byte);
+        byte[0]
     }
 
     /// All of it is registered, once more: it may be lent.
