@@ -21,6 +21,11 @@ use crate::surroundings::Wanted;
 pub(crate) enum ProgramError {
     #[error("there is no program {}; name its file, or add its folder to PATH", .0.display())]
     NotFound(PathBuf),
+    #[error(
+        "there is no option {option}, nor a program with that name; `ethernot run --help` lists the options, and the program \
+         comes after `--`", option = .0.display()
+    )]
+    NoOption(PathBuf),
     #[error("{} is a folder, not a program", .0.display())]
     Folder(PathBuf),
     #[error("you may not run {}: its permissions do not allow it", .0.display())]
@@ -106,7 +111,11 @@ fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
         return may_run(&path).map(|()| path);
     }
     let folders = search.map_or_else(|| OsString::from(USUAL_PATH), OsStr::to_owned);
-    let mut refusal = ProgramError::NotFound(PathBuf::from(name));
+    let mut refusal = if name.as_bytes().starts_with(b"-") {
+        ProgramError::NoOption(PathBuf::from(name))
+    } else {
+        ProgramError::NotFound(PathBuf::from(name))
+    };
     if name.is_empty() {
         return Err(refusal);
     }

@@ -132,6 +132,7 @@ fn programs_that_are_not_there_or_are_none_are_told_so() {
     place.file("round", format!("#!{}\n", place.path("round").display()).as_bytes(), 0o755);
     place.refuses("absent-program", &["absent-program", "PATH"]);
     place.refuses("/absent/program", &["/absent/program"]);
+    place.refuses("--strickt", &["no option --strickt", "ethernot run --help"]);
     place.refuses("/tmp", &["/tmp", "folder"]);
     place.refuses_file("plain", &["neither a program nor a script", "sh "]);
     place.refuses_file("locked", &["may not run"]);
