@@ -1,4 +1,4 @@
-//! The end of the process by `_exit`: `libethernot_paths.so`, which stands before the C library, tells of it.
+//! The end of the process by `_exit`: `libethernot_paths.so`, which comes before the C library, reports it.
 
 use std::ffi::{CStr, c_void};
 use std::panic::catch_unwind;

@@ -10,7 +10,7 @@ use crate::failure::{invalid, silent};
 
 /// What stands at an absolute path: 0 for a folder, 1 for a file, 2 for a character device, 3 for a symbolic link, -1 for
 /// nothing, -2 if the path belongs to the host. The text of a file, the target of a link, or the names in a folder is written
-/// to `text`, cut to `size` bytes, and its whole length to `length`. Each name stands on a line of its own, behind a letter for
+/// to `text`, cut to `size` bytes, and its whole length to `length`. Each name has its own line, after a letter for
 /// its kind as in `ls -l`.
 ///
 /// # Safety

@@ -1,7 +1,7 @@
 //! Handlers of signals, which run between calls of the program and not in the midst of one: see [`sockets::handlers`].
 //!
-//! The kernel calls a function of this library for each signal that the program handles. If the thread is inside of a
-//! call on a connection, the signal is queued again, with what is known of it, and stays blocked until the call is over.
+//! The kernel calls a function of this library for each signal that the program handles. If the thread is in a
+//! call on a connection, the signal is queued again, with what is known of it, and stays blocked until the call has ended.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -105,7 +105,7 @@ unsafe fn put_off(signal: c_int, about: *mut siginfo_t, context: *mut ucontext_t
     let mask = unsafe { &raw mut (*context).uc_sigmask };
     // SAFETY: as above.
     unsafe {
-        // A sleep lets in again what was put off before.
+        // A sleep unblocks signals that were deferred before.
         let is_first = !handlers::is_deferred(signal.cast_unsigned());
         if is_first && HAS_OTHER_MASK.get() && libc::sigismember(mask, signal) == 1 {
             WAS_BLOCKED.with(|blocked| blocked.set(blocked.get() | 1 << signal));

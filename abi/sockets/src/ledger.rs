@@ -147,7 +147,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a connection is in a set of `epoll`, and whether one of them tells of edges.
+    /// Whether a connection is in a set of `epoll`, and whether one of them reports edges.
     pub(crate) fn watching(&self, token: u64) -> Option<bool> {
         let registrations = &self.held.get(&token)?.registrations;
         let tells_edges = |known: &Registration| known.events & libc::EPOLLET as u32 != 0;

@@ -6,7 +6,7 @@ use libc::c_int;
 use nix::errno::Errno;
 
 /// Does a call that is made again after a handler has run, as the kernel does for handlers that were installed with
-/// `SA_RESTART`. Which one has run nobody knows; so one without it is enough for the program to be told. The handler runs
+/// `SA_RESTART`. It is not known which handler has run, so one without it is enough for `EINTR`. The handler runs
 /// when the thread has left the call: [`is_restarted`] says whether it is to come back.
 pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let result = call();

@@ -533,6 +533,15 @@ impl Ethernet {
         (ready_ps, base)
     }
 
+    /// Adds a frame of a class that is at its host, and returns its place.
+    fn insert_at_host(&mut self, frame: Frame, class: u8) -> u32 {
+        let index = self.frames.insert(frame);
+        if self.has_states() {
+            self.set_state(index, FrameState::at_host(class));
+        }
+        index
+    }
+
     fn set_state(&mut self, index: u32, state: FrameState) {
         if self.states.len() <= index as usize {
             self.states.resize(index as usize + 1, state);

@@ -6,7 +6,7 @@ pub(crate) fn nearest<'a>(word: &str, words: &[&'a str]) -> Option<&'a str> {
     (distance(word, nearest) <= word.len().div_ceil(3)).then_some(nearest)
 }
 
-/// Letters to insert, delete or change to make one word of the other (Levenshtein).
+/// How many letters must be inserted, removed or replaced to turn one word into the other (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

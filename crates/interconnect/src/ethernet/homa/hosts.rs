@@ -4,7 +4,7 @@ use super::super::super::simulation::Context;
 use super::super::super::statistics::mix;
 use super::super::super::wheel::Event;
 use super::super::transport::{NO_MESSAGE, TRANSPORT};
-use super::super::{Ethernet, Frame, FrameState};
+use super::super::{Ethernet, Frame};
 use super::incoming::{Grant, Verdict};
 use super::outgoing::{Departure, Outgoing};
 use super::{Homa, Key, Kind, Packet};
@@ -144,10 +144,7 @@ impl Ethernet {
         packet: Packet,
         ready_ps: u64,
     ) {
-        let index = self.frames.insert(frame);
-        if self.has_states() {
-            self.set_state(index, FrameState::at_host(class));
-        }
+        let index = self.insert_at_host(frame, class);
         if let Some(homa) = &mut self.homa {
             homa.set_packet(index, packet);
         }

@@ -3,7 +3,7 @@
 use super::super::super::simulation::Context;
 use super::super::super::statistics::mix;
 use super::super::super::wheel::Event;
-use super::super::{ENGINE, Ethernet, Frame, FrameState, QUEUE, rate_bps};
+use super::super::{ENGINE, Ethernet, Frame, QUEUE, rate_bps};
 use super::receiver::Verdict;
 use super::sender::{Departure, Outgoing};
 use super::{Congestion, Kind, Segment};
@@ -163,10 +163,7 @@ impl Ethernet {
         segment: Segment,
         ready_ps: u64,
     ) {
-        let index = self.frames.insert(frame);
-        if self.has_states() {
-            self.set_state(index, FrameState::at_host(class));
-        }
+        let index = self.insert_at_host(frame, class);
         if let Some(transport) = &mut self.transport {
             transport.set_segment(index, segment);
         }

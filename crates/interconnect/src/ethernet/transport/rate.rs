@@ -230,7 +230,7 @@ mod tests {
             (65, Notified, 10_625, 20_000, 241.0),
             // The timer runs out at 165: fast recovery, the mean of both. α twice times 15/16 at 120 and 175.
             (176, Sent(0), 15_312, 20_000, 211.816),
-            // The counter: again fast recovery is over at the second step of either.
+            // The counter: fast recovery again, which ends at the second step of either.
             (177, Sent(1_000_000), 17_656, 20_000, 211.816),
             // The second one by the counter: additive, (17.656 + 22) / 2.
             (178, Sent(1_000_000), 19_828, 22_000, 211.816),
