@@ -55,7 +55,7 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
     }
     match table::kind(fd) {
         Kind::Socket => ledger::lock().remove(fd),
-        Kind::Epoll => {
+        Kind::Epoll | Kind::OtherEpoll => {
             ledger::lock().forget_set(fd);
             None
         }

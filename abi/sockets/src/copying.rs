@@ -39,7 +39,7 @@ pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int>
     match table::kind(fd) {
         Kind::Private => Some(fail(libc::EBADF, -1)),
         Kind::Plain | Kind::Unconnected => Some(opening::made(make())),
-        Kind::Socket | Kind::Epoll => {
+        Kind::Socket | Kind::Epoll | Kind::OtherEpoll => {
             if !house::is_home() {
                 return None;
             }
@@ -99,8 +99,8 @@ fn note(ledger: &mut ledger::Ledger, fd: c_int, copy: c_int) {
                 ledger.add(copy, &socket);
             }
         }
-        Kind::Epoll => {
-            table::set(copy, Kind::Epoll);
+        kind @ (Kind::Epoll | Kind::OtherEpoll) => {
+            table::set(copy, kind);
         }
         Kind::Plain | Kind::Private | Kind::Unconnected => {}
     }

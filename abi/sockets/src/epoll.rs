@@ -39,7 +39,7 @@ unsafe fn changed(
     if table::kind(epoll) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
     }
-    if table::kind(fd) == Kind::Unconnected {
+    if matches!(table::kind(fd), Kind::Unconnected | Kind::Epoll | Kind::OtherEpoll) {
         // SAFETY: the caller's.
         return unsafe { changed_before(epoll, operation, fd, event) };
     }
@@ -64,7 +64,7 @@ unsafe fn changed(
     Some(unsafe { noted(epoll, operation, fd, event, wanted) })
 }
 
-/// The socket may be connected later: it is in its sets then.
+/// The socket may be connected later, and a connection may be put into the set later.
 ///
 /// # Safety
 /// As of `epoll_ctl`.
@@ -120,7 +120,7 @@ unsafe fn waited(
     match table::kind(epoll) {
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),
-        Kind::Plain | Kind::Socket | Kind::Unconnected => return None,
+        Kind::Plain | Kind::Socket | Kind::Unconnected | Kind::OtherEpoll => return None,
     }
     let look = || {
         let hiding = Hiding::begin();

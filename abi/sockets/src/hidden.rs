@@ -6,8 +6,9 @@ use libc::{c_int, c_short, epoll_event, pollfd};
 use sockets::{Connection, Hiding};
 
 use crate::ledger::{self, Registered};
+use crate::nested::only_seals;
 use crate::socket::borrowed;
-use crate::table;
+use crate::table::{self, Kind};
 
 /// What a look of the kernel has found.
 #[derive(Debug)]
@@ -36,10 +37,11 @@ impl Found {
             return found;
         }
         for entry in entries.iter_mut().filter(|entry| entry.revents & OF_BYTES != 0) {
-            if let Some(connection) = hidden(entry.fd) {
+            let connections = hidden(entry.fd);
+            if !connections.is_empty() {
                 entry.revents &= !OF_BYTES;
                 found.count -= c_int::from(entry.revents == 0);
-                found.hidden.push(connection);
+                found.hidden.extend(connections);
             }
         }
         found
@@ -57,11 +59,10 @@ impl Found {
             return found;
         }
         for fd in numbers {
-            if let Some(connection) = hidden(fd)
-                && clear(fd)
-            {
+            let connections = hidden(fd);
+            if !connections.is_empty() && clear(fd) {
                 found.count -= 1;
-                found.hidden.push(connection);
+                found.hidden.extend(connections);
             }
         }
         found
@@ -80,24 +81,20 @@ impl Found {
         let about: Vec<u64> =
             events.iter().filter(|event| is_of_bytes(event)).map(|event| event.u64).collect();
         // The ledger's lock is not held while a connection is asked, which holds its own when it is put into the ledger.
-        let known = ledger::lock().registered(epoll, &about);
+        let known = ledger::lock().members(epoll, |data| about.contains(&data));
         let mut hidden = Vec::new();
         let mut left = 0;
         for at in 0..events.len() {
             let mut event = events[at];
             let data = event.u64;
-            let mut of_event = known.iter().filter(|known| known.data == data).peekable();
-            let is_hidden = is_of_bytes(&event)
-                && of_event.peek().is_some()
-                && of_event.clone().all(|known| is_nothing(known.fd, &known.connection));
-            if is_hidden {
+            let is_asked = is_of_bytes(&event);
+            let of_event = known.iter().filter(|known| is_asked && known.data == data);
+            if let Some(connections) = all_hidden(of_event.clone()) {
                 event.events &= !(OF_BYTES as u32);
                 let is_dropped = event.events & REPORTED == 0;
-                for known in of_event {
-                    // It was told of, and the program was not.
-                    ledger::lock().arm_again(known, is_dropped);
-                    hidden.push(Arc::clone(&known.connection));
-                }
+                // The kernel has reported it, and the program was not.
+                of_event.for_each(|known| ledger::lock().arm_again(known, is_dropped));
+                hidden.extend(connections);
                 if is_dropped {
                     continue;
                 }
@@ -109,14 +106,36 @@ impl Found {
     }
 }
 
-/// The connection of a number, if the kernel errs when it says that there is something to read.
-fn hidden(fd: c_int) -> Option<Arc<Connection>> {
-    if table::kind(fd) != table::Kind::Socket {
-        return None;
+/// The connections of a number, if the kernel errs when it says that there is something to read.
+fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
+    match table::kind(fd) {
+        Kind::Socket => {
+            let socket = table::socket(fd);
+            let connection = socket.as_ref().and_then(|socket| socket.begun());
+            connection
+                .filter(|connection| is_nothing(fd, connection))
+                .cloned()
+                .into_iter()
+                .collect()
+        }
+        Kind::Epoll => only_seals(fd),
+        _ => Vec::new(),
     }
-    let socket = table::socket(fd)?;
-    let connection = socket.begun()?;
-    is_nothing(fd, connection).then(|| Arc::clone(connection))
+}
+
+/// The connections of registrations, if the kernel errs about each of them; `None` too if there are none.
+pub(crate) fn all_hidden<'a>(
+    known: impl Iterator<Item = &'a Registered>,
+) -> Option<Vec<Arc<Connection>>> {
+    let mut all = Vec::new();
+    for known in known {
+        let connections = known.hidden();
+        if connections.is_empty() {
+            return None;
+        }
+        all.extend(connections);
+    }
+    (!all.is_empty()).then_some(all)
 }
 
 fn is_nothing(fd: c_int, connection: &Connection) -> bool {
@@ -128,6 +147,15 @@ const fn is_of_bytes(event: &epoll_event) -> bool {
 }
 
 impl Registered {
+    /// The connections about which the kernel errs when it says that there is something to read.
+    pub(crate) fn hidden(&self) -> Vec<Arc<Connection>> {
+        match &self.connection {
+            Some(connection) if is_nothing(self.fd, connection) => vec![Arc::clone(connection)],
+            Some(_) => Vec::new(),
+            None => only_seals(self.fd),
+        }
+    }
+
     /// Whether the kernel does not tell of it a second time by itself.
     pub(crate) const fn is_told_once(&self, is_dropped: bool) -> bool {
         let is_edge = self.events & libc::EPOLLET as u32 != 0;
@@ -138,7 +166,7 @@ impl Registered {
 }
 
 /// What a seal makes the kernel say, and the end of TCP behind it. They are the same in `epoll`.
-const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;
+pub(crate) const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;
 
 /// What is told in events.
 const REPORTED: u32 = 0xffff;

@@ -21,6 +21,8 @@ pub(crate) struct Ledger {
     held: BTreeMap<u64, Held>,
     /// Registrations of sockets that are not connected yet.
     unconnected: Vec<Registration>,
+    /// Registrations of sets of `epoll` in other sets.
+    nested: Vec<Registration>,
 }
 
 /// What the program holds of one connection.
@@ -47,7 +49,8 @@ pub(crate) struct Registered {
     pub(crate) fd: c_int,
     pub(crate) events: u32,
     pub(crate) data: u64,
-    pub(crate) connection: Arc<Connection>,
+    /// `None` if the number is that of another set.
+    pub(crate) connection: Option<Arc<Connection>>,
 }
 
 /// The ledger, locked.
@@ -76,8 +79,10 @@ impl Ledger {
         };
         let held = self.held.entry(socket.token).or_insert_with(new);
         held.numbers.push(fd);
-        for registration in self.unconnected.extract_if(.., |known| known.fd == fd) {
-            held.register(registration);
+        let registered: Vec<_> = self.unconnected.extract_if(.., |known| known.fd == fd).collect();
+        held.registrations.extend(&registered);
+        for registration in &registered {
+            self.note_set(registration.epoll);
         }
         self.count();
         true
@@ -140,10 +145,31 @@ impl Ledger {
     pub(crate) fn register(&mut self, epoll: c_int, fd: c_int, event: epoll_event) {
         self.unregister(epoll, fd);
         let registration = Registration { epoll, fd, events: event.events, data: event.u64 };
-        match self.held_mut(fd) {
-            Some(held) => held.register(registration),
-            None if table::kind(fd) == Kind::Unconnected => self.unconnected.push(registration),
-            None => {}
+        match table::kind(fd) {
+            Kind::Socket => {
+                if let Some(held) = self.held_mut(fd) {
+                    held.registrations.push(registration);
+                    self.note_set(epoll);
+                }
+            }
+            Kind::Unconnected => self.unconnected.push(registration),
+            Kind::Epoll => {
+                self.nested.push(registration);
+                self.note_set(epoll);
+            }
+            Kind::OtherEpoll => self.nested.push(registration),
+            Kind::Plain | Kind::Private => {}
+        }
+    }
+
+    /// A connection is in a set, or in a set that is in it.
+    fn note_set(&self, epoll: c_int) {
+        if matches!(table::kind(epoll), Kind::Plain | Kind::OtherEpoll) {
+            table::set(epoll, Kind::Epoll);
+            // The kernel lets no set be in itself.
+            for outer in self.nested.iter().filter(|known| known.fd == epoll) {
+                self.note_set(outer.epoll);
+            }
         }
     }
 
@@ -157,9 +183,11 @@ impl Ledger {
     /// Notes that a number is in a set no more.
     pub(crate) fn unregister(&mut self, epoll: c_int, fd: c_int) {
         let is_other = |known: &Registration| (known.epoll, known.fd) != (epoll, fd);
-        match self.held_mut(fd) {
-            Some(held) => held.registrations.retain(is_other),
-            None => self.unconnected.retain(is_other),
+        if let Some(held) = self.held_mut(fd) {
+            held.registrations.retain(is_other);
+        } else {
+            self.unconnected.retain(is_other);
+            self.nested.retain(is_other);
         }
     }
 
@@ -178,33 +206,55 @@ impl Ledger {
             held.registrations.retain(|known| known.epoll != epoll);
         }
         self.unconnected.retain(|known| known.epoll != epoll);
+        self.nested.retain(|known| known.epoll != epoll && known.fd != epoll);
     }
 
-    /// What is registered in a set with one of `data`, and was used.
-    pub(crate) fn registered(&self, epoll: c_int, data: &[u64]) -> Vec<Registered> {
-        let mut found = Vec::new();
-        for held in self.held.values() {
-            let Some(connection) = held.socket.begun() else { continue };
-            for &Registration { epoll: set, fd, events, data: of } in &held.registrations {
-                if set == epoll && data.contains(&of) {
-                    let connection = Arc::clone(connection);
-                    found.push(Registered { epoll, fd, events, data: of, connection });
-                }
-            }
-        }
-        found
+    /// Connections that were used, and sets, that are in a set with data for which `is_wanted` is true.
+    pub(crate) fn members(&self, epoll: c_int, is_wanted: impl Fn(u64) -> bool) -> Vec<Registered> {
+        let is_in_set = |known: &&Registration| known.epoll == epoll && is_wanted(known.data);
+        let of_connections = self.held.values().filter_map(|held| {
+            let connection = held.socket.begun()?;
+            let known = held.registrations.iter().filter(is_in_set);
+            Some(known.map(|known| known.with(Some(Arc::clone(connection)))))
+        });
+        let of_sets = self.nested.iter().filter(is_in_set).map(|known| known.with(None));
+        of_connections.flatten().chain(of_sets).collect()
     }
 
     /// Has the kernel tell again of what is registered, if it is so still and is told of but once.
     pub(crate) fn arm_again(&self, known: &Registered, is_dropped: bool) {
-        let &Registered { epoll, fd, events, data, .. } = known;
-        let registration = Registration { epoll, fd, events, data };
-        let is_there = self.held.values().any(|held| held.registrations.contains(&registration));
-        if is_there && known.is_told_once(is_dropped) {
-            let mut event = epoll_event { events, u64: data };
-            // SAFETY: the event is valid during the call. The set may be gone: then nobody waits for it.
-            unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, fd, &raw mut event) };
+        let registration = known.registration();
+        if self.has(&registration) && known.is_told_once(is_dropped) {
+            registration.change(registration.events);
         }
+    }
+
+    /// Does something while the kernel does not look at some events of registrations, those of them that are there still.
+    pub(crate) fn without_events<R>(
+        &self,
+        known: &[&Registered],
+        without: u32,
+        work: impl FnOnce() -> R,
+    ) -> R {
+        let registrations: Vec<_> = known
+            .iter()
+            .map(|known| known.registration())
+            .filter(|known| self.has(known))
+            .collect();
+        for known in &registrations {
+            known.change(known.events & !without);
+        }
+        let result = work();
+        for known in &registrations {
+            known.change(known.events);
+        }
+        result
+    }
+
+    fn has(&self, registration: &Registration) -> bool {
+        let mut of_connections = self.held.values().map(|held| &held.registrations);
+        self.nested.contains(registration)
+            || of_connections.any(|known| known.contains(registration))
     }
 
     /// All connections with their numbers.
@@ -230,16 +280,26 @@ impl Ledger {
     }
 }
 
-impl Held {
-    fn register(&mut self, registration: Registration) {
-        self.registrations.push(registration);
-        if table::kind(registration.epoll) == Kind::Plain {
-            table::set(registration.epoll, Kind::Epoll);
-        }
+impl Registered {
+    const fn registration(&self) -> Registration {
+        let &Self { epoll, fd, events, data, .. } = self;
+        Registration { epoll, fd, events, data }
     }
 }
 
 impl Registration {
+    const fn with(self, connection: Option<Arc<Connection>>) -> Registered {
+        let Self { epoll, fd, events, data } = self;
+        Registered { epoll, fd, events, data, connection }
+    }
+
+    /// Has the kernel look for these events, from now on.
+    fn change(&self, events: u32) {
+        let mut event = epoll_event { events, u64: self.data };
+        // SAFETY: the event is valid during the call. The set may be gone: then nobody waits for it.
+        unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_MOD, self.fd, &raw mut event) };
+    }
+
     /// Takes it out of its set; what it is to be put in with again.
     fn taken_out(&self) -> Self {
         let mut again = *self;
@@ -263,5 +323,5 @@ const REPORTED: u32 =
     !(libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE) as u32;
 
 static LEDGER: Mutex<Ledger> =
-    Mutex::new(Ledger { held: BTreeMap::new(), unconnected: Vec::new() });
+    Mutex::new(Ledger { held: BTreeMap::new(), unconnected: Vec::new(), nested: Vec::new() });
 static COUNT: AtomicUsize = AtomicUsize::new(0);

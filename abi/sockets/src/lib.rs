@@ -27,6 +27,7 @@ mod inside;
 mod ledger;
 mod listed;
 mod making;
+mod nested;
 mod next;
 mod numbered;
 mod opening;

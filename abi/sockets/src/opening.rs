@@ -57,8 +57,6 @@ macro_rules! opening {
 
 opening! {
     eventfd(first: c_uint, flags: c_int);
-    epoll_create(size: c_int);
-    epoll_create1(flags: c_int);
     timerfd_create(clock: c_int, flags: c_int);
     signalfd(fd: c_int, mask: *const c_void, flags: c_int);
     inotify_init();
@@ -94,6 +92,34 @@ opening! {
     pidfd_getfd(process: c_int, fd: c_int, flags: c_uint);
     posix_openpt(flags: c_int);
     getpt();
+}
+
+/// Defines calls that make a set of `epoll`.
+macro_rules! opening_set {
+    ($($symbol:ident ($argument:ident);)*) => {
+        $(
+            const _: () = {
+                #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
+                unsafe extern "C" fn of_program($argument: c_int) -> c_int {
+                    let set = made(call_next!($symbol($argument: c_int) -> c_int, else -1));
+                    if set >= 0 && house::is_home() {
+                        table::set(set, Kind::OtherEpoll);
+                    }
+                    set
+                }
+
+                #[unsafe(export_name = concat!("ethernot_inside_", stringify!($symbol)))]
+                unsafe extern "C" fn of_ours($argument: c_int) -> c_int {
+                    kept(call_next!($symbol($argument: c_int) -> c_int, else -1))
+                }
+            };
+        )*
+    };
+}
+
+opening_set! {
+    epoll_create(size);
+    epoll_create1(flags);
 }
 
 /// Defines calls that return a stream, of whose descriptor the number is cleared.

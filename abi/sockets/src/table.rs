@@ -20,10 +20,12 @@ pub(crate) enum Kind {
     Private = 1,
     /// A TCP connection of the program that may move, or has.
     Socket = 2,
-    /// A set of `epoll` in which one of those is, or was.
+    /// A set of `epoll` in which one of those is, or was, or a set in which one is.
     Epoll = 3,
     /// A TCP socket of the program that is not connected yet: it may be in sets of `epoll` before.
     Unconnected = 4,
+    /// A set of `epoll` in which none of those connections ever was.
+    OtherEpoll = 5,
 }
 
 impl Kind {
@@ -33,6 +35,7 @@ impl Kind {
             2 => Self::Socket,
             3 => Self::Epoll,
             4 => Self::Unconnected,
+            5 => Self::OtherEpoll,
             _ => Self::Plain,
         }
     }
@@ -84,10 +87,10 @@ pub(crate) fn clear(fd: c_int) {
     }
 }
 
-/// In a forked child: closes descriptors of this library that it has copies of, but for one. Files it goes on with, as its
+/// In a forked child: closes descriptors of this library that it has copies of, but for some. Files it goes on with, as its
 /// log.
-pub(crate) fn close_private(kept: Option<c_int>) {
-    let is_closed = |&fd: &c_int| kind(fd) == Kind::Private && Some(fd) != kept;
+pub(crate) fn close_private(kept: &[c_int]) {
+    let is_closed = |fd: &c_int| kind(*fd) == Kind::Private && !kept.contains(fd);
     for fd in (0..=highest()).filter(is_closed) {
         let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: there is room for it, and all zero is a value of it.
@@ -133,7 +136,9 @@ mod tests {
     fn a_number_is_what_it_was_set_to() {
         let fd = BEYOND - 1;
         assert!(!is_known(fd));
-        for wanted in [Kind::Private, Kind::Socket, Kind::Epoll, Kind::Unconnected] {
+        for wanted in
+            [Kind::Private, Kind::Socket, Kind::Epoll, Kind::Unconnected, Kind::OtherEpoll]
+        {
             assert!(set(fd, wanted));
             assert!(is_known(fd));
             assert_eq!(kind(fd), wanted);

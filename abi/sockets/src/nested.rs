@@ -1,0 +1,42 @@
+//! Sets of `epoll` that are waited for as descriptors: in other sets, by `poll` or by `select`.
+
+use std::sync::Arc;
+
+use libc::{c_int, pollfd};
+use sockets::Connection;
+
+use crate::hidden::OF_BYTES;
+use crate::ledger::{self, Registered};
+
+/// The connections of a set for which the kernel calls it ready, if nothing else makes it so: a seal is among the bytes that
+/// TCP has for each of them. Empty if the program has to look.
+pub(crate) fn only_seals(set: c_int) -> Vec<Arc<Connection>> {
+    let members = ledger::lock().members(set, |_| true);
+    let mut hidden = Vec::new();
+    let mut of_seals = Vec::new();
+    for known in members.iter().filter(|known| can_be_hidden(known)) {
+        let connections = known.hidden();
+        if !connections.is_empty() {
+            hidden.push(known);
+            of_seals.extend(connections);
+        }
+    }
+    if hidden.is_empty() {
+        return of_seals;
+    }
+    // The set has members that are not known here, and a wait for it would take edges from the program.
+    let is_ready = ledger::lock().without_events(&hidden, OF_BYTES as u32, || is_ready(set));
+    if is_ready { Vec::new() } else { of_seals }
+}
+
+/// Whether the kernel looks for bytes, and looks again when it is asked to. A registration for one event may have had it,
+/// and would have it twice.
+const fn can_be_hidden(known: &Registered) -> bool {
+    known.events & OF_BYTES as u32 != 0 && known.events & libc::EPOLLONESHOT as u32 == 0
+}
+
+fn is_ready(set: c_int) -> bool {
+    let mut entry = pollfd { fd: set, events: libc::POLLIN, revents: 0 };
+    // SAFETY: there is one entry, valid during the call.
+    unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
+}
