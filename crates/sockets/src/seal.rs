@@ -47,7 +47,12 @@ impl Watch {
         Self { seal, tail: Vec::new() }
     }
 
-    /// Whether these bytes end a seal.
+    /// Looks for the seal in bytes that are not shown yet.
+    pub(crate) fn scan(&self, bytes: &[u8]) -> Scan {
+        scan(bytes, &self.seal)
+    }
+
+    /// Whether these bytes, which are shown, end a seal.
     pub(crate) fn completes(&mut self, bytes: &[u8]) -> bool {
         if scan(bytes, &self.seal).is_sealed {
             return true;

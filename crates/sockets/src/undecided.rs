@@ -132,18 +132,7 @@ impl Connection {
                 }
                 Ok(count)
             }
-            Reading::Watching(watch) => {
-                let count = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?.bytes;
-                let mut left = if peek { 0 } else { count };
-                for piece in &rest {
-                    let length = left.min(piece.len());
-                    if watch.completes(&piece[..length]) {
-                        return Err(Errno::ECONNRESET);
-                    }
-                    left -= length;
-                }
-                Ok(count)
-            }
+            Reading::Watching(watch) => receive_watched(fd, &mut rest, watch, peek),
             Reading::Expecting(seal, _) => {
                 let (result, is_sealed) = receive_before(fd, &mut rest, *seal, peek);
                 drop(reading);
@@ -184,7 +173,9 @@ impl Connection {
     /// Waits for TCP, or for the connection to move.
     pub(crate) fn wait_undecided(&self, fd: BorrowedFd<'_>, what: Waiting) -> Result<(), Errno> {
         let limit = what.limit(fd);
-        let mut ready = || self.moved().is_some() || self.is_left();
+        // What was left to TCP before is no reason to look again.
+        let was_left = self.is_left();
+        let mut ready = || self.moved().is_some() || (self.is_left() && !was_left);
         let is_held = match what {
             Waiting::ToReceive => self.has_only_seal(fd),
             Waiting::ToSend => lock(&self.writing).is_blocked,
@@ -202,7 +193,7 @@ impl Connection {
     }
 }
 
-/// Receives what comes before the seal, and tells whether that follows: looks, and takes no more than that.
+/// Receives what comes before the seal, and whether that follows: looks, and takes no more than that.
 fn receive_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -210,14 +201,47 @@ fn receive_before(
     peek: bool,
 ) -> (Result<usize, Errno>, bool) {
     let wanted: usize = into.iter().map(|piece| piece.len()).sum();
+    let mut bytes = match looked_at(fd, wanted) {
+        Ok(bytes) if !bytes.is_empty() => bytes,
+        ended => return (ended.map(|_| 0), false),
+    };
+    let Scan { shown, is_sealed } = scan(&bytes, &seal);
+    (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), is_sealed)
+}
+
+/// Receives bytes among which the seal must not come. A program gets no byte of a seal that has come whole, however few
+/// bytes it asks for.
+fn receive_watched(
+    fd: BorrowedFd<'_>,
+    into: &mut [IoSliceMut<'_>],
+    watch: &mut Watch,
+    peek: bool,
+) -> Result<usize, Errno> {
+    let wanted: usize = into.iter().map(|piece| piece.len()).sum();
+    let mut bytes = looked_at(fd, wanted)?;
+    let Scan { shown, is_sealed } = watch.scan(&bytes);
+    // Few bytes of a program may look like the beginning of a seal, and nothing may follow them.
+    let is_seal = is_sealed || bytes.len() - shown > SEAL_BEGINS;
+    let length = if is_seal { shown } else { bytes.len() }.min(wanted);
+    if is_seal && length == 0 && wanted > 0 {
+        return Err(Errno::ECONNRESET);
+    }
+    let bytes = &mut bytes[..length];
+    if bytes.is_empty() || peek {
+        scatter(into, bytes);
+        return Ok(length);
+    }
+    let taken = take_before(fd, into, bytes, false)?;
+    if watch.completes(bytes) { Err(Errno::ECONNRESET) } else { Ok(taken) }
+}
+
+/// Bytes that TCP has, which stay there: so many as are wanted, and a seal behind them.
+fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; (wanted + Seal::BYTES).min(LOOKED_AT_BYTES)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-    let count = match recv(fd.as_raw_fd(), &mut bytes, flags) {
-        Ok(count) if count > 0 => count,
-        ended => return (ended, false),
-    };
-    let Scan { shown, is_sealed } = scan(&bytes[..count], &seal);
-    (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), is_sealed)
+    let count = recv(fd.as_raw_fd(), &mut bytes, flags)?;
+    bytes.truncate(count);
+    Ok(bytes)
 }
 
 /// Hands out bytes that the kernel has first, and has it forget them if they are not only peeked at.
@@ -234,17 +258,20 @@ fn take_before(
         make_room_behind(fd);
         return Err(Errno::EAGAIN);
     }
-    let mut from = &*bytes;
-    for piece in into {
-        let (now, later) = from.split_at(from.len().min(piece.len()));
-        piece[..now.len()].copy_from_slice(now);
-        from = later;
-    }
+    scatter(into, bytes);
     if !peek {
         // They are there, and nobody else reads.
         recv(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?;
     }
     Ok(bytes.len())
+}
+
+fn scatter(into: &mut [IoSliceMut<'_>], mut from: &[u8]) {
+    for piece in into {
+        let (now, later) = from.split_at(from.len().min(piece.len()));
+        piece[..now.len()].copy_from_slice(now);
+        from = later;
+    }
 }
 
 /// Bytes stay in the socket that may be the beginning of the seal: what follows must come, however large the buffer is in
@@ -319,6 +346,9 @@ impl Connection {
 
 /// How long a thread waits for the rest of what may be the seal before it looks again.
 const HELD_LOOK: Duration = Duration::from_millis(1);
+
+/// More bytes than these that look like the beginning of a seal are one: a program's are by chance once in 2^72 times.
+const SEAL_BEGINS: usize = 8;
 
 /// Bytes that are looked at before they are taken.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
