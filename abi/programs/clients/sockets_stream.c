@@ -18,12 +18,21 @@ static void writes(int s)
 	}
 }
 
-/* Reads until it cannot; each byte is the next one. */
+static volatile sig_atomic_t is_asked;
+
+static void asked(int number)
+{
+	(void)number;
+	is_asked = 1;
+}
+
+/* Reads until it cannot; each byte is the next one. Says once that much has come, and again when it is asked. */
 static void reads(int s)
 {
 	static uint8_t part[65536];
-	bool is_told = false;
-	for (uint64_t at = 0;;) {
+	const char *what = "flows";
+	signal(SIGUSR1, asked);
+	for (uint64_t at = 0, from = 0;;) {
 		ssize_t got = read(s, part, sizeof part);
 		if (got <= 0) {
 			printf("reading ends: %s\n", got < 0 ? strerrorname_np(errno) : "end");
@@ -31,10 +40,15 @@ static void reads(int s)
 		}
 		verify(part, (size_t)got, at);
 		at += (uint64_t)got;
-		if (at > 4 << 20 && !is_told) {
-			is_told = true;
-			printf("flows\n");
+		if (is_asked) {
+			is_asked = 0;
+			from = at;
+			what = "flows again";
+		}
+		if (what && at - from > 4 << 20) {
+			printf("%s\n", what);
 			fflush(stdout);
+			what = NULL;
 		}
 	}
 }

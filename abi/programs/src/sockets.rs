@@ -184,6 +184,20 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Connections have gone back to TCP on both sides.
+    ///
+    /// # Panics
+    /// If none has for longer than an edge connection that is lost is waited for.
+    #[track_caller]
+    pub fn expect_home(&self) {
+        let since = Instant::now();
+        let is_there = |side| self.counters(side).left > 0;
+        while !(is_there(Side::Server) && is_there(Side::Client)) {
+            assert!(since.elapsed() < HOME_LATE, "no connection has gone back to TCP");
+            thread::sleep(LOOK);
+        }
+    }
+
     fn wrong_path(&self) -> Option<String> {
         let [server, client] = [Side::Server, Side::Client].map(|side| self.counters(side));
         let is_right = match self.loaded {
@@ -269,6 +283,9 @@ const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--cl
 
 /// Processes write their counters down once a second.
 const COUNTERS_LATE: Duration = Duration::from_secs(5);
+
+/// How long it may take until connections have gone back to TCP: the silence of an edge connection, many times.
+const HOME_LATE: Duration = Duration::from_mins(1);
 
 /// Time between two looks at the counters.
 const LOOK: Duration = Duration::from_millis(20);

@@ -10,8 +10,8 @@ use nix::sys::socket::{getsockopt, sockopt};
 use sockets::log::{LogLevel, note};
 use sockets::{Choice, Connection, Place, Role, Settings, Sockets};
 
-use crate::ledger;
 use crate::socket::{Socket, borrowed};
+use crate::{inherited, ledger};
 
 /// Reads the settings. Called once, before `main`.
 pub(crate) fn begin() {
@@ -77,6 +77,7 @@ pub(crate) fn finish() {
     if let Some(sockets) = started()
         && is_home()
     {
+        inherited::hand_over();
         sockets.finish(FINISH_LIMIT);
         sockets::counters::finish();
     }

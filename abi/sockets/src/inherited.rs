@@ -1,8 +1,8 @@
 //! Connections of the parent, in a forked child.
 //!
 //! What a connection is made of stays in the parent. A child that begins to use one asks the parent, through a Unix
-//! socket that was made before the fork, to carry its bytes: then both call the kernel. Most children never do: they
-//! serve connections of their own, or write a snapshot and end.
+//! socket that was made before the fork, to bring it home: then both call the kernel. Most children never do: they
+//! serve connections of their own, or write a snapshot and end. A parent that ends brings all of them home before.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -17,10 +17,11 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg,
     sendmsg, socketpair,
 };
-use sockets::Route;
 use sockets::log::{LogLevel, note};
+use sockets::{Reason, Route};
 
 use crate::ledger;
+use crate::passing::HOME_LIMIT;
 use crate::socket::{Owner, Socket, borrowed};
 
 /// The two ends of what a child asks its parent through.
@@ -41,14 +42,17 @@ impl Channel {
 
 /// In the parent: answers a child until it and all its children have ended.
 pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
+    let served = Arc::new(Served { channel, connections });
+    lock(&SERVED).push(Arc::clone(&served));
     let serving = move || {
-        while let Some((token, of_child)) = asked(&channel) {
-            let found = connections.iter().find(|socket| socket.token == token);
-            let answer = found.map_or(Answer::Left, |socket| carried(socket, of_child));
-            if tell(&channel, answer).is_err() {
-                return;
+        while let Some((token, of_child)) = asked(&served.channel) {
+            let found = served.connections.iter().find(|socket| socket.token == token);
+            let answer = found.map_or(Answer::Left, |socket| of_parent(socket, of_child));
+            if tell(&served.channel, token, answer).is_err() {
+                break;
             }
         }
+        lock(&SERVED).retain(|known| !Arc::ptr_eq(known, &served));
     };
     let started = thread::Builder::new().name("ethernot-forks".into()).spawn(serving);
     if let Err(error) = started {
@@ -57,31 +61,85 @@ pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
     }
 }
 
+/// The process ends, or becomes another program: children may go on with its connections by TCP.
+pub(crate) fn hand_over() {
+    let all: Vec<_> = lock(&SERVED).clone();
+    let sockets = || all.iter().flat_map(|served| &served.connections);
+    let connections = || sockets().filter_map(|socket| socket.begun());
+    // All begin before one is waited for, so that the wait for one is that for all.
+    for limit in [Duration::ZERO, HOME_LIMIT] {
+        let mut limit = limit;
+        for connection in connections() {
+            if !connection.go_home(limit) && connection.is_going_home() {
+                // The peer is stopped, or out of reach, and others may be as well.
+                limit = Duration::ZERO;
+            }
+        }
+    }
+    for served in &all {
+        let is_home = |socket: &&Arc<Socket>| {
+            socket.begun().is_some_and(|connection| connection.route() == Route::Left(Reason::Home))
+        };
+        for socket in served.connections.iter().filter(is_home) {
+            // The child may have ended.
+            let _ended = tell(&served.channel, socket.token, Answer::Home);
+        }
+    }
+}
+
+/// A child, and what it may ask for.
+#[derive(Debug)]
+struct Served {
+    channel: OwnedFd,
+    connections: Vec<Arc<Socket>>,
+}
+
+/// In a child: its parent.
+#[derive(Debug)]
+pub(crate) struct Parent {
+    channel: OwnedFd,
+    /// Connections of which the parent has said that they are home.
+    home: Vec<u64>,
+}
+
 /// In a child: where it asks.
 pub(crate) fn begin_child(mut asking: Asking, channel: Option<OwnedFd>) {
+    let parent = channel.map(|channel| Parent { channel, home: Vec::new() });
     // That of the parent's own parent is of no use: what it had was fetched before the fork. It is closed.
-    std::mem::forget(std::mem::replace(&mut *asking, channel));
+    std::mem::forget(std::mem::replace(&mut *asking, parent));
+    // Those that the parent serves are no children of this process. A thread may have held the lock.
+    if let Ok(mut served) = SERVED.try_lock() {
+        std::mem::forget(std::mem::take(&mut *served));
+    }
 }
 
 /// Keeps others from asking the parent, while the process is forked.
 pub(crate) fn hold() -> Asking {
-    PARENT.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&PARENT)
 }
 
-/// In a child: has the parent carry the bytes of a connection, as this process begins to use it.
+/// In a child: has the parent bring a connection home, as this process begins to use it.
 pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     // Other threads ask after this one.
-    let parent = hold();
+    let mut parent = hold();
     if let Some(now) = crate::table::socket(fd)
         && now.owner != Owner::Inherited
     {
         return;
     }
-    let answer =
-        parent.as_ref().map_or(Ok(Answer::Carried(None)), |parent| ask(parent, socket, fd));
+    let answer = match &mut *parent {
+        Some(parent) => parent.ask(socket, fd),
+        None => Ok(Answer::Carried(None)),
+    };
     let mut ledger = ledger::lock();
     match answer {
         Ok(Answer::Left) => ledger.forget(socket.token),
+        Ok(Answer::Home) => {
+            if let Some(tcp) = socket.tcp() {
+                ledger.put(socket.token, tcp);
+            }
+            ledger.forget(socket.token);
+        }
         Ok(Answer::Carried(end)) => {
             // It was TCP at the fork.
             if let Some(end) = end {
@@ -98,19 +156,21 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
 }
 
 /// The right to ask the parent, and where.
-pub(crate) type Asking = MutexGuard<'static, Option<OwnedFd>>;
+pub(crate) type Asking = MutexGuard<'static, Option<Parent>>;
 
 /// What becomes of a connection that a child uses.
 #[derive(Debug)]
 enum Answer {
-    /// It is on TCP.
+    /// It is on TCP, and was at the fork.
     Left,
+    /// It had moved, and is on TCP again.
+    Home,
     /// The parent carries its bytes; the descriptor that the child is to use, if it has another.
     Carried(Option<OwnedFd>),
 }
 
-/// Has the bytes of a connection carried, whose descriptor in the child is `of_child`.
-fn carried(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
+/// Brings a connection home, whose descriptor in the child is `of_child`, or has its bytes carried.
+fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
     let Some(connection) = socket.begun() else { return Answer::Left };
     // It is decided soon, or was before the fork.
     for _ in 0..DECISION_LOOKS {
@@ -120,19 +180,22 @@ fn carried(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
         #[expect(clippy::disallowed_methods, reason = "nothing tells this thread of it")]
         thread::sleep(DECISION_LOOK);
     }
-    match (connection.route(), of_child) {
-        (Route::Moved, Some(end)) if is_end(&end) => {
+    let was_end = of_child.as_ref().is_some_and(is_end);
+    if connection.go_home(HOME_LIMIT) {
+        return if was_end { Answer::Home } else { Answer::Left };
+    }
+    match of_child {
+        Some(end) if was_end => {
             connection.relay(borrowed(end.as_raw_fd()));
             Answer::Carried(None)
         }
-        (Route::Moved, _) => match ledger::lock().duplicate(socket.token) {
+        _ => match ledger::lock().duplicate(socket.token) {
             Some(end) => {
                 connection.relay(borrowed(end.as_raw_fd()));
                 Answer::Carried(Some(end))
             }
             None => Answer::Left,
         },
-        (Route::Undecided | Route::Left(_), _) => Answer::Left,
     }
 }
 
@@ -142,18 +205,33 @@ fn is_end(fd: &OwnedFd) -> bool {
     name.is_ok_and(|name| name.as_sockaddr_in().is_none() && name.as_sockaddr_in6().is_none())
 }
 
-fn ask(parent: &OwnedFd, socket: &Socket, fd: c_int) -> Result<Answer, Errno> {
-    let token = socket.token.to_ne_bytes();
-    send(parent, &token, Some(fd))?;
-    let mut wanted = [PollFd::new(as_borrowed(parent), PollFlags::POLLIN)];
-    if poll(&mut wanted, PollTimeout::from(ANSWER_MS))? == 0 {
-        return Err(Errno::ETIMEDOUT);
+impl Parent {
+    fn ask(&mut self, socket: &Socket, fd: c_int) -> Result<Answer, Errno> {
+        // A parent that has ended has said before which connections are home.
+        while self.is_ready(0)? {
+            let Ok((of, Answer::Home)) = told(&self.channel) else { break };
+            self.home.push(of);
+        }
+        if self.home.contains(&socket.token) {
+            return Ok(Answer::Home);
+        }
+        send(&self.channel, &socket.token.to_ne_bytes(), Some(fd))?;
+        loop {
+            if !self.is_ready(ANSWER_MS)? {
+                return Err(Errno::ETIMEDOUT);
+            }
+            match told(&self.channel)? {
+                (of, answer) if of == socket.token => return Ok(answer),
+                (of, Answer::Home) => self.home.push(of),
+                // It was asked for and given up before.
+                (_, Answer::Left | Answer::Carried(_)) => {}
+            }
+        }
     }
-    let mut answer = [0];
-    match receive(parent, &mut answer)? {
-        (1, _) if answer[0] == LEFT => Ok(Answer::Left),
-        (1, end) => Ok(Answer::Carried(end)),
-        _ => Err(Errno::ECONNRESET),
+
+    fn is_ready(&self, limit_ms: u16) -> Result<bool, Errno> {
+        let mut wanted = [PollFd::new(as_borrowed(&self.channel), PollFlags::POLLIN)];
+        Ok(poll(&mut wanted, PollTimeout::from(limit_ms))? > 0)
     }
 }
 
@@ -165,11 +243,29 @@ fn asked(channel: &OwnedFd) -> Option<(u64, Option<OwnedFd>)> {
     }
 }
 
-fn tell(channel: &OwnedFd, answer: Answer) -> Result<(), Errno> {
-    match answer {
-        Answer::Left => send(channel, &[LEFT], None),
-        Answer::Carried(end) => send(channel, &[CARRIED], end.as_ref().map(AsRawFd::as_raw_fd)),
-    }
+fn tell(channel: &OwnedFd, token: u64, answer: Answer) -> Result<(), Errno> {
+    let (code, end) = match answer {
+        Answer::Left => (LEFT, None),
+        Answer::Home => (HOME, None),
+        Answer::Carried(end) => (CARRIED, end),
+    };
+    let mut bytes = [code; ANSWER_BYTES];
+    bytes[1..].copy_from_slice(&token.to_ne_bytes());
+    send(channel, &bytes, end.as_ref().map(AsRawFd::as_raw_fd))
+}
+
+fn told(channel: &OwnedFd) -> Result<(u64, Answer), Errno> {
+    let mut bytes = [0; ANSWER_BYTES];
+    let (ANSWER_BYTES, end) = receive(channel, &mut bytes)? else {
+        return Err(Errno::ECONNRESET);
+    };
+    let [code, token @ ..] = bytes;
+    let answer = match code {
+        LEFT => Answer::Left,
+        HOME => Answer::Home,
+        _ => Answer::Carried(end),
+    };
+    Ok((u64::from_ne_bytes(token), answer))
 }
 
 fn send(channel: &OwnedFd, bytes: &[u8], fd: Option<RawFd>) -> Result<(), Errno> {
@@ -211,13 +307,25 @@ fn as_borrowed(fd: &OwnedFd) -> BorrowedFd<'_> {
     std::os::fd::AsFd::as_fd(fd)
 }
 
-/// In a child: where it asks its parent.
-static PARENT: Mutex<Option<OwnedFd>> = Mutex::new(None);
+/// Locks, whether or not a thread has panicked under it: what is under such locks is whole at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In a child: its parent, which it asks.
+static PARENT: Mutex<Option<Parent>> = Mutex::new(None);
+
+/// In a parent: its children.
+static SERVED: Mutex<Vec<Arc<Served>>> = Mutex::new(Vec::new());
+
+/// An answer: what it is, and the token of the connection.
+const ANSWER_BYTES: usize = 9;
 
 const LEFT: u8 = 0;
 const CARRIED: u8 = 1;
+const HOME: u8 = 2;
 
-/// How long a child waits for its parent: longer than a connection stays undecided.
+/// How long a child waits for its parent: longer than a connection stays undecided and then takes to come home.
 const ANSWER_MS: u16 = 5000;
 
 /// How often, and for how long each, the parent looks whether a connection is decided: as long as it may take.

@@ -39,7 +39,8 @@ unsafe fn asked(
         Ok(connection) => connection,
         Err(error) => return Some(fail(error, -1)),
     };
-    let tcp = connection.tcp()?.as_raw_fd();
+    let tcp = connection.tcp()?;
+    let tcp = tcp.as_raw_fd();
     let result = call_next!(
         getsockopt(tcp: c_int, level: c_int, name: c_int, value: *mut c_void,
             length: *mut socklen_t) -> c_int,
@@ -117,7 +118,8 @@ unsafe fn set(
         // What is held back is not in TCP.
         return Some(0);
     }
-    let tcp = connection.tcp()?.as_raw_fd();
+    let tcp = connection.tcp()?;
+    let tcp = tcp.as_raw_fd();
     Some(call_next!(
         setsockopt(tcp: c_int, level: c_int, name: c_int, value: *const c_void,
             length: socklen_t) -> c_int,

@@ -1,5 +1,7 @@
 //! Connections that are given to somebody whose calls this library does not see.
 
+use std::time::Duration;
+
 use libc::{c_int, msghdr};
 use sockets::{Reason, Route};
 
@@ -7,8 +9,8 @@ use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
 use crate::{ledger, table};
 
-/// From now on calls on a number go to the kernel: its connection stays on TCP if that can still be, else its bytes are
-/// carried.
+/// From now on calls on a number go to the kernel: its connection stays on TCP, or comes home. Where it cannot, its bytes
+/// are carried.
 pub(crate) fn leave_to_kernel(fd: c_int) {
     if let Some(socket) = table::socket(fd).filter(|socket| socket.is_unused()) {
         // Nobody was offered anything yet.
@@ -19,7 +21,9 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
     if connection.route() == Route::Undecided && connection.stay(Reason::Passed) {
         return;
     }
-    connection.relay(borrowed(fd));
+    if !connection.go_home(HOME_LIMIT) && !connection.is_going_home() {
+        connection.relay(borrowed(fd));
+    }
 }
 
 /// Whether a message carries anything beside its bytes.
@@ -70,3 +74,6 @@ pub(crate) unsafe fn of_message(message: *const msghdr, mut with: impl FnMut(c_i
         control = unsafe { libc::CMSG_NXTHDR(message, control) };
     }
 }
+
+/// How long a call waits for a connection to come home. The peer answers at once, unless it is stopped.
+pub(crate) const HOME_LIMIT: Duration = Duration::from_secs(2);

@@ -1,8 +1,9 @@
 //! Forks, other programs in the place of this one, and the end of the process.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
 
 use libc::{FILE, aiocb, c_char, c_int, c_void, pid_t};
@@ -173,6 +174,8 @@ struct Forking {
     starting: MutexGuard<'static, ()>,
     ledger: MutexGuard<'static, Ledger>,
     channel: Option<Channel>,
+    /// TCP sockets of connections that have moved, by their tokens.
+    tcp: Vec<(u64, OwnedFd)>,
     /// Last, as handlers run when it ends.
     inside: Inside,
 }
@@ -185,6 +188,7 @@ extern "C" fn before() {
     let inside = Inside::enter();
     let all: Vec<_> = all();
     let mut is_any_begun = false;
+    let mut tcp = Vec::new();
     for (socket, numbers) in &all {
         match (socket.owner, socket.begun()) {
             // Who asks for it next may be the child, or a child of it.
@@ -196,6 +200,8 @@ extern "C" fn before() {
                 let stays =
                     connection.route() == Route::Undecided && connection.stay(Reason::Forked);
                 is_any_begun |= !stays;
+                let moved = connection.tcp().and_then(|tcp| tcp.try_clone().ok());
+                tcp.extend(moved.map(|moved| (socket.token, moved)));
             }
             // Either process may use it, and only one of them could have the door.
             (Owner::Own, None) if socket.role == Role::Connecting => {
@@ -210,7 +216,7 @@ extern "C" fn before() {
     let starting = house::hold();
     let mut ledger = ledger::lock();
     share_with_child(&mut ledger);
-    let forking = Forking { asking, starting, ledger, channel, inside };
+    let forking = Forking { asking, starting, ledger, channel, tcp, inside };
     FORKING.with(|place| place.replace(Some(forking)));
 }
 
@@ -236,10 +242,10 @@ fn share_with_child(ledger: &mut Ledger) {
 
 extern "C" fn in_parent() {
     let forking = FORKING.with(RefCell::take);
-    let Some(Forking { asking, starting, ledger, channel, inside: _inside }) = forking else {
+    let Some(Forking { asking, starting, ledger, channel, tcp, inside: _inside }) = forking else {
         return;
     };
-    drop((asking, starting, ledger));
+    drop((asking, starting, ledger, tcp));
     if let Some(Channel { parent, child }) = channel {
         drop(child);
         let begun = all().into_iter().map(|(socket, _)| socket);
@@ -249,24 +255,32 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     let forking = FORKING.with(RefCell::take);
-    let Some(Forking { asking, starting, mut ledger, channel, inside: _inside }) = forking else {
+    let Some(Forking { asking, starting, mut ledger, channel, tcp, inside: _inside }) = forking
+    else {
         return;
     };
     let all: Vec<_> = ledger.all().map(|(socket, _)| Arc::clone(socket)).collect();
+    let mut kept: Vec<c_int> = tcp.iter().map(|(_, tcp)| tcp.as_raw_fd()).collect();
+    let mut tcp: BTreeMap<u64, OwnedFd> = tcp.into_iter().collect();
     for socket in &all {
-        ledger.replace(&socket.of_child(owner_in_child(socket)));
+        let of_child = socket.of_child(owner_in_child(socket));
+        if let Some(tcp) = tcp.remove(&socket.token) {
+            of_child.keep_tcp(tcp);
+        }
+        ledger.replace(&of_child);
     }
     drop((ledger, starting));
     house::forget_in_child();
     sockets::counters::restart_in_child();
     // Nothing of the parent's is told that it ended: its threads, which would have to be asked, are not here.
     std::mem::forget(all);
-    let kept = channel.map(|channel| {
+    let channel = channel.map(|channel| {
         std::mem::forget(channel.parent);
         channel.child
     });
-    table::close_private(kept.as_ref().map(AsRawFd::as_raw_fd));
-    inherited::begin_child(asking, kept);
+    kept.extend(channel.as_ref().map(AsRawFd::as_raw_fd));
+    table::close_private(&kept);
+    inherited::begin_child(asking, channel);
 }
 
 fn owner_in_child(socket: &Socket) -> Owner {

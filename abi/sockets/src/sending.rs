@@ -10,7 +10,7 @@ use sockets::log::{LogLevel, note};
 use sockets::{Connection, Reason, Route, SendFlags};
 
 use crate::next::{fail, interpose};
-use crate::passing::has_descriptors;
+use crate::passing::{HOME_LIMIT, has_descriptors};
 use crate::signals::{raise_broken_pipe, restarted};
 use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
@@ -110,6 +110,9 @@ fn send(
     };
     if flags & libc::MSG_OOB != 0 {
         if connection.route() == Route::Undecided && connection.stay(Reason::OutOfBand) {
+            return None;
+        }
+        if connection.go_home(HOME_LIMIT) {
             return None;
         }
         let what = format_args!("descriptor {fd} has moved: it carries no data out of band");

@@ -1,7 +1,7 @@
 //! A TCP connection of the program, at whatever numbers it is.
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -30,6 +30,8 @@ pub(crate) struct Socket {
     connection: OnceLock<Option<Arc<Connection>>>,
     /// Since the process was forked before anybody used it.
     share: OnceLock<Share>,
+    /// In a forked child: the TCP socket of a connection that has moved, should the parent bring it home.
+    tcp: OnceLock<OwnedFd>,
 }
 
 /// Whose connection it is.
@@ -80,8 +82,19 @@ impl Socket {
         owner: Owner,
         share: OnceLock<Share>,
     ) -> Arc<Self> {
-        let (is_connecting, connection) = (AtomicBool::new(false), OnceLock::new());
-        Arc::new(Self { token, role, local, peer, owner, is_connecting, connection, share })
+        let is_connecting = AtomicBool::new(false);
+        let (connection, tcp) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Self { token, role, local, peer, owner, is_connecting, connection, share, tcp })
+    }
+
+    /// In a forked child: keeps the TCP socket.
+    pub(crate) fn keep_tcp(&self, tcp: OwnedFd) {
+        self.tcp.get_or_init(|| tcp);
+    }
+
+    /// In a forked child: the TCP socket.
+    pub(crate) fn tcp(&self) -> Option<&OwnedFd> {
+        self.tcp.get()
     }
 
     /// Whether a share is wanted before the process is forked: there is none, and child and parent might both move it.

@@ -96,6 +96,7 @@ pub fn shm_ring(bytes: &[u8]) {
 /// survives encoding.
 pub fn sockets_message(bytes: &[u8]) {
     sockets::fuzz_message(bytes);
+    sockets::fuzz_record(bytes);
 }
 
 /// Any bytes as a datagram at the door of a connection: no panic, and what is accepted survives encoding.

@@ -51,12 +51,13 @@ impl Arena {
         let chunk = &mut self.chunks[index];
         let slot = chunk.free.trailing_zeros();
         chunk.free &= !(1 << slot);
-        let offset = u64::from(slot) * u64::from(RING_BYTES);
+        let [offset, send_offset] =
+            [RING_BYTES, SEND_RING_BYTES].map(|bytes| u64::from(slot) * u64::from(bytes));
         let (receive, send) = (&chunk.receive.1, &chunk.send.1);
         Ok(Rings {
             chunk: index as u32,
             slot,
-            send: (send.id, offset),
+            send: (send.id, send_offset),
             receive: RingPlace {
                 key: receive.key,
                 address: receive.start + offset,
@@ -68,12 +69,12 @@ impl Arena {
     /// The memory of a pair that was taken: to send from, and to receive in.
     pub(crate) fn parts(&self, rings: &Rings) -> (RingPart, RingPart) {
         let chunk = &self.chunks[rings.chunk as usize];
-        let part = |memory: &Arc<Buffer>| RingPart {
+        let part = |memory: &Arc<Buffer>, bytes: u32| RingPart {
             memory: Arc::clone(memory),
-            offset: u64::from(rings.slot) * u64::from(RING_BYTES),
-            bytes: RING_BYTES,
+            offset: u64::from(rings.slot) * u64::from(bytes),
+            bytes,
         };
-        (part(&chunk.send.0), part(&chunk.receive.0))
+        (part(&chunk.send.0, SEND_RING_BYTES), part(&chunk.receive.0, RING_BYTES))
     }
 
     /// Nobody uses them any more, the peer neither.
@@ -91,13 +92,13 @@ impl Arena {
 
 impl Chunk {
     fn new(memory: &MemoryTable, domain: ProtectionDomain) -> Result<Self, RegisterError> {
-        let make = |rights| {
-            let buffer = Buffer::new(u64::from(CHUNK_RINGS) * u64::from(RING_BYTES));
+        let make = |rights, bytes: u32| {
+            let buffer = Buffer::new(u64::from(CHUNK_RINGS) * u64::from(bytes));
             let region = memory.register_as(domain, Arc::clone(&buffer), 0, rights)?;
             Ok((buffer, region))
         };
-        let receive = make(Rights::REMOTE_WRITE)?;
-        let send = make(Rights::NONE).inspect_err(|_| {
+        let receive = make(Rights::REMOTE_WRITE, RING_BYTES)?;
+        let send = make(Rights::NONE, SEND_RING_BYTES).inspect_err(|_| {
             // Nobody knows it yet. Inside the engine that is refused, and it goes with the table.
             let _refused = memory.deregister(receive.1.id);
         })?;
@@ -141,6 +142,10 @@ impl Letterbox {
 
 /// Bytes of a ring: what 10 Gb/s carry in 200 us, the time after which a reader on a busy host has read some.
 pub(crate) const RING_BYTES: u32 = 256 * 1024;
+
+/// Bytes of the ring to send from: what the peer's ring holds, which may have to be sent a second time, and as much that is
+/// not sent yet.
+const SEND_RING_BYTES: u32 = 2 * RING_BYTES;
 
 /// Pairs of rings that are registered together. 8 × 256 KiB are 2 MiB each way, of which the kernel gives pages when they
 /// are touched.

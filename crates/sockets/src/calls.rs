@@ -26,6 +26,9 @@ impl Stream {
         if self.state.has_any(&[Bit::WriteShut, Bit::ResetDue, Bit::PeerReset, Bit::Lost]) {
             return Err(self.take_error().unwrap_or(Errno::EPIPE));
         }
+        if self.state.has(Bit::GoingHome) {
+            return Ok(0);
+        }
         let (mut skipped, mut taken) = (done, 0);
         for piece in from {
             let Some(bytes) = piece.get(skipped..) else {
@@ -65,6 +68,9 @@ impl Stream {
         peek: bool,
     ) -> Result<usize, Errno> {
         let _readers = lock(&self.readers);
+        if self.state.has(Bit::GoingHome) {
+            return Err(Errno::EAGAIN);
+        }
         let (mut skipped, mut taken) = (done, 0);
         for piece in into {
             let length = piece.len();

@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::stream::{Bit, Stream, StreamDescriptor, StreamParts};
 use crate::undecided::{Reading, Writing};
-use crate::waiting::{Blocking, Waited, Waiting, Waits, lock};
+use crate::waiting::{Blocking, Waited, Waiting, Waits, is_non_blocking, lock, set_non_blocking};
 use crate::wire::Seal;
 
 /// Which way the bytes of a connection take.
@@ -211,7 +211,7 @@ impl Connection {
         writing.unblock();
         if let Some(stream) = self.stream.get() {
             // A seal may have waited for room.
-            stream.bell.unwatch(stream.socket());
+            stream.bell.unwatch(stream.socket().as_fd());
         }
         // Who sees the route sees the reason. Under the locks the route changes here and in `seal` only.
         self.left.get_or_init(|| reason);
@@ -220,7 +220,7 @@ impl Connection {
         *reading = Reading::Plain;
         if let (Some(how), Some(stream)) = (writing.is_shut(), self.stream.get()) {
             // It was put off, in case the connection moves. It may be over by now.
-            let _over = shutdown_by_kernel(stream.socket(), how);
+            let _over = shutdown_by_kernel(stream.socket().as_fd(), how);
         }
         drop((reading, writing));
         // Whether it was closed before: who closes it now sees the route.
@@ -300,7 +300,8 @@ impl Connection {
             let is_unread = self.is_released.load(Ordering::SeqCst) && stream.tcp.has_unread();
             return if is_unread { Sealing::Refused(Reason::Closed) } else { Sealing::Busy };
         }
-        let Ok((program, library)) = pair(stream.socket()) else {
+        let tcp = stream.socket();
+        let Ok((program, library)) = pair(tcp.as_fd()) else {
             return Sealing::Refused(Reason::Descriptors);
         };
         // A number that programs do not come across. Where the program has closed its own, what it has written goes
@@ -312,14 +313,13 @@ impl Connection {
                 Err(_) => return Sealing::Refused(Reason::Descriptors),
             },
         };
-        match writing.seal(stream.socket(), seal) {
+        match writing.seal(tcp.as_fd(), seal) {
             Ok(true) => {}
             // The peer waits: nothing else is written before the seal. The program could not write now anyway.
             Ok(false) => {
                 writing.block();
                 let wanted = DescriptorReadiness { readable: false, writable: true };
-                let tcp = stream.socket();
-                return match stream.bell.watch(StreamDescriptor::Tcp, tcp, wanted) {
+                return match stream.bell.watch(StreamDescriptor::Tcp, tcp.as_fd(), wanted) {
                     Ok(()) => Sealing::Busy,
                     Err(_) => Sealing::Refused(Reason::Descriptors),
                 };
@@ -584,7 +584,7 @@ impl Connection {
         self.endpoint.held().push_all();
         if let Some(stream) = self.moved() {
             stream.push();
-            let limit = what.limit(stream.socket());
+            let limit = what.limit(stream.socket().as_fd());
             return match self.endpoint.wait_beside(&self.mark, &mut [], limit, ready)? {
                 Waited::Ready | Waited::Others => Ok(()),
                 Waited::TimedOut => Err(Errno::EAGAIN),
@@ -677,6 +677,55 @@ impl Connection {
         }
     }
 
+    /// Brings a connection that has moved back to TCP, for at most `limit`, and lets the kernel do the rest: the TCP socket
+    /// is at the program's numbers then. False if it cannot come home, or has not by then: it may come later.
+    pub fn go_home(&self, limit: Duration) -> bool {
+        let Some(stream) = self.moved() else { return self.is_left() };
+        if !stream.begin_home() {
+            return self.is_left();
+        }
+        stream.bell.ring();
+        let mut ready = || self.is_left() || !stream.state.has(Bit::GoingHome);
+        let _timed_out = self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready);
+        self.is_left()
+    }
+
+    /// Whether it is on its way home.
+    pub fn is_going_home(&self) -> bool {
+        self.moved().is_some_and(|stream| stream.state.has(Bit::GoingHome))
+    }
+
+    /// All bytes of its stream are in TCP: the TCP socket takes the place of the program's end. False if a thread of the
+    /// program is inside a call, or no descriptor is left: to be tried again. Inside the engine.
+    pub(crate) fn come_home(&self) -> bool {
+        let Some(stream) = self.moved() else { return true };
+        let locks = (stream.writers.try_lock(), stream.readers.try_lock(), self.reading.try_lock());
+        let (Ok(_writers), Ok(_readers), Ok(_reading)) = locks else { return false };
+        let tcp = stream.socket();
+        let Ok(own) = tcp.try_clone() else { return false };
+        if stream.state.has(Bit::WriteShut) {
+            // The peer may have closed it.
+            let _over = shutdown_by_kernel(tcp.as_fd(), Shutdown::Write);
+        }
+        if stream.state.has(Bit::ReadShut) {
+            let _over = shutdown_by_kernel(tcp.as_fd(), Shutdown::Read);
+        }
+        if let Some(end) = self.place.duplicate(self.token) {
+            set_non_blocking(tcp.as_fd(), is_non_blocking(end.as_fd()));
+        }
+        // Nothing is written to the program's numbers, nor read there, once TCP has them.
+        stream.end.retire();
+        self.left.get_or_init(|| Reason::Home);
+        // One that is closed is there for no program.
+        let is_there = !self.is_released.load(Ordering::SeqCst) && self.place.put(self.token, own);
+        self.route.store(LEFT, Ordering::SeqCst);
+        stream.on_home();
+        self.place.decided(self.token);
+        counters::note_home(self.role, self.local, self.peer, is_there);
+        self.mark.raise();
+        true
+    }
+
     pub(crate) fn is_left(&self) -> bool {
         self.route.load(Ordering::Acquire) == LEFT
     }
@@ -750,7 +799,7 @@ impl Connection {
     }
 
     /// The TCP socket, once the connection has moved: it answers what the program asks of addresses and options.
-    pub fn tcp(&self) -> Option<BorrowedFd<'_>> {
+    pub fn tcp(&self) -> Option<Arc<OwnedFd>> {
         self.moved().map(|stream| stream.socket())
     }
 

@@ -99,6 +99,14 @@ pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr, began:
     write_if_due();
 }
 
+/// A connection that had moved has gone back to TCP: counts it, and notes it.
+pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr, is_open: bool) {
+    COUNTERS.add_left(Reason::Home, 1);
+    let (way, end) = (way(role), if is_open { "" } else { ", where it ends" });
+    note(LogLevel::Info, format_args!("{local} {way} {peer} has gone back to TCP{end}"));
+    write_if_due();
+}
+
 /// A connection that had moved is closed, by an end or a reset.
 pub(crate) fn note_closed() {
     COUNTERS.closed.fetch_add(1, Ordering::Relaxed);

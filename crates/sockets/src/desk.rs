@@ -240,14 +240,17 @@ impl Desk {
         }
         for number in self.streams.numbers() {
             if self.streams.of_group(handle, number).is_some() {
-                self.lose_stream(number);
+                self.lose_stream(number, group.is_condemned);
             }
         }
         self.graves.push(group.into_grave());
     }
 
     /// A peer has broken a rule: its group ends.
-    fn condemn(turn: &mut Turn<'_, '_>, handle: ConnectionHandle, why: &dyn Display) {
+    fn condemn(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle, why: &dyn Display) {
+        if let Some(group) = self.groups.get_mut(&handle) {
+            group.is_condemned = true;
+        }
         note(
             LogLevel::Warn,
             format_args!("a peer has broken a rule, its connections are reset: {why}"),

@@ -16,6 +16,8 @@ pub(crate) struct Group {
     /// The process at the other end, as it says.
     pub(crate) peer: Incarnation,
     pub(crate) is_established: bool,
+    /// The peer has broken a rule.
+    pub(crate) is_condemned: bool,
     pub(crate) arena: Arena,
     letters: Letterbox,
     /// Messages for which the engine had no room. Nothing of a stream goes before them.
@@ -33,8 +35,18 @@ impl Group {
     ) -> Result<Self, RegisterError> {
         let letters = Letterbox::new(memory, domain)?;
         let (arena, outbox, joiners) = (Arena::new(domain), VecDeque::new(), Vec::new());
-        let is_established = false;
-        Ok(Self { handle, domain, peer, is_established, arena, letters, outbox, joiners })
+        let (is_established, is_condemned) = (false, false);
+        Ok(Self {
+            handle,
+            domain,
+            peer,
+            is_established,
+            is_condemned,
+            arena,
+            letters,
+            outbox,
+            joiners,
+        })
     }
 
     pub(crate) const fn handle(&self) -> ConnectionHandle {

@@ -25,6 +25,7 @@ mod group;
 pub mod handlers;
 mod held;
 mod hidden;
+mod homing;
 mod hooks;
 mod keeper;
 pub mod log;
@@ -56,6 +57,8 @@ mod world;
 pub use connection::{Connection, Queued, Route};
 pub use flags::{ReceiveFlags, SendFlags};
 pub use hidden::Hiding;
+#[doc(hidden)]
+pub use homing::fuzz_record;
 #[doc(hidden)]
 pub use offer::fuzz_offer;
 pub use place::Place;

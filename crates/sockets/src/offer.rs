@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn an_offer_of_another_version_is_known_as_such() {
         let mut bytes = of("10.0.0.1:80", "10.0.0.2:4000").encode();
-        bytes[4] = 2;
-        assert_eq!(Offer::decode(&bytes), Err(Malformed::Version(2)));
-        assert_eq!(Offer::decode(&bytes[..5]), Err(Malformed::Version(2)));
+        bytes[4] = 9;
+        assert_eq!(Offer::decode(&bytes), Err(Malformed::Version(9)));
+        assert_eq!(Offer::decode(&bytes[..5]), Err(Malformed::Version(9)));
         bytes[0] = 0;
         assert_eq!(Offer::decode(&bytes), Err(Malformed::Magic));
     }

@@ -1,6 +1,6 @@
 //! A look at what has come that waits until there is as much as the program has asked for.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -31,10 +31,11 @@ impl Connection {
         };
         stream.push();
         let has_more = || stream.received() > seen as u64;
-        let limit = Waiting::ToReceive.limit(stream.socket());
-        let mut ready = || has_more() || stream.brings_no_more() || stream.relay.is_on();
+        let limit = Waiting::ToReceive.limit(stream.socket().as_fd());
+        let is_kernels = || stream.relay.is_on() || self.is_left();
+        let mut ready = || has_more() || stream.brings_no_more() || is_kernels();
         let waited = self.endpoint.wait_beside(&self.mark, &mut [], limit, &mut ready);
-        waited == Ok(Waited::Ready) && (has_more() || stream.relay.is_on())
+        waited == Ok(Waited::Ready) && (has_more() || is_kernels())
     }
 
     /// The kernel says that there is something, again and again: it is asked in steps.

@@ -227,6 +227,18 @@ impl End {
         true
     }
 
+    /// The connection is the kernel's, and another descriptor is about to take the place of the program's end.
+    pub(crate) fn retire(&self) {
+        lock(&self.inside).is_silent = true;
+    }
+
+    /// Another descriptor has taken its place: a thread that sleeps on this one looks again.
+    pub(crate) fn wake(&self) {
+        if let Some(socket) = self.socket() {
+            send_some(socket.as_fd(), &[0]);
+        }
+    }
+
     /// All copies of the program's end are closed, in whatever processes.
     pub(crate) fn is_abandoned(&self) -> bool {
         let Some(socket) = self.socket() else { return lock(&self.inside).is_hung_up };

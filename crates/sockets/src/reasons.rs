@@ -50,11 +50,13 @@ pub enum Reason {
     Misbehaved = 20,
     /// No edge connection to the process of the peer came about, or it was lost before the connection had moved.
     NoGroup = 21,
+    /// It had moved, and has gone back.
+    Home = 22,
 }
 
 impl Reason {
     /// All there are, in the order of their numbers.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Settings,
         Self::Rule,
         Self::Port,
@@ -77,6 +79,7 @@ impl Reason {
         Self::Closed,
         Self::Misbehaved,
         Self::NoGroup,
+        Self::Home,
     ];
 
     /// Its number: what goes over the wire, and its place among counters. It never changes.
@@ -114,6 +117,7 @@ impl Reason {
             Self::Closed => "closed",
             Self::Misbehaved => "misbehaved",
             Self::NoGroup => "no-edge-connection",
+            Self::Home => "went-home",
         }
     }
 
@@ -157,6 +161,9 @@ impl Reason {
             Self::Misbehaved => "the peer broke the rules of the protocol: is it Ethernot?",
             Self::NoGroup => {
                 "no edge connection to the peer's process came about: a firewall may stop UDP to its ports, or it ended"
+            }
+            Self::Home => {
+                "it had moved and went back: a child or another program uses it, or the edge connection was lost"
             }
         }
     }

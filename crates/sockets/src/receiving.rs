@@ -59,6 +59,11 @@ impl ReceiveHalf {
         self.engine.arrived.load(Ordering::SeqCst) - consumed
     }
 
+    /// Bytes that the program has read.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.program.consumed.load(Ordering::SeqCst)
+    }
+
     /// The peer may write nothing before something is read.
     pub(crate) fn is_full(&self) -> bool {
         self.available() == u64::from(self.ring.size().bytes())

@@ -7,8 +7,9 @@ use crate::ring::{Ring, RingSize};
 
 /// Bytes that the program has written, that were posted, and that the peer has.
 ///
-/// Positions count bytes of the stream: `acknowledged` ≤ `posted` ≤ `written`, and `posted` is at most what the
-/// peer has told it consumed and its ring. The ring holds the bytes from `acknowledged` to `written`. `written` and
+/// Positions count bytes of the stream: `consumed` ≤ `acknowledged` ≤ `posted` ≤ `written`, and `posted` is at most
+/// `consumed` and the peer's ring. The ring holds the bytes from `consumed` to `written`: until the peer's program has read
+/// them they may have to be sent a second time, by TCP ([`crate::homing`]). `written` and
 /// `pushed` belong to the program's threads, who come one after the other (the caller's lock), the others to whoever is
 /// inside the engine, so that neither waits for the other.
 #[derive(Debug)]
@@ -73,8 +74,8 @@ impl SendHalf {
     #[inline]
     pub(crate) fn room(&self) -> u32 {
         let written = self.program.written.load(Ordering::Relaxed);
-        // What is acknowledged is read no more.
-        self.ring.size().bytes() - (written - self.acknowledged()) as u32
+        // What the peer's program has read is sent no more.
+        self.ring.size().bytes() - (written - self.consumed()) as u32
     }
 
     #[inline]
@@ -146,6 +147,25 @@ impl SendHalf {
         self.program.written.load(Ordering::SeqCst)
     }
 
+    /// What the peer's program has read, as far as this side knows.
+    #[inline]
+    pub(crate) fn consumed(&self) -> u64 {
+        self.engine.consumed.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    pub(crate) fn posted(&self) -> u64 {
+        self.engine.posted.load(Ordering::SeqCst)
+    }
+
+    /// Copies bytes from a position on that the peer's program has not read, as far as they fit; how many.
+    pub(crate) fn again(&self, from: u64, out: &mut [u8]) -> usize {
+        assert!(from >= self.consumed(), "byte {from} is in the ring no more");
+        let length = out.len().min((self.written() - from) as usize);
+        self.ring.read(from, &mut out[..length]);
+        length
+    }
+
     #[inline]
     pub(crate) fn acknowledged(&self) -> u64 {
         self.engine.acknowledged.load(Ordering::SeqCst)
@@ -191,7 +211,7 @@ impl SendHalf {
         self.engine.posted.store(posted - u64::from(length), Ordering::SeqCst);
     }
 
-    /// The oldest bytes that were posted are in the peer's ring: their room is free.
+    /// The oldest bytes that were posted are in the peer's ring.
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
         let acknowledged = self.engine.acknowledged.load(Ordering::Relaxed) + u64::from(length);
@@ -208,7 +228,7 @@ impl SendHalf {
         if consumed < before || consumed > posted.load(Ordering::Relaxed) {
             return Err(Implausible);
         }
-        known.store(consumed, Ordering::Relaxed);
+        known.store(consumed, Ordering::SeqCst);
         Ok(consumed > before)
     }
 }
@@ -216,8 +236,7 @@ impl SendHalf {
 /// So much is sent whatever is under way: several frames of any network.
 const FULL_BYTES: u64 = 8192;
 
-/// The most that is posted as one operation: others have their turn after it, and the room for its bytes is free
-/// when it is acknowledged whole.
+/// The most that is posted as one operation: others have their turn after it.
 const PIECE_BYTES_MAX: u64 = 65_536;
 
 #[cfg(test)]
@@ -284,9 +303,10 @@ mod tests {
         assert_eq!(half.write(&vec![1; 40_000]), 32_768);
         assert_eq!(lengths(&half), [32_768]);
         half.on_acknowledged(32_768);
-        assert_eq!(half.write(&[1; 100]), 100);
+        assert_eq!(half.write(&[1; 100]), 0, "it may have to go a second time");
         assert!(lengths(&half).is_empty());
         assert_eq!(half.on_credit(60), Ok(true));
+        assert_eq!(half.write(&[1; 100]), 60);
         assert_eq!(lengths(&half), [60]);
         assert_eq!(half.on_credit(60), Ok(false));
         assert_eq!(half.on_credit(59), Err(Implausible));

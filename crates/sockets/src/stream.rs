@@ -1,26 +1,27 @@
 //! One moved connection: what goes between its rings and the link group.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use delivery::Instant;
 use mem::Buffer;
 use nix::errno::Errno;
-use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, getsockopt, send, setsockopt, sockopt};
 use runtime::{Mark, Readiness as DescriptorReadiness};
 use thiserror::Error;
 
 use crate::counters;
 use crate::held::IsHeld;
+use crate::homing::{HomeStep, Homing, Record};
 use crate::readiness::{End, Readiness};
 use crate::receiving::ReceiveHalf;
 use crate::relay::Relay;
 use crate::ring::{Ring, RingSize};
 use crate::sending::{Piece, SendHalf};
 use crate::tcp_part::{Pumped, TcpPart};
-use crate::waiting::Ringing;
+use crate::waiting::{Ringing, lock};
 use crate::wire::Seal;
 
 /// What a stream is made of, when it begins to move.
@@ -63,6 +64,8 @@ pub(crate) enum Out {
     End(u64),
     /// The connection is reset.
     Reset,
+    /// No more bytes come by the group: the stream goes home.
+    Home,
 }
 
 /// The peer's data is not what a peer may send.
@@ -114,6 +117,10 @@ pub(crate) struct Stream {
     /// What the program is told once, of a connection that was reset; 0 for nothing.
     error: AtomicI32,
     is_held: IsHeld,
+    /// The way home, once it has begun.
+    homing: Mutex<Option<Homing>>,
+    /// The peer's record, until the way home has begun here.
+    peer_record: Mutex<Option<Record>>,
 }
 
 /// What has become of a stream: bits that are set once.
@@ -146,6 +153,28 @@ pub(crate) enum Bit {
     TcpDone = 1024,
     /// It was broken off, for whatever reason.
     Broken = 2048,
+    /// It is to go home as soon as that can begin.
+    HomeDue = 4096,
+    /// It goes home: the program's calls wait.
+    GoingHome = 8192,
+    HomePosted = 16_384,
+    /// The peer posts nothing more.
+    PeerHome = 32_768,
+    /// The kernel does the rest.
+    Home = 65_536,
+    /// The group is gone.
+    GroupLost = 131_072,
+}
+
+/// How far the way home has come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum HomeProgress {
+    /// It has not begun, or goes on when something comes.
+    Waits,
+    /// A thread of the program is inside a call, out of which it comes at once.
+    InCall,
+    /// All that is left is to put the TCP socket in its place.
+    Arrived,
 }
 
 impl State {
@@ -209,6 +238,8 @@ impl Stream {
             state: State::default(),
             error: AtomicI32::new(0),
             is_held: IsHeld::default(),
+            homing: Mutex::default(),
+            peer_record: Mutex::default(),
         })
     }
 
@@ -220,14 +251,21 @@ impl Stream {
         };
         self.sending.open(size);
         self.state.set(Bit::Open);
-        let tcp = self.tcp.socket();
-        if self.bell.watch(StreamDescriptor::Tcp, tcp, DescriptorReadiness::READABLE).is_err() {
+        if !self.watch_tcp(DescriptorReadiness::READABLE) {
             self.fail();
             return;
         }
         self.pump(false);
         self.tell_arrival();
         self.bell.mark();
+    }
+
+    fn watch_tcp(&self, wanted: DescriptorReadiness) -> bool {
+        self.bell.watch(StreamDescriptor::Tcp, self.tcp.socket().as_fd(), wanted).is_ok()
+    }
+
+    fn unwatch_tcp(&self) {
+        self.bell.unwatch(self.tcp.socket().as_fd());
     }
 
     /// Whether the peer's seal is among the bytes that TCP has. They stay there.
@@ -241,6 +279,12 @@ impl Stream {
         let state = &self.state;
         if state.is_broken() {
             return self.next_reset();
+        }
+        if state.has(Bit::GroupLost) {
+            return None;
+        }
+        if state.has(Bit::GoingHome) {
+            return state.set(Bit::HomePosted).then_some(Out::Home);
         }
         if let Some(consumed) = self.receiving.next_credit() {
             return Some(Out::Credit(consumed));
@@ -266,6 +310,7 @@ impl Stream {
             Out::Credit(_) => self.receiving.take_back(),
             Out::End(_) => self.state.clear(Bit::EndPosted),
             Out::Reset => self.state.clear(Bit::ResetPosted),
+            Out::Home => self.state.clear(Bit::HomePosted),
         }
     }
 
@@ -275,9 +320,6 @@ impl Stream {
         counters::add_sent(length.into());
         self.sending.on_acknowledged(length);
         self.mark.raise();
-        if self.has_room() {
-            self.end.on_room();
-        }
         if !self.sending.is_posted() {
             // What was held back until now may go.
             self.bell.mark();
@@ -289,7 +331,6 @@ impl Stream {
     pub(crate) fn on_end_acknowledged(&self) {
         self.state.set(Bit::EndAcknowledged);
         self.mark.raise();
-        self.finish_tcp();
     }
 
     /// The peer has written to the ring here.
@@ -311,6 +352,11 @@ impl Stream {
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<(), Misbehaved> {
         if self.sending.on_credit(consumed).map_err(|_| Misbehaved::Credit(consumed))? {
             self.bell.mark();
+            self.mark.raise();
+            if self.has_room() {
+                self.end.on_room();
+            }
+            self.relay.on_change(self);
         }
         Ok(())
     }
@@ -323,7 +369,6 @@ impl Stream {
             self.end.on_end();
         }
         self.relay.on_change(self);
-        self.finish_tcp();
         Ok(())
     }
 
@@ -339,9 +384,161 @@ impl Stream {
         self.on_gone(&[Bit::Lost]);
     }
 
+    //= sockets-protocol.md: home.4
+    /// The group is lost. The stream goes home, if both ends have come so far that they can.
+    pub(crate) fn on_group_lost(&self) {
+        self.state.set(Bit::GroupLost);
+        if self.state.has_any(&[Bit::GoingHome, Bit::Home]) || self.can_go_home() {
+            self.state.set(Bit::HomeDue);
+            self.bell.mark();
+        } else {
+            self.on_lost();
+        }
+    }
+
+    /// Whether it is at a place from which a way leads home, perhaps after the program has read what came by TCP. A stream
+    /// that ends in order has no need to, but follows its peer, which may not have known that.
+    fn can_go_home(&self) -> bool {
+        let has_told_end =
+            if self.state.has(Bit::GroupLost) { Bit::EndAcknowledged } else { Bit::EndPosted };
+        let is_ending = self.state.has(has_told_end) && self.receiving.has_end();
+        self.state.has(Bit::Open)
+            && self.tcp.is_sealed()
+            && !self.state.is_broken()
+            && !self.relay.is_on()
+            && (!is_ending || lock(&self.peer_record).is_some())
+    }
+
+    /// Begins the way home: no bytes go by the group any more, and the program's calls wait until it is home. False if it
+    /// cannot. Outside of the engine.
+    pub(crate) fn begin_home(&self) -> bool {
+        let _writers = lock(&self.writers);
+        let _readers = lock(&self.readers);
+        self.begin_home_locked()
+    }
+
+    /// The caller holds the locks of readers and writers.
+    fn begin_home_locked(&self) -> bool {
+        if self.state.has(Bit::GoingHome) {
+            return true;
+        }
+        if !self.can_go_home() || !self.tcp.is_over() {
+            return false;
+        }
+        let homing = Homing::new(self.receiving.consumed(), self.sending.written());
+        *lock(&self.homing) = Some(homing);
+        self.state.set(Bit::GoingHome);
+        self.bell.mark();
+        true
+    }
+
+    /// Goes on with the way home. Inside the engine, where nobody waits for a thread of the program.
+    pub(crate) fn go_home(&self) -> HomeProgress {
+        let state = &self.state;
+        if !state.has_any(&[Bit::HomeDue, Bit::GoingHome]) || state.has(Bit::Home) {
+            return HomeProgress::Waits;
+        }
+        if !state.has(Bit::GoingHome) {
+            let (Ok(_writers), Ok(_readers)) = (self.writers.try_lock(), self.readers.try_lock())
+            else {
+                return HomeProgress::InCall;
+            };
+            if !self.begin_home_locked() {
+                if self.state.has(Bit::GroupLost) && !self.can_go_home() {
+                    self.on_lost();
+                }
+                return HomeProgress::Waits;
+            }
+        }
+        if let Some(record) = lock(&self.peer_record).take() {
+            let (known, posted) = (self.sending.consumed(), self.sending.posted());
+            let told =
+                lock(&self.homing).as_mut().map(|homing| homing.on_record(record, known, posted));
+            if told.is_some_and(|told| told.is_err()) {
+                self.fail();
+                return HomeProgress::Waits;
+            }
+        }
+        match self.write_home() {
+            Ok(HomeStep::Home) => HomeProgress::Arrived,
+            Ok(_) => HomeProgress::Waits,
+            // Its process has ended, perhaps in order.
+            Err(_) => {
+                self.on_gone(&[Bit::ResetDue, Bit::PeerReset]);
+                HomeProgress::Waits
+            }
+        }
+    }
+
+    /// Writes to TCP what there is to write, and waits for what is missing: what that is.
+    fn write_home(&self) -> Result<HomeStep, Errno> {
+        let mut homing = lock(&self.homing);
+        let Some(homing) = homing.as_mut() else { return Ok(HomeStep::Wait) };
+        let tcp = self.tcp.socket();
+        let mut bytes = vec![0; HOME_BYTES];
+        loop {
+            let step = homing.step();
+            let out = match &step {
+                HomeStep::Record(record, done) => &record[*done..],
+                HomeStep::Bytes(from) => {
+                    let length = self.sending.again(*from, &mut bytes);
+                    &bytes[..length]
+                }
+                HomeStep::Wait | HomeStep::Home => {
+                    // Small pieces would wait for an acknowledgement.
+                    push_tcp(tcp.as_fd());
+                    // Behind the peer's record is what the kernel hands out.
+                    let wanted =
+                        DescriptorReadiness { readable: !homing.has_record(), writable: false };
+                    self.watch_tcp(wanted);
+                    return Ok(step);
+                }
+            };
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            match send(tcp.as_raw_fd(), out, flags) {
+                Ok(count) => homing.on_sent(count),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    let wanted =
+                        DescriptorReadiness { readable: !homing.has_record(), writable: true };
+                    self.watch_tcp(wanted);
+                    return Ok(step);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The peer is gone before it was home: what has come by the group is read from the ring after all.
+    fn break_off_home(&self) {
+        self.state.clear(Bit::GoingHome);
+        self.state.clear(Bit::HomeDue);
+    }
+
+    /// The TCP socket has taken the place of the program's end, or the program has closed it.
+    pub(crate) fn on_home(&self) {
+        self.state.set(Bit::Home);
+        self.unwatch_tcp();
+        self.unwatch_end();
+        if let Some(end) = self.end.socket() {
+            self.tcp.let_go(end);
+        }
+        self.end.wake();
+        self.bell.mark();
+        self.mark.raise();
+    }
+
+    //= sockets-protocol.md: home.3
+    /// The peer posts nothing more: its ring is free when it is home here, too.
+    pub(crate) fn on_peer_home(&self) {
+        self.state.set(Bit::PeerHome);
+        self.bell.mark();
+    }
+
     /// The peer's process is gone, or out of reach. As of TCP, one that has ended its direction, and has all of this one,
     /// may go: what it has sent is read up to the end.
     fn on_gone(&self, why: &[Bit]) {
+        self.break_off_home();
         let is_parted = self.receiving.has_end() && self.sending.unacknowledged() == 0;
         if !is_parted || self.state.has(Bit::Broken) {
             return self.break_off(why);
@@ -362,11 +559,17 @@ impl Stream {
 
     /// A descriptor that is watched for the stream is ready.
     pub(crate) fn on_descriptor(&self, which: StreamDescriptor, ready: DescriptorReadiness) {
+        if self.state.has(Bit::Home) {
+            return;
+        }
         match which {
             StreamDescriptor::Tcp => {
                 if ready.writable && !self.state.has(Bit::Open) {
                     // The seal may be tried again.
-                    self.bell.unwatch(self.tcp.socket());
+                    self.unwatch_tcp();
+                    self.bell.mark();
+                }
+                if ready.writable && self.state.has(Bit::GoingHome) {
                     self.bell.mark();
                 }
                 if ready.readable && self.state.has(Bit::Open) {
@@ -396,6 +599,12 @@ impl Stream {
     /// Both ends were exchanged, or it was reset, and nothing is under way: the group takes its rings back.
     pub(crate) fn is_over(&self) -> bool {
         let state = &self.state;
+        if state.has(Bit::Home) {
+            let is_quiet = state.has(Bit::HomePosted)
+                && state.has(Bit::PeerHome)
+                && self.sending.is_all_acknowledged();
+            return is_quiet || state.has(Bit::GroupLost);
+        }
         if !state.has(Bit::Released) {
             return false;
         }
@@ -414,7 +623,10 @@ impl Stream {
         // Who has closed TCP after its own end had this one, or has ended since.
         let is_closed =
             state.has(Bit::EndPosted) && state.has(Bit::TcpDone) && self.receiving.has_end();
-        self.is_over() || state.is_broken() || state.has(Bit::EndAcknowledged) || is_closed
+        self.is_over()
+            || state.is_broken()
+            || state.has_any(&[Bit::EndAcknowledged, Bit::Home])
+            || is_closed
     }
 
     pub(crate) const fn is_held(&self) -> &IsHeld {
@@ -437,6 +649,9 @@ impl Stream {
     /// Whether a read returns at once.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
+        if self.state.has(Bit::GoingHome) {
+            return false;
+        }
         if !self.tcp.is_over() {
             return self.tcp.available() > 0
                 || self.state.is_broken_off()
@@ -451,7 +666,7 @@ impl Stream {
     /// Whether there is as much room as makes a write worth while.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.sending.room() >= self.sending.capacity() / 4
+        self.sending.room() >= self.sending.capacity() / 4 && !self.state.has(Bit::GoingHome)
     }
 
     /// Takes what the program is told once.
@@ -485,6 +700,7 @@ impl Stream {
 
     /// Nothing comes or goes from now on, for this reason: the program is told.
     fn break_off(&self, why: &[Bit]) {
+        self.break_off_home();
         let is_news = self.state.set(Bit::Broken);
         let has_end = self.receiving.has_end();
         if is_news && !(has_end && self.state.has(Bit::EndAcknowledged)) {
@@ -492,7 +708,7 @@ impl Stream {
             let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
             let before = self.error.swap(error as i32, Ordering::SeqCst);
             if before == 0 && self.state.has(Bit::Open) {
-                counters::note_reset(self.tcp.socket());
+                counters::note_reset(self.tcp.socket().as_fd());
             }
         }
         // Who sees that it is broken off finds the error: without one it would be the end.
@@ -510,7 +726,7 @@ impl Stream {
         self.stop_tcp();
         if self.tcp.is_sealed() {
             // Closing it is to say the same to whoever looks at it.
-            let _closed = setsockopt(&self.tcp.socket(), sockopt::Linger, &NO_LINGER);
+            let _closed = setsockopt(&*self.tcp.socket(), sockopt::Linger, &NO_LINGER);
         }
     }
 
@@ -522,15 +738,7 @@ impl Stream {
 
     fn stop_tcp(&self) {
         if self.state.has(Bit::Open) && self.state.set(Bit::TcpDone) {
-            self.bell.unwatch(self.tcp.socket());
-        }
-    }
-
-    /// Both ends were exchanged: what TCP says is of no interest any more.
-    fn finish_tcp(&self) {
-        if self.state.has(Bit::EndAcknowledged) && self.receiving.has_end() && self.tcp.is_sealed()
-        {
-            self.stop_tcp();
+            self.unwatch_tcp();
         }
     }
 
@@ -555,7 +763,8 @@ impl Stream {
         match self.tcp.pump() {
             Pumped::All => {}
             // Watched again when the program has read.
-            Pumped::Full => self.bell.unwatch(self.tcp.socket()),
+            Pumped::Full => self.unwatch_tcp(),
+            Pumped::Record(record) => self.on_record(record),
             Pumped::Closed if !sees_end => {}
             Pumped::Closed if self.tcp.is_sealed() && self.receiving.has_end() => {
                 self.stop_tcp();
@@ -567,23 +776,31 @@ impl Stream {
             }
             Pumped::Closed | Pumped::BehindSeal => self.fail(),
         }
-        if !was_sealed && self.tcp.is_sealed() {
-            if self.receiving.has_end() {
-                self.end.on_end();
-            }
-            self.finish_tcp();
+        if !was_sealed && self.tcp.is_sealed() && self.receiving.has_end() {
+            self.end.on_end();
         }
     }
 
     /// The program has read of the prefix: takes more bytes out of TCP, which is an arrival as any other.
     pub(crate) fn on_prefix_read(&self) {
         if !self.tcp.is_sealed() && !self.state.has(Bit::TcpDone) {
-            let tcp = self.tcp.socket();
-            drop(self.bell.watch(StreamDescriptor::Tcp, tcp, DescriptorReadiness::READABLE));
+            self.watch_tcp(DescriptorReadiness::READABLE);
             self.pump(false);
             // The link group has seen nothing of these bytes. A program that waits for edges has had a short read.
             self.end.on_arrived(|| self.is_readable());
         }
+        if self.state.has(Bit::HomeDue) {
+            self.bell.mark();
+        }
+    }
+
+    //= sockets-protocol.md: home.2
+    /// The peer goes home, and so does this side. What follows in TCP stays there.
+    fn on_record(&self, record: Record) {
+        *lock(&self.peer_record) = Some(record);
+        self.unwatch_tcp();
+        self.state.set(Bit::HomeDue);
+        self.bell.mark();
     }
 
     /// No descriptor of the program is left, in any process. True if the peer is sent the end, false if it is reset.
@@ -606,11 +823,11 @@ impl Stream {
 
     /// What `SO_LINGER` says.
     pub(crate) fn linger(&self) -> Option<libc::linger> {
-        getsockopt(&self.tcp.socket(), sockopt::Linger).ok()
+        getsockopt(&*self.tcp.socket(), sockopt::Linger).ok()
     }
 
     /// The TCP socket.
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+    pub(crate) fn socket(&self) -> Arc<OwnedFd> {
         self.tcp.socket()
     }
 }
@@ -633,6 +850,18 @@ impl fmt::Debug for Stream {
             .finish_non_exhaustive()
     }
 }
+
+/// Sends what TCP holds back for more to come. What the program has asked for is as it was afterwards.
+fn push_tcp(tcp: BorrowedFd<'_>) {
+    if getsockopt(&tcp, sockopt::TcpNoDelay) == Ok(false) {
+        // A connection that is gone has nothing to send.
+        let _gone = setsockopt(&tcp, sockopt::TcpNoDelay, &true);
+        let _gone = setsockopt(&tcp, sockopt::TcpNoDelay, &false);
+    }
+}
+
+/// Bytes that are written to TCP at a time on the way home.
+const HOME_BYTES: usize = 16 * 1024;
 
 /// Closing sends a reset.
 const NO_LINGER: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };

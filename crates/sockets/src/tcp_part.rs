@@ -1,22 +1,23 @@
 //! The part of a stream that comes by TCP: its bytes up to the seal.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 
+use crate::homing::Record;
 use crate::seal::{Scan, scan};
 use crate::waiting::lock;
 use crate::wire::Seal;
 
 /// The TCP socket of a stream, and what was read of it that the program has not. After the seal nothing may come
-/// but the end of the connection.
+/// but a record, after which the connection is the kernel's, and the end of the connection.
 #[derive(Debug)]
 pub(crate) struct TcpPart {
-    socket: OwnedFd,
+    socket: Mutex<Arc<OwnedFd>>,
     expected: Seal,
     /// The seal was read, and all before it.
     is_over: AtomicBool,
@@ -29,6 +30,8 @@ struct Prefix {
     /// May be the beginning of the seal: fewer bytes than it has.
     held: Vec<u8>,
     is_sealed: bool,
+    /// What has come of the peer's record.
+    record: Vec<u8>,
 }
 
 /// What reading the TCP socket has brought.
@@ -40,17 +43,26 @@ pub(crate) enum Pumped {
     Full,
     /// The peer has closed, or its process or host is gone.
     Closed,
-    /// Bytes behind the seal.
+    /// The peer's record. What follows stays in TCP.
+    Record(Record),
+    /// Bytes behind the seal that are no record.
     BehindSeal,
 }
 
 impl TcpPart {
     pub(crate) fn new(socket: OwnedFd, expected: Seal) -> Self {
-        Self { socket, expected, is_over: AtomicBool::new(false), prefix: Mutex::default() }
+        let (socket, is_over) = (Mutex::new(Arc::new(socket)), AtomicBool::new(false));
+        Self { socket, expected, is_over, prefix: Mutex::default() }
     }
 
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    pub(crate) fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(&lock(&self.socket))
+    }
+
+    /// The connection is the kernel's: another socket takes the place of this one, as TCP ends when the last descriptor is
+    /// closed.
+    pub(crate) fn let_go(&self, other: Arc<OwnedFd>) {
+        *lock(&self.socket) = other;
     }
 
     /// The seal was read, and all before it: what follows is in the ring.
@@ -83,28 +95,38 @@ impl TcpPart {
     fn look(&self, bytes: usize) -> Scan {
         let mut bytes = vec![0; bytes];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-        let count = recv(self.socket.as_raw_fd(), &mut bytes, flags).unwrap_or(0);
+        let count = recv(self.socket().as_raw_fd(), &mut bytes, flags).unwrap_or(0);
         scan(&bytes[..count], &self.expected)
     }
 
     /// Reads what TCP has.
     pub(crate) fn pump(&self) -> Pumped {
+        let socket = self.socket();
         let mut prefix = lock(&self.prefix);
         let mut bytes = [0; READ_BYTES];
         loop {
-            if prefix.shown.len() >= PREFIX_BYTES {
+            let room = if prefix.is_sealed {
+                Record::BYTES - prefix.record.len()
+            } else if prefix.shown.len() >= PREFIX_BYTES {
                 return Pumped::Full;
+            } else {
+                READ_BYTES
+            };
+            if room == 0 {
+                return Pumped::All;
             }
-            let read = recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT);
+            let read = recv(socket.as_raw_fd(), &mut bytes[..room], MsgFlags::MSG_DONTWAIT);
             match read {
                 Ok(0) => return Pumped::Closed,
-                Ok(_) if prefix.is_sealed => return Pumped::BehindSeal,
                 Ok(count) => {
-                    if !prefix.take(&bytes[..count], &self.expected) {
-                        return Pumped::BehindSeal;
-                    }
+                    prefix.take(&bytes[..count], &self.expected);
                     if prefix.is_sealed && prefix.shown.is_empty() {
                         self.is_over.store(true, Ordering::Release);
+                    }
+                    match prefix.record() {
+                        Ok(None) => {}
+                        Ok(Some(record)) => return Pumped::Record(record),
+                        Err(NoRecord) => return Pumped::BehindSeal,
                     }
                 }
                 Err(Errno::EAGAIN) => return Pumped::All,
@@ -133,18 +155,34 @@ impl TcpPart {
 }
 
 impl Prefix {
-    /// Takes bytes from TCP; false if there are some behind the seal.
-    fn take(&mut self, bytes: &[u8], expected: &Seal) -> bool {
+    /// Takes bytes from TCP.
+    fn take(&mut self, bytes: &[u8], expected: &Seal) {
+        if self.is_sealed {
+            return self.record.extend_from_slice(bytes);
+        }
         self.held.extend_from_slice(bytes);
         let Scan { shown, is_sealed } = scan(&self.held, expected);
         self.shown.extend(self.held.drain(..shown));
         if is_sealed {
             self.is_sealed = true;
             self.held.drain(..Seal::BYTES);
+            self.record = std::mem::take(&mut self.held);
         }
-        !is_sealed || self.held.is_empty()
+    }
+
+    //= sockets-protocol.md: seal.2
+    /// The record, if it has come whole. More than that comes only when this side has written its own.
+    fn record(&self) -> Result<Option<Record>, NoRecord> {
+        match <[u8; Record::BYTES]>::try_from(self.record.as_slice()) {
+            Ok(bytes) => Record::decode(bytes).map(Some).ok_or(NoRecord),
+            Err(_) if Record::may_begin_with(&self.record) => Ok(None),
+            Err(_) => Err(NoRecord),
+        }
     }
 }
+
+/// What came behind the seal is something else.
+struct NoRecord;
 
 /// Bytes before the seal that are kept for a program that does not read: as many as a ring holds. TCP keeps the rest.
 const PREFIX_BYTES: usize = 256 * 1024;
@@ -195,17 +233,42 @@ mod tests {
         assert_eq!(part.available(), 5);
     }
 
+    //= sockets-protocol.md: seal.2
     #[test]
-    fn nothing_may_follow_the_seal() {
+    fn nothing_but_a_record_may_follow_the_seal() {
         let (mut peer, part) = part();
-        peer.write_all(b"x0123456789abcdefy").expect("room");
+        peer.write_all(b"x0123456789abcdefthis is none").expect("room");
         assert_eq!(part.pump(), Pumped::BehindSeal);
         let (mut peer, part) = self::part();
         peer.write_all(b"0123456789abcdef").expect("room");
         assert_eq!(part.pump(), Pumped::All);
         assert!(part.is_over());
-        peer.write_all(b"y").expect("room");
+        peer.write_all(b"H").expect("room");
+        assert_eq!(part.pump(), Pumped::All);
+        peer.write_all(b"u").expect("room");
         assert_eq!(part.pump(), Pumped::BehindSeal);
+    }
+
+    //= sockets-protocol.md: home.1
+    #[test]
+    fn what_follows_a_record_stays_in_tcp() {
+        let record = Record { taken: 77 };
+        for cut in 0..=Record::BYTES {
+            let (mut peer, part) = part();
+            peer.write_all(b"x0123456789abcdef").expect("room");
+            assert_eq!(part.pump(), Pumped::All);
+            let bytes = record.encode();
+            peer.write_all(&bytes[..cut]).expect("room");
+            let first = part.pump();
+            peer.write_all(&bytes[cut..]).expect("room");
+            peer.write_all(b"rest").expect("room");
+            let second = part.pump();
+            let whole = [first, second].into_iter().filter(|seen| *seen != Pumped::All);
+            assert_eq!(whole.collect::<Vec<_>>(), [Pumped::Record(record)]);
+            let mut rest = [0; 8];
+            let count = recv(part.socket().as_raw_fd(), &mut rest, MsgFlags::MSG_DONTWAIT);
+            assert_eq!(&rest[..count.expect("bytes")], b"rest");
+        }
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub(crate) enum Message {
     End { to: StreamNumber, bytes: u64 },
     /// The connection is reset.
     Reset { to: StreamNumber },
+    /// The stream goes back to TCP: its sender writes to the ring no more.
+    Home { to: StreamNumber },
 }
 
 /// Why bytes are no message, or no offer.
@@ -152,6 +154,7 @@ impl Message {
                 out.extend(bytes.to_be_bytes());
             }
             Self::Reset { to } => put_head(out, RESET, to),
+            Self::Home { to } => put_head(out, HOME, to),
         }
     }
 
@@ -171,6 +174,7 @@ impl Message {
             CREDIT => Self::Credit { to: reader.number()?, consumed: reader.u64()? },
             END => Self::End { to: reader.number()?, bytes: reader.u64()? },
             RESET => Self::Reset { to: reader.number()? },
+            HOME => Self::Home { to: reader.number()? },
             kind => return Err(Malformed::Kind(kind)),
         };
         reader.finish()?;
@@ -184,6 +188,7 @@ impl Message {
             Out::Credit(consumed) => Some(Self::Credit { to, consumed }),
             Out::End(bytes) => Some(Self::End { to, bytes }),
             Out::Reset => Some(Self::Reset { to }),
+            Out::Home => Some(Self::Home { to }),
         }
     }
 }
@@ -300,7 +305,7 @@ fn put_end(out: &mut Vec<u8>, end: &StreamEnd) {
 pub(crate) const MAGIC: [u8; 4] = *b"ENSO";
 
 /// The version that is spoken here.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 /// Kinds of messages.
 const JOIN: u8 = 1;
@@ -309,6 +314,7 @@ const REFUSED: u8 = 3;
 const CREDIT: u8 = 4;
 const END: u8 = 5;
 const RESET: u8 = 6;
+const HOME: u8 = 7;
 
 /// The smallest ring that is worth a move: a page.
 pub(crate) const RING_BYTES_MIN: u32 = 4096;
@@ -361,7 +367,8 @@ pub(crate) mod tests {
                 .prop_map(|(to, refusal)| Message::Refused { to, refusal }),
             (to.clone(), any::<u64>()).prop_map(|(to, consumed)| Message::Credit { to, consumed }),
             (to.clone(), any::<u64>()).prop_map(|(to, bytes)| Message::End { to, bytes }),
-            to.prop_map(|to| Message::Reset { to }),
+            to.clone().prop_map(|to| Message::Reset { to }),
+            to.prop_map(|to| Message::Home { to }),
         ]
     }
 

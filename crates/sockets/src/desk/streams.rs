@@ -9,8 +9,9 @@ use runtime::{Posted, Rest};
 use semantics::{Completion, CompletionKind};
 
 use super::{Desk, Timer, Turn};
+use crate::attempts::FIRST_WAIT_NS;
 use crate::group::{Context, Write};
-use crate::stream::{Bit, Misbehaved, Out};
+use crate::stream::{Bit, HomeProgress, Misbehaved, Out};
 use crate::table::EntryStage;
 use crate::wire::{Message, StreamNumber};
 
@@ -106,6 +107,14 @@ impl Desk {
             }
         };
         let handle = entry.group;
+        let has_come = match entry.stream.go_home() {
+            HomeProgress::Waits => true,
+            HomeProgress::InCall => false,
+            HomeProgress::Arrived => entry.connection.come_home(),
+        };
+        if !has_come {
+            self.wake_stream(number, turn.now.after_ns(FIRST_WAIT_NS));
+        }
         let mut count = 0;
         while count < IN_A_ROW {
             let Some(entry) = self.streams.get(number) else { return (count, false) };
@@ -130,9 +139,9 @@ impl Desk {
                     }
                     turn.endpoint.under_way.fetch_add(1, Ordering::Relaxed);
                 }
-                Out::Credit(_) | Out::End(_) | Out::Reset => {
+                Out::Credit(_) | Out::End(_) | Out::Reset | Out::Home => {
                     let context = match out {
-                        Out::Credit(_) => Context::Message,
+                        Out::Credit(_) | Out::Home => Context::Message,
                         _ => Context::Last(number),
                     };
                     if let Some(message) = Message::of_stream(out, to) {
@@ -155,9 +164,15 @@ impl Desk {
             return self.forget_stream(number);
         }
         let due = entry.stream.due();
+        self.wake_stream(number, due.max(turn.now.after_ns(1)));
+    }
+
+    /// A stream has a turn at this time at the latest.
+    fn wake_stream(&mut self, number: StreamNumber, due: Instant) {
+        let Some(entry) = self.streams.get_mut(number) else { return };
         if due < entry.timer {
             entry.timer = due;
-            self.timers.push(Reverse((due.max(turn.now.after_ns(1)), Timer::Stream(number.0))));
+            self.timers.push(Reverse((due, Timer::Stream(number.0))));
         }
     }
 
@@ -169,13 +184,17 @@ impl Desk {
         }
     }
 
-    /// Nothing comes or goes for a stream any more: its group is lost.
-    pub(super) fn lose_stream(&mut self, number: StreamNumber) {
+    /// Nothing comes or goes by the group of a stream any more. It goes home, unless the peer has broken a rule.
+    pub(super) fn lose_stream(&mut self, number: StreamNumber, is_condemned: bool) {
         let Some(entry) = self.streams.get(number) else { return };
         if matches!(entry.stage, EntryStage::Refused) {
             return self.forget_stream(number);
         }
-        entry.stream.on_lost();
+        if is_condemned {
+            entry.stream.on_lost();
+        } else {
+            entry.stream.on_group_lost();
+        }
         self.enqueue(number);
     }
 
@@ -194,7 +213,7 @@ impl Desk {
             match completion.kind {
                 CompletionKind::Notification => {
                     if let Err(error) = self.on_arrived(handle, &completion) {
-                        Self::condemn(turn, handle, &error);
+                        self.condemn(turn, handle, &error);
                     }
                 }
                 CompletionKind::Receive => self.on_letter(turn, handle, &completion),
@@ -268,10 +287,10 @@ impl Desk {
         match message {
             Ok(message) => {
                 if let Err(error) = self.on_message(turn, handle, message) {
-                    Self::condemn(turn, handle, &error);
+                    self.condemn(turn, handle, &error);
                 }
             }
-            Err(error) => Self::condemn(turn, handle, &error),
+            Err(error) => self.condemn(turn, handle, &error),
         }
     }
 
@@ -294,13 +313,17 @@ impl Desk {
                 self.on_refused(turn, handle, to, refusal);
                 return Ok(());
             }
-            Message::Credit { to, .. } | Message::End { to, .. } | Message::Reset { to } => to,
+            Message::Credit { to, .. }
+            | Message::End { to, .. }
+            | Message::Reset { to }
+            | Message::Home { to } => to,
         };
         // What crossed with a reset of this side.
         let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
         match message {
             Message::Credit { consumed, .. } => entry.stream.on_credit(consumed)?,
             Message::End { bytes, .. } => entry.stream.on_end(bytes)?,
+            Message::Home { .. } => entry.stream.on_peer_home(),
             _ if matches!(entry.stage, EntryStage::Refused) => self.forget_stream(number),
             _ => entry.stream.on_reset(),
         }

@@ -241,7 +241,7 @@ fn who_greets_wrongly_gets_no_group() {
     let _server = pair.accepted(server);
     let offer = offer_at(&door);
     let mut another = greeting(INCARNATION);
-    another[4] = 2;
+    another[4] = 9;
     for data in [Vec::new(), another, greeting(0), [&greeting(1)[..], &[0]].concat()] {
         let options = ConnectOptions::new().service(SERVICE).private_data(data);
         let endpoint = endpoint();
@@ -294,7 +294,7 @@ impl Asked {
         let request = listener.accept(LIMIT).expect("the client asks for a group");
         assert_eq!(
             (request.private_data().len(), &request.private_data()[..5]),
-            (21, &b"ENSO\x01"[..])
+            (21, &b"ENSO\x02"[..])
         );
         let options = ConnectOptions::new().private_data(greeting(INCARNATION));
         let connection: Connection = request.accept_with(options).expect("it is granted");
