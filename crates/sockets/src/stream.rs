@@ -509,6 +509,7 @@ impl Stream {
         }
     }
 
+    //= sockets-protocol.md: home.5
     /// The peer is gone before it was home: what has come by the group is read from the ring after all.
     fn break_off_home(&self) {
         self.state.clear(Bit::GoingHome);
