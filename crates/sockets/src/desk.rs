@@ -23,6 +23,7 @@ use crate::group::{Grave, Group};
 use crate::log::{LogLevel, note};
 use crate::offer::{Offer, Offering};
 use crate::reasons::Reason;
+use crate::shares::COMPLETIONS;
 use crate::stream::StreamDescriptor;
 use crate::table::StreamTable;
 use crate::upgrade::Joining;
@@ -336,7 +337,3 @@ impl Joiner {
 
 /// Which service of an endpoint the groups are: "SOCK".
 pub(crate) const SERVICE: u32 = 0x534f_434b;
-
-/// Completions of all groups that wait to be read: those of [`crate::arena::LETTERS`] messages of 512 groups, and as many
-/// of data under way. Memory is taken for those that are there.
-const COMPLETIONS: usize = 1 << 16;

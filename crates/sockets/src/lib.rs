@@ -43,6 +43,7 @@ pub mod rules;
 mod seal;
 mod sending;
 mod settings;
+mod shares;
 pub mod statistics;
 mod stream;
 mod table;

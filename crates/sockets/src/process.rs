@@ -22,6 +22,7 @@ use crate::keeper::{self, Job};
 use crate::place::Place;
 use crate::reasons::Reason;
 use crate::settings::{Choice, Role, Settings};
+use crate::shares::{GROUPS_MAX, OPERATIONS};
 use crate::waiting::{Waited, Waits};
 
 /// Why a process has no part in it.
@@ -223,7 +224,7 @@ fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
         keep_alive_ns: KEEP_ALIVE_NS,
         read_depth: 0,
         pools: PoolLimits {
-            operations: 4096,
+            operations: OPERATIONS,
             incoming: 1024,
             responses: 1,
             reads: 1,
@@ -236,9 +237,6 @@ fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
     config.regions = TableLimits { regions_max: REGIONS_MAX, domains_max: GROUPS_MAX };
     config
 }
-
-/// Link groups at a time: processes that this one has connections to or from.
-const GROUPS_MAX: u32 = 4096;
 
 /// Their memory: messages, and four chunks of rings each way.
 const REGIONS_MAX: u32 = 16 * GROUPS_MAX;

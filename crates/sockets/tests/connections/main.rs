@@ -4,4 +4,5 @@ mod by_hand;
 mod moving;
 mod pair;
 mod protocol;
+mod shares;
 mod staying;
