@@ -4,7 +4,7 @@ mod joins;
 mod streams;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -26,6 +26,7 @@ use crate::reasons::Reason;
 use crate::shares::COMPLETIONS;
 use crate::stream::StreamDescriptor;
 use crate::table::StreamTable;
+use crate::turns::Turns;
 use crate::upgrade::Joining;
 use crate::wire::{Incarnation, OfferToken, StreamNumber, decode_greeting, encode_greeting};
 
@@ -44,8 +45,8 @@ pub(crate) struct Desk {
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     /// Completions of all groups.
     queue: Arc<CompletionQueue>,
-    /// Streams that are asked for what they have to post, in this order.
-    turns: VecDeque<StreamNumber>,
+    /// Groups and their streams that are asked for what they have to post.
+    turns: Turns<ConnectionHandle, StreamNumber>,
     /// Numbers of streams on their way to `turns`.
     marked: Vec<StreamNumber>,
     graves: Vec<Grave>,
@@ -97,7 +98,7 @@ impl Desk {
             streams: StreamTable::default(),
             timers: BinaryHeap::new(),
             queue: Arc::new(CompletionQueue::new(COMPLETIONS)),
-            turns: VecDeque::new(),
+            turns: Turns::new(),
             marked: Vec::new(),
             graves: Vec::new(),
             has_changed: false,
@@ -171,6 +172,7 @@ impl Desk {
         match (accepted, group) {
             (Ok(()), Ok(group)) => {
                 group.post_letters(turn.engine, turn.memory);
+                self.turns.open(connection);
                 self.groups.insert(connection, group);
             }
             (Ok(()), Err(_)) => {
@@ -210,6 +212,7 @@ impl Desk {
             return Err(Reason::Memory);
         };
         group.post_letters(turn.engine, turn.memory);
+        self.turns.open(handle);
         self.groups.insert(handle, group);
         Ok(handle)
     }
@@ -217,6 +220,8 @@ impl Desk {
     fn on_established(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
         let Some(group) = self.groups.get_mut(&handle) else { return };
         group.is_established = true;
+        // Messages may wait for that.
+        self.turns.wake(handle);
         let joiners = std::mem::take(&mut group.joiners);
         for id in joiners {
             self.ask(turn, id, handle);
@@ -233,6 +238,7 @@ impl Desk {
         // What completed before its end comes first.
         self.take_completions(turn);
         let Some(group) = self.groups.remove(&handle) else { return };
+        self.turns.close(handle);
         let has_asked = |joiner: &Joiner| joiner.group == Some(handle);
         let asked = self.joiners.iter().filter(|(_, joiner)| has_asked(joiner)).map(|(id, _)| *id);
         let waiting: Vec<u64> = asked.chain(group.joiners.iter().copied()).collect();

@@ -48,6 +48,7 @@ pub mod statistics;
 mod stream;
 mod table;
 mod tcp_part;
+mod turns;
 mod undecided;
 mod upgrade;
 mod waiting;

@@ -10,7 +10,7 @@ use semantics::{Completion, CompletionKind};
 
 use super::{Desk, Timer, Turn};
 use crate::attempts::FIRST_WAIT_NS;
-use crate::group::{Context, Write};
+use crate::group::{Context, Group, Write};
 use crate::stream::{Bit, HomeProgress, Misbehaved, Out};
 use crate::table::EntryStage;
 use crate::wire::{Message, StreamNumber};
@@ -19,7 +19,6 @@ impl Desk {
     /// Posts what streams have, `limit` pieces at most.
     pub(crate) fn post(&mut self, turn: &mut Turn<'_, '_>, limit: u32) -> Posted {
         self.take_completions(turn);
-        let mut count = self.flush(turn);
         turn.endpoint.take_marked(&mut self.marked);
         let marked = std::mem::take(&mut self.marked);
         for number in &marked {
@@ -27,21 +26,16 @@ impl Desk {
         }
         self.marked = marked;
         self.marked.clear();
-        // Each has a turn, and whoever is held up waits for the next call.
-        let mut stalled = Vec::new();
+        let (mut count, mut refused) = (0, Vec::new());
         while count < limit {
-            let Some(number) = self.turns.pop_front() else { break };
-            let (posted, is_stalled) = self.serve(turn, number);
-            count += posted;
-            if is_stalled {
-                stalled.push(number);
-            }
+            let Some(handle) = self.turns.next_group() else { break };
+            count += self.serve_group(turn, handle, &mut refused);
         }
         // What streams have marked while they were asked is not forgotten when nothing else happens.
         self.take_late_marks(turn);
         let rest = if self.turns.is_empty() { Rest::Blocked } else { Rest::More };
-        for number in stalled {
-            self.enqueue(number);
+        for handle in refused {
+            self.turns.wake(handle);
         }
         Posted { count, rest }
     }
@@ -64,15 +58,48 @@ impl Desk {
         let Some(entry) = self.streams.get_mut(number) else { return };
         if !entry.is_queued {
             entry.is_queued = true;
-            self.turns.push_back(number);
+            self.turns.add(entry.group, number);
         }
     }
 
-    fn flush(&mut self, turn: &mut Turn<'_, '_>) -> u32 {
-        let mut count = 0;
-        for group in self.groups.values_mut().filter(|group| group.is_held_up()) {
-            count += group.flush(turn.engine, turn.memory);
+    /// A group has its turn: posts messages that wait, and some of what one of its streams has. How much it was.
+    ///
+    /// If the engine has no room, the group is set aside until an operation of it is complete. It is added to `refused` if
+    /// none is under way: others have taken the room, and the group tries again with the next call.
+    fn serve_group(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        refused: &mut Vec<ConnectionHandle>,
+    ) -> u32 {
+        let mut count = self.flush(turn, handle);
+        let mut stalled = None;
+        if !self.groups.get(&handle).is_some_and(Group::is_held_up) {
+            if let Some(number) = self.turns.next_stream(handle) {
+                let (posted, is_stalled) = self.serve(turn, number);
+                count += posted;
+                stalled = is_stalled.then_some(number);
+            }
+            if stalled.is_none() {
+                self.turns.put_back(handle);
+                return count;
+            }
         }
+        if let Some(entry) = stalled.and_then(|number| self.streams.get_mut(number)) {
+            entry.is_queued = true;
+        }
+        self.turns.set_aside(handle, stalled);
+        let is_established = self.groups.get(&handle).is_some_and(|group| group.is_established);
+        if is_established && turn.engine.outstanding(handle) == 0 {
+            refused.push(handle);
+        }
+        count
+    }
+
+    /// Posts messages of a group that wait; how many.
+    fn flush(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) -> u32 {
+        let Some(group) = self.groups.get_mut(&handle) else { return 0 };
+        let count = group.flush(turn.engine, turn.memory);
         turn.endpoint.under_way.fetch_add(count, Ordering::Relaxed);
         count
     }
@@ -88,6 +115,9 @@ impl Desk {
         let Some(group) = self.groups.get_mut(&handle) else { return };
         let posted = group.send(turn.engine, turn.memory, message, context);
         turn.endpoint.under_way.fetch_add(posted, Ordering::Relaxed);
+        if group.is_held_up() {
+            self.turns.add_group(handle);
+        }
     }
 
     /// Posts some of what a stream has. How much it was, and whether there is more for which there is no room.
@@ -201,6 +231,10 @@ impl Desk {
     pub(super) fn on_stream_due(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         entry.timer = Instant::NEVER;
+        if matches!(entry.stage, EntryStage::Sealing(..)) {
+            // That needs no room of the group.
+            return self.seal(turn, number);
+        }
         entry.stream.on_due(turn.now);
         self.enqueue(number);
     }
@@ -251,6 +285,7 @@ impl Desk {
         completion: &Completion,
     ) {
         turn.endpoint.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.turns.wake(handle);
         let number = match Context::of_bits(completion.context) {
             Context::Data(number) | Context::Last(number) => number,
             Context::Message | Context::Letter(_) => return,
