@@ -1,34 +1,31 @@
 //! The desk: groups, joiners, offers and streams of a process, as those inside the engine work on them.
 
+mod groups;
 mod joins;
 mod streams;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use delivery::Instant;
-use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Terms};
+use engine::{ConnectionHandle, Engine, Event};
 use mem::MemoryAccess;
 use runtime::Readiness;
 use semantics::CompletionQueue;
-use wire_edge::PeerAddr;
 
 use crate::bell::DescriptorKey;
 use crate::connection::Connection;
-use crate::endpoint::{Arrival, Endpoint, Site};
+use crate::endpoint::{Arrival, Endpoint};
 use crate::group::{Grave, Group};
-use crate::log::{LogLevel, note};
 use crate::offer::{Offer, Offering};
-use crate::reasons::Reason;
 use crate::shares::COMPLETIONS;
 use crate::stream::StreamDescriptor;
 use crate::table::StreamTable;
 use crate::turns::Turns;
 use crate::upgrade::Joining;
-use crate::wire::{Incarnation, OfferToken, StreamNumber, decode_greeting, encode_greeting};
+use crate::wire::{OfferToken, StreamNumber};
 
 /// See above.
 pub(crate) struct Desk {
@@ -149,121 +146,6 @@ impl Desk {
             }
             _ => {}
         }
-    }
-
-    //= sockets-protocol.md: group.1, group.2, group.3
-    /// A process asks for a group.
-    fn accept_group(
-        &mut self,
-        turn: &mut Turn<'_, '_>,
-        connection: ConnectionHandle,
-        greeting: &[u8],
-    ) {
-        let Ok(peer) = decode_greeting(greeting) else {
-            // It is gone if it cannot be rejected.
-            let _gone = turn.engine.reject(connection, &[]);
-            return;
-        };
-        let own = encode_greeting(turn.endpoint.incarnation);
-        let domain = turn.memory.table().allocate_domain();
-        let queue = Arc::clone(&self.queue);
-        let accepted = turn.engine.accept(turn.now, connection, domain, queue, &own);
-        let group = Group::new(turn.memory.table(), connection, domain, peer);
-        match (accepted, group) {
-            (Ok(()), Ok(group)) => {
-                group.post_letters(turn.engine, turn.memory);
-                self.turns.open(connection);
-                self.groups.insert(connection, group);
-            }
-            (Ok(()), Err(_)) => {
-                let _gone = turn.engine.close(turn.now, connection, &[]);
-            }
-            (Err(_), group) => self.graves.extend(group.ok().map(Group::into_grave)),
-        }
-    }
-
-    /// The group with a process that is there or on its way, or a new one.
-    fn group_with(
-        &mut self,
-        turn: &mut Turn<'_, '_>,
-        peer: Incarnation,
-        site: &Site,
-        offer: &Offer,
-    ) -> Result<ConnectionHandle, Reason> {
-        let is_with = |group: &&Group| group.peer == peer;
-        let known = self.groups.values().filter(is_with).max_by_key(|group| group.is_established);
-        if let Some(group) = known {
-            return Ok(group.handle());
-        }
-        let domain = turn.memory.table().allocate_domain();
-        let mut address = offer.accepting;
-        address.set_port(offer.port);
-        let request = ConnectRequest {
-            paths: vec![(site.link, PeerAddr::from(address))],
-            service: SERVICE,
-            private_data: encode_greeting(turn.endpoint.incarnation),
-            domain,
-            queues: Arc::clone(&self.queue).into(),
-            terms: Terms::default(),
-        };
-        let handle = turn.engine.connect(turn.now, request).map_err(|_refused| Reason::NoGroup)?;
-        let Ok(group) = Group::new(turn.memory.table(), handle, domain, peer) else {
-            let _gone = turn.engine.close(turn.now, handle, &[]);
-            return Err(Reason::Memory);
-        };
-        group.post_letters(turn.engine, turn.memory);
-        self.turns.open(handle);
-        self.groups.insert(handle, group);
-        Ok(handle)
-    }
-
-    fn on_established(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
-        let Some(group) = self.groups.get_mut(&handle) else { return };
-        group.is_established = true;
-        // Messages may wait for that.
-        self.turns.wake(handle);
-        let joiners = std::mem::take(&mut group.joiners);
-        for id in joiners {
-            self.ask(turn, id, handle);
-        }
-    }
-
-    //= sockets-protocol.md: group.4
-    fn on_group_lost(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle, reason: Closed) {
-        let Some(peer) = self.groups.get(&handle).map(|group| group.peer) else { return };
-        note(
-            LogLevel::Debug,
-            format_args!("the link group with {:032x} has ended: {reason}", peer.0),
-        );
-        // What completed before its end comes first.
-        self.take_completions(turn);
-        let Some(group) = self.groups.remove(&handle) else { return };
-        self.turns.close(handle);
-        let has_asked = |joiner: &Joiner| joiner.group == Some(handle);
-        let asked = self.joiners.iter().filter(|(_, joiner)| has_asked(joiner)).map(|(id, _)| *id);
-        let waiting: Vec<u64> = asked.chain(group.joiners.iter().copied()).collect();
-        for id in waiting {
-            self.give_up(turn, id, Joining::on_lost);
-        }
-        for number in self.streams.numbers() {
-            if self.streams.of_group(handle, number).is_some() {
-                self.lose_stream(number, group.is_condemned);
-            }
-        }
-        self.graves.push(group.into_grave());
-    }
-
-    /// A peer has broken a rule: its group ends.
-    fn condemn(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle, why: &dyn Display) {
-        if let Some(group) = self.groups.get_mut(&handle) {
-            group.is_condemned = true;
-        }
-        note(
-            LogLevel::Warn,
-            format_args!("a peer has broken a rule, its connections are reset: {why}"),
-        );
-        // The event that follows does the rest.
-        let _gone = turn.engine.close(turn.now, handle, &[]);
     }
 
     pub(crate) fn on_descriptor(

@@ -1,0 +1,143 @@
+//! Link groups at the desk: how they come and end.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use engine::{Closed, ConnectRequest, ConnectionHandle, Terms};
+use wire_edge::PeerAddr;
+
+use super::{Desk, Joiner, SERVICE, Turn};
+use crate::endpoint::Site;
+use crate::group::Group;
+use crate::log::{LogLevel, note};
+use crate::offer::Offer;
+use crate::reasons::Reason;
+use crate::upgrade::Joining;
+use crate::wire::{Incarnation, decode_greeting, encode_greeting};
+
+impl Desk {
+    //= sockets-protocol.md: group.1, group.2, group.3
+    /// A process asks for a group.
+    pub(super) fn accept_group(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        connection: ConnectionHandle,
+        greeting: &[u8],
+    ) {
+        let Ok(peer) = decode_greeting(greeting) else {
+            // It is gone if it cannot be rejected.
+            let _gone = turn.engine.reject(connection, &[]);
+            return;
+        };
+        let own = encode_greeting(turn.endpoint.incarnation);
+        let domain = turn.memory.table().allocate_domain();
+        let queue = Arc::clone(&self.queue);
+        let accepted = turn.engine.accept(turn.now, connection, domain, queue, &own);
+        let group = Group::new(turn.memory.table(), connection, domain, peer);
+        match (accepted, group) {
+            (Ok(()), Ok(group)) => {
+                group.post_letters(turn.engine, turn.memory);
+                self.turns.open(connection);
+                self.groups.insert(connection, group);
+            }
+            (Ok(()), Err(_)) => {
+                let _gone = turn.engine.close(turn.now, connection, &[]);
+            }
+            (Err(_), group) => self.graves.extend(group.ok().map(Group::into_grave)),
+        }
+    }
+
+    /// The group with a process that is there or on its way, or a new one.
+    pub(super) fn group_with(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        peer: Incarnation,
+        site: &Site,
+        offer: &Offer,
+    ) -> Result<ConnectionHandle, Reason> {
+        let is_with = |group: &&Group| group.peer == peer;
+        let known = self.groups.values().filter(is_with).max_by_key(|group| group.is_established);
+        if let Some(group) = known {
+            return Ok(group.handle());
+        }
+        let domain = turn.memory.table().allocate_domain();
+        let mut address = offer.accepting;
+        address.set_port(offer.port);
+        let request = ConnectRequest {
+            paths: vec![(site.link, PeerAddr::from(address))],
+            service: SERVICE,
+            private_data: encode_greeting(turn.endpoint.incarnation),
+            domain,
+            queues: Arc::clone(&self.queue).into(),
+            terms: Terms::default(),
+        };
+        let handle = turn.engine.connect(turn.now, request).map_err(|_refused| Reason::NoGroup)?;
+        let Ok(group) = Group::new(turn.memory.table(), handle, domain, peer) else {
+            let _gone = turn.engine.close(turn.now, handle, &[]);
+            return Err(Reason::Memory);
+        };
+        group.post_letters(turn.engine, turn.memory);
+        self.turns.open(handle);
+        self.groups.insert(handle, group);
+        Ok(handle)
+    }
+
+    pub(super) fn on_established(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+        let Some(group) = self.groups.get_mut(&handle) else { return };
+        group.is_established = true;
+        // Messages may wait for that.
+        self.turns.wake(handle);
+        let joiners = std::mem::take(&mut group.joiners);
+        for id in joiners {
+            self.ask(turn, id, handle);
+        }
+    }
+
+    //= sockets-protocol.md: group.4
+    pub(super) fn on_group_lost(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        reason: Closed,
+    ) {
+        let Some(peer) = self.groups.get(&handle).map(|group| group.peer) else { return };
+        note(
+            LogLevel::Debug,
+            format_args!("the link group with {:032x} has ended: {reason}", peer.0),
+        );
+        // What completed before its end comes first.
+        self.take_completions(turn);
+        let Some(group) = self.groups.remove(&handle) else { return };
+        self.turns.close(handle);
+        let has_asked = |joiner: &Joiner| joiner.group == Some(handle);
+        let asked = self.joiners.iter().filter(|(_, joiner)| has_asked(joiner)).map(|(id, _)| *id);
+        let waiting: Vec<u64> = asked.chain(group.joiners.iter().copied()).collect();
+        for id in waiting {
+            self.give_up(turn, id, Joining::on_lost);
+        }
+        for number in self.streams.numbers() {
+            if self.streams.of_group(handle, number).is_some() {
+                self.lose_stream(number, group.is_condemned);
+            }
+        }
+        self.graves.push(group.into_grave());
+    }
+
+    /// A peer has broken a rule: its group ends.
+    pub(super) fn condemn(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        why: &dyn Display,
+    ) {
+        if let Some(group) = self.groups.get_mut(&handle) {
+            group.is_condemned = true;
+        }
+        note(
+            LogLevel::Warn,
+            format_args!("a peer has broken a rule, its connections are reset: {why}"),
+        );
+        // The event that follows does the rest.
+        let _gone = turn.engine.close(turn.now, handle, &[]);
+    }
+}
