@@ -18,7 +18,8 @@ use semantics::CompletionQueue;
 use crate::bell::DescriptorKey;
 use crate::connection::Connection;
 use crate::endpoint::{Arrival, Endpoint};
-use crate::group::{Grave, Group};
+use crate::group::Grave;
+use crate::groups::Groups;
 use crate::offer::{Offer, Offering};
 use crate::shares::COMPLETIONS;
 use crate::stream::StreamDescriptor;
@@ -31,7 +32,7 @@ use crate::wire::{OfferToken, StreamNumber};
 pub(crate) struct Desk {
     /// Whose desk it is.
     endpoint: Weak<Endpoint>,
-    groups: HashMap<ConnectionHandle, Group>,
+    groups: Groups,
     /// By the tokens of their connections.
     joiners: HashMap<u64, Joiner>,
     offers: HashMap<OfferToken, Offered>,
@@ -88,7 +89,7 @@ impl Desk {
     pub(crate) fn new(endpoint: Weak<Endpoint>) -> Self {
         Self {
             endpoint,
-            groups: HashMap::new(),
+            groups: Groups::default(),
             joiners: HashMap::new(),
             offers: HashMap::new(),
             offered: HashMap::new(),
@@ -137,8 +138,8 @@ impl Desk {
     pub(crate) fn on_event(&mut self, turn: &mut Turn<'_, '_>, event: Event) {
         self.has_changed = true;
         match event {
-            Event::Requested { connection, private_data, .. } => {
-                self.accept_group(turn, connection, &private_data);
+            Event::Requested { connection, peer, private_data, .. } => {
+                self.accept_group(turn, connection, peer, &private_data);
             }
             Event::Established { connection, .. } => self.on_established(turn, connection),
             Event::Closed { connection, reason, .. } => {

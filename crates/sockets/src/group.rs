@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use engine::{ConnectionHandle, Engine};
 use mem::{MemoryAccess, MemoryTable, ProtectionDomain, RegionId, RegisterError};
 use semantics::{INLINE_BYTES_MAX, Operation, OperationFlags, PostError, Receive, Request, Source};
+use wire_edge::PeerAddr;
 
 use crate::arena::{Arena, LETTERS, Letterbox};
 use crate::wire::{Incarnation, Message, RingPlace, StreamNumber};
@@ -15,6 +16,8 @@ pub(crate) struct Group {
     domain: ProtectionDomain,
     /// The process at the other end, as it says.
     pub(crate) peer: Incarnation,
+    /// Where it is reached.
+    pub(crate) at: PeerAddr,
     pub(crate) is_established: bool,
     /// The peer has broken a rule.
     pub(crate) is_condemned: bool,
@@ -32,6 +35,7 @@ impl Group {
         handle: ConnectionHandle,
         domain: ProtectionDomain,
         peer: Incarnation,
+        at: PeerAddr,
     ) -> Result<Self, RegisterError> {
         let letters = Letterbox::new(memory, domain)?;
         let (arena, outbox, joiners) = (Arena::new(domain), VecDeque::new(), Vec::new());
@@ -40,6 +44,7 @@ impl Group {
             handle,
             domain,
             peer,
+            at,
             is_established,
             is_condemned,
             arena,

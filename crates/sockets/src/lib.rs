@@ -22,6 +22,7 @@ mod endpoint;
 mod files;
 mod flags;
 mod group;
+mod groups;
 pub mod handlers;
 mod held;
 mod hidden;

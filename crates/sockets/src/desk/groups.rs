@@ -16,15 +16,17 @@ use crate::upgrade::Joining;
 use crate::wire::{Incarnation, decode_greeting, encode_greeting};
 
 impl Desk {
-    //= sockets-protocol.md: group.1, group.2, group.3
+    //= sockets-protocol.md: group.1, group.2, group.3, group.5
     /// A process asks for a group.
     pub(super) fn accept_group(
         &mut self,
         turn: &mut Turn<'_, '_>,
         connection: ConnectionHandle,
+        at: PeerAddr,
         greeting: &[u8],
     ) {
-        let Ok(peer) = decode_greeting(greeting) else {
+        let peer = decode_greeting(greeting).ok().filter(|_| self.groups.admits(at));
+        let Some(peer) = peer else {
             // It is gone if it cannot be rejected.
             let _gone = turn.engine.reject(connection, &[]);
             return;
@@ -33,12 +35,12 @@ impl Desk {
         let domain = turn.memory.table().allocate_domain();
         let queue = Arc::clone(&self.queue);
         let accepted = turn.engine.accept(turn.now, connection, domain, queue, &own);
-        let group = Group::new(turn.memory.table(), connection, domain, peer);
+        let group = Group::new(turn.memory.table(), connection, domain, peer, at);
         match (accepted, group) {
             (Ok(()), Ok(group)) => {
                 group.post_letters(turn.engine, turn.memory);
                 self.turns.open(connection);
-                self.groups.insert(connection, group);
+                self.groups.insert(group);
             }
             (Ok(()), Err(_)) => {
                 let _gone = turn.engine.close(turn.now, connection, &[]);
@@ -55,16 +57,15 @@ impl Desk {
         site: &Site,
         offer: &Offer,
     ) -> Result<ConnectionHandle, Reason> {
-        let is_with = |group: &&Group| group.peer == peer;
-        let known = self.groups.values().filter(is_with).max_by_key(|group| group.is_established);
-        if let Some(group) = known {
+        if let Some(group) = self.groups.with(peer) {
             return Ok(group.handle());
         }
         let domain = turn.memory.table().allocate_domain();
         let mut address = offer.accepting;
         address.set_port(offer.port);
+        let at = PeerAddr::from(address);
         let request = ConnectRequest {
-            paths: vec![(site.link, PeerAddr::from(address))],
+            paths: vec![(site.link, at)],
             service: SERVICE,
             private_data: encode_greeting(turn.endpoint.incarnation),
             domain,
@@ -72,18 +73,18 @@ impl Desk {
             terms: Terms::default(),
         };
         let handle = turn.engine.connect(turn.now, request).map_err(|_refused| Reason::NoGroup)?;
-        let Ok(group) = Group::new(turn.memory.table(), handle, domain, peer) else {
+        let Ok(group) = Group::new(turn.memory.table(), handle, domain, peer, at) else {
             let _gone = turn.engine.close(turn.now, handle, &[]);
             return Err(Reason::Memory);
         };
         group.post_letters(turn.engine, turn.memory);
         self.turns.open(handle);
-        self.groups.insert(handle, group);
+        self.groups.insert(group);
         Ok(handle)
     }
 
     pub(super) fn on_established(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
-        let Some(group) = self.groups.get_mut(&handle) else { return };
+        let Some(group) = self.groups.get_mut(handle) else { return };
         group.is_established = true;
         // Messages may wait for that.
         self.turns.wake(handle);
@@ -100,14 +101,14 @@ impl Desk {
         handle: ConnectionHandle,
         reason: Closed,
     ) {
-        let Some(peer) = self.groups.get(&handle).map(|group| group.peer) else { return };
+        let Some(peer) = self.groups.get(handle).map(|group| group.peer) else { return };
         note(
             LogLevel::Debug,
             format_args!("the link group with {:032x} has ended: {reason}", peer.0),
         );
         // What completed before its end comes first.
         self.take_completions(turn);
-        let Some(group) = self.groups.remove(&handle) else { return };
+        let Some(group) = self.groups.remove(handle) else { return };
         self.turns.close(handle);
         let has_asked = |joiner: &Joiner| joiner.group == Some(handle);
         let asked = self.joiners.iter().filter(|(_, joiner)| has_asked(joiner)).map(|(id, _)| *id);

@@ -55,7 +55,7 @@ impl Desk {
     }
 
     fn join_group(&mut self, turn: &mut Turn<'_, '_>, id: u64, handle: ConnectionHandle) {
-        let Some(group) = self.groups.get_mut(&handle) else { return };
+        let Some(group) = self.groups.get_mut(handle) else { return };
         if group.is_established {
             self.ask(turn, id, handle);
         } else {
@@ -90,7 +90,7 @@ impl Desk {
         connection: &Arc<Connection>,
         stage: EntryStage,
     ) -> Result<StreamEnd, Reason> {
-        let group = self.groups.get_mut(&handle).ok_or(Reason::NoGroup)?;
+        let group = self.groups.get_mut(handle).ok_or(Reason::NoGroup)?;
         let endpoint = self.endpoint.upgrade().ok_or(Reason::NoEndpoint)?;
         let number = self.streams.next_number().ok_or(Reason::Memory)?;
         let rings = group.arena.take(turn.memory.table()).map_err(|_full| Reason::Memory)?;

@@ -74,7 +74,7 @@ impl Desk {
     ) -> u32 {
         let mut count = self.flush(turn, handle);
         let mut stalled = None;
-        if !self.groups.get(&handle).is_some_and(Group::is_held_up) {
+        if !self.groups.get(handle).is_some_and(Group::is_held_up) {
             if let Some(number) = self.turns.next_stream(handle) {
                 let (posted, is_stalled) = self.serve(turn, number);
                 count += posted;
@@ -89,7 +89,7 @@ impl Desk {
             entry.is_queued = true;
         }
         self.turns.set_aside(handle, stalled);
-        let is_established = self.groups.get(&handle).is_some_and(|group| group.is_established);
+        let is_established = self.groups.get(handle).is_some_and(|group| group.is_established);
         if is_established && turn.engine.outstanding(handle) == 0 {
             refused.push(handle);
         }
@@ -98,7 +98,7 @@ impl Desk {
 
     /// Posts messages of a group that wait; how many.
     fn flush(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) -> u32 {
-        let Some(group) = self.groups.get_mut(&handle) else { return 0 };
+        let Some(group) = self.groups.get_mut(handle) else { return 0 };
         let count = group.flush(turn.engine, turn.memory);
         turn.endpoint.under_way.fetch_add(count, Ordering::Relaxed);
         count
@@ -112,7 +112,7 @@ impl Desk {
         message: Message,
         context: Context,
     ) {
-        let Some(group) = self.groups.get_mut(&handle) else { return };
+        let Some(group) = self.groups.get_mut(handle) else { return };
         let posted = group.send(turn.engine, turn.memory, message, context);
         turn.endpoint.under_way.fetch_add(posted, Ordering::Relaxed);
         if group.is_held_up() {
@@ -154,7 +154,7 @@ impl Desk {
             };
             match out {
                 Out::Data { at, length, to: offset } => {
-                    let Some(group) = self.groups.get(&handle) else {
+                    let Some(group) = self.groups.get(handle) else {
                         entry.stream.not_posted(out);
                         return (count, false);
                     };
@@ -209,7 +209,7 @@ impl Desk {
     /// A stream is no more at this side, and the peer does not write to its ring any more.
     pub(super) fn forget_stream(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.remove(number) else { return };
-        if let Some(group) = self.groups.get_mut(&entry.group) {
+        if let Some(group) = self.groups.get_mut(entry.group) {
             group.arena.give_back(&entry.rings);
         }
     }
@@ -312,7 +312,7 @@ impl Desk {
         completion: &Completion,
     ) {
         let Context::Letter(letter) = Context::of_bits(completion.context) else { return };
-        let Some(group) = self.groups.get(&handle) else { return };
+        let Some(group) = self.groups.get(handle) else { return };
         if completion.result.is_err() {
             return;
         }
