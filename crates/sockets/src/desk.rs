@@ -13,7 +13,7 @@ use delivery::Instant;
 use engine::{ConnectionHandle, Engine, Event};
 use mem::MemoryAccess;
 use runtime::Readiness;
-use semantics::CompletionQueue;
+use semantics::{CompletionQueue, Owner};
 
 use crate::bell::DescriptorKey;
 use crate::connection::Connection;
@@ -58,6 +58,8 @@ enum Timer {
     Joiner(u64),
     Offer(u64),
     Stream(u32),
+    /// A group, by the index and the life of its connection.
+    Group(u32, u32),
 }
 
 /// A connection of the side that connected, which is undecided.
@@ -184,6 +186,9 @@ impl Desk {
                 Timer::Joiner(id) => self.on_joiner_due(turn, id),
                 Timer::Offer(token) => self.on_offer_due(turn, OfferToken(token)),
                 Timer::Stream(number) => self.on_stream_due(turn, StreamNumber(number)),
+                Timer::Group(index, life) => {
+                    self.on_group_due(turn, ConnectionHandle::of(Owner::new(index, life)));
+                }
             }
         }
     }

@@ -1,13 +1,13 @@
 //! A link group: the edge connection between two processes, and what its streams share.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use engine::{ConnectionHandle, Engine};
 use mem::{MemoryAccess, MemoryTable, ProtectionDomain, RegionId, RegisterError};
 use semantics::{INLINE_BYTES_MAX, Operation, OperationFlags, PostError, Receive, Request, Source};
 use wire_edge::PeerAddr;
 
-use crate::arena::{Arena, LETTERS, Letterbox};
+use crate::arena::{Arena, LETTERS, Letterbox, Rings};
 use crate::wire::{Incarnation, Message, RingPlace, StreamNumber};
 
 /// A link group.
@@ -27,6 +27,10 @@ pub(crate) struct Group {
     outbox: VecDeque<(Message, u64)>,
     /// Joiners that wait until it is established.
     pub(crate) joiners: Vec<u64>,
+    /// Streams that are there.
+    streams: HashSet<StreamNumber>,
+    /// A stream was there since [`Group::look`].
+    is_used: bool,
 }
 
 impl Group {
@@ -38,24 +42,48 @@ impl Group {
         at: PeerAddr,
     ) -> Result<Self, RegisterError> {
         let letters = Letterbox::new(memory, domain)?;
-        let (arena, outbox, joiners) = (Arena::new(domain), VecDeque::new(), Vec::new());
-        let (is_established, is_condemned) = (false, false);
         Ok(Self {
             handle,
             domain,
             peer,
             at,
-            is_established,
-            is_condemned,
-            arena,
+            is_established: false,
+            is_condemned: false,
+            arena: Arena::new(domain),
             letters,
-            outbox,
-            joiners,
+            outbox: VecDeque::new(),
+            joiners: Vec::new(),
+            streams: HashSet::new(),
+            is_used: false,
         })
     }
 
     pub(crate) const fn handle(&self) -> ConnectionHandle {
         self.handle
+    }
+
+    /// A stream of it begins.
+    pub(crate) fn add_stream(&mut self, number: StreamNumber) {
+        self.streams.insert(number);
+        self.is_used = true;
+    }
+
+    /// A stream of it is no more: its rings are free.
+    pub(crate) fn remove_stream(&mut self, number: StreamNumber, rings: &Rings) {
+        self.streams.remove(&number);
+        self.arena.give_back(rings);
+    }
+
+    pub(crate) fn streams(&self) -> impl Iterator<Item = StreamNumber> {
+        self.streams.iter().copied()
+    }
+
+    //= sockets-protocol.md: group.6
+    /// When to look whether it is used the next time, in nanoseconds; `None` if no stream was there since the last time:
+    /// then it is closed. The first look is [`JOIN_WITHIN_NS`] after it began.
+    pub(crate) fn look(&mut self) -> Option<u64> {
+        let was_used = std::mem::replace(&mut self.is_used, !self.streams.is_empty());
+        (was_used || !self.joiners.is_empty()).then_some(IDLE_NS)
     }
 
     /// Posts all buffers for messages.
@@ -226,5 +254,13 @@ fn message_operation(message: &Message, context: u64) -> Operation {
         status: None,
     }
 }
+
+/// For how long a group may be there before its first stream, in nanoseconds: a peer asks for one to join a connection,
+/// and its message follows within a round trip.
+pub(crate) const JOIN_WITHIN_NS: u64 = 10_000_000_000;
+
+/// A group without streams is closed after this time, in nanoseconds, and at most twice as much: a client that connects
+/// once a minute finds it again, and what is left of a host that is gone goes away.
+const IDLE_NS: u64 = 60_000_000_000;
 
 const _: () = assert!(crate::wire::MESSAGE_BYTES_MAX <= INLINE_BYTES_MAX);

@@ -1,14 +1,16 @@
 //! Link groups at the desk: how they come and end.
 
+use std::cmp::Reverse;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use delivery::Instant;
 use engine::{Closed, ConnectRequest, ConnectionHandle, Terms};
 use wire_edge::PeerAddr;
 
-use super::{Desk, Joiner, SERVICE, Turn};
+use super::{Desk, Joiner, SERVICE, Timer, Turn};
 use crate::endpoint::Site;
-use crate::group::Group;
+use crate::group::{Group, JOIN_WITHIN_NS};
 use crate::log::{LogLevel, note};
 use crate::offer::Offer;
 use crate::reasons::Reason;
@@ -39,8 +41,7 @@ impl Desk {
         match (accepted, group) {
             (Ok(()), Ok(group)) => {
                 group.post_letters(turn.engine, turn.memory);
-                self.turns.open(connection);
-                self.groups.insert(group);
+                self.insert_group(turn.now, group);
             }
             (Ok(()), Err(_)) => {
                 let _gone = turn.engine.close(turn.now, connection, &[]);
@@ -78,9 +79,38 @@ impl Desk {
             return Err(Reason::Memory);
         };
         group.post_letters(turn.engine, turn.memory);
+        self.insert_group(turn.now, group);
+        Ok(handle)
+    }
+
+    fn insert_group(&mut self, now: Instant, group: Group) {
+        let handle = group.handle();
         self.turns.open(handle);
         self.groups.insert(group);
-        Ok(handle)
+        self.look_later(handle, now.after_ns(JOIN_WITHIN_NS));
+    }
+
+    fn look_later(&mut self, handle: ConnectionHandle, at: Instant) {
+        let owner = handle.owner();
+        self.timers.push(Reverse((at, Timer::Group(owner.index(), owner.life()))));
+    }
+
+    //= sockets-protocol.md: group.6
+    /// Looks whether a group is used.
+    pub(super) fn on_group_due(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+        let Some(group) = self.groups.get_mut(handle) else { return };
+        if let Some(after_ns) = group.look() {
+            return self.look_later(handle, turn.now.after_ns(after_ns));
+        }
+        let peer = group.peer.0;
+        note(LogLevel::Debug, format_args!("the link group with {peer:032x} is not used"));
+        self.close_group(turn, handle);
+    }
+
+    /// Closes a group. The event that follows does the rest.
+    fn close_group(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+        self.groups.retire(handle);
+        let _gone = turn.engine.close(turn.now, handle, &[]);
     }
 
     pub(super) fn on_established(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
@@ -116,10 +146,8 @@ impl Desk {
         for id in waiting {
             self.give_up(turn, id, Joining::on_lost);
         }
-        for number in self.streams.numbers() {
-            if self.streams.of_group(handle, number).is_some() {
-                self.lose_stream(number, group.is_condemned);
-            }
+        for number in group.streams() {
+            self.lose_stream(number, group.is_condemned);
         }
         self.graves.push(group.into_grave());
     }
@@ -131,14 +159,13 @@ impl Desk {
         handle: ConnectionHandle,
         why: &dyn Display,
     ) {
-        if let Some(group) = self.groups.get_mut(&handle) {
+        if let Some(group) = self.groups.get_mut(handle) {
             group.is_condemned = true;
         }
         note(
             LogLevel::Warn,
             format_args!("a peer has broken a rule, its connections are reset: {why}"),
         );
-        // The event that follows does the rest.
-        let _gone = turn.engine.close(turn.now, handle, &[]);
+        self.close_group(turn, handle);
     }
 }

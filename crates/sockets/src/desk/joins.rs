@@ -104,6 +104,9 @@ impl Desk {
         let group = handle;
         let entry = Entry { stream, connection, bell, group, rings, seal, stage, is_queued, timer };
         self.streams.insert(number, entry);
+        if let Some(group) = self.groups.get_mut(handle) {
+            group.add_stream(number);
+        }
         Ok(StreamEnd { number, seal, ring: rings.receive })
     }
 

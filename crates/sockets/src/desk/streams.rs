@@ -210,7 +210,7 @@ impl Desk {
     pub(super) fn forget_stream(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.remove(number) else { return };
         if let Some(group) = self.groups.get_mut(entry.group) {
-            group.arena.give_back(&entry.rings);
+            group.remove_stream(number, &entry.rings);
         }
     }
 

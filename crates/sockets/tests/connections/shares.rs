@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use ethernot::{ConnectOptions, Connection, Endpoint};
 
-use crate::by_hand::{Offer, SERVICE, endpoint, greeting, offer_at, with_door};
+use crate::by_hand::{LIMIT, Offer, SERVICE, endpoint, greeting, offer_at, with_door};
 use crate::pair::{End, Pair};
 
 /// A connection that has moved, and the port of the endpoint of its server.
@@ -64,3 +64,13 @@ fn idle_link_groups_stop_no_connection_of_others() {
 
 /// More than had places for the completions of their messages once.
 const GROUPS: u128 = 1100;
+
+//= sockets-protocol.md: group.6
+#[test]
+fn a_link_group_that_joins_no_connection_is_closed() {
+    let honest = Honest::new();
+    let peer = endpoint();
+    let group = honest.group_of(&peer, 1000).expect("it is granted");
+    group.wait_closed(LIMIT).expect("it ends");
+    honest.expect_bytes_pass();
+}
