@@ -5,6 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use engine::{ConnectionHandle, Engine};
 use mem::{MemoryAccess, MemoryTable, ProtectionDomain, RegionId, RegisterError};
 use semantics::{INLINE_BYTES_MAX, Operation, OperationFlags, PostError, Receive, Request, Source};
+use thiserror::Error;
 use wire_edge::PeerAddr;
 
 use crate::arena::{Arena, LETTERS, Letterbox, Rings};
@@ -142,6 +143,14 @@ impl Group {
         !self.outbox.is_empty()
     }
 
+    //= sockets-protocol.md: message.5
+    /// Whether more messages wait than for a peer that is stopped: what it asks for would take memory without end.
+    pub(crate) fn check_outbox(&self) -> Result<(), TakesNoAnswers> {
+        let limit = MESSAGES_MAX + MESSAGES_OF_STREAM * self.streams.len();
+        let waiting = self.outbox.len();
+        if waiting <= limit { Ok(()) } else { Err(TakesNoAnswers(waiting)) }
+    }
+
     /// Posts data of a stream.
     pub(crate) fn write(
         &self,
@@ -172,6 +181,11 @@ impl Group {
         Grave { domain: self.domain, regions }
     }
 }
+
+/// The peer goes on asking, and takes no answers.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("it takes no answers, {0} of which wait")]
+pub(crate) struct TakesNoAnswers(usize);
 
 /// A write of data into the peer's ring.
 pub(crate) struct Write {
@@ -254,6 +268,14 @@ fn message_operation(message: &Message, context: u64) -> Operation {
         status: None,
     }
 }
+
+/// Messages of a group that wait for the engine, beside those of its streams: refusals of as many joins as a busy client
+/// has under way. They take 64 KiB.
+const MESSAGES_MAX: usize = 1024;
+
+/// Messages of a stream that wait at most: the answer to its join, credit for each quarter of a ring and for the rest, its
+/// end, and a reset.
+const MESSAGES_OF_STREAM: usize = 8;
 
 /// For how long a group may be there before its first stream, in nanoseconds: a peer asks for one to join a connection,
 /// and its message follows within a round trip.

@@ -115,8 +115,13 @@ impl Desk {
         let Some(group) = self.groups.get_mut(handle) else { return };
         let posted = group.send(turn.engine, turn.memory, message, context);
         turn.endpoint.under_way.fetch_add(posted, Ordering::Relaxed);
-        if group.is_held_up() {
-            self.turns.add_group(handle);
+        if !group.is_held_up() {
+            return;
+        }
+        let checked = group.check_outbox();
+        self.turns.add_group(handle);
+        if let Err(why) = checked {
+            self.condemn(turn, handle, &why);
         }
     }
 

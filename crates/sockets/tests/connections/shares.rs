@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use ethernot::{ConnectOptions, Connection, Endpoint};
+use ethernot::{ConnectOptions, Connection, Endpoint, OperationOptions};
 
 use crate::by_hand::{LIMIT, Offer, SERVICE, endpoint, greeting, offer_at, with_door};
 use crate::pair::{End, Pair};
@@ -62,8 +62,26 @@ fn idle_link_groups_stop_no_connection_of_others() {
     honest.expect_another_moves();
 }
 
-/// More than had places for the completions of their messages once.
-const GROUPS: u128 = 1100;
+//= sockets-protocol.md: message.5
+#[test]
+fn a_peer_that_takes_no_answers_ends_its_own_link_group_only() {
+    let honest = Honest::new();
+    let peer = endpoint();
+    let group = honest.group_of(&peer, 1000).expect("it is granted");
+    // A token that was not given out; number, seal, key, address and bytes of a ring that may be.
+    let ring = 65_536_u32.to_be_bytes();
+    let join = [&[1_u8][..], &[0xff; 8], &[7; 4], &[7; 16], &[7; 4], &[0; 8], &ring].concat();
+    let mut sent = 0;
+    while let Ok(handle) = group.send_bytes(&join, OperationOptions::NONE)
+        && handle.wait(LIMIT).is_ok()
+    {
+        sent += 1;
+        assert!(sent < ANSWERS, "it is borne with");
+    }
+    group.wait_closed(LIMIT).expect("it ends");
+    honest.expect_bytes_pass();
+    honest.expect_another_moves();
+}
 
 //= sockets-protocol.md: group.6
 #[test]
@@ -74,3 +92,9 @@ fn a_link_group_that_joins_no_connection_is_closed() {
     group.wait_closed(LIMIT).expect("it ends");
     honest.expect_bytes_pass();
 }
+
+/// Far more than any peer leaves without taking them.
+const ANSWERS: u32 = 20_000;
+
+/// More than had places for the completions of their messages once.
+const GROUPS: u128 = 1100;
