@@ -24,7 +24,7 @@ impl Stream {
     ) -> Result<usize, Errno> {
         let _writers = lock(&self.writers);
         if self.state.has_any(&[Bit::WriteShut, Bit::ResetDue, Bit::PeerReset, Bit::Lost]) {
-            return Err(self.take_error().unwrap_or(Errno::EPIPE));
+            return Err(self.error_for(done).unwrap_or(Errno::EPIPE));
         }
         if self.state.has(Bit::GoingHome) {
             return Ok(0);
@@ -44,6 +44,13 @@ impl Stream {
             }
         }
         Ok(taken)
+    }
+
+    /// The error of a connection that is broken off, for a call that has transferred `done` bytes. A call that has
+    /// transferred some returns their number, and the next one gets the error.
+    #[cold]
+    fn error_for(&self, done: usize) -> Option<Errno> {
+        if done > 0 { Some(Errno::EPIPE) } else { self.take_error() }
     }
 
     /// Something was written: it is sent, or held back for more to come.
@@ -94,7 +101,7 @@ impl Stream {
             return Ok(0);
         }
         if self.state.is_broken_off() {
-            return self.take_error().map_or(Ok(0), Err);
+            return self.error_for(done).map_or(Ok(0), Err);
         }
         Err(Errno::EAGAIN)
     }

@@ -482,6 +482,18 @@ fn after_a_reset_what_has_come_is_read_and_then_the_error_once() {
 }
 
 #[test]
+fn an_error_that_cuts_a_call_short_is_returned_by_the_next_call() {
+    let world = World::moved();
+    let stream = Arc::clone(&lock(&world.network.streams)[0].0);
+    stream.on_lost();
+    // Calls that have transferred a byte before return how much it was.
+    assert!(stream.write(&[IoSlice::new(b"ab")], 1).is_err());
+    assert!(stream.read(&mut [IoSliceMut::new(&mut [0; 2])], 1, false).is_err());
+    assert_eq!(world.send(0, b"c"), Err(Errno::ECONNRESET));
+    assert_eq!(world.send(0, b"c"), Err(Errno::EPIPE));
+}
+
+#[test]
 fn who_writes_to_a_closed_connection_is_reset() {
     let world = World::moved();
     world.close(1);
