@@ -89,6 +89,16 @@ impl Network {
         }
     }
 
+    /// Takes the link down on the client's host, or up again.
+    ///
+    /// # Panics
+    /// On loopback, which others use, too.
+    pub fn set_link(&self, is_up: bool) {
+        let Self::Namespaces(pair) = self else { panic!("others use it, too") };
+        let state = if is_up { "up" } else { "down" };
+        expect_run(&["ip", "-n", pair.client(), "link", "set", "link1", state]);
+    }
+
     /// From now on each host loses so many of a hundred packets that it sends.
     ///
     /// # Panics

@@ -38,6 +38,7 @@ mod tests {
     use super::*;
 
     proptest! {
+        //= sockets-protocol.md: group.5
         /// Hosts that take all they can leave a group for one more host.
         #[test]
         fn greedy_hosts_leave_room_for_another(order in prop::collection::vec(0..6_usize, 0..12_000)) {

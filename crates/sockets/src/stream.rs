@@ -462,8 +462,9 @@ impl Stream {
         match self.write_home() {
             Ok(HomeStep::Home) => HomeProgress::Arrived,
             Ok(_) => HomeProgress::Waits,
-            // Its process has ended, perhaps in order.
-            Err(_) => {
+            // The peer's process has ended, perhaps in order, or its host is out of reach.
+            Err(error) => {
+                self.fail_as(error);
                 self.on_gone(&[Bit::ResetDue, Bit::PeerReset]);
                 HomeProgress::Waits
             }
@@ -693,6 +694,14 @@ impl Stream {
         }
     }
 
+    /// What the program is told when this fails, if the kernel knows better than that it was reset.
+    fn fail_as(&self, error: Errno) {
+        if matches!(error, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) {
+            let _first =
+                self.error.compare_exchange(0, error as i32, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
     /// The peer is not what it says, or has died.
     fn fail(&self) {
         self.break_off(&[Bit::ResetDue, Bit::PeerReset]);
@@ -707,8 +716,9 @@ impl Stream {
         if is_news && !(has_end && self.state.has(Bit::EndAcknowledged)) {
             // As TCP: one that has had the peer's end is told that nobody reads.
             let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
-            let before = self.error.swap(error as i32, Ordering::SeqCst);
-            if before == 0 && self.state.has(Bit::Open) {
+            let known =
+                self.error.compare_exchange(0, error as i32, Ordering::SeqCst, Ordering::SeqCst);
+            if known.is_ok() && self.state.has(Bit::Open) {
                 counters::note_reset(self.tcp.socket().as_fd());
             }
         }
@@ -767,6 +777,10 @@ impl Stream {
             Pumped::Full => self.unwatch_tcp(),
             Pumped::Record(record) => self.on_record(record),
             Pumped::Closed if !sees_end => {}
+            Pumped::Failed(error) => {
+                self.fail_as(error);
+                self.fail();
+            }
             Pumped::Closed if self.tcp.is_sealed() && self.receiving.has_end() => {
                 self.stop_tcp();
                 // The peer may close when it has this side's end, and has sent its own. Otherwise its process has ended.

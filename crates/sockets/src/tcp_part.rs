@@ -41,8 +41,10 @@ pub(crate) enum Pumped {
     All,
     /// As much as is kept: the program is to read first.
     Full,
-    /// The peer has closed, or its process or host is gone.
+    /// The peer has closed, or its process is gone.
     Closed,
+    /// The kernel has given the peer's host up.
+    Failed(Errno),
     /// The peer's record. What follows stays in TCP.
     Record(Record),
     /// Bytes behind the seal that are no record.
@@ -131,6 +133,9 @@ impl TcpPart {
                 }
                 Err(Errno::EAGAIN) => return Pumped::All,
                 Err(Errno::EINTR) => {}
+                Err(error @ (Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH)) => {
+                    return Pumped::Failed(error);
+                }
                 Err(_) => return Pumped::Closed,
             }
         }

@@ -138,15 +138,35 @@ pub(super) const ROWS: &[Row] = &[
     ),
     printed(
         "kill -9 of each side: the other has ECONNRESET after",
-        Bound::AtMost(5.0, "s"),
+        Bound::AtMost(1.0, "s"),
         "seconds until the peer of a killed process is told",
         tests("programs", "--test=sockets_death", "a_killed_process"),
     ),
-    printed(
-        "edge link cut in mid-stream: both sides have ECONNRESET after",
-        Bound::AtMost(5.0, "s"),
-        "seconds until both sides of a link that was cut are told",
-        tests("programs", "--test=sockets_death", "a_link_that_is_cut"),
+    Row {
+        name: "SIGSTOP of a peer for 60 s, link down for 60 s, of streams and idle: goes on, every byte right",
+        bound: Bound::AtLeast(9.0, "silences"),
+        bound_quick: None,
+        probe: Probe::Printed {
+            tests: Tests {
+                package: "programs",
+                target: "--test=sockets_silence",
+                part: "silences_of_a_minute",
+                part_quick: None,
+            },
+            name: "silences of a minute that connections outlast",
+        },
+    },
+    none_fails(
+        "the same for 12 s; killed in a silence; TCP_USER_TIMEOUT",
+        "programs",
+        "--test=sockets_silence",
+        true,
+    ),
+    none_fails(
+        "1100 idle peers, a peer that takes no answers, one that joins nothing: others are served",
+        "sockets",
+        "--test=connections shares",
+        true,
     ),
     none_fails(
         "UDP blocked by a firewall: stays on TCP, and the log says why",

@@ -1,0 +1,167 @@
+//! Peers that are stopped and links that are down for a while: connections wait, as those of TCP do, and go on.
+#![expect(clippy::disallowed_methods, reason = "a silence lasts for some time")]
+
+use std::thread;
+use std::time::Duration;
+
+use programs::{Loaded, Network, Program, Running, Side, Stage, build_plain_client};
+
+/// A stream that flows, or an idle connection, which has moved if both sides have the library.
+struct Flow<'a> {
+    kind: &'a str,
+    /// It keeps the folder.
+    _stage: Stage<'a>,
+    server: Running,
+    client: Running,
+}
+
+impl<'a> Flow<'a> {
+    /// Of a kind of `clients/sockets_silence.c`.
+    fn start(network: &'a Network, loaded: Loaded, kind: &'a str) -> Option<Self> {
+        let stage = Stage::new(network, loaded)?.variable("ETHERNOT_SOCKETS_LOG", "info");
+        let program = build_plain_client("sockets_silence")?;
+        let port = stage.free_port();
+        let side = |role: &str| {
+            let program = Program::new(&program.display().to_string(), kind).argument(&role);
+            program.argument(&stage.address()).argument(&port).argument(&50)
+        };
+        let mut server = stage.start(&side("server"), Side::Server);
+        server.wait_for_listener(port);
+        let mut client = stage.start(&side("client"), Side::Client);
+        let is_up = matches!(kind, "up" | "limited");
+        (if is_up { &mut server } else { &mut client }).wait_for_output("flows");
+        stage.expect_path();
+        Some(Self { kind, _stage: stage, server, client })
+    }
+
+    const fn side(&self, side: Side) -> &Running {
+        match side {
+            Side::Server => &self.server,
+            Side::Client => &self.client,
+        }
+    }
+
+    /// Every byte has come, and both sides have seen the end.
+    fn expect_whole(self) {
+        // The side that writes, or asks.
+        self.side(if self.kind == "up" { Side::Client } else { Side::Server }).signal("TERM");
+        for ended in [self.server.finish(), self.client.finish()] {
+            ended.expect_success();
+        }
+    }
+}
+
+const KINDS: [&str; 3] = ["down", "up", "idle"];
+
+/// Longer than a peer is given that does not answer while a connection is made.
+const SHORT: Duration = Duration::from_secs(12);
+
+const LONG: Duration = Duration::from_mins(1);
+
+/// Stops one side for so long.
+fn stop(kind: &str, side: Side, lasts: Duration) {
+    for loaded in [Loaded::Neither, Loaded::Both] {
+        println!("{kind}, the {side:?} is stopped, {loaded:?}");
+        let Some(flow) = Flow::start(&Network::Loopback, loaded, kind) else { return };
+        flow.side(side).signal("STOP");
+        thread::sleep(lasts);
+        flow.side(side).signal("CONT");
+        flow.expect_whole();
+    }
+}
+
+/// Takes the link down for so long.
+fn cut(kind: &str, lasts: Duration) {
+    let Some(network) = Network::namespaces() else { return };
+    for loaded in [Loaded::Neither, Loaded::Both] {
+        println!("{kind}, the link is down, {loaded:?}");
+        let Some(flow) = Flow::start(&network, loaded, kind) else { return };
+        network.set_link(false);
+        thread::sleep(lasts);
+        network.set_link(true);
+        flow.expect_whole();
+    }
+}
+
+#[test]
+fn a_peer_that_is_stopped_is_waited_for() {
+    thread::scope(|scope| {
+        for kind in KINDS {
+            for side in [Side::Server, Side::Client] {
+                scope.spawn(move || stop(kind, side, SHORT));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_link_that_is_down_is_waited_for() {
+    thread::scope(|scope| {
+        for kind in KINDS {
+            scope.spawn(move || cut(kind, SHORT));
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_is_killed_in_a_silence_resets_its_connections() {
+    for kind in KINDS {
+        let Some(flow) = Flow::start(&Network::Loopback, Loaded::Both, kind) else { return };
+        let (dies, told) =
+            if kind == "up" { (flow.server, flow.client) } else { (flow.client, flow.server) };
+        dies.signal("STOP");
+        thread::sleep(Duration::from_secs(3));
+        dies.signal("KILL");
+        if kind == "idle" {
+            told.signal("TERM");
+        }
+        let told = told.finish();
+        assert!(told.output.contains("Connection reset by peer"), "{kind}: {told}");
+        drop(dies.finish());
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_while_the_link_is_down_resets_its_connections() {
+    let Some(network) = Network::namespaces() else { return };
+    for loaded in [Loaded::Neither, Loaded::Both] {
+        let Some(flow) = Flow::start(&network, loaded, "up") else { return };
+        network.set_link(false);
+        thread::sleep(Duration::from_secs(2));
+        flow.server.signal("KILL");
+        let _dead = flow.server.finish();
+        network.set_link(true);
+        let told = flow.client.finish();
+        let is_told =
+            ["Connection reset by peer", "Broken pipe"].map(|how| told.output.contains(how));
+        assert!(is_told.contains(&true), "{loaded:?}: {told}");
+    }
+}
+
+#[test]
+fn a_program_limits_how_long_it_waits() {
+    let Some(network) = Network::namespaces() else { return };
+    for loaded in [Loaded::Neither, Loaded::Both] {
+        let Some(flow) = Flow::start(&network, loaded, "limited") else { return };
+        network.set_link(false);
+        let told = flow.client.finish();
+        assert!(told.output.contains("writing ends: ETIMEDOUT"), "{loaded:?}: {told}");
+        drop(flow.server);
+        network.set_link(true);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: run by `cargo xtask acceptance sockets`"]
+fn silences_of_a_minute() {
+    thread::scope(|scope| {
+        for kind in KINDS {
+            for side in [Side::Server, Side::Client] {
+                scope.spawn(move || stop(kind, side, LONG));
+            }
+            scope.spawn(move || cut(kind, LONG));
+        }
+    });
+    // Each kind over TCP and over the edge: either side is stopped, or the link is down.
+    println!("figure: silences of a minute that connections outlast: {}", KINDS.len() * 3);
+}
