@@ -59,7 +59,7 @@ impl Stream {
         if self.sending.is_due() {
             self.bell.ring();
         } else {
-            held.add(self.is_held(), || Arc::downgrade(self));
+            held.add(self.is_held(), self.sending.is_corked(), || Arc::downgrade(self));
         }
     }
 

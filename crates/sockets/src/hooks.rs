@@ -12,7 +12,9 @@ use crate::bell::DescriptorKey;
 use crate::counters;
 use crate::desk::Desk;
 use crate::endpoint::Endpoint;
+use crate::held;
 use crate::statistics::{KEY, Statistics};
+use crate::waiting::Waits;
 
 /// Passes it on to the desk; answers those who ask what the process counts, and keeps the file of it.
 pub(crate) struct DeskHooks {
@@ -44,6 +46,10 @@ impl Hooks for DeskHooks {
     ) {
         if let (KEY, Some(statistics)) = (key, &self.statistics) {
             return statistics.answer();
+        }
+        if key == held::KEY {
+            // What it marks is taken at the end of the turn.
+            return self.endpoint.held().on_expired();
         }
         let key = DescriptorKey::of_bits(key);
         self.endpoint

@@ -26,6 +26,7 @@ use crate::process::canonical;
 use crate::reasons::Reason;
 use crate::settings::Settings;
 use crate::statistics::Statistics;
+use crate::waiting::Waits;
 
 /// What it is asked to do.
 pub(crate) enum Job {
@@ -126,6 +127,8 @@ fn start(
         // Who asks is not answered otherwise; nothing else depends on it.
         let _unwatched = statistics.watch(&runtime);
     }
+    // Without it, bytes that are held back wait until the program does.
+    let _unlimited = Waits::held(&**endpoint).limit(&runtime);
     // It is asked from now on whenever something has happened.
     runtime.ring(&as_source(endpoint))?;
     Ok(Arc::new(runtime))

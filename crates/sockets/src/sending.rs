@@ -142,6 +142,12 @@ impl SendHalf {
         }
     }
 
+    /// Whether small writes wait for more of the program, however much is acknowledged.
+    pub(crate) fn is_corked(&self) -> bool {
+        let program = &self.program;
+        program.corked.load(Ordering::SeqCst) || program.more.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(crate) fn written(&self) -> u64 {
         self.program.written.load(Ordering::SeqCst)

@@ -25,6 +25,18 @@ fn a_connection_moves_and_bytes_go_both_ways() {
 }
 
 #[test]
+fn corked_bytes_are_sent_although_their_program_never_waits() {
+    let pair = Pair::new();
+    let (client, server) = pair.moved();
+    let more = SendFlags { more: true, ..SendFlags::default() };
+    assert_eq!(client.connection.send(client.fd(), &[IoSlice::new(b"more")], more), Ok(4));
+    server.expect(b"more");
+    client.connection.set_cork(true);
+    client.send_all(b"cork");
+    server.expect(b"cork");
+}
+
+#[test]
 fn bytes_written_while_it_moves_come_once_and_in_order() {
     let pair = Pair::new();
     for _ in 0..20 {
