@@ -142,6 +142,8 @@ impl<'a> Stage<'a> {
         if let (true, Some(library)) = (self.loaded.is_on(side), library()) {
             let counters = self.counters_folder(side);
             words.push(format!("ETHERNOT_SOCKETS_COUNTERS={}", counters.display()));
+            // What the library does is seen best where it does as much as it can.
+            words.push("ETHERNOT_SOCKETS_MOVE=always".to_owned());
             words.extend(self.variables.iter().map(|(name, value)| format!("{name}={value}")));
             words.push(format!("LD_PRELOAD={}", library.display()));
         }

@@ -147,7 +147,8 @@ fn preloaded(
     let _none = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder is made");
     let mut command = limited(program, arguments);
-    command.env("ETHERNOT_SOCKETS_COUNTERS", &folder).env("LD_PRELOAD", library()).envs(variable);
+    command.env("ETHERNOT_SOCKETS_COUNTERS", &folder).env("LD_PRELOAD", library());
+    command.env("ETHERNOT_SOCKETS_MOVE", "always").envs(variable);
     let output = command.output().expect("the program runs");
     let files = fs::read_dir(&folder).expect("the folder is read").flatten();
     let counters = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();

@@ -291,13 +291,15 @@ fn connections_move_without_a_device_unless_one_is_wanted_too() {
     let library = place.libraries.join(SOCKETS).display().to_string();
     assert_eq!(told(&[]), format!("{library}\n"));
     let folder = place.folder.to_str().unwrap();
-    let options = ["--poll", "--networks=10.0.0.0/8", "--except-ports=22", "--log=info"];
+    let options =
+        ["--move=never", "--poll", "--networks=10.0.0.0/8", "--except-ports=22", "--log=info"];
     let all = told(&[options.as_slice(), &["--faults=loss=0.1", "--counters", folder]].concat());
     let expected = [
         format!("ETHERNOT_SOCKETS_COUNTERS={folder}"),
         "ETHERNOT_SOCKETS_EXCEPT_PORTS=22".into(),
         "ETHERNOT_SOCKETS_FAULTS=loss=0.1".into(),
         "ETHERNOT_SOCKETS_LOG=info".into(),
+        "ETHERNOT_SOCKETS_MOVE=never".into(),
         "ETHERNOT_SOCKETS_NETWORKS=10.0.0.0/8".into(),
         "ETHERNOT_SOCKETS_POLL=always".into(),
     ];
@@ -323,6 +325,7 @@ fn wrong_settings_of_connections_are_named_before_anything_starts() {
         (["--rules", rules.to_str().unwrap()], ["line 2", "\"prot\""]),
         (["--rules", "/absent/rules"], ["/absent/rules", "may read"]),
         (["--poll=often", "--rdma"], ["often", "always"]),
+        (["--move", "often"], ["ETHERNOT_SOCKETS_MOVE=often", "always, when-it-pays or never"]),
         (["--links", "udp:::::"], ["ETHERNOT_SOCKETS_LINKS", "udp"]),
         (["--log", "loud"], ["loud", "debug"]),
         (["--log-file", "/absent/log"], ["/absent/log", "make its folder first"]),

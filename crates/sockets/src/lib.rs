@@ -32,6 +32,7 @@ mod keeper;
 pub mod log;
 mod networks;
 mod offer;
+mod paying;
 mod peeking;
 mod place;
 mod process;
@@ -64,6 +65,7 @@ pub use hidden::Hiding;
 pub use homing::fuzz_record;
 #[doc(hidden)]
 pub use offer::fuzz_offer;
+pub use paying::{Moving, MovingError};
 pub use place::Place;
 pub use process::{Sockets, StartError};
 pub use readiness::Readiness;

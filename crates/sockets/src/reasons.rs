@@ -52,11 +52,15 @@ pub enum Reason {
     NoGroup = 21,
     /// It had moved, and has gone back.
     Home = 22,
+    /// The settings say that nothing moves.
+    Off = 23,
+    /// The edge would be no faster than TCP.
+    NoGain = 24,
 }
 
 impl Reason {
     /// All there are, in the order of their numbers.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Settings,
         Self::Rule,
         Self::Port,
@@ -80,6 +84,8 @@ impl Reason {
         Self::Misbehaved,
         Self::NoGroup,
         Self::Home,
+        Self::Off,
+        Self::NoGain,
     ];
 
     /// Its number: what goes over the wire, and its place among counters. It never changes.
@@ -118,6 +124,8 @@ impl Reason {
             Self::Misbehaved => "misbehaved",
             Self::NoGroup => "no-edge-connection",
             Self::Home => "went-home",
+            Self::Off => "off",
+            Self::NoGain => "no-gain",
         }
     }
 
@@ -164,6 +172,10 @@ impl Reason {
             }
             Self::Home => {
                 "it had moved and went back: a child or another program uses it, or the edge connection was lost"
+            }
+            Self::Off => "ETHERNOT_SOCKETS_MOVE=never keeps all connections on TCP",
+            Self::NoGain => {
+                "the edge gains nothing between two hosts over one link, unless threads poll: see ETHERNOT_SOCKETS_MOVE"
             }
         }
     }

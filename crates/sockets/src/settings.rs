@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use crate::log::LogLevel;
 use crate::networks::Networks;
+use crate::paying::{Gains, Moving};
 use crate::reasons::Reason;
 pub(crate) use crate::rules::Role;
 use crate::rules::{Ports, Rule, RuleError, Rules, Subject, Verdict};
@@ -27,6 +28,7 @@ pub struct Settings {
     except_ports: Ports,
     rules: Rules,
     polling: Polling,
+    moving: Moving,
     log: LogLevel,
     log_file: Option<PathBuf>,
     links: Vec<LinkSpec>,
@@ -107,6 +109,9 @@ impl Settings {
         if let Some(text) = value_of(POLL) {
             settings.polling = understood(POLL, &text, parse_polling(&text))?;
         }
+        if let Some(text) = value_of(MOVE) {
+            settings.moving = understood(MOVE, &text, text.parse())?;
+        }
         if let Some(text) = value_of(LOG) {
             settings.log = understood(LOG, &text, text.parse())?;
         }
@@ -129,11 +134,18 @@ impl Settings {
         Self { is_wrong: true, ..Self::default() }
     }
 
-    /// What becomes of a connection between these addresses: the first rule that holds decides, then the ports that are
-    /// left alone, then the networks.
+    /// What becomes of a connection between these addresses: one that gains nothing stays on TCP; of the others the first
+    /// rule that holds decides, then the ports that are left alone, then the networks.
     pub fn choice(&self, role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
         if self.is_wrong {
             return Choice::Tcp(Reason::Settings);
+        }
+        match self.moving {
+            Moving::Never => return Choice::Tcp(Reason::Off),
+            Moving::WhenItPays if !self.gains().are_had(local.ip(), peer.ip()) => {
+                return Choice::Tcp(Reason::NoGain);
+            }
+            Moving::Always | Moving::WhenItPays => {}
         }
         let subject = Subject { role, local, peer, program: &self.program };
         match self.rules.first_for(&subject).map(Rule::verdict) {
@@ -151,6 +163,22 @@ impl Settings {
         } else {
             Choice::Tcp(Reason::Network)
         }
+    }
+
+    /// What the edge has in this process that TCP does not.
+    fn gains(&self) -> Gains {
+        let is_shared = |link: &LinkSpec| *link == LinkSpec::SharedMemory;
+        let finds_links = self.links.is_empty() && !self.faults.is_any();
+        Gains {
+            shares_memory: finds_links || self.links.iter().any(is_shared),
+            has_several_links: self.links.iter().filter(|link| !is_shared(link)).count() > 1,
+            polls: !matches!(self.polling, Polling::ADAPTIVE | Polling::NEVER),
+        }
+    }
+
+    /// When connections move.
+    pub fn moving(&self) -> Moving {
+        self.moving
     }
 
     /// For how long threads look for what they wait for before they sleep.
@@ -234,13 +262,14 @@ pub(crate) fn program() -> String {
 
 /// All variables that the library reads.
 pub fn variables() -> HashSet<&'static str> {
-    [NETWORKS, EXCEPT_PORTS, RULES, POLL, LOG, LOG_FILE, LINKS, FAULTS, COUNTERS].into()
+    [NETWORKS, EXCEPT_PORTS, RULES, POLL, MOVE, LOG, LOG_FILE, LINKS, FAULTS, COUNTERS].into()
 }
 
 const NETWORKS: &str = "ETHERNOT_SOCKETS_NETWORKS";
 const EXCEPT_PORTS: &str = "ETHERNOT_SOCKETS_EXCEPT_PORTS";
 const RULES: &str = "ETHERNOT_SOCKETS_RULES";
 const POLL: &str = "ETHERNOT_SOCKETS_POLL";
+const MOVE: &str = "ETHERNOT_SOCKETS_MOVE";
 const LOG: &str = "ETHERNOT_SOCKETS_LOG";
 const LOG_FILE: &str = "ETHERNOT_SOCKETS_LOG_FILE";
 const LINKS: &str = "ETHERNOT_SOCKETS_LINKS";
@@ -273,6 +302,7 @@ mod tests {
             (NETWORKS, "10.0.0.0/8"),
             (EXCEPT_PORTS, "22"),
             (POLL, "always"),
+            (MOVE, "always"),
             (LOG, "debug"),
             (LOG_FILE, "/tmp/log"),
             (LINKS, "udp:127.0.0.1:0"),
@@ -280,18 +310,20 @@ mod tests {
             (COUNTERS, "/tmp/counters"),
         ]);
         let settings = settings.unwrap();
-        assert_eq!(settings.polling(), Polling::ALWAYS);
+        assert_eq!((settings.polling(), settings.moving()), (Polling::ALWAYS, Moving::Always));
         assert_eq!((settings.log_level(), settings.links().len()), (LogLevel::Debug, 1));
         assert_eq!(settings.log_file(), Some(Path::new("/tmp/log")));
         assert_eq!(settings.counters(), Some(Path::new("/tmp/counters")));
         assert!(settings.faults().is_any());
         let empty = read(&[(NETWORKS, ""), (POLL, " "), (COUNTERS, "")]).unwrap();
         assert_eq!((empty.polling(), empty.counters()), (Polling::ADAPTIVE, None));
+        assert_eq!(empty.moving(), Moving::WhenItPays);
     }
 
     #[test]
     fn ports_and_networks_decide_where_no_rule_does() {
-        let settings = read(&[(NETWORKS, "10.0.0.0/8"), (EXCEPT_PORTS, "22,8000-8099")]).unwrap();
+        let ports = (EXCEPT_PORTS, "22,8000-8099");
+        let settings = read(&[(NETWORKS, "10.0.0.0/8"), ports, (MOVE, "always")]).unwrap();
         assert_eq!(connecting(&settings, "10.1.1.1:80"), Choice::Edge);
         assert_eq!(connecting(&settings, "10.1.1.1:8001"), Choice::Tcp(Reason::Port));
         assert_eq!(connecting(&settings, "192.0.2.1:80"), Choice::Tcp(Reason::Network));
@@ -305,7 +337,12 @@ mod tests {
     fn rules_come_before_ports_and_networks() {
         let path = env::temp_dir().join(format!("ethernot-rules-{}", std::process::id()));
         let variables = |path: &Path| {
-            read(&[(RULES, path.to_str().unwrap()), (NETWORKS, "none"), (EXCEPT_PORTS, "1-65535")])
+            read(&[
+                (RULES, path.to_str().unwrap()),
+                (NETWORKS, "none"),
+                (EXCEPT_PORTS, "1-65535"),
+                (MOVE, "always"),
+            ])
         };
         fs::write(&path, "tcp 10.9.0.0/16\nedge 10.0.0.0/8\n").unwrap();
         let settings = variables(&path).unwrap();
@@ -328,6 +365,7 @@ mod tests {
             (EXCEPT_PORTS, "ssh", "22,8000-8099"),
             (POLL, "often", "adaptive, always, never"),
             (POLL, "1000001", "microseconds"),
+            (MOVE, "often", "always, when-it-pays or never"),
             (LOG, "loud", "off, error, warn, info"),
             (LINKS, "udp:::::", "udp"),
             (FAULTS, "luck=0.1", "loss, dup or reorder"),
@@ -342,6 +380,31 @@ mod tests {
     fn with_wrong_settings_nothing_moves() {
         let choice = connecting(&Settings::off(), "127.0.0.1:80");
         assert_eq!(choice, Choice::Tcp(Reason::Settings));
+    }
+
+    #[test]
+    fn what_gains_nothing_stays_on_tcp() {
+        const HERE: &str = "10.0.0.1:80";
+        const THERE: &str = "10.0.0.2:80";
+        let links = (LINKS, "udp:127.0.0.1:0,udp:127.0.0.2:0");
+        let tcp = |reason| Choice::Tcp(reason);
+        for (variables, here, there) in [
+            (&[][..], Choice::Edge, tcp(Reason::NoGain)),
+            (&[links][..], Choice::Edge, Choice::Edge),
+            (&[(LINKS, "udp:127.0.0.1:0")], tcp(Reason::NoGain), tcp(Reason::NoGain)),
+            (&[(LINKS, "udp:127.0.0.1:0,shm")], Choice::Edge, tcp(Reason::NoGain)),
+            (&[(FAULTS, "loss=0.01")], tcp(Reason::NoGain), tcp(Reason::NoGain)),
+            (&[(POLL, "always")], Choice::Edge, Choice::Edge),
+            (&[(POLL, "20")], Choice::Edge, Choice::Edge),
+            (&[(POLL, "never")], Choice::Edge, tcp(Reason::NoGain)),
+            (&[(MOVE, "always")], Choice::Edge, Choice::Edge),
+            (&[(MOVE, "never"), links], tcp(Reason::Off), tcp(Reason::Off)),
+        ] {
+            let everywhere = [&[(NETWORKS, "all")], variables].concat();
+            let settings = read(&everywhere).unwrap();
+            assert_eq!(connecting(&settings, HERE), here, "{variables:?}");
+            assert_eq!(connecting(&settings, THERE), there, "{variables:?}");
+        }
     }
 
     #[test]

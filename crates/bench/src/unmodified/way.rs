@@ -80,6 +80,10 @@ impl Way {
         }
         all.push(own_program.display().to_string());
         all.extend(["run", "--sockets"].map(str::to_string));
+        if self.moves() {
+            // What the edge does is measured, also where TCP does as well.
+            all.push("--move=always".to_string());
+        }
         if self == Self::EdgePoll {
             all.push("--poll".to_string());
         }
@@ -182,10 +186,11 @@ mod tests {
         };
         assert_eq!(words(Way::Tcp, Side::Server), "nginx");
         assert_eq!(words(Way::ClientOnly, Side::Server), "nginx");
-        let edge = "env ETHERNOT_SOCKETS_COUNTERS=/c /e run --sockets -- nginx";
-        assert_eq!(words(Way::ClientOnly, Side::Client), edge);
+        let usual = "env ETHERNOT_SOCKETS_COUNTERS=/c /e run --sockets -- nginx";
+        assert_eq!(words(Way::ClientOnly, Side::Client), usual);
+        let edge = usual.replace("--sockets", "--sockets --move=always");
         assert_eq!(words(Way::Edge, Side::Server), edge);
-        assert!(words(Way::EdgePoll, Side::Client).ends_with("--sockets --poll -- nginx"));
+        assert!(words(Way::EdgePoll, Side::Client).ends_with("--move=always --poll -- nginx"));
         assert!(words(Way::LeftAlone, Side::Client).contains("192.0.2.0/24"));
     }
 

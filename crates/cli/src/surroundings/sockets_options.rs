@@ -19,6 +19,10 @@ pub(crate) struct SocketsOptions {
     /// Give the program the RDMA device beside that
     #[arg(long, requires = "sockets")]
     pub(super) rdma: bool,
+    /// When connections move: always (each at its first use), when-it-pays (on one host, over several links or with
+    /// --poll) or never [default: when-it-pays]
+    #[arg(long = "move", value_name = "WHEN", requires = "sockets")]
+    moving: Option<String>,
     /// Look for data instead of sleeping: always, never, adaptive, or for so many microseconds
     /// [default: adaptive; without a value always]
     #[arg(
@@ -57,6 +61,7 @@ impl Variables {
             ("ETHERNOT_SOCKETS_LINKS", &device.links),
             ("ETHERNOT_SOCKETS_FAULTS", &device.faults),
             ("ETHERNOT_SOCKETS_LOG", &device.log),
+            ("ETHERNOT_SOCKETS_MOVE", &sockets.moving),
             ("ETHERNOT_SOCKETS_POLL", &sockets.poll),
             ("ETHERNOT_SOCKETS_NETWORKS", &sockets.networks),
             ("ETHERNOT_SOCKETS_EXCEPT_PORTS", &sockets.except_ports),

@@ -67,7 +67,8 @@ impl Side {
         let program = Arc::new(Program::default());
         let value_of = |name: &str| {
             let is_it = |(other, _): &&(&str, &str)| *other == name;
-            set.iter().find(is_it).map(|(_, value)| (*value).into())
+            let given = set.iter().find(is_it).map(|(_, value)| (*value).into());
+            given.or_else(|| (name == "ETHERNOT_SOCKETS_MOVE").then(|| "always".into()))
         };
         let settings = Settings::read(value_of).expect("settings");
         let place = Arc::clone(&program) as Arc<dyn Place>;
