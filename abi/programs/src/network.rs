@@ -28,14 +28,19 @@ pub enum Network {
 impl Network {
     /// Two hosts with one link between them; nothing, and a printed reason, if this process may not make namespaces.
     pub fn namespaces() -> Option<Self> {
+        Self::namespaces_with(1)
+    }
+
+    /// The same with so many links, of which programs find the server by the first.
+    pub fn namespaces_with(links: u32) -> Option<Self> {
         if !are_possible() {
             println!("skipped: network namespaces need root");
             return None;
         }
-        match NamespacePair::create(1, 1500) {
+        match NamespacePair::create(links, 1500) {
             Ok(pair) => {
                 for name in [pair.client(), pair.server()] {
-                    wait_for_carrier(name);
+                    (1..=links).for_each(|link| wait_for_carrier(name, link));
                 }
                 Some(Self::Namespaces(pair))
             }
@@ -183,11 +188,12 @@ fn expect_run(words: &[&str]) {
     assert!(output.status.success(), "{}: {said}", words.join(" "));
 }
 
-/// Waits until the link of a namespace carries frames: the kernel says so a while after both ends are there, and until
+/// Waits until a link of a namespace carries frames: the kernel says so a while after both ends are there, and until
 /// then a device has no other address than loopback.
-fn wait_for_carrier(namespace: &str) {
+fn wait_for_carrier(namespace: &str, link: u32) {
+    let link = format!("link{link}");
     let is_up = || {
-        let shown = Command::new("ip").args(["-n", namespace, "link", "show", "link1"]).output();
+        let shown = Command::new("ip").args(["-n", namespace, "link", "show", &link]).output();
         shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains("state UP"))
     };
     while !is_up() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use libc::{FILE, c_int, c_uint};
+use sockets::Reason;
 
 use crate::handling::Inside;
 use crate::next::{call_next, errno, fail, interpose, set_errno};
@@ -69,7 +70,9 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
 
 /// Tells a connection that the program has closed its last number.
 pub(crate) fn released(last: Option<&Arc<Socket>>) {
-    if let Some(connection) = last.and_then(|socket| socket.begun()) {
+    let Some(last) = last else { return };
+    last.stay(Reason::Short);
+    if let Some(connection) = last.begun() {
         connection.released();
     }
 }

@@ -46,6 +46,11 @@ unsafe fn changed(
     let connection = match answering(fd) {
         Answering::Kernel => return None,
         Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::Trial(_counted) => {
+            // What is noted before that is dropped is seen when the connection begins to move.
+            // SAFETY: the caller's.
+            return unsafe { changed_before(epoll, operation, fd, event) };
+        }
         Answering::Connection(connection) => connection,
     };
     if !house::is_home() {
@@ -118,6 +123,8 @@ unsafe fn waited(
     limit: Option<Duration>,
 ) -> Option<c_int> {
     match table::kind(epoll) {
+        // No connection has begun to move. When one does, the kernel moves its registration, and this thread sees all.
+        Kind::Epoll if house::started().is_none() => return None,
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),
         Kind::Plain | Kind::Socket | Kind::Unconnected | Kind::OtherEpoll => return None,
@@ -146,7 +153,7 @@ unsafe fn waited_masked(
     limit: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    if mask.is_null() || table::kind(epoll) != Kind::Epoll {
+    if mask.is_null() || table::kind(epoll) != Kind::Epoll || house::started().is_none() {
         // SAFETY: the caller's.
         return unsafe { waited(epoll, events, room, limit) };
     }
@@ -178,7 +185,7 @@ unsafe fn waited_precisely(
         Some(Ok(limit)) => Some(limit),
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
-    if mask.is_null() || table::kind(epoll) != Kind::Epoll {
+    if mask.is_null() || table::kind(epoll) != Kind::Epoll || house::started().is_none() {
         // SAFETY: the caller's.
         return unsafe { waited(epoll, events, room, limit) };
     }

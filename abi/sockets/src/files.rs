@@ -2,6 +2,7 @@
 
 use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use nix::errno::Errno;
+use sockets::Direction;
 
 use crate::next::{fail, interpose};
 use crate::signals::{raise_broken_pipe, restarted};
@@ -25,6 +26,10 @@ unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option
     let connection = match answering(to) {
         Answering::Kernel => return None,
         Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::Trial(counted) => {
+            counted.pend(Some(Direction::Sent));
+            return None;
+        }
         Answering::Connection(connection) => connection,
     };
     if from < 0 {

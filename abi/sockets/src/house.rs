@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use libc::c_int;
+use libc::{c_int, c_void};
 use nix::sys::socket::{getsockopt, sockopt};
 use sockets::log::{LogLevel, note};
-use sockets::{Choice, Connection, Place, Role, Settings, Sockets};
+use sockets::{Choice, Connection, Moving, Place, Reason, Role, Settings, Sockets};
 
 use crate::socket::{Socket, borrowed};
+use crate::trial::OnTrial;
 use crate::{inherited, ledger};
 
 /// Reads the settings. Called once, before `main`.
@@ -31,7 +32,20 @@ pub(crate) fn begin() {
 pub(crate) fn choice(socket: &Socket) -> Choice {
     match SETTINGS.get() {
         Some(settings) => settings.choice(socket.role, socket.local, socket.peer),
-        None => Choice::Tcp(sockets::Reason::NoEndpoint),
+        None => Choice::Tcp(Reason::NoEndpoint),
+    }
+}
+
+/// When connections move.
+pub(crate) fn moving() -> Moving {
+    SETTINGS.get().map_or(Moving::Never, |settings| settings.moving())
+}
+
+/// How a new connection begins.
+pub(crate) fn trial() -> OnTrial {
+    match moving() {
+        Moving::WhenItPays => OnTrial::begin(),
+        Moving::Always | Moving::Never => OnTrial::none(),
     }
 }
 
@@ -42,15 +56,16 @@ pub(crate) fn started() -> Option<&'static Sockets> {
     unsafe { STARTED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Has a connection that the program begins to use move; `None` if it cannot.
+/// Has a connection move; `None` if it cannot.
 pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> {
     let Some(sockets) = started().or_else(start) else {
         ledger::lock().forget(socket.token);
         return None;
     };
+    let (token, local, peer) = (socket.token, socket.local, socket.peer);
     let moving = match socket.role {
-        Role::Connecting => sockets.connected(socket.token, socket.local, socket.peer),
-        Role::Accepting => sockets.accepted(socket.token, socket.local, socket.peer),
+        Role::Connecting => sockets.connected(token, local, peer),
+        Role::Accepting => sockets.accepted(token, local, peer, socket.trial.has_bytes()),
     };
     // The program may have put it into sets before it connected.
     let watching = ledger::lock().watching(socket.token);
@@ -63,7 +78,21 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
     if getsockopt(&borrowed(fd), sockopt::TcpNoDelay) == Ok(true) {
         moving.set_no_delay(true);
     }
+    if is_corked(fd) {
+        moving.set_cork(true);
+    }
     Some(moving)
+}
+
+/// Whether the program has set `TCP_CORK`.
+fn is_corked(fd: c_int) -> bool {
+    let (mut on, mut length) = (0, size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: there is room for so many bytes.
+    let result = unsafe {
+        let value = (&raw mut on).cast::<c_void>();
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, value, &raw mut length)
+    };
+    result == 0 && on != 0
 }
 
 /// Whether this is the process whose table this is: not one that shares its memory (`vfork`), nor a copy that was
@@ -74,19 +103,33 @@ pub(crate) fn is_home() -> bool {
 
 /// What the program has written is driven out: it ends, or becomes another one.
 pub(crate) fn finish() {
-    if let Some(sockets) = started()
-        && is_home()
-    {
+    if !is_home() {
+        return;
+    }
+    note_short();
+    if let Some(sockets) = started() {
         inherited::hand_over();
         sockets.finish(FINISH_LIMIT);
-        sockets::counters::finish();
     }
+    sockets::counters::finish();
 }
 
 /// After all that the program does at its end.
 extern "C" fn at_end() {
     if is_home() {
+        note_short();
         sockets::counters::finish();
+    }
+}
+
+/// Counts connections that the process ends with before a move has paid.
+fn note_short() {
+    // A thread that is there no more may hold it.
+    let Some(ledger) = ledger::try_lock() else { return };
+    let all: Vec<_> = ledger.all().map(|(socket, _)| Arc::clone(socket)).collect();
+    drop(ledger);
+    for socket in all {
+        socket.stay(Reason::Short);
     }
 }
 

@@ -58,6 +58,11 @@ pub(crate) fn lock() -> MutexGuard<'static, Ledger> {
     LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The ledger, locked, unless another thread has it.
+pub(crate) fn try_lock() -> Option<MutexGuard<'static, Ledger>> {
+    LEDGER.try_lock().ok()
+}
+
 /// Whether there is any connection in it.
 #[inline]
 pub(crate) fn has_any() -> bool {
@@ -68,7 +73,9 @@ impl Ledger {
     /// Notes a number of a connection. False if it cannot be looked after.
     pub(crate) fn add(&mut self, fd: c_int, socket: &Arc<Socket>) -> bool {
         // What was there before was closed by a call that nobody stands before.
-        drop(self.remove(fd));
+        if let Some(closed) = self.remove(fd) {
+            closed.trial.end();
+        }
         if !table::set_socket(fd, Arc::clone(socket)) {
             return false;
         }
@@ -106,6 +113,7 @@ impl Ledger {
     /// Notes that all numbers of a connection are plain.
     pub(crate) fn forget(&mut self, token: u64) {
         if let Some(held) = self.held.remove(&token) {
+            held.socket.trial.end();
             held.numbers.iter().for_each(|&fd| table::clear(fd));
         }
         self.count();

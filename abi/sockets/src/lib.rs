@@ -44,6 +44,7 @@ mod sharing;
 mod signals;
 mod socket;
 mod table;
+mod trial;
 mod waiting;
 
 /// Before `main`, and before the constructors of the program: what is in the environment now may be gone later.

@@ -92,6 +92,7 @@ macro_rules! interpose {
             const _: () = {
                 #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
                 unsafe extern "C" fn of_program($($argument: $kind),*) -> $result {
+                    let mut counting = $crate::trial::Counting::NOTHING;
                     loop {
                         if !$condition {
                             break;
@@ -104,6 +105,9 @@ macro_rules! interpose {
                         // Calls that succeed leave it as it was, whatever was tried for them.
                         let error = if has_failed { $crate::next::errno() } else { before };
                         let is_restarted = $crate::signals::is_restarted();
+                        if answer.is_none() {
+                            counting = $crate::trial::take();
+                        }
                         drop(inside);
                         $crate::next::set_errno(error);
                         if is_restarted {
@@ -114,7 +118,11 @@ macro_rules! interpose {
                         }
                         break;
                     }
-                    $crate::next::call_next!($symbol($($argument: $kind),*) -> $result, else $failed)
+                    let result = $crate::next::call_next!(
+                        $symbol($($argument: $kind),*) -> $result, else $failed
+                    );
+                    counting.end($crate::trial::Amount::amount(&result));
+                    result
                 }
 
                 #[unsafe(export_name = concat!("ethernot_inside_", stringify!($symbol)))]

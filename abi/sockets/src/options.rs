@@ -170,6 +170,11 @@ unsafe fn shut_down(fd: c_int, how: c_int) -> Option<c_int> {
     let connection = match answering(fd) {
         Answering::Kernel => return None,
         Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::Trial(counted) => {
+            // A switch marker cannot follow the end.
+            counted.stay(Reason::Short);
+            return None;
+        }
         Answering::Connection(connection) => connection,
     };
     let how = match how {

@@ -14,6 +14,7 @@ use crate::{ledger, table};
 pub(crate) fn leave_to_kernel(fd: c_int) {
     if let Some(socket) = table::socket(fd).filter(|socket| socket.is_unused()) {
         // Nobody was offered anything yet.
+        socket.stay(Reason::Passed);
         ledger::lock().forget(socket.token);
         return;
     }

@@ -10,7 +10,9 @@ use crate::hidden::Found;
 use crate::ledger;
 use crate::next::{call_next, fail, interpose};
 use crate::table::{self, Kind};
-use crate::waiting::{Awaited, SEAL_SLICE, UNDECIDED_SLICE, of_milliseconds, of_time, wait};
+use crate::waiting::{
+    Awaited, SEAL_SLICE, UNDECIDED_SLICE, beside_kernel, of_milliseconds, of_time, wait,
+};
 
 interpose! {
     poll(list: *mut pollfd, count: nfds_t, limit: c_int) -> c_int,
@@ -41,6 +43,7 @@ unsafe fn polled(list: *mut pollfd, count: nfds_t, limit: Option<Duration>) -> O
     if !entries.iter().any(|entry| is_ours(entry.fd)) {
         return None;
     }
+    let _on_trial = beside_kernel(entries.iter().map(|entry| entry.fd))?;
     let mut wanted = entries.to_vec();
     let numbers: Vec<_> = wanted.iter().map(|entry| (entry.fd, entry.events)).collect();
     let awaited = || numbers.iter().filter_map(|&(fd, events)| Awaited::of(fd, events)).collect();
@@ -81,6 +84,7 @@ unsafe fn polled_masked(
     if !entries.iter().any(|entry| is_ours(entry.fd)) {
         return None;
     }
+    let _on_trial = beside_kernel(entries.iter().map(|entry| entry.fd))?;
     // Signals come and the wait begins in one step of the kernel only.
     Some(masked(limit, mask, |slice| {
         for entry in &*entries {

@@ -19,9 +19,9 @@ use crate::socket::{Owner, Socket};
 use crate::{executable, house, opening, passing, table};
 
 interpose! {
-    quick_exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
-    _exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
-    _Exit(status: c_int) -> (), else (), if ledger::has_any(), by finished();
+    quick_exit(status: c_int) -> (), else (), if has_to_finish(), by finished();
+    _exit(status: c_int) -> (), else (), if has_to_finish(), by finished();
+    _Exit(status: c_int) -> (), else (), if has_to_finish(), by finished();
     execve(path: *const c_char, words: *const *const c_char, set: *const *const c_char) -> c_int,
         else -1, if ledger::has_any(), by replaced(executable::begins(path));
     execv(path: *const c_char, words: *const *const c_char) -> c_int,
@@ -80,6 +80,11 @@ unsafe extern "C" fn popen_of_ours(command: *const c_char, mode: *const c_char) 
     call_next!(
         popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut()
     )
+}
+
+/// Whether anything is to be done when the process ends.
+fn has_to_finish() -> bool {
+    ledger::has_any() || sockets::counters::is_kept()
 }
 
 /// Has forks told of.

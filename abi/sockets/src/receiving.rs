@@ -7,7 +7,7 @@ use libc::{
     timespec,
 };
 use nix::errno::Errno;
-use sockets::{Connection, ReceiveFlags, Route};
+use sockets::{Connection, Direction, ReceiveFlags, Route};
 
 use crate::handling::outside;
 use crate::next::{call_next, fail, interpose};
@@ -155,6 +155,11 @@ fn receive(
     let connection = match answering(fd) {
         Answering::Kernel => return None,
         Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::Trial(counted) => {
+            let is_of_bytes = flags & (libc::MSG_PEEK | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0;
+            counted.pend(is_of_bytes.then_some(Direction::Received));
+            return None;
+        }
         Answering::Connection(connection) => connection,
     };
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {

@@ -9,7 +9,7 @@ use crate::hidden::Found;
 use crate::ledger;
 use crate::next::{call_next, fail, interpose};
 use crate::polling::{is_ours, masked, time_of};
-use crate::waiting::{Awaited, of_time, wait};
+use crate::waiting::{Awaited, beside_kernel, of_time, wait};
 
 interpose! {
     select(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
@@ -25,6 +25,7 @@ interpose! {
 unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) -> Option<c_int> {
     // SAFETY: the caller's.
     let wanted = unsafe { wanted(count, sets) }?;
+    let _on_trial = beside_kernel(wanted.iter().map(|entry| entry.fd))?;
     // SAFETY: the caller's: null or valid.
     let time = unsafe { limit.as_mut() };
     let duration = match time.as_ref().map(|time| of_time(time.tv_sec, time.tv_usec * 1000)) {
@@ -53,6 +54,7 @@ unsafe fn selected_masked(
 ) -> Option<c_int> {
     // SAFETY: the caller's.
     let wanted = unsafe { wanted(count, sets) }?;
+    let _on_trial = beside_kernel(wanted.iter().map(|entry| entry.fd))?;
     // SAFETY: the caller's: null or valid.
     let limit = match unsafe { limit.as_ref() }.map(|time| of_time(time.tv_sec, time.tv_nsec)) {
         None => None,

@@ -7,7 +7,7 @@ use libc::{
 };
 use nix::errno::Errno;
 use sockets::log::{LogLevel, note};
-use sockets::{Connection, Reason, Route, SendFlags};
+use sockets::{Connection, Direction, Reason, Route, SendFlags};
 
 use crate::next::{fail, interpose};
 use crate::passing::{HOME_LIMIT, has_descriptors};
@@ -106,6 +106,14 @@ fn send(
     let connection = match answering(fd) {
         Answering::Kernel => return None,
         Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::Trial(counted) if flags & libc::MSG_OOB != 0 => {
+            counted.stay(Reason::OutOfBand);
+            return None;
+        }
+        Answering::Trial(counted) => {
+            counted.pend(Some(Direction::Sent));
+            return None;
+        }
         Answering::Connection(connection) => connection,
     };
     if flags & libc::MSG_OOB != 0 {

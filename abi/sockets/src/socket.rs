@@ -6,11 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use libc::c_int;
-use sockets::{Connection, Role, Route};
+use sockets::counters::note_left;
+use sockets::{Connection, Reason, Role, Route};
 
+use crate::handling::Inside;
+use crate::next::{errno, set_errno};
 use crate::sharing::Share;
 use crate::table::{self, Kind};
-use crate::{house, inherited};
+use crate::trial::{Counted, OnTrial};
+use crate::{house, inherited, ledger};
 
 /// A TCP connection of the program that may move, or has.
 #[derive(Debug)]
@@ -26,7 +30,9 @@ pub(crate) struct Socket {
     pub(crate) owner: Owner,
     /// The program was told that it connects, and not yet that it has.
     is_connecting: AtomicBool,
-    /// Made at its first use; `None` if this process has no part in any of it.
+    /// What it does on TCP before it begins to move.
+    pub(crate) trial: OnTrial,
+    /// Made when it begins to move; `None` if this process has no part in any of it.
     connection: OnceLock<Option<Arc<Connection>>>,
     /// Since the process was forked before anybody used it.
     share: OnceLock<Share>,
@@ -52,6 +58,8 @@ pub(crate) enum Answering {
     Kernel,
     /// Nobody: the program has no such descriptor.
     Nobody,
+    /// The kernel, and what it says is counted: the connection moves when that pays.
+    Trial(Counted),
     /// Its connection.
     Connection(Arc<Connection>),
 }
@@ -59,19 +67,22 @@ pub(crate) enum Answering {
 impl Socket {
     /// One that nobody has used.
     pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
-        Self::of(next_token(), role, local, peer, Owner::Own, OnceLock::new())
+        let (token, trial) = (next_token(), house::trial());
+        Self::of(token, role, local, peer, Owner::Own, OnceLock::new(), trial)
     }
 
     /// The same connection, which is another's by now.
     pub(crate) fn of_other(&self) -> Arc<Self> {
-        Self::of(self.token, self.role, self.local, self.peer, Owner::Other, OnceLock::new())
+        let (owner, share, trial) = (Owner::Other, OnceLock::new(), OnTrial::none());
+        Self::of(self.token, self.role, self.local, self.peer, owner, share, trial)
     }
 
     /// The same connection in a forked child, which has the share that was added for it.
     pub(crate) fn of_child(&self, owner: Owner) -> Arc<Self> {
         let share = self.share.get().map(Share::of_child);
         let share = share.map(OnceLock::from).unwrap_or_default();
-        Self::of(self.token, self.role, self.local, self.peer, owner, share)
+        let trial = self.trial.of_child();
+        Self::of(self.token, self.role, self.local, self.peer, owner, share, trial)
     }
 
     fn of(
@@ -81,10 +92,22 @@ impl Socket {
         peer: SocketAddr,
         owner: Owner,
         share: OnceLock<Share>,
+        trial: OnTrial,
     ) -> Arc<Self> {
         let is_connecting = AtomicBool::new(false);
         let (connection, tcp) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Self { token, role, local, peer, owner, is_connecting, connection, share, tcp })
+        Arc::new(Self {
+            token,
+            role,
+            local,
+            peer,
+            owner,
+            is_connecting,
+            trial,
+            connection,
+            share,
+            tcp,
+        })
     }
 
     /// In a forked child: keeps the TCP socket.
@@ -132,7 +155,30 @@ impl Socket {
         self.is_connecting.swap(false, Ordering::Relaxed)
     }
 
-    /// Its connection, which begins to move with the first use.
+    /// It moves from now on: it has lasted, and no call on it is in the kernel.
+    #[cold]
+    pub(crate) fn begin(&self, fd: c_int) {
+        let before = errno();
+        let inside = Inside::enter();
+        let _begun = self.connection.get_or_init(|| house::connection(self, fd));
+        drop(inside);
+        set_errno(before);
+    }
+
+    /// It stays on TCP, if it has not begun to move.
+    #[cold]
+    pub(crate) fn stay(&self, reason: Reason) {
+        if self.trial.end() {
+            let before = errno();
+            let inside = Inside::enter();
+            ledger::lock().forget(self.token);
+            note_left(self.role, self.local, self.peer, reason);
+            drop(inside);
+            set_errno(before);
+        }
+    }
+
+    /// Its connection, which begins to move with the first use if it was on no trial.
     #[inline]
     pub(crate) fn used(&self, fd: c_int) -> Option<&Arc<Connection>> {
         match self.connection.get() {
@@ -174,6 +220,11 @@ pub(crate) fn answering(fd: c_int) -> Answering {
             Answering::Kernel
         };
     };
+    if socket.begun().is_none()
+        && let Some(counted) = Counted::enter(&socket, fd)
+    {
+        return Answering::Trial(counted);
+    }
     let Some(connection) = socket.used(fd) else { return Answering::Kernel };
     match connection.route() {
         Route::Left(_) => Answering::Kernel,

@@ -17,6 +17,7 @@ use sockets::{Connection, Route, Sockets};
 use crate::hidden::Found;
 use crate::next::fail;
 use crate::socket::{Answering, answering};
+use crate::trial::Counting;
 use crate::{house, table};
 
 /// A connection that a call waits for.
@@ -51,6 +52,28 @@ impl Awaited {
             || state.hung_up
             || state.error
     }
+}
+
+/// Connections on trial among numbers that a call waits for: none of them begins to move meanwhile. `None` if the kernel can
+/// do all of the waiting, which it does when this library has left the call.
+pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Counting> {
+    let (mut counting, mut is_any_moving) = (Counting::NOTHING, false);
+    for fd in numbers {
+        match table::kind(fd) {
+            table::Kind::Socket => match answering(fd) {
+                Answering::Trial(counted) => counting.add(counted),
+                Answering::Connection(_) => is_any_moving = true,
+                Answering::Kernel | Answering::Nobody => {}
+            },
+            table::Kind::Epoll => is_any_moving |= house::started().is_some(),
+            _ => {}
+        }
+    }
+    if !is_any_moving {
+        counting.pend();
+        return None;
+    }
+    Some(counting)
 }
 
 /// Waits until `look` finds something, which is not 0, or for as long as `limit` says (`None`: for ever). Before it

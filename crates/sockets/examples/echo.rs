@@ -144,7 +144,7 @@ impl End {
         let sockets = Sockets::start(settings, Arc::clone(&program) as Arc<dyn Place>)?;
         let connection = match side {
             Side::Connecting => sockets.connected(1, local, peer),
-            Side::Accepting => sockets.accepted(1, local, peer),
+            Side::Accepting => sockets.accepted(1, local, peer, false),
         };
         connection.set_no_delay(true);
         Ok(Self::Edge { _sockets: sockets, connection, program })

@@ -147,7 +147,7 @@ pub fn restart_in_child() {
 }
 
 /// Whether a file is asked for: then [`write_if_due`] is to be called each [`INTERVAL`].
-pub(crate) fn is_kept() -> bool {
+pub fn is_kept() -> bool {
     folder().is_some()
 }
 

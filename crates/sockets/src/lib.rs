@@ -65,7 +65,7 @@ pub use hidden::Hiding;
 pub use homing::fuzz_record;
 #[doc(hidden)]
 pub use offer::fuzz_offer;
-pub use paying::{Moving, MovingError};
+pub use paying::{Direction, Moving, MovingError, Trial};
 pub use place::Place;
 pub use process::{Sockets, StartError};
 pub use readiness::Readiness;

@@ -132,8 +132,8 @@ pub(crate) const OFFER_BYTES: usize = 68;
 /// Kind of the datagram.
 const OFFER: u8 = 1;
 
-/// When an offer is sent, in nanoseconds after the first: the peer may begin later, and opens its door
-/// then. Datagrams may be lost, too. The last ones are less than [`DOOR_OPEN_NS`] apart, so that each door sees one.
+/// When an offer is sent, in nanoseconds after the first: the peer may see later that the connection is to move, and opens the
+/// door then. Datagrams may be lost, too. The last ones are less than [`DOOR_OPEN_NS`] apart, so that each door sees one.
 const OFFERS_AFTER_NS: [u64; 10] = [
     0,
     1_000_000,

@@ -1,5 +1,9 @@
-//! Which connections move: the edge is faster than TCP only in memory, over several links, or for threads that poll.
+//! When a connection moves: which gain by the edge at all, and which have lasted long enough for a move to pay.
+//!
+//! A move costs datagrams, descriptors, memory and about a millisecond, so a short connection is faster on TCP. And the
+//! edge is faster than TCP only in memory, over several links, or for threads that poll.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -10,7 +14,7 @@ use thiserror::Error;
 pub enum Moving {
     /// Each at its first use, whatever it gains.
     Always,
-    /// Those that gain by it.
+    /// Those that gain by it, once they have lasted.
     #[default]
     WhenItPays,
     /// None.
@@ -59,8 +63,154 @@ fn is_one_host(local: IpAddr, peer: IpAddr) -> bool {
     local == peer || local.is_loopback() || peer.is_loopback()
 }
 
+/// Which way bytes have gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Direction {
+    /// From the peer.
+    Received,
+    /// To the peer.
+    Sent,
+}
+
+/// What a connection has done on TCP, and how many calls of the program the kernel works on. It is one word, so that
+/// threads can change it in one step.
+///
+/// While the kernel works on a call nothing may begin to move: the call could take the peer's switch marker for bytes.
+#[derive(Clone, Copy, Default, Eq, PartialEq)]
+pub struct Trial(u64);
+
+impl Trial {
+    /// The trial of a connection that moves at its first use.
+    pub const OVER: Self = Self(OVER);
+
+    /// The trial that a word stands for.
+    pub const fn of_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    /// The word that stands for it.
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// Whether it has ended: the connection moves, or stays on TCP for good.
+    pub const fn is_over(self) -> bool {
+        self.0 & OVER != 0
+    }
+
+    /// Whether the program has sent or received anything.
+    pub const fn has_bytes(self) -> bool {
+        self.last() != 0
+    }
+
+    /// A call of the program goes to the kernel. `None` if the trial is over: then calls go another way.
+    pub const fn with_call(self) -> Option<Self> {
+        if self.is_over() || self.0 >> CALLS_AT & CALLS_MAX == CALLS_MAX {
+            return None;
+        }
+        Some(Self(self.0 + (1 << CALLS_AT)))
+    }
+
+    /// A call has come back from the kernel, with so many bytes.
+    #[must_use]
+    pub fn without_call(self, direction: Option<Direction>, bytes: u64) -> Self {
+        let less = Self(self.0.saturating_sub(u64::from(self.has_calls()) << CALLS_AT));
+        match direction {
+            Some(direction) if bytes > 0 => less.with_bytes(direction, bytes),
+            _ => less,
+        }
+    }
+
+    fn with_bytes(self, direction: Direction, bytes: u64) -> Self {
+        let last = match direction {
+            Direction::Received => 1,
+            Direction::Sent => 2,
+        };
+        let is_turn = !matches!(self.last(), 0) && self.last() != last;
+        let bytes = (self.bytes() + bytes.min(LASTING_BYTES)).min(LASTING_BYTES);
+        let turns = (self.turns() + u64::from(is_turn)).min(LASTING_TURNS);
+        let kept = self.0 & (OVER | CALLS_MAX << CALLS_AT);
+        Self(kept | last << LAST_AT | turns << TURNS_AT | bytes << BYTES_AT)
+    }
+
+    /// The trial of the same connection in a forked child, which has no calls yet.
+    #[must_use]
+    pub const fn of_child(self) -> Self {
+        Self(self.0 & !(CALLS_MAX << CALLS_AT))
+    }
+
+    /// It has ended.
+    #[must_use]
+    pub const fn ended(self) -> Self {
+        Self(self.0 | OVER)
+    }
+
+    /// The trial after this step, if the connection begins to move in it: it has lasted, and the kernel works on none of
+    /// its calls. `lasted_ns` is the time since its beginning, in nanoseconds; it is asked for only where it matters.
+    pub fn begun(self, lasted_ns: impl FnOnce() -> u64) -> Option<Self> {
+        let may = !self.is_over() && !self.has_calls();
+        (may && self.pays(lasted_ns)).then(|| self.ended())
+    }
+
+    fn pays(self, lasted_ns: impl FnOnce() -> u64) -> bool {
+        self.turns() >= LASTING_TURNS
+            || (self.bytes() >= LASTING_BYTES && lasted_ns() >= LASTING_NS)
+    }
+
+    const fn has_calls(self) -> bool {
+        self.0 >> CALLS_AT & CALLS_MAX != 0
+    }
+
+    const fn bytes(self) -> u64 {
+        self.0 >> BYTES_AT & BYTES_MASK
+    }
+
+    const fn turns(self) -> u64 {
+        self.0 >> TURNS_AT & TURNS_MASK
+    }
+
+    const fn last(self) -> u64 {
+        self.0 >> LAST_AT & LAST_MASK
+    }
+}
+
+impl fmt::Debug for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trial")
+            .field("bytes", &self.bytes())
+            .field("turns", &self.turns())
+            .field("calls", &(self.0 >> CALLS_AT & CALLS_MAX))
+            .field("is_over", &self.is_over())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes in both directions after which a connection that has lasted [`LASTING_NS`] is worth a move: the move takes about as
+/// long as TCP takes for these.
+const LASTING_BYTES: u64 = 64 << 10;
+
+/// How long a connection with [`LASTING_BYTES`] lasts before it moves, in nanoseconds: a hundred times what a move takes.
+const LASTING_NS: u64 = 100_000_000;
+
+/// Changes of direction after which a connection moves, however short it was: 25 requests with their responses.
+const LASTING_TURNS: u64 = 50;
+
+const BYTES_AT: u32 = 0;
+const BYTES_MASK: u64 = (1 << 17) - 1;
+const TURNS_AT: u32 = 17;
+const TURNS_MASK: u64 = (1 << 6) - 1;
+const LAST_AT: u32 = 23;
+const LAST_MASK: u64 = 3;
+const CALLS_AT: u32 = 32;
+const CALLS_MAX: u64 = (1 << 31) - 1;
+const OVER: u64 = 1 << 63;
+
+const _: () = assert!(LASTING_BYTES <= BYTES_MASK && LASTING_TURNS <= TURNS_MASK);
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -100,5 +250,117 @@ mod tests {
         let mapped =
             memory.are_had("::ffff:10.0.0.1".parse().unwrap(), "10.0.0.1".parse().unwrap());
         assert!(mapped);
+    }
+
+    /// A trial after transfers of these, one after the other.
+    fn after(transfers: &[(Direction, u64)]) -> Trial {
+        transfers.iter().fold(Trial::default(), |trial, &(direction, bytes)| {
+            let trial = trial.with_call().expect("it is not over");
+            trial.without_call(Some(direction), bytes)
+        })
+    }
+
+    fn begins(trial: Trial, lasted_ns: u64) -> bool {
+        trial.begun(|| lasted_ns).is_some()
+    }
+
+    #[test]
+    fn a_connection_pays_by_bytes_and_time_or_by_turns() {
+        use Direction::{Received, Sent};
+        const MS: u64 = 1_000_000;
+        let request = [(Sent, 100), (Received, 300)];
+        let many: Vec<_> = request.iter().copied().cycle().take(51).collect();
+        for (what, transfers, lasted_ns, pays) in [
+            ("nothing", &[][..], 1000 * MS, false),
+            ("one request", &request[..], 1000 * MS, false),
+            ("a short file", &[(Received, 10 << 20)], 99 * MS, false),
+            ("a long file", &[(Received, 64 << 10)], 100 * MS, true),
+            ("both directions together", &[(Received, 32 << 10), (Sent, 32 << 10)], 100 * MS, true),
+            ("few bytes for long", &[(Received, 65_535)], 10_000 * MS, false),
+            ("49 turns", &many[..50], 0, false),
+            ("50 turns", &many[..51], 0, true),
+            ("small writes one way", &[(Sent, 1); 1000], 99 * MS, false),
+        ] {
+            assert_eq!(begins(after(transfers), lasted_ns), pays, "{what}");
+        }
+    }
+
+    #[test]
+    fn nothing_begins_while_the_kernel_works_on_a_call() {
+        let lasting = after(&[(Direction::Sent, LASTING_BYTES)]);
+        let in_call = lasting.with_call().expect("it is not over");
+        assert!(!begins(in_call, u64::MAX));
+        // A call that waits only, or failed.
+        let back = in_call.without_call(None, 1000);
+        assert_eq!(back, lasting);
+        let begun = back.begun(|| u64::MAX).expect("it has lasted");
+        assert!(begun.is_over() && begun.with_call().is_none() && !begins(begun, u64::MAX));
+        assert_eq!(in_call.of_child(), lasting, "the child has none of the parent's calls");
+        assert!(Trial::OVER.with_call().is_none());
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Enter,
+        Leave(Option<Direction>, u64),
+        Begin(u64),
+        End,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let direction =
+            prop_oneof![Just(None), Just(Some(Direction::Received)), Just(Some(Direction::Sent))];
+        prop_oneof![
+            4 => Just(Step::Enter),
+            4 => (direction, any::<u64>().prop_map(|bytes| bytes >> (bytes % 64)))
+                .prop_map(|(direction, bytes)| Step::Leave(direction, bytes)),
+            1 => (0..2 * LASTING_NS).prop_map(Step::Begin),
+            1 => Just(Step::End),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: it begins once at most, never during a call, only when it has lasted, and
+        /// the word says so much of bytes and turns as is needed and no more.
+        #[test]
+        fn it_is_decided_once(steps in prop::collection::vec(step(), 0..400)) {
+            let (mut trial, mut calls, mut decisions) = (Trial::default(), 0_u32, 0);
+            let (mut bytes, mut turns, mut last) = (0_u64, 0_u64, None);
+            for step in steps {
+                match step {
+                    Step::Enter => if let Some(next) = trial.with_call() {
+                        prop_assert_eq!(decisions, 0);
+                        (trial, calls) = (next, calls + 1);
+                    },
+                    Step::Leave(..) if calls == 0 => {}
+                    Step::Leave(direction, count) => {
+                        (trial, calls) = (trial.without_call(direction, count), calls - 1);
+                        if let Some(direction) = direction.filter(|_| count > 0) {
+                            bytes = bytes.saturating_add(count);
+                            turns += u64::from(last.is_some_and(|last| last != direction));
+                            last = Some(direction);
+                        }
+                    }
+                    Step::Begin(lasted_ns) => {
+                        let pays = turns >= LASTING_TURNS || (bytes >= LASTING_BYTES && lasted_ns >= LASTING_NS);
+                        let next = trial.begun(|| lasted_ns);
+                        prop_assert_eq!(next.is_some(), pays && calls == 0 && decisions == 0);
+                        if let Some(next) = next {
+                            (trial, decisions) = (next, decisions + 1);
+                        }
+                    }
+                    Step::End => {
+                        decisions += u32::from(!trial.is_over());
+                        trial = trial.ended();
+                    }
+                }
+                prop_assert!(decisions <= 1);
+                prop_assert_eq!(trial.is_over(), decisions == 1);
+                prop_assert_eq!(trial.has_calls(), calls > 0);
+                prop_assert_eq!(trial.bytes(), bytes.min(LASTING_BYTES));
+                prop_assert_eq!(trial.turns(), turns.min(LASTING_TURNS));
+                prop_assert_eq!(Trial::of_word(trial.word()), trial);
+            }
+        }
     }
 }

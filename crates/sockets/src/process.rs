@@ -78,11 +78,20 @@ impl Sockets {
         connection
     }
 
-    /// The program begins to use a connection that it has accepted: makes the offer.
-    pub fn accepted(&self, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
+    /// The program begins to use a connection that it has accepted, or has used it for so long that it is to move
+    /// (`has_bytes`): makes the offer.
+    pub fn accepted(
+        &self,
+        token: u64,
+        local: SocketAddr,
+        peer: SocketAddr,
+        has_bytes: bool,
+    ) -> Arc<Connection> {
         let connection = self.connection(token, Role::Accepting, local, peer);
-        if let Err(reason) = self.offer(&connection) {
-            connection.leave(reason);
+        match self.offer(&connection) {
+            Err(reason) => connection.leave(reason),
+            Ok(()) if has_bytes => connection.on_bytes(false),
+            Ok(()) => {}
         }
         connection
     }

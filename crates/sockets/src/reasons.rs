@@ -56,11 +56,13 @@ pub enum Reason {
     Off = 23,
     /// The edge would be no faster than TCP.
     NoGain = 24,
+    /// It ended before a move would have paid.
+    Short = 25,
 }
 
 impl Reason {
     /// All there are, in the order of their numbers.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Settings,
         Self::Rule,
         Self::Port,
@@ -86,6 +88,7 @@ impl Reason {
         Self::Home,
         Self::Off,
         Self::NoGain,
+        Self::Short,
     ];
 
     /// Its number: what goes over the wire, and its place among counters. It never changes.
@@ -126,6 +129,7 @@ impl Reason {
             Self::Home => "went-home",
             Self::Off => "off",
             Self::NoGain => "no-gain",
+            Self::Short => "short",
         }
     }
 
@@ -177,6 +181,7 @@ impl Reason {
             Self::NoGain => {
                 "the edge gains nothing between two hosts over one link, unless threads poll: see ETHERNOT_SOCKETS_MOVE"
             }
+            Self::Short => "it ended before it had lasted long enough for a move to pay",
         }
     }
 }

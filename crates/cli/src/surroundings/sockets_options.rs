@@ -19,8 +19,8 @@ pub(crate) struct SocketsOptions {
     /// Give the program the RDMA device beside that
     #[arg(long, requires = "sockets")]
     pub(super) rdma: bool,
-    /// When connections move: always (each at its first use), when-it-pays (on one host, over several links or with
-    /// --poll) or never [default: when-it-pays]
+    /// When connections move: always (each at its first use), when-it-pays (those that have lasted, on one host, over
+    /// several links or with --poll) or never [default: when-it-pays]
     #[arg(long = "move", value_name = "WHEN", requires = "sockets")]
     moving: Option<String>,
     /// Look for data instead of sleeping: always, never, adaptive, or for so many microseconds

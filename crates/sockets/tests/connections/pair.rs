@@ -92,6 +92,11 @@ impl Side {
     }
 }
 
+/// A connection that its program has not used yet.
+fn accepted(sockets: &Sockets, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
+    sockets.accepted(token, local, peer, false)
+}
+
 impl Pair {
     pub(crate) fn new() -> Self {
         Self::with(&[], &[])
@@ -121,7 +126,7 @@ impl Pair {
     }
 
     pub(crate) fn accepted(&self, tcp: TcpStream) -> End {
-        self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, Sockets::accepted)
+        self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, accepted)
     }
 
     /// A new connection, of both sides. Where somebody has the UDP port of the door, which is one that the kernel gives to

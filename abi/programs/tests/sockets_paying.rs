@@ -1,0 +1,117 @@
+//! By default a connection moves when it has lasted and gains by it, and costs nothing otherwise.
+
+use programs::{
+    Counters, Finished, Loaded, Network, Program, Side, Stage, build_plain_client, expect_both,
+};
+
+/// A run of `clients/sockets_paying.c`, and what both sides counted, the server first.
+#[derive(Debug)]
+struct Run {
+    ended: [Finished; 2],
+    counters: [Counters; 2],
+}
+
+impl Run {
+    /// Of that subject, with these variables on both sides.
+    #[track_caller]
+    fn of(
+        network: &Network,
+        loaded: Loaded,
+        subject: &str,
+        variables: &[(&str, &str)],
+    ) -> Option<Self> {
+        let program = build_plain_client("sockets_paying")?;
+        let stage = Stage::new(network, loaded)?.variable("ETHERNOT_SOCKETS_MOVE", "when-it-pays");
+        let stage = stage.variable("ETHERNOT_SOCKETS_LOG", "info");
+        let stage =
+            variables.iter().fold(stage, |stage, (name, value)| stage.variable(name, value));
+        let port = stage.free_port();
+        let side = |role: &str| {
+            let program = Program::new(&program.display().to_string(), subject).argument(&role);
+            program.argument(&stage.address()).argument(&port).argument(&0)
+        };
+        let mut server = stage.start(&side("server"), Side::Server);
+        server.wait_for_listener(port);
+        let client = stage.run(&side("client"), Side::Client);
+        let ended = [server.finish(), client];
+        expect_both(&ended);
+        let counters = [Side::Server, Side::Client].map(|side| stage.counters(side));
+        Some(Self { ended, counters })
+    }
+
+    /// So many connections have moved on each side, and the others stayed for this reason.
+    #[track_caller]
+    fn expect(&self, moved: u64, reasons: [&[(&str, u64)]; 2]) {
+        let [server, client] = &self.ended;
+        for (counters, wanted) in self.counters.iter().zip(reasons) {
+            let found: Vec<_> =
+                counters.reasons.iter().map(|(reason, count)| (reason.as_str(), *count)).collect();
+            let is_right = counters.moved == moved && found == wanted;
+            assert!(is_right, "{moved} moved, left {wanted:?}: {counters:?}\n{server}\n{client}");
+        }
+    }
+}
+
+#[test]
+fn a_short_connection_stays_on_tcp() {
+    let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "short", &[]) else { return };
+    run.expect(0, [&[("short", 1)]; 2]);
+}
+
+#[test]
+fn a_connection_that_lasts_moves_on_one_host() {
+    for subject in ["turns", "stream", "threads"] {
+        let Some(run) = Run::of(&Network::Loopback, Loaded::Both, subject, &[]) else { return };
+        run.expect(1, [&[]; 2]);
+    }
+}
+
+#[test]
+fn one_whose_direction_has_ended_stays() {
+    let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "half", &[]) else { return };
+    run.expect(0, [&[("short", 1)]; 2]);
+}
+
+#[test]
+fn between_two_hosts_one_link_gains_nothing_and_polling_does() {
+    let Some(network) = Network::namespaces() else { return };
+    let Some(run) = Run::of(&network, Loaded::Both, "turns", &[]) else { return };
+    run.expect(0, [&[("no-gain", 1)]; 2]);
+    let poll = [("ETHERNOT_SOCKETS_POLL", "100")];
+    let Some(run) = Run::of(&network, Loaded::Both, "turns", &poll) else { return };
+    run.expect(1, [&[]; 2]);
+}
+
+#[test]
+fn between_two_hosts_a_connection_that_lasts_moves_to_two_links() {
+    let Some(network) = Network::namespaces_with(2) else { return };
+    for subject in ["turns", "stream"] {
+        let Some(run) = Run::of(&network, Loaded::Both, subject, &[LINKS]) else { return };
+        run.expect(1, [&[]; 2]);
+    }
+    let Some(run) = Run::of(&network, Loaded::Both, "short", &[LINKS]) else { return };
+    run.expect(0, [&[("short", 1)]; 2]);
+}
+
+#[test]
+fn a_connection_stays_if_only_one_side_has_the_library() {
+    for (loaded, reasons) in
+        [(Loaded::Client, [&[][..], &[("no-offer", 1)]]), (Loaded::Server, [&[("closed", 1)], &[]])]
+    {
+        let Some(run) = Run::of(&Network::Loopback, loaded, "turns", &[]) else { return };
+        run.expect(0, reasons);
+    }
+}
+
+#[test]
+fn nothing_moves_if_the_user_says_so() {
+    let never = [("ETHERNOT_SOCKETS_MOVE", "never")];
+    let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "turns", &never) else { return };
+    run.expect(0, [&[("off", 1)]; 2]);
+    let always = [("ETHERNOT_SOCKETS_MOVE", "always")];
+    let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "again", &always) else { return };
+    run.expect(2, [&[]; 2]);
+}
+
+/// The same on both hosts, where links have the same names.
+const LINKS: (&str, &str) = ("ETHERNOT_SOCKETS_LINKS", "udp:link1,udp:link2");
