@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use libc::{c_int, c_void};
 use nix::sys::socket::{getsockopt, sockopt};
+use sockets::counters::note_left;
 use sockets::log::{LogLevel, note};
 use sockets::{Choice, Connection, Moving, Place, Reason, Role, Settings, Sockets};
 
 use crate::socket::{Socket, borrowed};
 use crate::trial::OnTrial;
-use crate::{inherited, ledger};
+use crate::{inherited, ledger, room};
 
 /// Reads the settings. Called once, before `main`.
 pub(crate) fn begin() {
@@ -58,6 +59,11 @@ pub(crate) fn started() -> Option<&'static Sockets> {
 
 /// Has a connection move; `None` if it cannot.
 pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> {
+    if !socket.reservation.make(fd) {
+        ledger::lock().forget(socket.token);
+        note_left(socket.role, socket.local, socket.peer, Reason::Descriptors);
+        return None;
+    }
     let Some(sockets) = started().or_else(start) else {
         ledger::lock().forget(socket.token);
         return None;
@@ -142,6 +148,7 @@ pub(crate) fn hold() -> MutexGuard<'static, ()> {
 pub(crate) fn forget_in_child() {
     HOME.store(pid(), Ordering::Relaxed);
     HAS_FAILED.store(false, Ordering::Relaxed);
+    room::forget_in_child();
     let parents = STARTED.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if !parents.is_null() {
         // SAFETY: `start` has leaked it, and nobody else has it: this process has one thread.

@@ -114,6 +114,7 @@ impl Ledger {
     pub(crate) fn forget(&mut self, token: u64) {
         if let Some(held) = self.held.remove(&token) {
             held.socket.trial.end();
+            held.socket.reservation.release();
             held.numbers.iter().for_each(|&fd| table::clear(fd));
         }
         self.count();
@@ -136,6 +137,7 @@ impl Ledger {
     /// Puts a descriptor at all numbers of a connection, and in their places in sets of `epoll`.
     pub(crate) fn put(&mut self, token: u64, end: &OwnedFd) -> bool {
         let Some(held) = self.held.get(&token) else { return false };
+        held.socket.reservation.release();
         for &number in &held.numbers {
             let of_number = || held.registrations.iter().filter(|known| known.fd == number);
             let again: Vec<_> = of_number().map(Registration::taken_out).collect();

@@ -38,6 +38,7 @@ mod polling;
 mod printing;
 mod processes;
 mod receiving;
+mod room;
 mod selecting;
 mod sending;
 mod sharing;

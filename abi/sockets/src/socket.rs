@@ -11,6 +11,7 @@ use sockets::{Connection, Reason, Role, Route};
 
 use crate::handling::Inside;
 use crate::next::{errno, set_errno};
+use crate::room::Reservation;
 use crate::sharing::Share;
 use crate::table::{self, Kind};
 use crate::trial::{Counted, OnTrial};
@@ -32,6 +33,8 @@ pub(crate) struct Socket {
     is_connecting: AtomicBool,
     /// What it does on TCP before it begins to move.
     pub(crate) trial: OnTrial,
+    /// Descriptors that it is about to take.
+    pub(crate) reservation: Reservation,
     /// Made when it begins to move; `None` if this process has no part in any of it.
     connection: OnceLock<Option<Arc<Connection>>>,
     /// Since the process was forked before anybody used it.
@@ -96,6 +99,7 @@ impl Socket {
     ) -> Arc<Self> {
         let is_connecting = AtomicBool::new(false);
         let (connection, tcp) = (OnceLock::new(), OnceLock::new());
+        let reservation = Reservation::default();
         Arc::new(Self {
             token,
             role,
@@ -104,6 +108,7 @@ impl Socket {
             owner,
             is_connecting,
             trial,
+            reservation,
             connection,
             share,
             tcp,

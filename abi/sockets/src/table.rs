@@ -67,6 +67,11 @@ pub(crate) fn highest() -> c_int {
     HIGHEST.load(Ordering::Relaxed)
 }
 
+/// How many descriptors this library has.
+pub(crate) fn count_private() -> u64 {
+    (0..=highest()).filter(|&fd| kind(fd) == Kind::Private).count() as u64
+}
+
 /// The connection of a number, if it stands for one.
 #[inline]
 pub(crate) fn socket(fd: c_int) -> Option<Arc<Socket>> {
