@@ -94,13 +94,16 @@ fn between_two_hosts_a_connection_that_lasts_moves_to_two_links() {
 }
 
 #[test]
-fn a_connection_stays_if_only_one_side_has_the_library() {
-    for (loaded, reasons) in
-        [(Loaded::Client, [&[][..], &[("no-offer", 1)]]), (Loaded::Server, [&[("closed", 1)], &[]])]
-    {
-        let Some(run) = Run::of(&Network::Loopback, loaded, "turns", &[]) else { return };
-        run.expect(0, reasons);
-    }
+fn a_peer_without_the_library_is_asked_once_for_two_connections() {
+    let Some(network) = Network::namespaces_with(2) else { return };
+    let Some(run) = Run::of(&network, Loaded::Client, "again", &[LINKS]) else { return };
+    run.expect(0, [&[], &[("no-offer", 2)]]);
+    let before = network.sent(Side::Server);
+    let Some(run) = Run::of(&network, Loaded::Server, "again", &[LINKS]) else { return };
+    // The first ends while its offer holds still.
+    run.expect(0, [&[("closed", 1), ("no-answer", 1)], &[]]);
+    let sent = network.sent(Side::Server) - before;
+    assert!((1..=OFFERS_MAX).contains(&sent.datagrams), "{sent:?}");
 }
 
 #[test]
@@ -115,3 +118,6 @@ fn nothing_moves_if_the_user_says_so() {
 
 /// The same on both hosts, where links have the same names.
 const LINKS: (&str, &str) = ("ETHERNOT_SOCKETS_LINKS", "udp:link1,udp:link2");
+
+/// How often one offer is sent.
+const OFFERS_MAX: u64 = 10;

@@ -9,7 +9,7 @@ use crate::handling::Inside;
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::Socket;
 use crate::table::{self, Kind, is_known};
-use crate::{house, ledger};
+use crate::{house, ledger, services};
 
 interpose! {
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int,
@@ -73,6 +73,7 @@ pub(crate) fn released(last: Option<&Arc<Socket>>) {
     let Some(last) = last else { return };
     last.stay(Reason::Short);
     if let Some(connection) = last.begun() {
+        services::note_ended(last);
         connection.released();
     }
 }

@@ -13,7 +13,7 @@ use sockets::{Choice, Connection, Moving, Place, Reason, Role, Settings, Sockets
 
 use crate::socket::{Socket, borrowed};
 use crate::trial::OnTrial;
-use crate::{inherited, ledger, room};
+use crate::{inherited, ledger, room, services};
 
 /// Reads the settings. Called once, before `main`.
 pub(crate) fn begin() {
@@ -31,9 +31,10 @@ pub(crate) fn begin() {
 
 /// What becomes of a connection.
 pub(crate) fn choice(socket: &Socket) -> Choice {
-    match SETTINGS.get() {
-        Some(settings) => settings.choice(socket.role, socket.local, socket.peer),
-        None => Choice::Tcp(Reason::NoEndpoint),
+    let Some(settings) = SETTINGS.get() else { return Choice::Tcp(Reason::NoEndpoint) };
+    match settings.choice(socket.role, socket.local, socket.peer) {
+        Choice::Edge => services::silence(socket).map_or(Choice::Edge, Choice::Tcp),
+        choice @ Choice::Tcp(_) => choice,
     }
 }
 
@@ -59,15 +60,20 @@ pub(crate) fn started() -> Option<&'static Sockets> {
 
 /// Has a connection move; `None` if it cannot.
 pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> {
-    if !socket.reservation.make(fd) {
+    let stays = match services::silence(socket) {
+        None if !socket.reservation.make(fd) => Some(Reason::Descriptors),
+        stays => stays,
+    };
+    if let Some(reason) = stays {
         ledger::lock().forget(socket.token);
-        note_left(socket.role, socket.local, socket.peer, Reason::Descriptors);
+        note_left(socket.role, socket.local, socket.peer, reason);
         return None;
     }
     let Some(sockets) = started().or_else(start) else {
         ledger::lock().forget(socket.token);
         return None;
     };
+    services::note_asked(socket);
     let (token, local, peer) = (socket.token, socket.local, socket.peer);
     let moving = match socket.role {
         Role::Connecting => sockets.connected(token, local, peer),
@@ -193,7 +199,14 @@ impl Place for Numbers {
     }
 
     fn put(&self, token: u64, end: OwnedFd) -> bool {
-        ledger::lock().put(token, &end)
+        let (socket, is_there) = {
+            let mut ledger = ledger::lock();
+            (ledger.socket(token), ledger.put(token, &end))
+        };
+        if let Some(socket) = socket {
+            services::note_moved(&socket);
+        }
+        is_there
     }
 
     fn is_shared(&self, token: u64) -> bool {
@@ -201,7 +214,15 @@ impl Place for Numbers {
     }
 
     fn decided(&self, token: u64) {
-        ledger::lock().forget(token);
+        let socket = {
+            let mut ledger = ledger::lock();
+            let socket = ledger.socket(token);
+            ledger.forget(token);
+            socket
+        };
+        if let Some(socket) = socket {
+            services::note_ended(&socket);
+        }
     }
 
     fn closed(&self, token: u64) {

@@ -120,6 +120,11 @@ impl Ledger {
         self.count();
     }
 
+    /// A connection of the program.
+    pub(crate) fn socket(&self, token: u64) -> Option<Arc<Socket>> {
+        self.held.get(&token).map(|held| Arc::clone(&held.socket))
+    }
+
     /// Whether another process has a connection as well.
     pub(crate) fn is_shared(&self, token: u64) -> bool {
         self.held.get(&token).is_some_and(|held| held.socket.is_shared())

@@ -41,6 +41,7 @@ mod receiving;
 mod room;
 mod selecting;
 mod sending;
+mod services;
 mod sharing;
 mod signals;
 mod socket;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use libc::c_int;
 use sockets::counters::note_left;
@@ -33,6 +34,8 @@ pub(crate) struct Socket {
     is_connecting: AtomicBool,
     /// What it does on TCP before it begins to move.
     pub(crate) trial: OnTrial,
+    /// When it began to move.
+    pub(crate) asked: OnceLock<Instant>,
     /// Descriptors that it is about to take.
     pub(crate) reservation: Reservation,
     /// Made when it begins to move; `None` if this process has no part in any of it.
@@ -99,7 +102,7 @@ impl Socket {
     ) -> Arc<Self> {
         let is_connecting = AtomicBool::new(false);
         let (connection, tcp) = (OnceLock::new(), OnceLock::new());
-        let reservation = Reservation::default();
+        let (asked, reservation) = (OnceLock::new(), Reservation::default());
         Arc::new(Self {
             token,
             role,
@@ -108,6 +111,7 @@ impl Socket {
             owner,
             is_connecting,
             trial,
+            asked,
             reservation,
             connection,
             share,

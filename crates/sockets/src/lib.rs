@@ -34,6 +34,7 @@ mod networks;
 mod offer;
 mod paying;
 mod peeking;
+mod peers;
 mod place;
 mod process;
 mod readiness;
@@ -66,6 +67,7 @@ pub use homing::fuzz_record;
 #[doc(hidden)]
 pub use offer::fuzz_offer;
 pub use paying::{Direction, Moving, MovingError, Trial};
+pub use peers::{Peers, Service};
 pub use place::Place;
 pub use process::{Sockets, StartError};
 pub use readiness::Readiness;

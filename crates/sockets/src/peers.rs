@@ -1,0 +1,197 @@
+//! What a process knows of services that it has had connections with: which of their peers never answer.
+//!
+//! A peer without the library is asked once a minute, not for each connection.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::rules::Role;
+
+/// A service on the peer's host, or one of this process as it is used from there: the peer's address, and the port that the
+/// accepting side listens at.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Service {
+    peer: IpAddr,
+    port: u16,
+}
+
+impl Service {
+    /// That of a connection.
+    pub fn of(role: Role, local: SocketAddr, peer: SocketAddr) -> Self {
+        let port = match role {
+            Role::Connecting => peer.port(),
+            Role::Accepting => local.port(),
+        };
+        Self { peer: peer.ip().to_canonical(), port }
+    }
+}
+
+/// Services, of which the one that was used longest ago makes room for another. Times count from any fixed moment.
+#[derive(Debug, Default)]
+pub struct Peers {
+    known: HashMap<Service, Known>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    used: Duration,
+    /// When a connection has moved.
+    answered: Option<Duration>,
+    /// When a peer has not answered.
+    silent: Option<Duration>,
+    /// Connections in turn that ended before there was an answer.
+    unanswered: u8,
+}
+
+impl Peers {
+    /// Whether a peer of the service may be asked: none was silent within the last minute.
+    pub fn may_ask(&mut self, now: Duration, service: Service) -> bool {
+        let Some(known) = self.known.get_mut(&service) else { return true };
+        known.used = now;
+        known.silent.is_none_or(|silent| now.saturating_sub(silent) >= SILENT_FOR)
+    }
+
+    /// A connection has moved.
+    pub fn on_moved(&mut self, now: Duration, service: Service) {
+        let known = self.entry(now, service);
+        (known.answered, known.silent, known.unanswered) = (Some(now), None, 0);
+    }
+
+    /// A peer was asked and has not answered. Another one may have been heard from lately: then they are asked each.
+    pub fn on_silent(&mut self, now: Duration, service: Service) {
+        let known = self.entry(now, service);
+        known.unanswered = 0;
+        if known.answered.is_none_or(|answered| now.saturating_sub(answered) >= SILENT_FOR) {
+            known.silent = Some(now);
+        }
+    }
+
+    /// A connection has ended before the peer had answered, for which this side had waited for so long.
+    pub fn on_unanswered(&mut self, now: Duration, service: Service, waited: Duration) {
+        let known = self.entry(now, service);
+        known.unanswered += 1;
+        if known.unanswered >= UNANSWERED_MAX || waited >= ANSWER_WITHIN {
+            self.on_silent(now, service);
+        }
+    }
+
+    fn entry(&mut self, now: Duration, service: Service) -> &mut Known {
+        if self.known.len() >= PEERS_MAX && !self.known.contains_key(&service) {
+            let oldest = self.known.iter().min_by_key(|(_, known)| known.used);
+            if let Some(oldest) = oldest.map(|(service, _)| *service) {
+                self.known.remove(&oldest);
+            }
+        }
+        let known = self.known.entry(service).or_default();
+        known.used = now;
+        known
+    }
+}
+
+/// For how long a peer that was silent is not asked again.
+const SILENT_FOR: Duration = Duration::from_mins(1);
+
+/// A peer that has not answered for so long has no library as a rule: its door was open for less.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
+
+/// Connections in turn that end before there is an answer, after which the peer is held to be silent.
+const UNANSWERED_MAX: u8 = 8;
+
+/// Services that are known at a time, of 96 bytes: the search for the oldest takes a microsecond.
+const PEERS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn service(host: u16, port: u16) -> Service {
+        let [high, low] = host.to_be_bytes();
+        Service { peer: [10, 0, high, low].into(), port }
+    }
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_port_of_a_service_is_that_of_the_accepting_side() {
+        let server: SocketAddr = "10.0.0.1:80".parse().unwrap();
+        let client: SocketAddr = "[::ffff:10.0.0.2]:4000".parse().unwrap();
+        assert_eq!(Service::of(Role::Connecting, client, server), service(1, 80));
+        assert_eq!(Service::of(Role::Accepting, server, client), service(2, 80));
+    }
+
+    #[test]
+    fn a_silent_peer_is_asked_once_a_minute() {
+        let (mut peers, mut asked) = (Peers::default(), 0);
+        for second in 0..600 {
+            if peers.may_ask(at(second), service(1, 80)) {
+                asked += 1;
+                peers.on_silent(at(second), service(1, 80));
+            }
+            assert!(peers.may_ask(at(second), service(1, 81)), "another service");
+            assert!(peers.may_ask(at(second), service(2, 80)), "another host");
+        }
+        assert_eq!(asked, 10);
+    }
+
+    #[test]
+    fn a_peer_that_answers_is_asked_at_once_again_and_others_beside_it_too() {
+        let mut peers = Peers::default();
+        peers.on_silent(at(0), service(1, 80));
+        assert!(!peers.may_ask(at(59), service(1, 80)));
+        peers.on_moved(at(59), service(1, 80));
+        assert!(peers.may_ask(at(59), service(1, 80)));
+        peers.on_silent(at(60), service(1, 80));
+        assert!(peers.may_ask(at(60), service(1, 80)), "another client there has the library");
+        peers.on_silent(at(119), service(1, 80));
+        assert!(!peers.may_ask(at(119), service(1, 80)), "none was heard from for a minute");
+    }
+
+    #[test]
+    fn a_peer_whose_connections_end_before_an_answer_is_silent_in_the_end() {
+        let mut peers = Peers::default();
+        for _ in 1..UNANSWERED_MAX {
+            peers.on_unanswered(at(1), service(1, 80), Duration::ZERO);
+            assert!(peers.may_ask(at(1), service(1, 80)));
+        }
+        peers.on_unanswered(at(1), service(1, 80), Duration::ZERO);
+        assert!(!peers.may_ask(at(1), service(1, 80)));
+        peers.on_unanswered(at(1), service(2, 80), ANSWER_WITHIN);
+        assert!(!peers.may_ask(at(1), service(2, 80)), "it had the time to answer");
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_makes_room() {
+        let mut peers = Peers::default();
+        for host in 0..PEERS_MAX as u16 {
+            peers.on_silent(at(u64::from(host)), service(host, 80));
+        }
+        assert!(peers.may_ask(at(1024), service(0, 80)), "its minute is over");
+        peers.on_silent(at(1025), service(0, 81));
+        assert_eq!(peers.known.len(), PEERS_MAX);
+        assert!(peers.known.contains_key(&service(0, 80)), "it was asked for since");
+        assert!(!peers.known.contains_key(&service(1, 80)));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_bounded(events in prop::collection::vec((0..4_u8, 0..3000_u16, 0..100_u64), 0..4000)) {
+            let (mut peers, mut now) = (Peers::default(), Duration::ZERO);
+            for (event, host, ms) in events {
+                now += Duration::from_millis(ms);
+                let service = service(host, 80);
+                match event {
+                    0 => { let _may = peers.may_ask(now, service); }
+                    1 => peers.on_moved(now, service),
+                    2 => peers.on_silent(now, service),
+                    _ => peers.on_unanswered(now, service, Duration::from_millis(ms)),
+                }
+                prop_assert!(peers.known.len() <= PEERS_MAX);
+            }
+        }
+    }
+}
