@@ -721,7 +721,9 @@ impl Connection {
         self.route.store(LEFT, Ordering::SeqCst);
         stream.on_home();
         self.place.decided(self.token);
-        counters::note_home(self.role, self.local, self.peer, is_there);
+        if is_there {
+            counters::note_home(self.role, self.local, self.peer);
+        }
         self.mark.raise();
         true
     }

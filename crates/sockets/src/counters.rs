@@ -100,10 +100,10 @@ pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr, began:
 }
 
 /// A connection that had moved has gone back to TCP: counts it, and notes it.
-pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr, is_open: bool) {
+pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr) {
     COUNTERS.add_left(Reason::Home, 1);
-    let (way, end) = (way(role), if is_open { "" } else { ", where it ends" });
-    note(LogLevel::Info, format_args!("{local} {way} {peer} has gone back to TCP{end}"));
+    let way = way(role);
+    note(LogLevel::Info, format_args!("{local} {way} {peer} has gone back to TCP"));
     write_if_due();
 }
 
