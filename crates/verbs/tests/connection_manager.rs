@@ -3,84 +3,19 @@
 #[path = "../../ethernot/tests/copy/mod.rs"]
 mod copy;
 mod ends;
+mod ids;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ends::{End, Program, loopback};
+use ids::{Process, saying};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use verbs::cm::{
-    AcceptOptions, ConnectOptions, Event, EventChannel, EventKind, Host, Id, PortSpace,
-};
-use verbs::{CompletionStatus, Device, QueuePairState, Settings};
-
-/// A process: its device, what it has of verbs, and the channel by which it is told of its ids.
-struct Process {
-    program: Program,
-    host: Arc<Host>,
-    channel: Arc<EventChannel>,
-}
-
-impl Process {
-    fn new() -> Self {
-        Self::with(&loopback())
-    }
-
-    fn with(settings: &Settings) -> Self {
-        let program = Program::new(settings);
-        let device: Arc<Device> = Arc::clone(program.context.device());
-        let host = Host::new(vec![device]);
-        let channel = EventChannel::new(&host).expect("a channel");
-        Self { program, host, channel }
-    }
-
-    fn id(&self) -> Arc<Id> {
-        Id::new(&self.host, &self.channel, PortSpace::Tcp, None).expect("an id")
-    }
-
-    fn listener(&self) -> (Arc<Id>, SocketAddr) {
-        let id = self.id();
-        id.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
-        id.listen(0).expect("it listens");
-        let at = id.local().expect("an address");
-        (id, at)
-    }
-
-    /// The next event, which must be of this kind.
-    fn got(&self, kind: EventKind) -> Event {
-        let event = self.channel.get().expect("there will be an event");
-        assert_eq!(event.kind, kind, "{event:?}");
-        event.acknowledge();
-        event
-    }
-
-    /// An id that knows the way, with a queue pair.
-    fn resolved(&self, to: SocketAddr) -> (Arc<Id>, End) {
-        let id = self.bare(to);
-        let end = self.pair_of(&id);
-        (id, end)
-    }
-
-    /// The same without.
-    fn bare(&self, to: SocketAddr) -> Arc<Id> {
-        let id = self.id();
-        id.resolve_address(None, to).expect("it is looked for");
-        self.got(EventKind::AddressResolved);
-        id.resolve_route().expect("it is looked for");
-        self.got(EventKind::RouteResolved);
-        id
-    }
-
-    /// A queue pair of an id.
-    fn pair_of(&self, id: &Id) -> End {
-        let end = self.program.end(0);
-        id.take_queue_pair(&end.queue_pair).expect("it is in RESET");
-        end
-    }
-}
+use verbs::cm::{AcceptOptions, ConnectOptions, EventKind, Id, PortSpace};
+use verbs::{CompletionStatus, QueuePairState, Settings};
 
 /// One end says something to the other and hears it.
 fn talk(client: &Process, server: &Process, here: &End, there: &End) {
@@ -112,11 +47,6 @@ fn have_met_by_themselves(process: Process, path: &Path) -> bool {
     let contains = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
     assert!(contains(b"EVCM"), "the request is in it");
     contains(b"EVQP")
-}
-
-fn saying(private_data: &[u8]) -> ConnectOptions {
-    let private_data = private_data.to_vec();
-    ConnectOptions { private_data, retries: 7, not_ready_retries: 7, ..Default::default() }
 }
 
 /// Both ends of a connection, the one that asked first.
@@ -344,91 +274,6 @@ fn a_queue_pair_takes_over_in_a_domain_of_its_own() {
     client.got(EventKind::Established);
     server.got(EventKind::Established);
     talk(&client, &server, &here, &there);
-}
-
-/// Connects 40 times; what a client sends last before it ends its queue pair is received.
-fn last_message_arrives(settings: &Settings, end: fn(&Process, &Id, &End)) {
-    const ROUNDS: usize = 40;
-    let [client, server] = [(); 2].map(|()| Process::with(settings));
-    let (_listener, to) = server.listener();
-    let arrived = (0..ROUNDS).filter(|_| {
-        let (asks, here) = client.resolved(to);
-        asks.connect(&saying(b"")).expect("it asks");
-        let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
-        let there = server.pair_of(&asked);
-        there.receive(1, &[server.program.piece(64, 64)]);
-        asked.accept(&AcceptOptions::default()).expect("it accepts");
-        client.got(EventKind::Established);
-        here.send(2, client.program.piece(0, 64));
-        end(&client, &asks, &here);
-        server.got(EventKind::Established);
-        server.got(EventKind::Disconnected);
-        asked.disconnect().expect("there was a connection");
-        there.next(1)[0].status == CompletionStatus::Success
-    });
-    assert_eq!(arrived.count(), ROUNDS);
-}
-
-#[test]
-fn what_was_sent_last_before_a_disconnect_arrives() {
-    for links in ["udp:127.0.0.1", "udp:127.0.0.1,shm"] {
-        last_message_arrives(&ends::with_links(links), |client, id, _| {
-            id.disconnect().expect("there is a connection");
-            client.got(EventKind::Disconnected);
-        });
-    }
-}
-
-#[test]
-fn what_was_sent_last_before_a_queue_pair_is_destroyed_arrives() {
-    for links in ["udp:127.0.0.1", "udp:127.0.0.1,shm"] {
-        last_message_arrives(&ends::with_links(links), |_, id, end| {
-            id.release_queue_pair();
-            end.queue_pair.destroy().expect("nothing uses it");
-        });
-    }
-}
-
-/// Receives what each of 10 copies of the test `name` sends last. A copy gets the address, and ends by `end`.
-fn last_message_of_a_process_arrives(name: &str, end: fn()) {
-    const PROCESSES: usize = 10;
-    if let Some(to) = copy::told() {
-        let client = Process::with(&ends::with_links("udp:127.0.0.1,shm"));
-        let (asks, here) = client.resolved(to.parse().expect("an address"));
-        asks.connect(&saying(b"")).expect("it asks");
-        client.got(EventKind::Established);
-        here.send(2, client.program.piece(0, 64));
-        end();
-    }
-    let server = Process::with(&ends::with_links("udp:127.0.0.1,shm"));
-    let (_listener, to) = server.listener();
-    let arrived = (0..PROCESSES).filter(|_| {
-        let mut child = copy::command(&[], name, &to.to_string()).spawn().expect("a copy");
-        let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
-        let there = server.pair_of(&asked);
-        there.receive(1, &[server.program.piece(64, 64)]);
-        asked.accept(&AcceptOptions::default()).expect("it accepts");
-        server.got(EventKind::Established);
-        child.wait().expect("a child");
-        server.got(EventKind::Disconnected);
-        asked.disconnect().expect("there was a connection");
-        there.next(1)[0].status == CompletionStatus::Success
-    });
-    assert_eq!(arrived.count(), PROCESSES);
-}
-
-#[test]
-fn what_a_process_sends_right_before_it_exits_arrives() {
-    let name = "what_a_process_sends_right_before_it_exits_arrives";
-    last_message_of_a_process_arrives(name, || std::process::exit(0));
-}
-
-#[test]
-fn what_a_process_sends_right_before_it_is_killed_arrives() {
-    let name = "what_a_process_sends_right_before_it_is_killed_arrives";
-    last_message_of_a_process_arrives(name, || {
-        kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
-    });
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! are mended and stay so. Each part has its rows under its name.
 
 use super::{none_fails, printed, reproducible, tests};
-use crate::acceptance::{Bound, Row};
+use crate::acceptance::printed::Tests;
+use crate::acceptance::{Bound, Probe, Row};
 
 /// How long calls over the byte stream take against the same over TCP, which is only told.
 const fn streamed(name: &'static str, figure: &'static str) -> Row {
@@ -30,6 +31,20 @@ pub(super) const ROWS: &[Row] = &[
         "--test=waiting_pairs",
         true,
     ),
+    Row {
+        name: "verbs: last messages of 64 B lost before a disconnect, destroy or exit, UDP and shm, of 1000 each (quick: 50)",
+        bound: Bound::AtMost(0.0, "messages"),
+        bound_quick: None,
+        probe: Probe::Printed {
+            tests: Tests {
+                package: "verbs",
+                target: "--test=last_messages",
+                part: "a_thousand_last_messages",
+                part_quick: Some("last_messages_before"),
+            },
+            name: "last messages lost before an end",
+        },
+    },
     // The API.
     none_fails(
         "hyper and tonic over the byte stream, two namespaces: every answer whole",
