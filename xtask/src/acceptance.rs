@@ -12,6 +12,7 @@ mod entries;
 mod fabric_rows;
 mod house;
 mod printed;
+mod repeated;
 mod runner;
 mod sender;
 mod suites;
@@ -91,6 +92,8 @@ enum Probe {
     Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
     /// Tests of a package that fail, of those that these arguments of `cargo test` choose, separated by spaces.
     Tests { package: &'static str, chosen: &'static str, in_quick: bool },
+    /// Runs of these tests in which one fails, of so many.
+    Repeated { tests: repeated::Tests, times_quick: u32, times_full: u32 },
     /// The largest figure of a name that tests print, all of which pass.
     Printed { tests: printed::Tests, name: &'static str },
     /// The same of a figure that is the same on all machines.
@@ -246,6 +249,7 @@ impl Probe {
     fn kind(&self) -> Kind {
         match self {
             Self::Tests { .. }
+            | Self::Repeated { .. }
             | Self::AllSucceed { .. }
             | Self::Fuzz { .. }
             | Self::Reproducible { .. }

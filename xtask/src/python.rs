@@ -48,12 +48,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
         println!("skipped: the Python package: {reason}");
         return Ok(Count::ONE_SKIPPED);
     }
-    let wheels = package.built.join("wheels");
-    // A wheel of another version that lies there could be installed instead.
-    if wheels.exists() {
-        std::fs::remove_dir_all(&wheels)
-            .map_err(|cause| XtaskError::Write { path: wheels.clone(), cause })?;
-    }
+    let wheels = package.empty_wheels()?;
     if !succeeds(&mut package.cargo(&["fmt", "--all", "--check"]))? {
         return Ok(Count::ONE_FAILED);
     }
@@ -62,6 +57,39 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
         count.add(package.test(workspace, built, &wheels)?);
     }
     Ok(count)
+}
+
+/// The package `ethernot`, installed where its tests run as often as wanted.
+pub(crate) struct Installed<'a> {
+    package: Package,
+    workspace: &'a Workspace,
+}
+
+/// Builds and installs the package `ethernot`. The inner error is the reason why that cannot be here.
+pub(crate) fn install(workspace: &Workspace) -> Result<Result<Installed<'_>, String>, XtaskError> {
+    let package = Package::new(workspace);
+    if let Some(reason) = package.prepare() {
+        return Ok(Err(reason));
+    }
+    let wheels = package.empty_wheels()?;
+    let [_, built] = &PACKAGES;
+    if let Some(reason) = package.too_old(built) {
+        return Ok(Err(reason));
+    }
+    for mut step in [package.build(built, &wheels), package.install(built, &wheels), server()] {
+        if !succeeds(&mut step)? {
+            return Ok(Err(format!("the package {} does not build", built.name)));
+        }
+    }
+    Ok(Ok(Installed { package, workspace }))
+}
+
+impl Installed<'_> {
+    /// Runs the tests with one of these names.
+    pub(crate) fn run(&self, names: &[&str]) -> Result<Count, XtaskError> {
+        let [_, built] = &PACKAGES;
+        self.package.run_tests(self.workspace, built, &["-k", &names.join(" or ")])
+    }
 }
 
 struct Package {
@@ -147,26 +175,31 @@ impl Package {
         built: &Built,
         wheels: &Path,
     ) -> Result<Count, XtaskError> {
-        if self.python_minor().is_some_and(|minor| minor < built.since) {
-            println!("skipped: the package {} needs Python 3.{}", built.name, built.since);
+        if let Some(reason) = self.too_old(built) {
+            println!("skipped: {reason}");
             return Ok(Count::ONE_SKIPPED);
         }
         // One by one: they are for different versions of the stable interface.
         let lints = ["clippy", "--quiet", "--package", built.package, "--", "-D", "warnings"];
-        let steps = [self.cargo(&lints), self.build(built, wheels), self.install(built, wheels)];
-        for mut step in steps {
+        let [built_wheel, installed] = [self.build(built, wheels), self.install(built, wheels)];
+        for mut step in [self.cargo(&lints), built_wheel, installed, server()] {
             if !succeeds(&mut step)? {
                 return Ok(Count::ONE_FAILED);
             }
         }
-        let mut server = cargo();
-        server.args(["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
-        if !succeeds(&mut server)? {
-            return Ok(Count::ONE_FAILED);
-        }
+        self.run_tests(workspace, built, &[])
+    }
+
+    /// Runs the tests of an installed package that these arguments of pytest choose.
+    fn run_tests(
+        &self,
+        workspace: &Workspace,
+        built: &Built,
+        chosen: &[&str],
+    ) -> Result<Count, XtaskError> {
         // Not from the folder of the sources, which would be imported in the place of what was built.
         let mut pytest = Command::new(self.program("pytest"));
-        pytest.args(["-q", "-p", "no:cacheprovider"]);
+        pytest.args(["-q", "-p", "no:cacheprovider"]).args(chosen);
         pytest.current_dir(self.sources.join(built.folder).join("tests"));
         pytest.env(SERVER_VARIABLE, workspace.target_dir.join("debug/examples/key_value"));
         let output = pytest.stderr(Stdio::inherit()).output().map_err(start_error(&pytest))?;
@@ -177,6 +210,22 @@ impl Package {
             count.failed = 1;
         }
         Ok(count)
+    }
+
+    /// A folder for wheels. One of another version that lay there could be installed instead.
+    fn empty_wheels(&self) -> Result<PathBuf, XtaskError> {
+        let wheels = self.built.join("wheels");
+        if wheels.exists() {
+            std::fs::remove_dir_all(&wheels)
+                .map_err(|cause| XtaskError::Write { path: wheels.clone(), cause })?;
+        }
+        Ok(wheels)
+    }
+
+    /// Why the environment's Python does not take a package, if so.
+    fn too_old(&self, built: &Built) -> Option<String> {
+        let is_old = self.python_minor().is_some_and(|minor| minor < built.since);
+        is_old.then(|| format!("the package {} needs Python 3.{}", built.name, built.since))
     }
 
     /// The minor version of the environment's Python.
@@ -200,6 +249,13 @@ impl Package {
         pip.arg("--find-links").arg(wheels).arg(built.name);
         pip
     }
+}
+
+/// Builds the server of which tests are clients.
+fn server() -> Command {
+    let mut server = cargo();
+    server.args(["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
+    server
 }
 
 /// Whether cargo says that `Cargo.lock` is not up to date. That is a mistake of the project, and no reason to

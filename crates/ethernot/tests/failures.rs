@@ -250,6 +250,31 @@ fn a_silent_peer_is_unreachable_within_the_budget() {
     }
 }
 
+/// Asks a peer that listens, and whose program never accepts.
+fn ask_in_vain(options: ConnectOptions) {
+    let server = loopback().build().expect("a server");
+    let listener = server.listen(0).expect("the service is free");
+    let address = server.local_addresses().expect("not forked")[0];
+    let client = loopback().build().expect("a client");
+    let limit = options.limit.unwrap_or(ConnectOptions::LIMIT);
+    match client.connect_with(address, options) {
+        Err(ConnectError::TimedOut { limit: passed, .. }) => assert_eq!(passed, limit),
+        other => panic!("it was accepted: {other:?}"),
+    }
+    drop(listener);
+}
+
+#[test]
+fn a_peer_that_listens_and_never_accepts_is_given_up() {
+    ask_in_vain(ConnectOptions::new().limit(Some(Duration::from_millis(200))));
+}
+
+#[test]
+#[ignore = "takes the 30 s of the limit"]
+fn a_peer_that_never_accepts_is_given_up_without_a_limit_too() {
+    ask_in_vain(ConnectOptions::new());
+}
+
 #[test]
 fn services_are_refused_that_nobody_offers_or_wants() {
     let server = loopback().build().expect("a server");

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
-use super::{against, compared, constants, entries, house, printed, sender};
+use super::{against, compared, constants, entries, house, printed, repeated, sender};
 use crate::workspace::Workspace;
 use crate::{XtaskError, build_program, libraries};
 
@@ -109,6 +109,10 @@ impl<'a> Runner<'a> {
                 Err(Failure::CannotRun("run without --quick".into()))
             }
             Probe::Tests { package, chosen, .. } => sender::tests(package, chosen),
+            Probe::Repeated { tests, times_quick, times_full } => {
+                let times = if self.quick { times_quick } else { times_full };
+                repeated::count(self.workspace, tests, times)
+            }
             Probe::Printed { tests, name } | Probe::Reproducible { tests, name } => {
                 printed::largest(&self.printed(tests)?, name)
             }

@@ -3,6 +3,7 @@
 
 use super::{none_fails, printed, reproducible, tests};
 use crate::acceptance::printed::Tests;
+use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::{Bound, Probe, Row};
 
 /// How long calls over the byte stream take against the same over TCP, which is only told.
@@ -11,7 +12,127 @@ const fn streamed(name: &'static str, figure: &'static str) -> Row {
     printed(name, bound, figure, tests("ethernot", "--test=stream_against_tcp", "calls_over"))
 }
 
+/// Tests that are run 100 times, 5 times in a quick run.
+const fn repeated(name: &'static str, tests: Repeated) -> Row {
+    let probe = Probe::Repeated { tests, times_quick: 5, times_full: 100 };
+    Row { name, bound: Bound::AtMost(0.0, "runs that fail"), bound_quick: None, probe }
+}
+
+/// Seeds of the torture, none of which fails.
+const fn torture(name: &'static str, arguments: &'static [&'static str]) -> Row {
+    Row {
+        name,
+        bound: Bound::AtLeast(50_000.0, "seeds"),
+        bound_quick: Some(Bound::AtLeast(500.0, "seeds")),
+        probe: Probe::AllSucceed { arguments, count: "/seeds" },
+    }
+}
+
+const SEEDS: &str = "{quick:0..500|0..50000}";
+
 pub(super) const ROWS: &[Row] = &[
+    // The programs that showed the faults, each as a test.
+    repeated(
+        "100 times: queue pairs that wait, receives of several pieces, strangers",
+        Repeated::Cargo {
+            package: "verbs",
+            targets: &["--test=waiting_pairs", "--test=strangers"],
+            names: &[
+                "queue_pairs_that_wait_for_receives_keep_none_from_sending",
+                "receives_of_several_pieces_keep_no_message_of_pieces_from_being_sent",
+                "the_address_that_a_greeting_claims_counts_for_nothing",
+            ],
+        },
+    ),
+    repeated(
+        "100 times: armed queues, public fields, last messages before `_exit`, programs in C",
+        Repeated::Cargo {
+            package: "programs",
+            targets: &["--test=processes"],
+            names: &[
+                "queues_that_are_armed_while_they_hold_completions_raise_events",
+                "events_that_are_acknowledged_are_counted_in_public_fields",
+                "what_was_posted_right_before_the_process_ends_by_exit_without_handlers_arrives",
+            ],
+        },
+    ),
+    repeated(
+        "100 times: Mooncake finds the device and uses it",
+        Repeated::Cargo {
+            package: "programs",
+            targets: &["--test=transfer_engines"],
+            names: &["mooncake_finds_the_device_by_itself_and_uses_it"],
+        },
+    ),
+    repeated(
+        "100 times: the Rust API, dropped regions and endpoints, forks, shut-down and silent peers, room, messages",
+        Repeated::Cargo {
+            package: "ethernot",
+            targets: &[
+                "--test=dropped_regions",
+                "--test=failures",
+                "--test=messages",
+                "--test=misuse",
+                "--test=room",
+            ],
+            names: &[
+                "a_read_goes_on_whose_region_is_dropped",
+                "a_write_and_a_message_go_on_whose_regions_are_dropped",
+                "a_peer_that_listens_and_never_accepts_is_given_up",
+                "a_message_longer_than_its_receive_ends_the_connection",
+                "messages_of_any_length_are_sent_and_received_without_registering",
+                "an_endpoint_that_is_shut_down_makes_no_connection",
+                "a_forked_child_drops_memory_while_a_thread_of_its_parent_uses_the_table",
+                "more_tasks_than_there_is_room_for_post_all_the_same",
+                "dropping_the_last_endpoint_does_not_wait_for_a_silent_peer",
+            ],
+        },
+    ),
+    repeated(
+        "100 times: a client that computes keeps its connection",
+        Repeated::Cargo {
+            package: "engine",
+            targets: &["--test=keep_alive"],
+            names: &[
+                "a_client_that_computes_after_a_read_keeps_its_connection_as_long_as_an_idle_one_does",
+            ],
+        },
+    ),
+    repeated(
+        "100 times: Python, memory that is collected, attempts that are given up, Ctrl-C",
+        Repeated::Python {
+            names: &[
+                "test_the_memory_of_a_task_that_gives_up_goes_with_it",
+                "test_memory_outlives_its_views_and_its_registration",
+                "test_connecting_and_accepting_are_given_up",
+                "test_a_wait_hears_ctrl_c",
+                "test_connecting_and_accepting_hear_ctrl_c",
+            ],
+        },
+    ),
+    repeated(
+        "100 times: two equal senders of the simulator",
+        Repeated::Cargo {
+            package: "interconnect",
+            targets: &["--test=transport"],
+            names: &["equal_senders_have_equal_shares_of_a_full_buffer"],
+        },
+    ),
+    // The torture has stuck pairs, many peers, strangers that lie and frames that drivers refuse.
+    torture(
+        "torture seeds, none failing",
+        &["sim", "torture", "--seeds", SEEDS, "--json", "{json}"],
+    ),
+    torture(
+        "same of queue pairs",
+        &["sim", "torture", "--queue-pairs", "--seeds", SEEDS, "--json", "{json}"],
+    ),
+    none_fails(
+        "planted bugs not found within 2000 seeds: records without shares, numbers used again, strangers that are believed",
+        "fabric",
+        "torture::planted",
+        false,
+    ),
     // Engine and queue pairs.
     printed(
         "verbs: latency beside 4000 queue pairs in RNR, to that before they wait",
