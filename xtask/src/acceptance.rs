@@ -115,6 +115,9 @@ enum Probe {
     /// The worst of these figures of this program against that of the commit of `--against`, in turn; more
     /// is better.
     AgainstEach(&'static [against::Figure]),
+    /// The largest figure of a name that tests print, which compare the libraries with those of the commit of
+    /// `--against`.
+    AgainstPrinted { tests: printed::Tests, name: &'static str },
     /// This program against that of the commit of `--against`, in turn.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
     /// What can be counted in the sources.

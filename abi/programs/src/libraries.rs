@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::{env, fs, process};
 
 /// A folder with the libraries, which everyone may read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Libraries {
     folder: PathBuf,
 }
@@ -30,6 +30,26 @@ impl Libraries {
             panic!("libraries of {} were not copied: {error}", source.display())
         });
         Self { folder }
+    }
+
+    /// Those of another commit, which the environment variable of this name says where to find. Without it, prints that
+    /// the test is skipped.
+    ///
+    /// # Panics
+    /// If they cannot be copied.
+    pub fn of_other_commit(variable: &str) -> Option<Self> {
+        let Some(source) = env::var_os(variable) else {
+            println!(
+                "skipped: {variable} names no libraries of another commit; `./x acceptance faults` sets it"
+            );
+            return None;
+        };
+        let source = PathBuf::from(source);
+        let folder = Self::built().folder.join("other");
+        copy_libraries(&source, &folder).unwrap_or_else(|error| {
+            panic!("libraries of {} were not copied: {error}", source.display())
+        });
+        Some(Self { folder })
     }
 
     /// Where they are.

@@ -19,6 +19,8 @@ pub struct Program {
     words: Vec<String>,
     environment: Vec<(String, String)>,
     by_root: bool,
+    /// Those that were built, if none are named.
+    libraries: Option<Libraries>,
 }
 
 impl Program {
@@ -26,7 +28,7 @@ impl Program {
     pub fn new(program: &str, arguments: &str) -> Self {
         let words = std::iter::once(program).chain(arguments.split_whitespace());
         let words = words.map(str::to_owned).collect();
-        Self { words, environment: Vec::new(), by_root: false }
+        Self { words, environment: Vec::new(), by_root: false, libraries: None }
     }
 
     /// With one more argument.
@@ -50,6 +52,13 @@ impl Program {
         self
     }
 
+    /// Over these libraries, and not those that were built.
+    #[must_use]
+    pub fn over(mut self, libraries: &Libraries) -> Self {
+        self.libraries = Some(libraries.clone());
+        self
+    }
+
     /// The variables that were set.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()))
@@ -60,7 +69,7 @@ impl Program {
     /// # Panics
     /// If the operating system cannot start it.
     pub fn start(&self, network: &Network, side: Side) -> Running {
-        let libraries = Libraries::built();
+        let libraries = self.libraries.as_ref().unwrap_or_else(|| Libraries::built());
         let mut variables =
             vec![("LD_LIBRARY_PATH".into(), libraries.folder().display().to_string())];
         if let Some(links) = network.links() {

@@ -3,14 +3,25 @@
 
 use std::path::Path;
 
-use programs::{Finished, Network, Program, Side, are_installed, ethernot};
+use programs::{Finished, Libraries, Network, Program, Side, are_installed, ethernot};
 
 /// Turns of each.
 const TURNS: usize = 5;
 
 /// Starts the server of a program and runs its client. Returns what the client says.
 fn client_of(network: &Network, port: u16, program: &str, arguments: &str) -> Finished {
-    let side = Program::new(program, &format!("-F -p {port} {arguments}"));
+    client_over(Libraries::built(), network, port, program, arguments)
+}
+
+/// The same over these libraries.
+fn client_over(
+    libraries: &Libraries,
+    network: &Network,
+    port: u16,
+    program: &str,
+    arguments: &str,
+) -> Finished {
+    let side = Program::new(program, &format!("-F -p {port} {arguments}")).over(libraries);
     let [server, client] = side.run_pair(&side, network, port);
     server.expect_success();
     client.expect_success();
@@ -147,4 +158,52 @@ fn rate_of_small_writes() {
         numbers(&client, "8")[4]
     });
     println!("figure: rate of small writes: {:.3}", median(rates.collect()));
+}
+
+/// Names the folder with the libraries of another commit.
+const OTHER: &str = "ETHERNOT_TEST_OTHER_LIBRARIES";
+
+/// Turns of each where a per cent counts.
+const TURNS_AGAINST_OTHER: u16 = 9;
+
+/// The column `column` of the line of this size, as a program prints it over the libraries of this commit, against the
+/// other commit's, in turn: the medians of the ratios.
+fn ratio_to_other(
+    port: u16,
+    program: &str,
+    size: &str,
+    arguments: &str,
+    column: usize,
+) -> Option<f64> {
+    if !are_installed(&[program]) {
+        return None;
+    }
+    let other = Libraries::of_other_commit(OTHER)?;
+    let network = Network::namespaces()?;
+    let arguments = format!("-s {size} {arguments}");
+    let ratios = (0..TURNS_AGAINST_OTHER).map(|turn| {
+        let port = port + 2 * turn;
+        let [own, other] =
+            [(Libraries::built(), port), (&other, port + 1)].map(|(libraries, port)| {
+                let client = client_over(libraries, &network, port, program, &arguments);
+                numbers(&client, size)[column]
+            });
+        println!("{program} {arguments}: {own}, {other} over the libraries of the other commit");
+        own / other
+    });
+    Some(median(ratios.collect()))
+}
+
+#[test]
+#[ignore = "measures; run by `./x acceptance faults`"]
+fn writes_against_another_commit() {
+    // The columns are the typical time and the average rate.
+    if let Some(ratio) = ratio_to_other(24_400, "ib_write_lat", "8", "-n 20000", 4) {
+        println!("figure: speed of ib_write_lat against another commit: {:.3}", 1.0 / ratio);
+    }
+    for (port, name, size) in [(24_500, "64 KiB", "65536"), (24_600, "1 MiB", "1048576")] {
+        if let Some(ratio) = ratio_to_other(port, "ib_write_bw", size, "-D 2", 3) {
+            println!("figure: speed of ib_write_bw of {name} against another commit: {ratio:.3}");
+        }
+    }
 }

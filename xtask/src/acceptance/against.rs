@@ -94,12 +94,56 @@ pub(super) fn worst(runner: &mut Runner<'_>, figures: &[Figure]) -> Result<Found
 
 /// The program as of `commit`, built by the same tools with the same settings.
 pub(super) fn build(workspace: &Workspace, commit: &str) -> Result<PathBuf, String> {
-    let name = name(workspace, commit)?;
-    let folder = workspace.target_dir.join("against");
+    let (folder, name) = (folder(workspace), name(workspace, commit)?);
     let program = folder.join(format!("ethernot-{name}"));
-    if program.exists() {
-        return Ok(program);
+    if !program.exists() {
+        let arguments = ["build", "--release", "--bin", "ethernot"];
+        build_sources(workspace, &name, &arguments)?;
+        let built = folder.join("target/release/ethernot");
+        let copied = std::fs::copy(&built, &program);
+        copied.map_err(|cause| format!("copy {}: {cause}", built.display()))?;
     }
+    Ok(program)
+}
+
+/// The folder with the libraries for programs as of `commit`, built in the same way.
+pub(super) fn build_libraries(workspace: &Workspace, commit: &str) -> Result<PathBuf, String> {
+    let (folder, name) = (folder(workspace), name(workspace, commit)?);
+    let libraries = folder.join(format!("libraries-{name}"));
+    if !libraries.exists() {
+        let arguments = ["run", "--quiet", "--package", "xtask", "--", "libraries", "--release"];
+        build_sources(workspace, &name, &arguments)?;
+        let built = folder.join("target/release/lib/ethernot");
+        // A folder that is there is complete.
+        let fresh = folder.join("libraries.fresh");
+        let copied = copy_libraries(&built, &fresh);
+        copied
+            .and_then(|()| std::fs::rename(&fresh, &libraries))
+            .map_err(|cause| format!("copy {}: {cause}", built.display()))?;
+    }
+    Ok(libraries)
+}
+
+/// Copies libraries, and nothing that stands beside them.
+fn copy_libraries(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for file in std::fs::read_dir(from)? {
+        let file = file?;
+        if file.file_name().to_string_lossy().contains(".so") {
+            std::fs::copy(file.path(), to.join(file.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is built of other commits.
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target_dir.join("against")
+}
+
+/// Runs cargo in the sources of the commit of this short name.
+fn build_sources(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<(), String> {
+    let folder = folder(workspace);
     std::fs::create_dir_all(&folder)
         .map_err(|cause| format!("make {}: {cause}", folder.display()))?;
     let sources = folder.join("sources");
@@ -107,28 +151,23 @@ pub(super) fn build(workspace: &Workspace, commit: &str) -> Result<PathBuf, Stri
     // What a run that was stopped has left.
     let _ = git(workspace, &["worktree", "remove", "--force", &place]);
     let _ = git(workspace, &["worktree", "prune"]);
-    git(workspace, &["worktree", "add", "--detach", &place, &name])?;
-    let built = build_in(&sources, &folder.join("target"), &program);
+    git(workspace, &["worktree", "add", "--detach", &place, name])?;
+    let built = cargo_in(&sources, &folder.join("target"), arguments);
     let _ = git(workspace, &["worktree", "remove", "--force", &place]);
-    built.map(|()| program)
+    built
 }
 
-fn build_in(sources: &Path, target: &Path, program: &Path) -> Result<(), String> {
-    eprintln!("-- cargo build --release, in {}", sources.display());
+fn cargo_in(sources: &Path, target: &Path, arguments: &[&str]) -> Result<(), String> {
+    eprintln!("-- cargo {}, in {}", arguments.join(" "), sources.display());
     let mut command = cargo();
-    command.current_dir(sources).env("CARGO_TARGET_DIR", target).args([
-        "build",
-        "--release",
-        "--bin",
-        "ethernot",
-    ]);
+    command.current_dir(sources).env("CARGO_TARGET_DIR", target).args(arguments);
+    // Those of this program, if cargo runs it.
+    command.env_remove("CARGO_MANIFEST_DIR");
     let output = run(&mut command).map_err(told)?;
     if !output.status.success() {
         return Err(format!("the other commit does not build: {}", last_line(&output)));
     }
-    let built = target.join("release").join("ethernot");
-    let copied = std::fs::copy(&built, program);
-    copied.map(drop).map_err(|cause| format!("copy {}: {cause}", built.display()))
+    Ok(())
 }
 
 /// The short name of a commit, which stays the same while branches move.

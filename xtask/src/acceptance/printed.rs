@@ -1,5 +1,7 @@
 //! Figures that tests print: `figure: NAME: NUMBER`.
 
+use std::path::Path;
+
 use super::runner::{Failure, Found, cause, run};
 use crate::workspace::{cargo, package_name};
 
@@ -33,11 +35,16 @@ impl Tests {
     }
 }
 
-/// What tests print, if all of them pass.
-pub(super) fn output(arguments: &[String]) -> Result<String, Failure> {
+/// What tests print, if all of them pass. They find the libraries of another commit, if there are any, by a variable.
+pub(super) fn output(arguments: &[String], other: Option<&Path>) -> Result<String, Failure> {
     let shown = arguments.join(" ");
     eprintln!("-- cargo {shown}");
-    let output = run(cargo().args(arguments))?;
+    let mut command = cargo();
+    command.args(arguments);
+    if let Some(folder) = other {
+        command.env(OTHER, folder);
+    }
+    let output = run(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let has_run = text.contains("test result: ");
     match (output.status.success(), has_run) {
@@ -46,6 +53,9 @@ pub(super) fn output(arguments: &[String]) -> Result<String, Failure> {
         (false, false) => Err(Failure::CannotRun(cause(&output))),
     }
 }
+
+/// The same name is in `abi/programs/tests/speeds.rs`.
+const OTHER: &str = "ETHERNOT_TEST_OTHER_LIBRARIES";
 
 /// The largest of the figures of that name.
 pub(super) fn largest(text: &str, name: &str) -> Result<Found, Failure> {

@@ -19,6 +19,8 @@ pub(super) struct Runner<'a> {
     against: Option<String>,
     /// Its program, built on first use; the reason when that failed.
     reference: Option<Result<PathBuf, String>>,
+    /// The folder of its libraries; the same.
+    reference_libraries: Option<Result<PathBuf, String>>,
     /// Built on first use; the reason when that failed.
     program: Option<Result<PathBuf, String>>,
     /// What it gives to programs, built on first use; the reason when that failed.
@@ -54,6 +56,7 @@ impl<'a> Runner<'a> {
             quick,
             against,
             reference: None,
+            reference_libraries: None,
             program: None,
             libraries: None,
             results: HashMap::new(),
@@ -114,7 +117,13 @@ impl<'a> Runner<'a> {
                 repeated::count(self.workspace, tests, times)
             }
             Probe::Printed { tests, name } | Probe::Reproducible { tests, name } => {
-                printed::largest(&self.printed(tests)?, name)
+                printed::largest(&self.printed(tests, None)?, name)
+            }
+            Probe::AgainstPrinted { tests, name } => {
+                // Nothing is built for tests that a quick run leaves out.
+                tests.arguments(self.quick)?;
+                let other = self.reference_libraries().map_err(Failure::CannotRun)?;
+                printed::largest(&self.printed(tests, Some(&other))?, name)
             }
             Probe::Entry { arguments, steps, pointer } => {
                 let result = self.result(arguments).map_err(unmeasured)?;
@@ -155,9 +164,13 @@ impl<'a> Runner<'a> {
     }
 
     /// What tests print; equal ones are run once.
-    fn printed(&mut self, tests: printed::Tests) -> Result<String, Failure> {
+    fn printed(
+        &mut self,
+        tests: printed::Tests,
+        other_libraries: Option<&Path>,
+    ) -> Result<String, Failure> {
         let arguments = tests.arguments(self.quick)?;
-        let run = |arguments: &Vec<String>| printed::output(arguments);
+        let run = |arguments: &Vec<String>| printed::output(arguments, other_libraries);
         self.printed.entry(arguments).or_insert_with_key(run).clone()
     }
 
@@ -185,6 +198,17 @@ impl<'a> Runner<'a> {
             .get_or_insert_with(|| {
                 let commit = against.ok_or("name a commit with --against")?;
                 against::build(workspace, commit)
+            })
+            .clone()
+    }
+
+    /// The folder with the libraries of that commit.
+    fn reference_libraries(&mut self) -> Result<PathBuf, String> {
+        let (workspace, against) = (self.workspace, self.against.as_deref());
+        self.reference_libraries
+            .get_or_insert_with(|| {
+                let commit = against.ok_or("name a commit with --against")?;
+                against::build_libraries(workspace, commit)
             })
             .clone()
     }

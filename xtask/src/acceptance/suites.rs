@@ -45,7 +45,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "edge-engine", rows: EDGE_ENGINE, against: None },
     Suite { name: "engine-house", rows: engine_house::ROWS, against: Some("HEAD~1") },
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
-    Suite { name: "faults", rows: faults::ROWS, against: None },
+    Suite { name: "faults", rows: faults::ROWS, against: Some(faults::BEFORE) },
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },
     Suite { name: "raw-links", rows: raw_links::ROWS, against: None },

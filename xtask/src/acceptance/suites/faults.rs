@@ -1,6 +1,7 @@
 //! Faults that were found from outside, of engine, verbs, the API, discovery and the simulator: that they
 //! are mended and stay so. Each part has its rows under its name.
 
+use super::speed::{ONE_WAY_1M, UDP};
 use super::{none_fails, printed, reproducible, tests};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::repeated::Tests as Repeated;
@@ -27,6 +28,24 @@ const fn torture(name: &'static str, arguments: &'static [&'static str]) -> Row 
         probe: Probe::AllSucceed { arguments, count: "/seeds" },
     }
 }
+
+/// A figure of speed against the commit of `--against`: as quick, but for what chance does.
+const fn as_quick(name: &'static str, probe: Probe) -> Row {
+    Row { name, bound: Bound::AtLeast(0.98, "x"), bound_quick: None, probe }
+}
+
+const fn perftest_against(figure: &'static str) -> Probe {
+    let tests = Tests {
+        package: "programs",
+        target: "--test=speeds",
+        part: "writes_against_another_commit",
+        part_quick: None,
+    };
+    Probe::AgainstPrinted { tests, name: figure }
+}
+
+/// The commit in which these faults were found.
+pub(super) const BEFORE: &str = "5089d955";
 
 const SEEDS: &str = "{quick:0..500|0..50000}";
 
@@ -233,5 +252,20 @@ pub(super) const ROWS: &[Row] = &[
         "programs",
         "--test=packages",
         true,
+    ),
+    // As quick as before.
+    as_quick("8 B ping-pong over UDP, polled, against another commit", Probe::AgainstEach(UDP)),
+    as_quick("one-way 1 MiB, polled, against another commit", Probe::AgainstEach(ONE_WAY_1M)),
+    as_quick(
+        "ib_write_lat 8 B against another commit",
+        perftest_against("speed of ib_write_lat against another commit"),
+    ),
+    as_quick(
+        "ib_write_bw 64 KiB against another commit",
+        perftest_against("speed of ib_write_bw of 64 KiB against another commit"),
+    ),
+    as_quick(
+        "ib_write_bw 1 MiB against another commit",
+        perftest_against("speed of ib_write_bw of 1 MiB against another commit"),
     ),
 ];

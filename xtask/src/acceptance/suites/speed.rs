@@ -30,7 +30,7 @@ const fn of(test: &'static str, transport: &'static str) -> Measurement {
     Measurement { test, transport }
 }
 
-const UDP: &[Figure] =
+pub(super) const UDP: &[Figure] =
     &[latency("ping-pong 8 B udp", &PING_PONG, At::Entry(of("ping-pong", "edge"), "latency_ns"))];
 const SHM: &[Figure] =
     &[latency("ping-pong 8 B shm", &SHARED, At::Entry(of("ping-pong", "shm"), "latency_ns"))];
@@ -38,7 +38,7 @@ const XDP: &[Figure] =
     &[latency("ping-pong 8 B xdp", &EXPRESS, At::Pointer("/latency_ns/edge/median"))];
 const ONE_WAY_64K: &[Figure] =
     &[figure("one-way 64 KiB", &ONE_WAY_SMALL, of("one-way", "edge"), RATE)];
-const ONE_WAY_1M: &[Figure] =
+pub(super) const ONE_WAY_1M: &[Figure] =
     &[figure("one-way 1 MiB", &ONE_WAY_LARGE, of("one-way", "edge"), RATE)];
 const TWO_WAY_64K: &[Figure] =
     &[figure("two-way 64 KiB", &TWO_WAY_SMALL, of("two-way", "edge"), RATE)];
