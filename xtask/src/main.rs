@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a build tool tells how long its steps take")]
 
 mod acceptance;
+mod c_abi;
 mod deny;
 mod floor;
 mod fuzz;
@@ -34,6 +35,7 @@ usage: cargo xtask COMMAND
   acceptance NAME [--quick] [--against COMMIT]
                              measure a suite of bounds; prints a table, exits 1 if something does not work
   api                        check the public Rust API: listing, examples, errors (UPDATE_SNAPSHOTS=1 keeps it)
+  c-abi                      compare the ABI of the C library with the recorded one (needs abidiff; UPDATE_SNAPSHOTS=1 keeps it)
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N [TARGET...]
                              run every fuzz target in turn, or those named, N seconds in all
@@ -100,6 +102,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
             Ok(ExitCode::SUCCESS)
         }
         "test" => suite::run(&Workspace::load()?),
+        "c-abi" => c_abi::run(&Workspace::load()?),
         "api" => public_api::run(&Workspace::load()?),
         "acceptance" => acceptance::run(&Workspace::load()?, rest),
         "fuzz" => fuzz::run(&Workspace::load()?, rest),

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::skips::Skips;
 use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, build_program_in, deny, libraries, loom, public_api, python};
+use crate::{XtaskError, build_program_in, c_abi, deny, libraries, loom, public_api, python};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
@@ -71,6 +71,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
         lint(cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     step("public API", &|| public_api::show(workspace))?;
+    step("ABI of the C library", &|| c_abi::test(workspace))?;
     step("crates from outside", &deny::test)?;
     step("C libraries", &|| build_libraries(workspace))?;
     step(TESTS, &|| run_tests(&skips))?;

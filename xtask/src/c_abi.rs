@@ -1,0 +1,131 @@
+//! The ABI of the C library, by `abidiff` where it is installed: programs that are compiled today run with the library of
+//! tomorrow.
+//!
+//! The header is the ABI, because a test holds its functions to be those that the library exports. So it is compiled to a
+//! library whose functions do nothing, and that is compared with a recorded description. Types come from its debug
+//! information.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::libraries::{C_HEADER, c_versioned};
+use crate::suite::Count;
+use crate::workspace::Workspace;
+use crate::{XtaskError, checked};
+
+/// The recorded description.
+const RECORDED: &str = "docs/api/ethernot-c.abi.xml";
+
+/// What may change although `abidiff` reports it.
+const MAY_CHANGE: &str = "abi/c/ethernot.abignore";
+
+/// Compares, or records with `UPDATE_SNAPSHOTS=1`.
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_none() {
+        let count = test(workspace)?;
+        return Ok(if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let library = compile(workspace)?;
+    let mut describe = Command::new("abidw");
+    describe.args(["--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--out-file"]);
+    checked(describe.arg(workspace.root.join(RECORDED)).arg(library))?;
+    println!("{RECORDED}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Compares. Functions, and fields at the end of structures of options, may be added.
+pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
+    if !is_installed("abidiff") {
+        println!("skipped: abidiff is not installed, so the ABI of the C library is not compared");
+        println!("         with the recorded one. To have it: apt-get install abigail-tools");
+        return Ok(Count::ONE_SKIPPED);
+    }
+    let library = compile(workspace)?;
+    let mut compare = Command::new("abidiff");
+    compare.args(["--no-show-locs", "--no-architecture", "--no-added-syms", "--suppressions"]);
+    compare.arg(workspace.root.join(MAY_CHANGE));
+    compare.arg(workspace.root.join(RECORDED)).arg(library);
+    let status = compare.stdin(Stdio::null()).status().map_err(|cause| start("abidiff", cause))?;
+    if status.success() {
+        return Ok(Count::ONE_PASSED);
+    }
+    println!(
+        "programs in C that are compiled already may fail with this library; if that is meant: raise C_VERSION in \
+         xtask/src/libraries.rs, add a line to CHANGELOG.md and run `UPDATE_SNAPSHOTS=1 cargo xtask c-abi`"
+    );
+    Ok(Count::ONE_FAILED)
+}
+
+fn is_installed(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Makes a library of the header and returns its path.
+fn compile(workspace: &Workspace) -> Result<PathBuf, XtaskError> {
+    let header = workspace.root.join(C_HEADER);
+    let text = std::fs::read_to_string(&header)
+        .map_err(|cause| XtaskError::Read { path: header, cause })?;
+    let folder = workspace.target_dir.join("c-abi");
+    let source = folder.join("functions.c");
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(&source, with_bodies(&text)))
+        .map_err(|cause| XtaskError::Write { path: source.clone(), cause })?;
+    let name = c_versioned();
+    let library = folder.join(&name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-g", "-shared", "-fPIC", "-w"]).arg(format!("-Wl,-soname,{name}"));
+    checked(compiler.arg("-o").args([Path::new(&library), &source]))?;
+    Ok(library)
+}
+
+/// The header with a body for each function that it declares.
+fn with_bodies(header: &str) -> String {
+    let mut text = String::new();
+    let mut is_in_function = false;
+    for line in header.lines() {
+        is_in_function |= line.starts_with(|first: char| first.is_ascii_lowercase())
+            && !line.starts_with("typedef")
+            && line.contains('(');
+        match line.strip_suffix(");") {
+            Some(declared) if is_in_function => {
+                text += declared;
+                text += ") { __builtin_trap(); }";
+                is_in_function = false;
+            }
+            _ => text += line,
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn start(program: &str, cause: std::io::Error) -> XtaskError {
+    XtaskError::Start { program: program.into(), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_get_bodies_and_types_stay() {
+        let header =
+            "/* f(); */\ntypedef int (*call)(void);\nint a(int b,\n      int c);\nvoid d(void);\n";
+        let wanted = "/* f(); */\ntypedef int (*call)(void);\nint a(int b,\n      int c) { __builtin_trap(); }\n\
+                      void d(void) { __builtin_trap(); }\n";
+        assert_eq!(with_bodies(header), wanted);
+    }
+
+    #[test]
+    fn every_function_of_the_header_gets_one() {
+        let path = crate::workspace::source_root().join(C_HEADER);
+        let text = std::fs::read_to_string(path).expect("the header");
+        let bodies = with_bodies(&text).matches("{ __builtin_trap(); }").count();
+        let declared =
+            text.lines().filter(|line| line.ends_with(");") && !line.starts_with("typedef"));
+        assert!(bodies > 30);
+        assert_eq!(bodies, declared.count());
+    }
+}
