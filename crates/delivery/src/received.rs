@@ -48,6 +48,7 @@ pub enum Arrival {
 
 /// When an acknowledgement is owed.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct AckPolicy {
     /// Packets that ask for an acknowledgement before one is sent without waiting, 1 to 128.
     pub frames_per_ack: u16,
@@ -57,6 +58,8 @@ pub struct AckPolicy {
     /// The same while more of an operation is to come, in nanoseconds.
     pub midway_delay_ns: u32,
 }
+
+crate::setters!(AckPolicy { frames_per_ack: u16, ack_delay_ns: u32, midway_delay_ns: u32 });
 
 crate::pack_fields!(AckPolicy { frames_per_ack, ack_delay_ns, midway_delay_ns });
 

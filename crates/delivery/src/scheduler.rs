@@ -9,6 +9,7 @@ pub const LINKS_MAX: usize = LinkIndex::MAX as usize + 1;
 
 /// How bytes are spread over links.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum SchedulingPolicy {
     /// Every byte to the link that is expected to deliver it first.
     #[default]

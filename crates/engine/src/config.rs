@@ -21,6 +21,7 @@ pub enum Asking {
 
 /// Sizes, limits and policies of one endpoint. The defaults work with none changed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct EngineConfig {
     /// Connections at a time, at most 2^20. Only a table entry of 16 bytes each is allocated ahead.
     pub connections_max: u32,
@@ -148,11 +149,10 @@ impl EngineConfig {
     /// relaxed ones.
     pub fn multiedge() -> Self {
         Self {
-            acknowledgement: AckPolicy {
-                frames_per_ack: MULTIEDGE_FRAMES_PER_ACK,
-                ack_delay_ns: MULTIEDGE_ACK_DELAY_NS,
-                midway_delay_ns: MULTIEDGE_ACK_DELAY_NS,
-            },
+            acknowledgement: AckPolicy::default()
+                .frames_per_ack(MULTIEDGE_FRAMES_PER_ACK)
+                .ack_delay_ns(MULTIEDGE_ACK_DELAY_NS)
+                .midway_delay_ns(MULTIEDGE_ACK_DELAY_NS),
             asking: Asking::Never,
             congestion: CongestionAlgorithm::Fixed { frames: MULTIEDGE_WINDOW_FRAMES },
             probe_timeout_min_ns: MULTIEDGE_TIMEOUT_NS,

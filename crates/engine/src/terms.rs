@@ -12,6 +12,7 @@ use crate::patience::Patience;
 
 /// Under which terms one end takes part in a connection. The defaults are those of the endpoint.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Terms {
     /// This end wants a queue pair of verbs; it is one if the peer wants that too (protocol.md §5.8). It asks its
     /// peer for a sign of life every half second, unless the grants say otherwise.
@@ -28,6 +29,7 @@ pub struct Terms {
 
 /// What one end of a connection grants its peer; `None` for what the endpoint grants all.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Grants {
     /// See [`EngineConfig::read_depth`].
     pub read_depth: Option<u16>,

@@ -62,7 +62,7 @@ fn a_receive_too_small_ends_the_connection_and_completes_everything() {
 //= protocol.md: answer.10
 #[test]
 fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
-    let config = EngineConfig { read_depth: 3, ..EngineConfig::default() };
+    let config = EngineConfig::default().read_depth(3);
     let mut pair = Pair::connected_with(&[LinkPlan::default(); 2], config);
     let asked = Rc::new(Cell::new((0_i64, 0_i64)));
     let count = Rc::clone(&asked);
@@ -95,7 +95,7 @@ fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
     assert_eq!(pair.done(0).len(), 40);
     assert!(asked.get().1 <= 3, "{} at a time", asked.get().1);
     assert!(pair.same(50_000));
-    let none = EngineConfig { read_depth: 0, ..EngineConfig::default() };
+    let none = EngineConfig::default().read_depth(0);
     let mut pair = Pair::connected_with(&[LinkPlan::default()], none);
     let (key, address) = pair.remote(1, 0);
     let add = Request::FetchAdd { key, address, operand: 1, sink: None };
@@ -107,7 +107,7 @@ fn no_more_reads_are_asked_at_a_time_than_the_peer_serves() {
 #[test]
 fn fences_fit_an_order_pool_of_any_size() {
     for (pool, blocks) in [(0, 1), (3000, 2), (1 << 18, 4), (1 << 18, 1024)] {
-        let mut config = EngineConfig { order_pool_bytes: pool, ..EngineConfig::default() };
+        let mut config = EngineConfig::default().order_pool_bytes(pool);
         config.pools.order_blocks = blocks;
         let gigabit = LinkPlan { rate: Some(1_000_000_000), ..LinkPlan::default() };
         let slow = LinkPlan { rate: Some(100_000_000), ..LinkPlan::default() };

@@ -123,7 +123,7 @@ fn a_repeated_hello_is_one_request() {
 //= protocol.md: phase.1
 #[test]
 fn one_host_cannot_take_the_place_of_all_requests() {
-    let config = EngineConfig { requests_max: 16, ..EngineConfig::default() };
+    let config = EngineConfig::default().requests_max(16);
     let mut pair = Pair::with(&[LinkPlan::default(); 6], config);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
@@ -221,7 +221,7 @@ fn an_application_may_reject_with_a_reason_of_its_own() {
 //= protocol.md: set-up.8
 #[test]
 fn a_limit_of_connections_holds_and_frees_itself() {
-    let config = EngineConfig { connections_max: 2, ..EngineConfig::default() };
+    let config = EngineConfig::default().connections_max(2);
     let mut pair = Pair::with(&[LinkPlan::default()], config);
     pair.hosts[1].engine.listen(0);
     pair.connect();

@@ -245,7 +245,7 @@ fn connect(pair: &mut Pair) {
 //= protocol.md: phase.2, set-up.7
 #[test]
 fn who_never_confirms_leaves_room_for_others() {
-    let config = EngineConfig { connections_max: 64, ..EngineConfig::default() };
+    let config = EngineConfig::default().connections_max(64);
     let mut pair = Pair::with(&[LinkPlan::default(); 2], config);
     pair.hosts[1].engine.listen(0);
     let mut flood = Flood::default();
@@ -384,7 +384,7 @@ fn requests_that_differ_in_epoch_or_service_are_two() {
 
 #[test]
 fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
-    let config = EngineConfig { keep_alive_ns: 3_000_000_000, ..EngineConfig::default() };
+    let config = EngineConfig::default().keep_alive_ns(3_000_000_000);
     let mut pair = Pair::connected_with(&[LinkPlan::default(); 2], config);
     // What both ends sent last on each link.
     let sent: Rc<RefCell<[[Option<Prefix>; 3]; 2]>> = Rc::default();

@@ -47,7 +47,7 @@ fn an_idle_connection_goes_on_and_costs_little() {
 
 #[test]
 fn without_keep_alive_an_idle_connection_says_nothing() {
-    let config = EngineConfig { keep_alive_ns: u64::MAX, ..EngineConfig::default() };
+    let config = EngineConfig::default().keep_alive_ns(u64::MAX);
     let mut pair = Pair::connected_with(&[pair::LinkPlan::default()], config);
     pair.run_for(1_000_000_000);
     set_all(&mut pair, 0, false);

@@ -171,7 +171,7 @@ fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted(
 //= protocol.md: packet.1, index.1
 #[test]
 fn an_index_that_is_used_again_goes_on_with_its_packet_numbers() {
-    let config = EngineConfig { links_max: 2, ..EngineConfig::default() };
+    let config = EngineConfig::default().links_max(2);
     let mut pair = Pair::connected_with(&[GIGABIT; 2], config);
     pair.fill(0, 4_000_000);
     let handle = pair.hosts[0].connection.unwrap();

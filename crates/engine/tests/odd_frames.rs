@@ -274,7 +274,7 @@ fn a_status_that_was_lost_is_told_again_as_it_is_then() {
 #[test]
 fn a_challenge_for_which_there_is_no_room_is_answered_by_removed() {
     for links_max in [1, 2] {
-        let config = EngineConfig { links_max, ..EngineConfig::default() };
+        let config = EngineConfig::default().links_max(links_max);
         let mut pair = Pair::connected_with(&[pair::LinkPlan::default()], config);
         let prefix = last_prefix(&mut pair, 1);
         let told = keep(&mut pair, true, |flight| {
@@ -357,7 +357,7 @@ fn ends_that_differ_keep_to_the_smaller_frame_and_the_fewer_links() {
     for (bytes, links_max) in [([1472, 1000], [3, 2]), ([1000, 1472], [2, 3])] {
         let host = |host: usize| {
             let links_max = links_max[host];
-            let config = EngineConfig { links_max, ..EngineConfig::default() };
+            let config = EngineConfig::default().links_max(links_max);
             Host::new(host, 7 + host as u8, &plans(bytes[host]), config)
         };
         let mut pair = Pair::of(&plans(1472), [host(0), host(1)]);

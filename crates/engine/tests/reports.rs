@@ -61,7 +61,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 fn a_peer_that_was_killed_is_noticed_within_a_second() {
     for links in 1..4 {
         for (writes, keep_alive_ns) in [(3, 30 * SECOND_NS), (0, 2 * SECOND_NS)] {
-            let config = EngineConfig { keep_alive_ns, ..EngineConfig::default() };
+            let config = EngineConfig::default().keep_alive_ns(keep_alive_ns);
             let plans = vec![LinkPlan::default(); links];
             let mut pair = Pair::connected_with(&plans, config);
             // Nothing else is to happen when the idle connection asks.
@@ -236,7 +236,7 @@ fn forged_reports_end_no_connection_whose_peer_is_silent_for_a_while() {
 //= protocol.md: report.2, report.5
 #[test]
 fn a_report_without_proof_makes_a_quiet_connection_ask_its_peer() {
-    let config = EngineConfig { rest_ns: u64::MAX, ..EngineConfig::default() };
+    let config = EngineConfig::default().rest_ns(u64::MAX);
     let mut pair = Pair::connected_with(&[LinkPlan::default()], config);
     pair.run_for(SECOND_NS);
     let before = pair.channels[0][0].frames;

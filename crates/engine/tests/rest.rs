@@ -11,7 +11,7 @@ const NEVER: u64 = u64::MAX;
 
 /// A connection over so many links whose ends rest after that time.
 fn resting_after(rest_ns: u64, links: u8) -> Pair {
-    let config = EngineConfig { rest_ns, ..EngineConfig::default() };
+    let config = EngineConfig::default().rest_ns(rest_ns);
     Pair::connected_with(&vec![LinkPlan::default(); usize::from(links)], config)
 }
 

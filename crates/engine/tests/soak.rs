@@ -117,15 +117,13 @@ fn heal(pair: &mut Pair, links: u8) {
 /// Two hosts with something to do, on a way with faults.
 fn disturbed_pair(seed: u64, dice: &mut Dice, links: u8) -> Pair {
     let plan = LinkPlan { rate: Some(1_000_000_000), ..LinkPlan::default() };
-    let config = EngineConfig {
-        order_pool_bytes: [0, 4000, 1 << 18][dice.roll(3) as usize],
-        read_depth: 1 + dice.roll(8) as u16,
-        operation_window: [2, 16, 1024][dice.roll(3) as usize],
-        rest_ns: [1, 1_000_000, u64::MAX][seed as usize % 3],
+    let config = EngineConfig::default()
+        .order_pool_bytes([0, 4000, 1 << 18][dice.roll(3) as usize])
+        .read_depth(1 + dice.roll(8) as u16)
+        .operation_window([2, 16, 1024][dice.roll(3) as usize])
+        .rest_ns([1, 1_000_000, u64::MAX][seed as usize % 3])
         // Faults must not end the connection here.
-        silence_budget_ns: 600_000_000_000,
-        ..EngineConfig::default()
-    };
+        .silence_budget_ns(600_000_000_000);
     let mut pair = Pair::connected_with(&vec![plan; usize::from(links)], config);
     pair.hosts[0].buffer.write(3_600_000, &[0xee; 16_000]);
     pair.hosts[1].buffer.write(3_600_000, &[0xee; 16_000]);

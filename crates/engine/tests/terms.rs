@@ -25,7 +25,7 @@ fn connected_under(terms: [Terms; 2]) -> Pair {
 }
 
 fn granting(grants: Grants) -> Terms {
-    Terms { grants, ..Terms::default() }
+    Terms::default().grants(grants)
 }
 
 //= protocol.md: feature.1
@@ -33,7 +33,7 @@ fn granting(grants: Grants) -> Terms {
 fn a_connection_is_a_queue_pair_if_both_ends_want_that() {
     for wanted in [[false, false], [false, true], [true, false], [true, true]] {
         let mut pair =
-            connected_under(wanted.map(|queue_pair| Terms { queue_pair, ..Terms::default() }));
+            connected_under(wanted.map(|queue_pair| Terms::default().queue_pair(queue_pair)));
         for _ in 0..2 {
             for host in &pair.hosts {
                 assert_eq!(host.info().queue_pair, wanted == [true, true], "{wanted:?}");
@@ -52,7 +52,7 @@ fn a_connection_is_a_queue_pair_if_both_ends_want_that() {
 
 #[test]
 fn what_a_connection_grants_holds_for_it_alone_and_while_it_rests() {
-    let grants = Grants { read_depth: Some(0), receives: Some(3), ..Grants::default() };
+    let grants = Grants::default().read_depth(Some(0)).receives(Some(3));
     let mut pair = connected_under([Terms::default(), granting(grants)]);
     let first = pair.hosts.each_ref().map(|host| host.connection);
     pair.hosts[1].terms = Terms::default();
@@ -88,11 +88,8 @@ fn what_a_connection_grants_holds_for_it_alone_and_while_it_rests() {
 //= protocol.md: silence.4
 #[test]
 fn a_connection_may_be_more_or_less_patient_than_its_endpoint() {
-    let impatient = Grants {
-        silence_ns: Some(SECOND_NS),
-        keep_alive_ns: Some(2 * SECOND_NS),
-        ..Grants::default()
-    };
+    let impatient =
+        Grants::default().silence_ns(Some(SECOND_NS)).keep_alive_ns(Some(2 * SECOND_NS));
     let mut pair = connected_under([granting(impatient), Terms::default()]);
     pair.run_for(10 * SECOND_NS);
     for host in 0..2 {
@@ -109,7 +106,7 @@ fn a_connection_may_be_more_or_less_patient_than_its_endpoint() {
 //= protocol.md: silence.4
 #[test]
 fn a_connection_becomes_more_or_less_patient_while_it_lives() {
-    let queue_pair = Terms { queue_pair: true, ..Terms::default() };
+    let queue_pair = Terms::default().queue_pair(true);
     let mut pair = connected_under([queue_pair.clone(), queue_pair]);
     let be = |pair: &mut Pair, silence_ns, not_ready_ns| {
         let pair::Host { engine, connection, .. } = &mut pair.hosts[0];
@@ -137,7 +134,7 @@ fn a_connection_becomes_more_or_less_patient_while_it_lives() {
 
 #[test]
 fn a_wait_for_a_receive_may_be_limited_while_it_lasts() {
-    let queue_pair = Terms { queue_pair: true, ..Terms::default() };
+    let queue_pair = Terms::default().queue_pair(true);
     let mut pair = connected_under([queue_pair.clone(), queue_pair]);
     let source = pair.source(0, 0);
     pair.post(0, Request::Send { source }, 8, 1);
@@ -159,9 +156,9 @@ fn a_wait_for_a_receive_may_be_limited_while_it_lasts() {
 fn grants_with_which_nothing_works_are_refused() {
     let mut pair = Pair::new(1);
     for grants in [
-        Grants { read_depth: Some(4097), ..Grants::default() },
-        Grants { silence_ns: Some(0), ..Grants::default() },
-        Grants { keep_alive_ns: Some(0), ..Grants::default() },
+        Grants::default().read_depth(Some(4097)),
+        Grants::default().silence_ns(Some(0)),
+        Grants::default().keep_alive_ns(Some(0)),
     ] {
         let request = ConnectRequest {
             paths: vec![(LinkId(0), address(1, 0))],
@@ -180,7 +177,7 @@ fn grants_with_which_nothing_works_are_refused() {
 //= protocol.md: silence.4
 #[test]
 fn a_queue_pair_learns_within_a_second_that_its_peer_was_killed_however_idle_it_is() {
-    let queue_pair = Terms { queue_pair: true, ..Terms::default() };
+    let queue_pair = Terms::default().queue_pair(true);
     let mut pair = connected_under([queue_pair.clone(), queue_pair]);
     assert!(EngineConfig::default().keep_alive_ns > 10 * SECOND_NS);
     pair.run_for(10 * SECOND_NS);

@@ -39,8 +39,8 @@ pub(crate) fn main() -> Result<(), Error> {
         println!("{} asks, {:?}", request.peer(), request.private_data());
         let options = ConnectOptions::new().private_data(offered).domain(domain);
         // Whatever the regions allow, and one read at a time.
-        let grants = Grants { read_depth: Some(1), rights: Some(rights), ..Grants::default() };
-        Ok(request.accept_with(options.terms(Terms { grants, ..Terms::default() }))?)
+        let grants = Grants::default().read_depth(Some(1)).rights(Some(rights));
+        Ok(request.accept_with(options.terms(Terms::default().grants(grants)))?)
     });
 
     let client = Endpoint::bind("127.0.0.1:0")?;

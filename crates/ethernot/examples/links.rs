@@ -39,19 +39,17 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     assert!(server.link_problems().is_empty());
 
     // A link of one's own: over UDP, with one frame in twenty lost, and what passes written to a file for Wireshark.
-    let features = UdpFeatures { segmentation: false, ..UdpFeatures::ALL };
-    let config = UdpConfig { features, ..UdpConfig::default() };
+    let features = UdpFeatures::ALL.segmentation(false);
+    let config = UdpConfig::default().features(features);
     let udp = UdpLink::bind("127.0.0.1:0".parse()?, &config)?;
     println!("{:?}, hints: {:?}", udp.features(), udp.hints());
-    let faults = FaultConfig { seed: 1, receive_loss: 0.05, ..FaultConfig::default() };
+    let faults = FaultConfig::default().seed(1).receive_loss(0.05);
     let faulty: Fault<UdpLink> = Fault::new(udp, faults)?;
     let file = std::env::temp_dir().join(format!("ethernot-links-{}.pcapng", std::process::id()));
     let link: Box<dyn Link> = Box::new(Capture::create(faulty, &file, CaptureClock::Wall)?);
-    let engine = EngineConfig {
-        congestion: CongestionAlgorithm::Aimd,
-        scheduling: SchedulingPolicy::EarliestDelivery,
-        ..EngineConfig::default()
-    };
+    let engine = EngineConfig::default()
+        .congestion(CongestionAlgorithm::Aimd)
+        .scheduling(SchedulingPolicy::EarliestDelivery);
     engine.check()?;
     let client = Endpoint::builder()
         .link(link)

@@ -20,7 +20,7 @@ use pair::{BYTES, LIMIT, Pair, connect, loopback, memory};
 
 /// A builder whose engine gives a silent peer up after 300 ms.
 fn impatient() -> EndpointBuilder {
-    let engine = EngineConfig { silence_budget_ns: 300_000_000, ..EngineConfig::default() };
+    let engine = EngineConfig::default().silence_budget_ns(300_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
 }
 

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// One link over UDP; silence alone would end a connection long after the test.
 fn patient() -> EndpointBuilder {
-    let engine = EngineConfig { silence_budget_ns: 1_000_000_000_000, ..EngineConfig::default() };
+    let engine = EngineConfig::default().silence_budget_ns(1_000_000_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
 }
 
@@ -54,7 +54,7 @@ fn an_idle_queue_pair_ends_when_its_peer_is_killed() {
     let name = "an_idle_queue_pair_ends_when_its_peer_is_killed";
     let (server, address) = copy::start(name, "serve");
     let endpoint = patient().build().expect("an endpoint");
-    let terms = Terms { queue_pair: true, ..Terms::default() };
+    let terms = Terms::default().queue_pair(true);
     let options = ConnectOptions::new().limit(Some(LIMIT)).terms(terms);
     let connection = endpoint.connect_with(address, options).expect("the copy accepts");
     // Both ends have compared their links, and nothing is said any more but by keep-alives.

@@ -24,7 +24,7 @@ fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
     let (process, address) = server.run(move || copy::start(name, "10.9.0.2:0"));
     let connections = client.run(move || {
         let endpoint = Endpoint::builder().bind("10.9.0.1:0").build().expect("an endpoint");
-        let terms = Terms { queue_pair: true, ..Terms::default() };
+        let terms = Terms::default().queue_pair(true);
         let options = ConnectOptions::new().limit(Some(LIMIT)).terms(terms);
         // More than the network reports refusals for: it answers six frames, then one a second.
         let connect = |_| endpoint.connect_with(&*address, options.clone()).expect("it listens");

@@ -40,7 +40,7 @@ fn awaited_operations_and_receives_allocate_nothing() {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     for polling in [Polling::default(), Polling::NEVER] {
         // Where this test does not run for a while, connections would be packed meanwhile.
-        let engine = EngineConfig { rest_ns: u64::MAX, ..EngineConfig::default() };
+        let engine = EngineConfig::default().rest_ns(u64::MAX);
         let side = || loopback().polling(polling).engine(engine.clone());
         let pair = Pair::build(side(), side(), rights);
         let (mut handles, mut receives) = (Vec::with_capacity(64), Vec::with_capacity(1));

@@ -314,13 +314,8 @@ fn links_that_lose_repeat_and_reorder_frames_are_not_noticed() {
     let faulty = |seed| {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let udp = UdpLink::bind(address, &UdpConfig::default()).expect("a socket on loopback");
-        let config = FaultConfig {
-            seed,
-            receive_loss: 0.02,
-            duplication: 0.02,
-            reordering: 0.02,
-            ..FaultConfig::default()
-        };
+        let config =
+            FaultConfig::default().seed(seed).receive_loss(0.02).duplication(0.02).reordering(0.02);
         Endpoint::builder()
             .link(Box::new(Fault::new(udp, config).expect("such faults are possible")))
     };

@@ -29,7 +29,7 @@ fn memory_is_written_and_read_with_and_without_a_tag_in_frames_of_all_sizes() {
         in_namespace(move || {
             ip(&format!("link set edge0 mtu {mtu}"));
             ip(&format!("link set edge1 mtu {mtu}"));
-            let config = |end: &str| PacketConfig { vlan, ..PacketConfig::new(end) };
+            let config = |end: &str| PacketConfig::new(end).vlan(vlan);
             let pair = Pair::new(&[config("edge0")], &[config("edge1")]);
             for seed in 0..20 {
                 pair.write_and_verify(seed);
@@ -117,7 +117,7 @@ fn transfer_survives_frames_of_others_under_our_ethertype() {
         let stop = AtomicBool::new(false);
         // A second endpoint on each interface, with a port that the first does not have, speaks
         // meanwhile, and so does one with a VLAN.
-        let config = |end: &str, vlan| PacketConfig { vlan, ..PacketConfig::new(end) };
+        let config = |end: &str, vlan| PacketConfig::new(end).vlan(vlan);
         thread::scope(|scope| {
             for vlan in [None, Some(5)] {
                 let stop = &stop;
@@ -151,9 +151,8 @@ fn interfaces_with_one_address_serve_one_connection() {
             add_pair("edge2", "edge3");
             ip("link set edge2 address 02:00:00:00:00:00");
             ip("link set edge3 address 02:00:00:00:00:01");
-            let configs = |ends: [(&str, u16); 2]| {
-                ends.map(|(end, port)| PacketConfig { port, ..PacketConfig::new(end) })
-            };
+            let configs =
+                |ends: [(&str, u16); 2]| ends.map(|(end, port)| PacketConfig::new(end).port(port));
             let server = configs([("edge1", ports[0]), ("edge3", ports[1])]);
             let pair = Pair::new(&configs([("edge0", 0), ("edge2", 0)]), &server);
             pair.await_links(links);
@@ -192,7 +191,7 @@ fn a_station_with_our_own_address_cannot_be_connected_to() {
 #[test]
 fn interface_is_as_before_after_every_way_to_end() {
     if let Some(interface) = copy::told() {
-        let link = open_when_free(&PacketConfig { port: PORT, ..PacketConfig::new(interface) });
+        let link = open_when_free(&PacketConfig::new(interface).port(PORT));
         let _endpoint = Endpoint::builder().link(Box::new(link)).build().expect("an endpoint");
         copy::say("ready");
         loop {
@@ -204,7 +203,7 @@ fn interface_is_as_before_after_every_way_to_end() {
         for signal in [Signal::SIGKILL, Signal::SIGINT, Signal::SIGTERM] {
             let name = "interface_is_as_before_after_every_way_to_end";
             let (holder, _ready) = copy::start(name, "edge0");
-            let config = PacketConfig { port: PORT, ..PacketConfig::new("edge0") };
+            let config = PacketConfig::new("edge0").port(PORT);
             let error = PacketLink::open(&config).expect_err("the port is in use");
             assert!(matches!(error, PacketError::PortTaken { port: PORT, .. }), "{error}");
             copy::end(holder, signal);
@@ -228,7 +227,7 @@ fn capture_of_a_real_run_is_dissected_without_complaint() {
         let file = folder.join("run.pcapng");
         let of_run = file.clone();
         in_namespace(move || {
-            let config = |end: &str| PacketConfig { vlan, ..PacketConfig::new(end) };
+            let config = |end: &str| PacketConfig::new(end).vlan(vlan);
             let link = PacketLink::open(&config("edge0")).expect("a link");
             let link = Capture::create(link, &of_run, CaptureClock::Wall).expect("a capture");
             let client = Endpoint::builder().link(Box::new(link)).build().expect("an endpoint");

@@ -51,7 +51,7 @@ async fn add(connection: &Connection, remote: &RemoteRegion) -> Result<u64, Erro
 
 #[test]
 fn more_tasks_than_there_is_room_for_post_all_the_same() {
-    let few = EngineConfig::default().pools(PoolLimits { operations: 8, ..PoolLimits::default() });
+    let few = EngineConfig::default().pools(PoolLimits::default().operations(8));
     let sleepy = loopback().handles_max(8).polling(Polling::NEVER);
     for client in [loopback().handles_max(8), loopback().engine(few), sleepy] {
         let pair = Pair::build(client, loopback(), all_rights());

@@ -97,14 +97,8 @@ fn a_connection_without_a_place_for_completions_is_refused() {
 
 #[test]
 fn the_ends_of_what_is_possible_are_taken() {
-    let smallest =
-        EngineConfig { packets_max: 256, links_max: 1, rest_ns: 1, ..EngineConfig::default() };
-    let largest = EngineConfig {
-        packets_max: 4096,
-        links_max: 16,
-        rest_ns: u64::MAX,
-        ..EngineConfig::default()
-    };
+    let smallest = EngineConfig::default().packets_max(256).links_max(1).rest_ns(1);
+    let largest = EngineConfig::default().packets_max(4096).links_max(16).rest_ns(u64::MAX);
     for config in [smallest, largest, EngineConfig::multiedge()] {
         builder().engine(config).build().expect("it works");
     }

@@ -113,7 +113,8 @@ impl EdgeHost {
             let bytes = entropy.get(at..).and_then(<[u8]>::first_chunk);
             bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
         };
-        let limits = TableLimits { regions_max: REGIONS_MAX, domains_max: shape.places.max(1) };
+        let limits =
+            TableLimits::default().regions_max(REGIONS_MAX).domains_max(shape.places.max(1));
         // The engine derives its own secrets from the same bytes, in another way.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         let queue = || Arc::new(CompletionQueue::new(SHARED_COMPLETIONS_MAX));
@@ -222,11 +223,9 @@ impl EdgeHost {
     }
 
     fn terms(&self) -> Terms {
-        Terms {
-            queue_pair: self.shape.is_of_queue_pairs,
-            shared_receives: self.receives.clone(),
-            ..Terms::default()
-        }
+        Terms::default()
+            .queue_pair(self.shape.is_of_queue_pairs)
+            .shared_receives(self.receives.clone())
     }
 
     /// Whether what has this context is made of several pieces of memory.
@@ -768,57 +767,50 @@ fn configuration(tuning: &Tuning) -> EngineConfig {
         return own;
     }
     let rules = EngineConfig::multiedge();
-    EngineConfig {
-        acknowledgement: rules.acknowledgement,
-        asking: rules.asking,
-        congestion: rules.congestion,
-        probe_timeout_min_ns: rules.probe_timeout_min_ns,
-        scheduling: rules.scheduling,
-        ..own
-    }
+    own.acknowledgement(rules.acknowledgement)
+        .asking(rules.asking)
+        .congestion(rules.congestion)
+        .probe_timeout_min_ns(rules.probe_timeout_min_ns)
+        .scheduling(rules.scheduling)
 }
 
 fn own_configuration(tuning: &Tuning) -> EngineConfig {
-    EngineConfig {
-        connections_max: 1_024,
-        requests_max: 64,
-        links_max: 8,
-        pools: PoolLimits {
-            operations: 512 / tuning.pool_divisor,
-            incoming: 512 / tuning.pool_divisor,
-            responses: 128 / tuning.pool_divisor,
-            reads: 64 / tuning.pool_divisor,
-            retransmissions: 8_192,
-            order_blocks: 512 / tuning.pool_divisor,
-        },
-        operation_window: tuning.operation_window,
-        read_depth: tuning.read_depth,
-        order_pool_bytes: tuning.order_pool_bytes,
-        receives_max: 64,
-        acknowledgement: AckPolicy {
-            ack_delay_ns: tuning.ack_delay_max_ns,
-            ..AckPolicy::default()
-        },
-        congestion: match tuning.congestion {
+    EngineConfig::default()
+        .connections_max(1_024)
+        .requests_max(64)
+        .links_max(8)
+        .pools(
+            PoolLimits::default()
+                .operations(512 / tuning.pool_divisor)
+                .incoming(512 / tuning.pool_divisor)
+                .responses(128 / tuning.pool_divisor)
+                .reads(64 / tuning.pool_divisor)
+                .retransmissions(8_192)
+                .order_blocks(512 / tuning.pool_divisor),
+        )
+        .operation_window(tuning.operation_window)
+        .read_depth(tuning.read_depth)
+        .order_pool_bytes(tuning.order_pool_bytes)
+        .receives_max(64)
+        .acknowledgement(AckPolicy::default().ack_delay_ns(tuning.ack_delay_max_ns))
+        .congestion(match tuning.congestion {
             Congestion::Fixed { window_bytes } => {
                 CongestionAlgorithm::Fixed { frames: (window_bytes / FULL_FRAME_BYTES).max(2) }
             }
             Congestion::Aimd => CongestionAlgorithm::Aimd,
             Congestion::Delay => CongestionAlgorithm::Delay { target_ns: DELAY_TARGET_NS },
-        },
-        silence_budget_ns: tuning.dead_peer_ns,
-        scheduling: match tuning.scheduling {
+        })
+        .silence_budget_ns(tuning.dead_peer_ns)
+        .scheduling(match tuning.scheduling {
             Scheduling::EarliestDelivery => SchedulingPolicy::EarliestDelivery,
             Scheduling::RoundRobin => SchedulingPolicy::RoundRobin,
-        },
-        active_connections: 4,
-        packets_max: match tuning.shape.packets_max {
+        })
+        .active_connections(4)
+        .packets_max(match tuning.shape.packets_max {
             0 => 2_048,
             most => most,
-        },
-        numbers_from: tuning.shape.numbers_from,
-        ..EngineConfig::default()
-    }
+        })
+        .numbers_from(tuning.shape.numbers_from)
 }
 
 fn completion_of(found: &semantics::Completion) -> Completion {

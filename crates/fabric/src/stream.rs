@@ -30,9 +30,7 @@ impl Policies {
         match self {
             Self::Default => EngineConfig::default(),
             Self::MultiEdge => EngineConfig::multiedge(),
-            Self::RoundRobin => {
-                EngineConfig { scheduling: SchedulingPolicy::RoundRobin, ..EngineConfig::default() }
-            }
+            Self::RoundRobin => EngineConfig::default().scheduling(SchedulingPolicy::RoundRobin),
         }
     }
 }

@@ -301,7 +301,7 @@ impl EdgeFabric {
             PayloadKind::Ghost => topology.hosts(),
             PayloadKind::Bytes => TableLimits::REGIONS_MAX,
         };
-        let limits = TableLimits { regions_max, domains_max: topology.hosts() };
+        let limits = TableLimits::default().regions_max(regions_max).domains_max(topology.hosts());
         let memory = MemoryTable::new(limits, [seed, !seed]);
         let status = Arc::new(StatusTable::new(1));
         let operations = topology.hosts() as usize * configuration.operations as usize;

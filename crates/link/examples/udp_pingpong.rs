@@ -42,15 +42,13 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 fn bind(address: SocketAddr) -> Result<UdpLink, Box<dyn Error + Send + Sync>> {
     let without = env::var("WITHOUT").unwrap_or_default();
     let has = |name: &str| !without.split(',').any(|word| word == name);
-    let features = UdpFeatures {
-        coalescing: has("coalescing"),
-        batching: has("batching"),
-        timestamps: has("timestamps"),
-        congestion_marks: has("marks"),
-        error_queue: has("errors"),
-        ..UdpFeatures::ALL
-    };
-    Ok(UdpLink::bind(address, &UdpConfig { features, ..UdpConfig::default() })?)
+    let features = UdpFeatures::ALL
+        .coalescing(has("coalescing"))
+        .batching(has("batching"))
+        .timestamps(has("timestamps"))
+        .congestion_marks(has("marks"))
+        .error_queue(has("errors"));
+    Ok(UdpLink::bind(address, &UdpConfig::default().features(features))?)
 }
 
 fn serve(mut link: UdpLink) -> Result<(), Box<dyn Error + Send + Sync>> {

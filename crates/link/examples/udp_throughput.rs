@@ -56,18 +56,17 @@ struct Shape {
 fn bind(address: SocketAddr) -> Result<UdpLink, Box<dyn Error + Send + Sync>> {
     let without = env::var("WITHOUT").unwrap_or_default();
     let has = |name: &str| !without.split(',').any(|word| word == name);
-    let features = UdpFeatures {
-        segmentation: has("segmentation"),
-        coalescing: has("coalescing"),
-        batching: has("batching"),
-        timestamps: has("timestamps"),
-        congestion_marks: has("marks"),
-        error_queue: has("errors"),
-        forced_buffers: has("forced"),
-        drop_count: has("drops"),
-        connected_peer: has("connected"),
-    };
-    let config = UdpConfig { features, receive_buffer_bytes: 32 << 20, ..UdpConfig::default() };
+    let features = UdpFeatures::NONE
+        .segmentation(has("segmentation"))
+        .coalescing(has("coalescing"))
+        .batching(has("batching"))
+        .timestamps(has("timestamps"))
+        .congestion_marks(has("marks"))
+        .error_queue(has("errors"))
+        .forced_buffers(has("forced"))
+        .drop_count(has("drops"))
+        .connected_peer(has("connected"));
+    let config = UdpConfig::default().features(features).receive_buffer_bytes(32 << 20);
     Ok(UdpLink::bind(address, &config)?)
 }
 

@@ -22,6 +22,7 @@ use crate::{Link, OnFrame, PayloadUnmapped, payload};
 
 /// Which clock the times of captured frames are from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum CaptureClock {
     /// The host's wall clock: for real links.
     Wall,
@@ -32,6 +33,7 @@ pub enum CaptureClock {
 
 /// How much of the traffic a capture has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct CaptureStatistics {
     /// Frames that passed.
     pub frames: u64,

@@ -12,6 +12,7 @@ use crate::{Link, OnFrame, PayloadUnmapped};
 
 /// How often a faulty link misbehaves. Rates are probabilities per frame, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct FaultConfig {
     /// Everything random follows from it and from the order of the frames.
     pub seed: u64,

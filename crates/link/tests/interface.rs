@@ -140,7 +140,7 @@ fn host_without_a_route_loses_the_frames_and_goes_on() {
 }
 
 fn bind(address: &str, features: UdpFeatures) -> UdpLink {
-    let config = UdpConfig { features, ..UdpConfig::default() };
+    let config = UdpConfig::default().features(features);
     UdpLink::bind(address.parse().unwrap(), &config).unwrap()
 }
 

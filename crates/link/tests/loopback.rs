@@ -232,7 +232,7 @@ fn descriptor_is_readable_when_frames_wait() {
 
 #[test]
 fn full_receive_buffer_is_noticed() {
-    let config = UdpConfig { receive_buffer_bytes: 4096, ..UdpConfig::default() };
+    let config = UdpConfig::default().receive_buffer_bytes(4096);
     let mut receiver = UdpLink::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
     let sender = bind("127.0.0.1:0", UdpFeatures::NONE).unwrap();
     let to = receiver.caps().local;
@@ -370,8 +370,8 @@ fn link_on_all_addresses_has_no_connected_socket() {
 
 #[test]
 fn buffers_beyond_the_limit_come_with_a_hint() {
-    let features = UdpFeatures { forced_buffers: false, ..UdpFeatures::ALL };
-    let config = UdpConfig { receive_buffer_bytes: 1 << 30, features, ..UdpConfig::default() };
+    let features = UdpFeatures::ALL.forced_buffers(false);
+    let config = UdpConfig::default().receive_buffer_bytes(1 << 30).features(features);
     let link = UdpLink::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
     if link.hints().is_empty() {
         println!("skipped: this host allows buffers of 1 GiB");
@@ -455,7 +455,7 @@ fn busy_pair() -> Pair {
 }
 
 fn bind(address: &str, features: UdpFeatures) -> Result<UdpLink, UdpError> {
-    UdpLink::bind(address.parse().unwrap(), &UdpConfig { features, ..UdpConfig::default() })
+    UdpLink::bind(address.parse().unwrap(), &UdpConfig::default().features(features))
 }
 
 /// Nanoseconds since the tests began.

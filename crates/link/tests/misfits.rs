@@ -18,7 +18,7 @@ use wire_edge::PeerAddr;
 fn jumbo_frames_do_not_fit_a_ring_for_others_and_are_counted() {
     in_namespace(|| {
         let mut sender = jumbo_sender();
-        let config = PacketConfig { frame_bytes_max: SMALL, ..PacketConfig::new("edge1") };
+        let config = PacketConfig::new("edge1").frame_bytes_max(SMALL);
         let mut receiver = PacketLink::open(&config).unwrap();
         let local = receiver.caps().local;
         send_and_receive_the_small_ones(&mut sender, &mut receiver, local);
@@ -95,7 +95,7 @@ fn two_interfaces_with_one_address_get_what_came_on_each() {
         }
         // The same station and port, twice: only the network tells them apart.
         let open = |interface: &str, port| {
-            let config = PacketConfig { port, ..PacketConfig::new(interface) };
+            let config = PacketConfig::new(interface).port(port);
             PacketLink::open(&config).unwrap()
         };
         let mut receivers = [open("edge1", 7471), open("edge3", 7471)];
@@ -157,7 +157,7 @@ fn send_and_receive_the_small_ones(
 /// A link that takes frames of up to `frame_bytes_max` bytes; nothing if there can be none here.
 fn open_xdp(interface: &str, frame_bytes_max: u16, mode: XdpMode) -> Option<XdpLink> {
     let mode = Some(mode);
-    match XdpLink::open(&XdpConfig { frame_bytes_max, mode, ..XdpConfig::new(interface) }) {
+    match XdpLink::open(&XdpConfig::new(interface).frame_bytes_max(frame_bytes_max).mode(mode)) {
         Ok(link) => Some(link),
         Err(error @ (XdpError::Unsupported { .. } | XdpError::NoPermission { .. })) => {
             println!("skipped: {error}");

@@ -83,7 +83,7 @@ fn endpoints_on_one_interface_see_their_own_frames_only() {
             let statistics = link.statistics();
             assert_eq!((statistics.receive_messages, statistics.receive_not_ours), (1, 0));
         }
-        let config = PacketConfig { port: b.local().1, ..PacketConfig::new("edge1") };
+        let config = PacketConfig::new("edge1").port(b.local().1);
         let error = PacketLink::open(&config).unwrap_err();
         assert!(matches!(error, PacketError::PortTaken { .. }), "{error}");
         drop(b);
@@ -340,7 +340,7 @@ fn what_cannot_work_is_refused_by_name() {
 fn full_ring_drops_are_counted() {
     in_namespace(|| {
         let mut a = open("edge0");
-        let small = PacketConfig { receive_ring_bytes: 0, ..PacketConfig::new("edge1") };
+        let small = PacketConfig::new("edge1").receive_ring_bytes(0);
         let mut b = PacketLink::open(&small).unwrap();
         let mut sent = 0;
         while b.statistics().receive_kernel_drops == 0 {
@@ -372,7 +372,7 @@ fn endpoints_of_one_host_meet_on_loopback() {
 fn bare_exchange_goes_back_and_forth_in_both_ways() {
     for receive in [BareReceive::Ring, BareReceive::Calls] {
         in_namespace(move || {
-            let config = |end: &str| PacketConfig { port: 5, ..PacketConfig::new(end) };
+            let config = |end: &str| PacketConfig::new(end).port(5);
             let mut a = BarePacket::open(&config("edge0"), receive, 40).unwrap();
             let mut b = BarePacket::open(&config("edge1"), receive, 40).unwrap();
             for _ in 0..3 {
@@ -391,7 +391,7 @@ fn open(interface: &str) -> PacketLink {
 }
 
 fn open_in(interface: &str, vlan: Option<u16>) -> PacketLink {
-    PacketLink::open(&PacketConfig { vlan, ..PacketConfig::new(interface) }).unwrap()
+    PacketLink::open(&PacketConfig::new(interface).vlan(vlan)).unwrap()
 }
 
 /// Sends one frame, which is in one piece.

@@ -24,7 +24,7 @@ fn without_faults_everything_passes_in_order() {
 
 #[test]
 fn losses_are_as_many_as_asked_for() {
-    let config = FaultConfig { receive_loss: 0.2, ..FaultConfig::default() };
+    let config = FaultConfig::default().receive_loss(0.2);
     let mut link = faulty(Memory::with(0..10_000), config);
     let lost = 10_000 - receive(&mut link, 0).len();
     assert!((1800..2200).contains(&lost), "{lost}");
@@ -34,14 +34,12 @@ fn losses_are_as_many_as_asked_for() {
 #[test]
 fn equal_seeds_give_equal_faults_and_unequal_ones_do_not() {
     let run = |seed| {
-        let config = FaultConfig {
-            seed,
-            receive_loss: 0.1,
-            duplication: 0.1,
-            reordering: 0.1,
-            corruption: 0.1,
-            ..FaultConfig::default()
-        };
+        let config = FaultConfig::default()
+            .seed(seed)
+            .receive_loss(0.1)
+            .duplication(0.1)
+            .reordering(0.1)
+            .corruption(0.1);
         receive(&mut faulty(Memory::with(0..1000), config), 0)
     };
     assert_eq!(run(7), run(7));
@@ -50,7 +48,7 @@ fn equal_seeds_give_equal_faults_and_unequal_ones_do_not() {
 
 #[test]
 fn reordered_frames_come_later_and_none_is_missing() {
-    let config = FaultConfig { reordering: 0.3, duplication: 0.2, ..FaultConfig::default() };
+    let config = FaultConfig::default().reordering(0.3).duplication(0.2);
     let mut link = faulty(Memory::with(0..1000), config);
     let mut seen = receive(&mut link, 0);
     assert!(!seen.is_sorted());
@@ -65,7 +63,7 @@ fn reordered_frames_come_later_and_none_is_missing() {
 
 #[test]
 fn corruption_inverts_one_bit() {
-    let config = FaultConfig { corruption: 1.0, ..FaultConfig::default() };
+    let config = FaultConfig::default().corruption(1.0);
     let mut link = faulty(Memory::with(0..100), config);
     for (sent, seen) in (0..100_u32).zip(receive(&mut link, 0)) {
         assert_eq!((sent ^ seen).count_ones(), 1);
@@ -87,7 +85,7 @@ fn cut_takes_one_direction_and_heals() {
 
 #[test]
 fn frames_lost_before_sending_count_as_sent() {
-    let config = FaultConfig { send_loss: 0.5, ..FaultConfig::default() };
+    let config = FaultConfig::default().send_loss(0.5);
     let mut link = faulty(Memory::with(0..0), config);
     assert_eq!(link.send(&batch(1000)).unwrap(), 1000);
     let lost = link.fault_statistics().send_lost as usize;
@@ -99,7 +97,7 @@ fn frames_lost_before_sending_count_as_sent() {
 
 #[test]
 fn full_link_and_unmapped_payload_are_told_in_frames_of_the_whole_batch() {
-    let config = FaultConfig { send_loss: 0.5, seed: 3, ..FaultConfig::default() };
+    let config = FaultConfig::default().send_loss(0.5).seed(3);
     let mut memory = Memory::with(0..0);
     memory.room = Some(10);
     let mut link = faulty(memory, config);
@@ -120,10 +118,10 @@ fn what_is_no_probability_is_refused_by_name() {
     let refused =
         |config| Fault::new(Memory::with(0..1), config).map(|_| ()).unwrap_err().to_string();
     for share in [-0.1, 1.5, f64::NAN] {
-        let told = refused(FaultConfig { receive_loss: share, ..FaultConfig::default() });
+        let told = refused(FaultConfig::default().receive_loss(share));
         assert_eq!(told, format!("the setting `receive_loss` is {share}; 0 to 1 would do"));
     }
-    let told = refused(FaultConfig { distance_frames: 0, ..FaultConfig::default() });
+    let told = refused(FaultConfig::default().distance_frames(0));
     assert!(told.starts_with("the setting `distance_frames` is 0"), "{told}");
 }
 

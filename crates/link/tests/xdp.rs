@@ -27,7 +27,7 @@ fn frames_of_any_size_cross_unchanged() {
             in_namespace(move || {
                 ip(&format!("link set edge0 mtu {mtu}"));
                 ip(&format!("link set edge1 mtu {mtu}"));
-                let open = |interface| open(&XdpConfig { mode: Some(mode), vlan, ..on(interface) });
+                let open = |interface| open(&on(interface).mode(Some(mode)).vlan(vlan));
                 let (mut first, mut second) = (open("edge0"), open("edge1"));
                 assert_eq!(first.mode(), Some(mode));
                 let caps = first.caps();
@@ -96,7 +96,7 @@ fn payload_that_was_unmapped_is_told_and_frames_before_it_are_sent() {
 #[test]
 fn what_does_not_fit_the_ring_is_dropped_and_counted() {
     in_namespace(|| {
-        let config = |interface| XdpConfig { receive_frames: 64, ..on(interface) };
+        let config = |interface| on(interface).receive_frames(64);
         let (mut first, mut second) = (open(&config("edge0")), open(&config("edge1")));
         let mut batch = TxBatch::new(32, 3200);
         batch.reset(second.caps().local);
@@ -120,8 +120,8 @@ fn what_does_not_fit_the_ring_is_dropped_and_counted() {
 fn packet_links_and_xdp_links_understand_each_other() {
     for vlan in [None, Some(7)] {
         in_namespace(move || {
-            let mut first = open(&XdpConfig { vlan, ..on("edge0") });
-            let packet = PacketConfig { vlan, ..PacketConfig::new("edge1") };
+            let mut first = open(&on("edge0").vlan(vlan));
+            let packet = PacketConfig::new("edge1").vlan(vlan);
             let mut second = PacketLink::open(&packet).unwrap();
             for bytes in [1, 46, 700, 1488] {
                 exchange(&mut first, &mut second, bytes);
@@ -134,7 +134,7 @@ fn packet_links_and_xdp_links_understand_each_other() {
 #[test]
 fn bare_frames_go_to_and_fro() {
     in_namespace(|| {
-        let open = |interface| BareXdp::open(&XdpConfig { port: 7, ..on(interface) }, 64).unwrap();
+        let open = |interface| BareXdp::open(&on(interface).port(7), 64).unwrap();
         let (mut first, mut second) = (open("edge0"), open("edge1"));
         for _ in 0..1000 {
             first.send(second.station()).unwrap();
@@ -257,7 +257,7 @@ fn other_traffic_passes_meanwhile() {
             neighbour.ip("address add 10.9.9.2/24 dev edge1");
             let listener = TcpListener::bind("10.9.9.1:0").unwrap();
             let address = listener.local_addr().unwrap();
-            let mut link = open(&XdpConfig { mode: Some(mode), ..on("edge0") });
+            let mut link = open(&on("edge0").mode(Some(mode)));
             if Command::new("ping").arg("-V").output().is_ok() {
                 assert!(neighbour.run("ping", &["-c", "2", "-i", "0.01", "-W", "5", "10.9.9.1"]));
             }
@@ -309,7 +309,7 @@ fn the_interface_is_as_before_however_the_process_ends() {
         }
         in_namespace(move || {
             let before = [describe("edge0"), describe("edge1")];
-            drop(open(&XdpConfig { mode: Some(mode), ..on("edge0") }));
+            drop(open(&on("edge0").mode(Some(mode))));
             until(|| [describe("edge0"), describe("edge1")] == before);
         });
     }
@@ -319,7 +319,7 @@ fn the_interface_is_as_before_however_the_process_ends() {
 fn hold(what: &str) {
     let (interface, mode) = what.split_once(' ').unwrap();
     let mode = MODES.into_iter().find(|known| known.to_string() == mode);
-    let link = XdpLink::open(&XdpConfig { mode, ..on(interface) }).unwrap();
+    let link = XdpLink::open(&on(interface).mode(mode)).unwrap();
     print!("holding");
     std::io::stdout().flush().unwrap();
     // Until the end, or until the parent is gone.
@@ -331,10 +331,10 @@ fn hold(what: &str) {
 fn a_program_that_is_there_already_is_named_and_left_alone() {
     for (first, second) in MODES.into_iter().flat_map(|a| MODES.map(|b| (a, b))) {
         in_namespace(move || {
-            let holder = open(&XdpConfig { mode: Some(first), ..on("edge0") });
+            let holder = open(&on("edge0").mode(Some(first)));
             let before = describe("edge0");
             for mode in [Some(second), None] {
-                let config = XdpConfig { mode, ..on("edge0") };
+                let config = on("edge0").mode(mode);
                 for error in
                     [XdpLink::open(&config).unwrap_err(), XdpLink::check(&config).unwrap_err()]
                 {
@@ -346,7 +346,7 @@ fn a_program_that_is_there_already_is_named_and_left_alone() {
             assert_eq!(describe("edge0"), before);
             drop(holder);
             XdpLink::check(&on("edge0")).unwrap();
-            drop(open(&XdpConfig { mode: Some(second), ..on("edge0") }));
+            drop(open(&on("edge0").mode(Some(second))));
         });
     }
 }
@@ -358,22 +358,22 @@ fn what_cannot_be_is_refused_with_a_reason() {
         let missing = error(on("edge7"));
         assert!(matches!(missing, XdpError::NoSuchInterface { .. }), "{missing}");
         assert!(matches!(error(on("lo")), XdpError::NotEthernet { .. }));
-        let queue = error(XdpConfig { queue: 5, ..on("edge0") });
+        let queue = error(on("edge0").queue(5));
         assert!(matches!(queue, XdpError::NoSuchQueue { queue: 5, queues: 1, .. }), "{queue}");
         for vlan in [0, 4095, u16::MAX] {
-            let vlan = error(XdpConfig { vlan: Some(vlan), ..on("edge0") });
+            let vlan = error(on("edge0").vlan(Some(vlan)));
             assert!(matches!(vlan, XdpError::Vlan { .. }), "{vlan}");
         }
         for frames in [0, 63, 100, 1 << 20] {
-            let ring = error(XdpConfig { receive_frames: frames, ..on("edge0") });
+            let ring = error(on("edge0").receive_frames(frames));
             assert!(matches!(ring, XdpError::RingSize { .. }), "{ring}");
         }
-        let ethertype = error(XdpConfig { ethertype: 1500, ..on("edge0") });
+        let ethertype = error(on("edge0").ethertype(1500));
         assert!(matches!(ethertype, XdpError::Ethertype { ethertype: 1500 }), "{ethertype}");
         // Virtual interfaces have no queues that a card could receive into.
         for mtu in [1500, 9000] {
             ip(&format!("link set edge0 mtu {mtu}"));
-            let mode = error(XdpConfig { mode: Some(XdpMode::ZeroCopy), ..on("edge0") });
+            let mode = error(on("edge0").mode(Some(XdpMode::ZeroCopy)));
             assert!(matches!(mode, XdpError::ModeUnsupported { .. }), "{mode}");
         }
         assert!(!describe("edge0").contains("xdp"));
@@ -392,11 +392,11 @@ fn what_cannot_be_is_refused_with_a_reason() {
 #[test]
 fn a_port_has_one_owner() {
     in_namespace(|| {
-        let holder = open(&XdpConfig { port: 7, ..on("edge0") });
+        let holder = open(&on("edge0").port(7));
         assert_eq!(holder.port(), 7);
-        let error = XdpLink::open(&XdpConfig { port: 7, ..on("edge0") }).unwrap_err();
+        let error = XdpLink::open(&on("edge0").port(7)).unwrap_err();
         assert!(matches!(error, XdpError::PortTaken { port: 7, .. }), "{error}");
-        assert_eq!(open(&XdpConfig { port: 7, ..on("edge1") }).port(), 7);
+        assert_eq!(open(&on("edge1").port(7)).port(), 7);
     });
 }
 
@@ -411,7 +411,7 @@ fn an_interface_with_several_queues_is_served_on_the_one_asked_for() {
         assert!(hints.len() == 1 && hints[0].contains("ethtool -L edge0 combined 1"), "{hints:?}");
         exchange(&mut second, &mut first, 100);
         drop(first);
-        assert_eq!(open(&XdpConfig { queue: 1, ..on("edge0") }).caps().frame_bytes_max, 1488);
+        assert_eq!(open(&on("edge0").queue(1)).caps().frame_bytes_max, 1488);
     });
 }
 
@@ -438,7 +438,7 @@ fn missing_rights_are_named() {
 #[test]
 fn a_queue_that_was_taken_by_others_is_tried_for_again_although_everybody_sleeps() {
     in_namespace(|| {
-        let mut link = open(&XdpConfig { port: 7, ..on("edge0") });
+        let mut link = open(&on("edge0").port(7));
         let mut clock = 0;
         let mut turn = |link: &mut XdpLink| {
             clock += 60_000_000;
@@ -448,7 +448,7 @@ fn a_queue_that_was_taken_by_others_is_tried_for_again_although_everybody_sleeps
         ip("link delete edge0");
         until(|| turn(&mut link).iter().any(|event| matches!(event, LinkEvent::Down)));
         add_pair();
-        let holder = open(&XdpConfig { port: 8, ..on("edge0") });
+        let holder = open(&on("edge0").port(8));
         // All there is to hear of is heard; the queue is another's.
         for _ in 0..10 {
             let events = turn(&mut link);
@@ -476,7 +476,7 @@ fn a_queue_that_was_taken_by_others_is_tried_for_again_although_everybody_sleeps
 fn the_link_follows_its_interface() {
     for mode in MODES {
         in_namespace(move || {
-            let config = |interface| XdpConfig { mode: Some(mode), ..on(interface) };
+            let config = |interface| on(interface).mode(Some(mode));
             let (mut first, mut second) = (open(&config("edge0")), open(&config("edge1")));
             let mut clock = 0;
             let mut turn = |link: &mut XdpLink| {

@@ -87,6 +87,7 @@ pub enum UdpPlace {
 
 /// What may be said of a link on raw Ethernet beyond its interface.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
 pub struct RawOptions {
     /// Port of the endpoint on the interface.
     pub port: Option<u16>,
@@ -98,6 +99,7 @@ pub struct RawOptions {
 
 /// What may be said of an `AF_XDP` link beyond its interface and queue.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
 pub struct XdpOptions {
     /// As for all links on raw Ethernet.
     pub raw: RawOptions,
@@ -106,6 +108,10 @@ pub struct XdpOptions {
     /// Whether polling drives the interface's queue, so that no interrupt has to.
     pub busy_poll: bool,
 }
+
+delivery::setters!(RawOptions { port: Option<u16>, vlan: Option<u16>, ethertype: Option<u16> });
+
+delivery::setters!(XdpOptions { raw: RawOptions, mode: Option<XdpMode>, busy_poll: bool });
 
 impl LinkSpec {
     /// Reads links that are separated by commas, at least one.

@@ -107,13 +107,10 @@ impl Opener {
     }
 
     fn open_packet(&self, interface: &Interface, options: RawOptions) -> Result<Opened, BindError> {
-        let defaults = PacketConfig::new(&*interface.name);
-        let config = PacketConfig {
-            port: options.port.unwrap_or(self.port),
-            vlan: options.vlan,
-            ethertype: options.ethertype.unwrap_or(defaults.ethertype),
-            ..defaults
-        };
+        let mut config =
+            PacketConfig::new(&*interface.name).port(options.port.unwrap_or(self.port));
+        config.vlan = options.vlan;
+        config.ethertype = options.ethertype.unwrap_or(config.ethertype);
         let link = Box::new(PacketLink::open(&config)?);
         let raw = Raw { ethertype: config.ethertype, vlan: config.vlan };
         Ok(Opened { link, place: Place::on_ethernet(interface, raw) })
@@ -126,16 +123,9 @@ impl Opener {
         options: XdpOptions,
     ) -> Result<Opened, BindError> {
         let XdpOptions { raw, mode, busy_poll } = options;
-        let defaults = XdpConfig::new(&*interface.name);
-        let config = XdpConfig {
-            queue,
-            port: raw.port.unwrap_or(self.port),
-            vlan: raw.vlan,
-            ethertype: raw.ethertype.unwrap_or(defaults.ethertype),
-            mode,
-            busy_poll,
-            ..defaults
-        };
+        let config = XdpConfig::new(&*interface.name).queue(queue).mode(mode).busy_poll(busy_poll);
+        let mut config = config.port(raw.port.unwrap_or(self.port)).vlan(raw.vlan);
+        config.ethertype = raw.ethertype.unwrap_or(config.ethertype);
         let link = Box::new(XdpLink::open(&config)?);
         let raw = Raw { ethertype: config.ethertype, vlan: config.vlan };
         Ok(Opened { link, place: Place::on_ethernet(interface, raw) })

@@ -588,6 +588,7 @@ fn check_raw(
 
 /// How much a [`MemoryTable`] may hold. Memory is used for what is registered, not for the limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct TableLimits {
     /// Memory regions, at most [`TableLimits::REGIONS_MAX`]. 64 bytes each.
     pub regions_max: u32,
@@ -601,6 +602,20 @@ impl TableLimits {
     /// As many domains as 20 bits of their name can tell apart, less the one of
     /// [`ProtectionDomain::NONE`].
     pub const DOMAINS_MAX: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
+
+    /// Sets [`regions_max`](field@TableLimits::regions_max).
+    #[must_use]
+    pub const fn regions_max(mut self, regions: u32) -> Self {
+        self.regions_max = regions;
+        self
+    }
+
+    /// Sets [`domains_max`](field@TableLimits::domains_max).
+    #[must_use]
+    pub const fn domains_max(mut self, domains: u32) -> Self {
+        self.domains_max = domains;
+        self
+    }
 }
 
 impl Default for TableLimits {

@@ -113,7 +113,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let limits = TableLimits { regions_max: REGIONS_MAX, domains_max: DOMAINS as u32 };
+        let limits = TableLimits::default().regions_max(REGIONS_MAX).domains_max(DOMAINS as u32);
         let table = MemoryTable::new(limits, [0x1234, 0x5678]);
         let domains = (0..DOMAINS).map(|_| table.allocate_domain()).collect();
         let arena = Buffer::new(ARENA_BYTES);

@@ -194,7 +194,7 @@ impl Hooks for SharingHooks {
         let queue = Arc::new(CompletionQueue::new(16));
         let queues = Queues::of_queue_pair(Arc::clone(&queue), queue);
         let shared_receives = Some(Arc::clone(&self.0.receives));
-        let terms = Terms { queue_pair: true, shared_receives, ..Terms::default() };
+        let terms = Terms::default().queue_pair(true).shared_receives(shared_receives);
         let accepted = engine.accept_under(now, connection, domain, queues, &terms, b"");
         accepted.expect("the request is there");
     }
@@ -229,7 +229,7 @@ fn who_wants_to_know_that_receives_run_low_is_told_once() {
         private_data: Vec::new(),
         domain: client.memory().allocate_domain(),
         queues: Queues::of_queue_pair(Arc::clone(&queue), Arc::clone(&queue)),
-        terms: Terms { queue_pair: true, ..Terms::default() },
+        terms: Terms::default().queue_pair(true),
     };
     let asked = client.control(move |engine, _, now| engine.connect(now, request));
     let connection = asked.expect("not forked").expect("it is asked for");

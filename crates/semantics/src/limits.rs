@@ -35,6 +35,7 @@ pub const SHARED_RECEIVES_MAX: usize = 1 << 20;
 /// the endpoint is made. Of those that the behaviour of peers takes, a connection has no more than are left
 /// for others: one gets half, as many as its window of operations may need.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct PoolLimits {
     /// Operations posted and not complete, beyond the shares of their connections. 16 384 × 256 B = 4 MiB, of which memory
     /// is touched when it is first used. One connection gets half of them, and each [`OPERATION_SHARE`] besides: if all are
@@ -55,6 +56,50 @@ pub struct PoolLimits {
     /// Blocks of the order pool. 2048 × 1.5 KiB = 3 MiB: the small operations of one connection's window,
     /// a block each, and as much for others, which is six connections at their full 256 KiB.
     pub order_blocks: u32,
+}
+
+impl PoolLimits {
+    /// Sets [`operations`](field@PoolLimits::operations).
+    #[must_use]
+    pub const fn operations(mut self, records: u32) -> Self {
+        self.operations = records;
+        self
+    }
+
+    /// Sets [`incoming`](field@PoolLimits::incoming).
+    #[must_use]
+    pub const fn incoming(mut self, records: u32) -> Self {
+        self.incoming = records;
+        self
+    }
+
+    /// Sets [`responses`](field@PoolLimits::responses).
+    #[must_use]
+    pub const fn responses(mut self, records: u32) -> Self {
+        self.responses = records;
+        self
+    }
+
+    /// Sets [`reads`](field@PoolLimits::reads).
+    #[must_use]
+    pub const fn reads(mut self, records: u32) -> Self {
+        self.reads = records;
+        self
+    }
+
+    /// Sets [`retransmissions`](field@PoolLimits::retransmissions).
+    #[must_use]
+    pub const fn retransmissions(mut self, records: u32) -> Self {
+        self.retransmissions = records;
+        self
+    }
+
+    /// Sets [`order_blocks`](field@PoolLimits::order_blocks).
+    #[must_use]
+    pub const fn order_blocks(mut self, records: u32) -> Self {
+        self.order_blocks = records;
+        self
+    }
 }
 
 impl Default for PoolLimits {

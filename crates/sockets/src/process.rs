@@ -226,24 +226,23 @@ fn door_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
 
 /// A runtime as sockets want it.
 fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
-    config.engine = EngineConfig {
-        connections_max: GROUPS_MAX,
-        receives_max: LETTERS,
-        silence_budget_ns: SILENCE_NS,
-        keep_alive_ns: KEEP_ALIVE_NS,
-        read_depth: 0,
-        pools: PoolLimits {
-            operations: OPERATIONS,
-            incoming: 1024,
-            responses: 1,
-            reads: 1,
-            retransmissions: 16_384,
-            order_blocks: 512,
-        },
-        ..EngineConfig::default()
-    };
+    config.engine = EngineConfig::default()
+        .connections_max(GROUPS_MAX)
+        .receives_max(LETTERS)
+        .silence_budget_ns(SILENCE_NS)
+        .keep_alive_ns(KEEP_ALIVE_NS)
+        .read_depth(0)
+        .pools(
+            PoolLimits::default()
+                .operations(OPERATIONS)
+                .incoming(1024)
+                .responses(1)
+                .reads(1)
+                .retransmissions(16_384)
+                .order_blocks(512),
+        );
     (config.polling, config.handles_max, config.submissions_max) = (polling, 1, 1);
-    config.regions = TableLimits { regions_max: REGIONS_MAX, domains_max: GROUPS_MAX };
+    config.regions = TableLimits::default().regions_max(REGIONS_MAX).domains_max(GROUPS_MAX);
     config
 }
 

@@ -61,7 +61,7 @@ impl Hooks for Shared {
 
 impl Forger {
     fn terms(&self) -> Terms {
-        Terms { queue_pair: self.has_feature, ..Terms::default() }
+        Terms::default().queue_pair(self.has_feature)
     }
 }
 

@@ -63,7 +63,7 @@ impl Said {
     }
 
     fn terms(&self) -> Terms {
-        Terms { queue_pair: self.has_feature, ..Terms::default() }
+        Terms::default().queue_pair(self.has_feature)
     }
 }
 

@@ -162,7 +162,7 @@ mod tests {
 
     /// Pieces of a region, each so long, ten bytes apart.
     fn pieces(lengths: &[u32]) -> Vec<Piece> {
-        let table = MemoryTable::new(TableLimits { regions_max: 1, domains_max: 1 }, [7, 8]);
+        let table = MemoryTable::new(TableLimits::default().regions_max(1).domains_max(1), [7, 8]);
         let domain = table.allocate_domain();
         let region = table.register(domain, Buffer::new(8), Rights::NONE).expect("memory").id;
         let mut at = 0;

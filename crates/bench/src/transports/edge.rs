@@ -637,11 +637,8 @@ fn endpoint(
     setup: &Setup,
     rules: Rules,
 ) -> Result<Endpoint, TransportError> {
-    let defaults = rules.config();
-    let config = EngineConfig {
-        connections_max: defaults.connections_max.max(setup.connections + CONNECTIONS_SPARE),
-        ..defaults
-    };
+    let mut config = rules.config();
+    config.connections_max = config.connections_max.max(setup.connections + CONNECTIONS_SPARE);
     let polling = match setup.waiting {
         // Also while they wait for connections: each side has a processor of its own.
         Waiting::Poll => Polling::ALWAYS,

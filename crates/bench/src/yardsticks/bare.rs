@@ -99,13 +99,13 @@ impl Socket {
         let content_bytes = message_bytes as u16 + EDGE_HEADER_BYTES as u16;
         match (kind, specs.into_iter().next()) {
             (Bare::Packet, Some(LinkSpec::Packet { interface, .. })) => {
-                let config = PacketConfig { port: PORT, ..PacketConfig::new(interface) };
+                let config = PacketConfig::new(interface).port(PORT);
                 let bare = BarePacket::open(&config, BareReceive::Ring, content_bytes);
                 Ok(Self::Packet(Box::new(bare.map_err(|error| failed(&error))?)))
             }
             (Bare::Xdp, Some(LinkSpec::Xdp { interface, options, .. })) => {
                 let mode = options.mode;
-                let config = XdpConfig { port: PORT, mode, ..XdpConfig::new(interface) };
+                let config = XdpConfig::new(interface).port(PORT).mode(mode);
                 let bare = BareXdp::open(&config, content_bytes);
                 Ok(Self::Xdp(Box::new(bare.map_err(|error| failed(&error))?)))
             }

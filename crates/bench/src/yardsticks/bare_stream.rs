@@ -257,7 +257,7 @@ fn open(name: &str, content_bytes: u16) -> Result<BarePacket, TransportError> {
     let LinkSpec::Packet { interface, .. } = spec else {
         return Err(failed(&"a bare stream needs packet links"));
     };
-    let config = PacketConfig { port: PORT, ..PacketConfig::new(interface) };
+    let config = PacketConfig::new(interface).port(PORT);
     BarePacket::open(&config, BareReceive::Ring, content_bytes).map_err(|error| failed(&error))
 }
 

@@ -65,10 +65,7 @@ fn try_udp(interface: &Interface, ip: IpAddr) -> Result<(), String> {
 
 /// Makes a packet link on a free port and drops it.
 fn try_packet(interface: &Interface) -> Result<(), String> {
-    let config = PacketConfig {
-        receive_ring_bytes: PROBED_RING_BYTES,
-        ..PacketConfig::new(&*interface.name)
-    };
+    let config = PacketConfig::new(&*interface.name).receive_ring_bytes(PROBED_RING_BYTES);
     PacketLink::open(&config).map(drop).map_err(|error| error.to_string())
 }
 

@@ -77,6 +77,7 @@ pub trait CongestionController {
 
 /// Which algorithm a link uses.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum CongestionAlgorithm {
     /// A constant number of frames, as `MultiEdge` does; for dedicated fabrics.
     Fixed {

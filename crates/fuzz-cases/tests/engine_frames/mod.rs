@@ -207,27 +207,26 @@ impl World {
             rate: None,
             offloads: shape & 32 != 0,
         };
-        let config = EngineConfig {
-            connections_max: 8,
-            requests_max: 4,
-            pools: PoolLimits {
-                operations: 64,
-                incoming: 16,
-                responses: 16,
-                reads: 16,
-                retransmissions: 256,
-                order_blocks: 8,
-            },
-            operation_window: if shape & 16 == 0 { 64 } else { 4 },
-            read_depth: 4,
-            order_pool_bytes: 4096,
-            receives_max: 16,
-            active_connections: 2,
-            packets_max: 256,
+        let config = EngineConfig::default()
+            .connections_max(8)
+            .requests_max(4)
+            .pools(
+                PoolLimits::default()
+                    .operations(64)
+                    .incoming(16)
+                    .responses(16)
+                    .reads(16)
+                    .retransmissions(256)
+                    .order_blocks(8),
+            )
+            .operation_window(if shape & 16 == 0 { 64 } else { 4 })
+            .read_depth(4)
+            .order_pool_bytes(4096)
+            .receives_max(16)
+            .active_connections(2)
+            .packets_max(256)
             // Some see their numbers wrap around.
-            numbers_from: if shape & 32 == 0 { 0 } else { u32::MAX - 60 },
-            ..EngineConfig::default()
-        };
+            .numbers_from(if shape & 32 == 0 { 0 } else { u32::MAX - 60 });
         let plans = vec![plan; links];
         let hosts = [0, 1].map(|host| {
             Host::with_memory(host, host as u8 + 7, &plans, config.clone(), MEMORY_BYTES)

@@ -151,16 +151,15 @@ fn engine_configuration(configuration: &EdgeConfiguration) -> EngineConfig {
         Protocol::Edge => EngineConfig::default(),
         Protocol::MultiEdge => EngineConfig::multiedge(),
     };
-    EngineConfig {
-        connections_max: CONNECTIONS_MAX,
-        requests_max: CONNECTIONS_MAX,
-        links_max: configuration.rails,
-        pools: PoolLimits::default(),
-        operation_window: configuration.window.max(protocol.operation_window),
-        receives_max: 1,
-        allocates_ahead: false,
-        ..protocol
-    }
+    let window = configuration.window.max(protocol.operation_window);
+    protocol
+        .connections_max(CONNECTIONS_MAX)
+        .requests_max(CONNECTIONS_MAX)
+        .links_max(configuration.rails)
+        .pools(PoolLimits::default())
+        .operation_window(window)
+        .receives_max(1)
+        .allocates_ahead(false)
 }
 
 /// The clock of an engine at a time of the simulation that lies `base_ns` later.

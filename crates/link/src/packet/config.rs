@@ -4,6 +4,7 @@ use wire_edge::ETHERTYPE_DEFAULT;
 
 /// Settings of a packet link; the default suits hosts on one Ethernet.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PacketConfig {
     /// Name of the interface. Loopback is one, too; a VLAN or bridge interface as well.
     pub interface: String,

@@ -7,6 +7,7 @@ use crate::check_frame_bytes;
 
 /// Settings of a UDP link; the default suits hosts on one Ethernet.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct UdpConfig {
     /// Receive buffer to ask the kernel for, in bytes of full frames.
     ///
@@ -63,6 +64,7 @@ pub(super) const FRAME_BYTES_MAX: u16 = 9200;
 /// Given in [`UdpConfig`] they are what may be used; from `UdpLink::features` they are what is in
 /// use, after the link found out what works.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct UdpFeatures {
     /// Many equal-sized frames in one message (`UDP_SEGMENT`). Else one message per frame.
     pub segmentation: bool,
@@ -84,6 +86,18 @@ pub struct UdpFeatures {
     /// is bound to one address. Else all peers are served by the one unconnected socket.
     pub connected_peer: bool,
 }
+
+delivery::setters!(UdpFeatures {
+    segmentation: bool,
+    coalescing: bool,
+    batching: bool,
+    timestamps: bool,
+    congestion_marks: bool,
+    error_queue: bool,
+    forced_buffers: bool,
+    drop_count: bool,
+    connected_peer: bool,
+});
 
 impl UdpFeatures {
     /// Everything.

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// Settings of an `AF_XDP` link.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct XdpConfig {
     /// Name of the interface.
     pub interface: String,
@@ -69,6 +70,7 @@ impl XdpConfig {
 
 /// How frames come from the driver to the process.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[non_exhaustive]
 pub enum XdpMode {
     /// The network stack sorts them out and copies them: for any driver.
     Generic,

@@ -762,18 +762,17 @@ fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) ->
 /// What a connection of a queue pair has of its own. Patience is known when the queue pair is ready to send.
 fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u64) -> Terms {
     let receives = queue_pair.limits().receives.max(1);
-    Terms {
-        queue_pair: true,
-        grants: Grants {
-            read_depth: Some(attributes.peer_reads_max.into()),
-            receives: Some(receives),
-            silence_ns: Some(silence_ns),
-            rights: Some(AccessFlags(attributes.access).rights()),
-            ..Grants::default()
-        },
-        shared_receives: queue_pair.shared_receives().cloned(),
-        not_ready_ns: None,
-    }
+    Terms::default()
+        .queue_pair(true)
+        .grants(
+            Grants::default()
+                .read_depth(Some(attributes.peer_reads_max.into()))
+                .receives(Some(receives))
+                .silence_ns(Some(silence_ns))
+                .rights(Some(AccessFlags(attributes.access).rights())),
+        )
+        .shared_receives(queue_pair.shared_receives().cloned())
+        .not_ready_ns(None)
 }
 
 /// A connection that is there waits as long as the program has said.

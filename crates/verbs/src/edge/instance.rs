@@ -345,15 +345,15 @@ fn capture_path(path: &Path) -> PathBuf {
 fn config() -> Result<RuntimeConfig, Error> {
     let usual = RuntimeConfig::from_entropy().map_err(failed)?;
     Ok(RuntimeConfig {
-        engine: EngineConfig {
-            requests_max: REQUESTS_MAX,
-            confirm_ns: CONFIRM_NS,
-            read_depth: READ_DEPTH.into(),
-            ..EngineConfig::default()
-        },
+        engine: EngineConfig::default()
+            .requests_max(REQUESTS_MAX)
+            .confirm_ns(CONFIRM_NS)
+            .read_depth(READ_DEPTH.into()),
         handles_max: 1,
         submissions_max: 1,
-        regions: TableLimits { regions_max: TableLimits::REGIONS_MAX, domains_max: DOMAINS_MAX },
+        regions: TableLimits::default()
+            .regions_max(TableLimits::REGIONS_MAX)
+            .domains_max(DOMAINS_MAX),
         ..usual
     })
 }

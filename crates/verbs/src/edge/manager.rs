@@ -842,8 +842,8 @@ fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
 
 /// Connections of exchanges carry no operations, and notice soon when a peer is gone.
 fn terms() -> Terms {
-    let grants = Grants { silence_ns: Some(SILENCE_NS), receives: Some(1), ..Grants::default() };
-    Terms { queue_pair: true, grants, ..Terms::default() }
+    let grants = Grants::default().silence_ns(Some(SILENCE_NS)).receives(Some(1));
+    Terms::default().queue_pair(true).grants(grants)
 }
 
 /// The addresses at which a port has doors: all of the links, and of the host itself, if it is asked for so.

@@ -181,8 +181,7 @@ mod tests {
     fn endpoint(seed: u64) -> Endpoint {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let udp = UdpLink::bind(address, &UdpConfig::default()).expect("a socket on loopback");
-        let config =
-            FaultConfig { seed, reordering: 0.3, distance_frames: 16, ..FaultConfig::default() };
+        let config = FaultConfig::default().seed(seed).reordering(0.3).distance_frames(16);
         let link = Fault::new(udp, config).expect("such faults are possible");
         Endpoint::builder().link(Box::new(link)).build().expect("an endpoint")
     }
