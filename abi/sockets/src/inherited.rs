@@ -14,13 +14,13 @@ use libc::c_int;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg,
-    sendmsg, socketpair,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType,
+    recvmsg, sendmsg, shutdown, socketpair,
 };
 use sockets::log::{LogLevel, note};
 use sockets::{Reason, Route};
 
-use crate::ledger;
+use crate::ledger::{self, Ledger};
 use crate::passing::HOME_LIMIT;
 use crate::socket::{Owner, Socket, borrowed};
 
@@ -129,6 +129,8 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     }
     let answer = match &mut *parent {
         Some(parent) => parent.ask(socket, fd),
+        // It had no descriptor left for a way to be asked.
+        None if is_end(fd) => Err(Errno::EMFILE),
         None => Ok(Answer::Carried(None)),
     };
     let mut ledger = ledger::lock();
@@ -150,9 +152,37 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
         Err(error) => {
             let what = format_args!("the parent did not answer for a connection: {error}");
             note(LogLevel::Error, what);
-            ledger.replace(&socket.of_other());
+            // The parent has ended without a word. Nobody else uses the connection, so the peer is told.
+            if let (Errno::EPIPE | Errno::ECONNRESET, Some(tcp)) = (error, socket.tcp()) {
+                let _over = shutdown(tcp.as_raw_fd(), Shutdown::Both);
+            }
+            break_off(&mut ledger, socket);
         }
     }
+}
+
+/// What the program does with a connection from now on fails as if the peer had reset it. What is at its numbers holds no
+/// bytes of the peer, but those by which the library says that there are some.
+fn break_off(ledger: &mut Ledger, socket: &Socket) {
+    match reset_end() {
+        Ok(end) => {
+            ledger.put(socket.token, &end);
+        }
+        Err(error) => {
+            let what = format_args!("a connection of the parent cannot be reset: {error}");
+            note(LogLevel::Error, what);
+        }
+    }
+    ledger.replace(&socket.of_other());
+}
+
+/// A descriptor that says of itself that it was reset: its other end was closed with a byte unread.
+fn reset_end() -> Result<OwnedFd, Errno> {
+    let (end, other) =
+        socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
+    send(&end, b"x", None)?;
+    drop(other);
+    Ok(end)
 }
 
 /// The right to ask the parent, and where.
@@ -180,7 +210,7 @@ fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
         #[expect(clippy::disallowed_methods, reason = "nothing tells this thread of it")]
         thread::sleep(DECISION_LOOK);
     }
-    let was_end = of_child.as_ref().is_some_and(is_end);
+    let was_end = of_child.as_ref().is_some_and(|fd| is_end(fd.as_raw_fd()));
     if connection.go_home(HOME_LIMIT) {
         return if was_end { Answer::Home } else { Answer::Left };
     }
@@ -200,8 +230,8 @@ fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
 }
 
 /// Whether a descriptor is an end of a socket pair, and not TCP.
-fn is_end(fd: &OwnedFd) -> bool {
-    let name = nix::sys::socket::getsockname::<nix::sys::socket::SockaddrStorage>(fd.as_raw_fd());
+fn is_end(fd: RawFd) -> bool {
+    let name = nix::sys::socket::getsockname::<nix::sys::socket::SockaddrStorage>(fd);
     name.is_ok_and(|name| name.as_sockaddr_in().is_none() && name.as_sockaddr_in6().is_none())
 }
 

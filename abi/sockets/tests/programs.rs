@@ -93,6 +93,20 @@ fn processes_share_a_connection() {
 }
 
 #[test]
+fn a_child_that_cannot_have_a_connection_of_its_parent_reads_no_other_bytes() {
+    let Some(program) = compiled("orphaned") else { return };
+    for mode in ["killed", "full"] {
+        let (output, _) = preloaded(&program, &[mode], None);
+        let said = lines(&output);
+        let reset = ["the child reads: ECONNRESET", "the child writes: EPIPE"];
+        let whole = ["the child reads: 5 \"hello\"", "the child writes: all"];
+        let is_said = |all: &[&str]| all.iter().all(|line| said.contains(*line));
+        assert!(is_said(&reset) || is_said(&whole), "{mode}: {output:?}");
+        assert!(said.iter().any(|line| line.starts_with("the peer reads: ")), "{mode}: {output:?}");
+    }
+}
+
+#[test]
 fn data_out_of_band_keeps_a_connection_on_tcp() {
     let Some(program) = compiled("urgent") else { return };
     let (output, counters) = preloaded(&program, &[], None);
