@@ -95,6 +95,8 @@ enum Pair {
     Web(u64),
     /// A client that measures by itself.
     Own(Server, Client),
+    /// nginx, and `ab` with so many connections at the same time, each for one request.
+    Fresh(u32),
     /// gmond and a gatherer.
     Gmond,
 }
@@ -163,6 +165,13 @@ impl Suite<'_> {
         self.next_port.set(address.port().checked_add(1).unwrap_or(FIRST_PORT));
         match pair {
             Pair::Web(bytes) => self.web(bytes, way, address),
+            Pair::Fresh(connections) => {
+                let failed = |source| ProgramError::Io { program: "nginx".to_string(), source };
+                fetch::make_files(self.folder, DOCUMENTS, FRESH_PREFIX, [FRESH_BYTES])
+                    .map_err(failed)?;
+                let client = Client::Ab { connections, path: FRESH_PATH };
+                self.sample(Pair::Own(Server::Nginx, client), way)
+            }
             Pair::Own(server, client) => {
                 let running = self.start(server, way, address)?;
                 let sample = client.run(&self.client, way, address, self.seconds, self.folder)?;
@@ -227,7 +236,7 @@ impl Suite<'_> {
 impl Pair {
     const fn server_name(self) -> &'static str {
         match self {
-            Self::Web(_) => Server::Nginx.name(),
+            Self::Web(_) | Self::Fresh(_) => Server::Nginx.name(),
             Self::Own(server, _) => server.name(),
             Self::Gmond => "gmond",
         }
@@ -235,8 +244,15 @@ impl Pair {
 }
 
 const fn redis(name: &'static str, command: &'static str, pipeline: u32) -> Entry {
-    let pair = Pair::Own(Server::Redis, Client::Redis { command, pipeline });
-    Entry { name, other: Way::Edge, pair }
+    redis_by(name, command, pipeline, Way::Edge)
+}
+
+const fn redis_by(name: &'static str, command: &'static str, pipeline: u32, other: Way) -> Entry {
+    Entry { name, other, pair: Pair::Own(Server::Redis, Client::Redis { command, pipeline }) }
+}
+
+const fn fresh(name: &'static str, connections: u32, other: Way) -> Entry {
+    Entry { name, other, pair: Pair::Fresh(connections) }
 }
 
 const fn iperf3(name: &'static str, streams: u32, other: Way) -> Entry {
@@ -248,7 +264,7 @@ const fn sockperf(name: &'static str, other: Way) -> Entry {
 }
 
 /// The suite.
-pub const CASES: [Entry; 15] = [
+pub const CASES: [Entry; 26] = [
     Entry { name: "wrk-16K", other: Way::Edge, pair: Pair::Web(16 << 10) },
     Entry { name: "wrk-256K", other: Way::Edge, pair: Pair::Web(256 << 10) },
     redis("redis-set-1", "set", 1),
@@ -264,6 +280,17 @@ pub const CASES: [Entry; 15] = [
     sockperf("sockperf-client-only", Way::ClientOnly),
     iperf3("iperf3-left-alone", 1, Way::LeftAlone),
     sockperf("sockperf-left-alone", Way::LeftAlone),
+    iperf3("iperf3-server-only", 1, Way::ServerOnly),
+    iperf3("iperf3-default", 1, Way::Default),
+    redis_by("redis-get-1-client-only", "get", 1, Way::ClientOnly),
+    redis_by("redis-get-1-server-only", "get", 1, Way::ServerOnly),
+    redis_by("redis-get-1-default", "get", 1, Way::Default),
+    fresh("fresh-client-only", 1, Way::ClientOnly),
+    fresh("fresh-server-only", 1, Way::ServerOnly),
+    fresh("fresh-default", 1, Way::Default),
+    fresh("ab-client-only", 50, Way::ClientOnly),
+    fresh("ab-server-only", 50, Way::ServerOnly),
+    fresh("ab-default", 50, Way::Default),
 ];
 
 /// Name and version of the document's shape.
@@ -271,6 +298,11 @@ pub const FORMAT: &str = "ethernot-programs/1";
 
 /// The folder that nginx serves.
 const DOCUMENTS: &str = "documents";
+
+/// What is fetched by connections for one request, and its size.
+const FRESH_PREFIX: &str = "fresh-";
+const FRESH_PATH: &str = "fresh-0";
+const FRESH_BYTES: u64 = 1024;
 
 /// Of `wrk`.
 const CONNECTIONS: u32 = 8;

@@ -25,7 +25,9 @@ pub(crate) struct Arguments {
     quick: bool,
     /// Cases: wrk-16K, wrk-256K, redis-set-1, redis-get-1, redis-set-16, redis-get-16, iperf3-1, iperf3-4,
     /// sockperf-event, sockperf-poll, gmond, iperf3-client-only, sockperf-client-only, iperf3-left-alone,
-    /// sockperf-left-alone [default: all]
+    /// sockperf-left-alone, iperf3-server-only, iperf3-default, redis-get-1-client-only, redis-get-1-server-only,
+    /// redis-get-1-default, and fresh and ab (a connection for each request, one and 50 at a time), each with
+    /// -client-only, -server-only and -default [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_case)]
     cases: Vec<String>,
     /// Samples of each case over each way; the highest and the lowest are left out [default: 10, with

@@ -7,7 +7,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(crate) struct ComparisonArguments {
     /// What is compared with kernel TCP: edge (both sides have the library), edge-poll (and poll while
-    /// they wait), client-only, left-alone (both have it and no network is allowed), or tcp itself,
+    /// they wait), default (both have it and move what gains by it), client-only, server-only, left-alone (both have it and no network is allowed), or tcp itself,
     /// which shows what chance does to ratios
     #[arg(long = "against-tcp", value_name = "WAY", default_value = "edge", value_parser = parse_way)]
     pub(crate) other: Way,

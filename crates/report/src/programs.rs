@@ -87,7 +87,7 @@ const HEADER: [Column; 8] = [
 
 const NOTES: &str = "ratio: the other way divided by kernel TCP, sample by sample; ± half of what lies between lowest and \
 highest. way: what the library counted in the client over the other way;\nNOT SHOWN where a sample's counters do not show \
-that its connections took it. client-only and left-alone stay with kernel TCP: their ratios are what the library costs.";
+that its connections took it. client-only, server-only, left-alone and default stay with kernel TCP: their ratios are what the library costs.";
 
 #[cfg(test)]
 mod tests {

@@ -62,6 +62,10 @@ pub(crate) fn ways(other: Way) -> [&'static str; 2] {
         Way::Tcp => "tcp: kernel TCP again",
         Way::Edge => "edge: the library in both programs, sleeping while it waits",
         Way::EdgePoll => "edge-poll: the library in both programs, polling while it waits",
+        Way::Default => "default: the library in both programs, moving what gains by it",
+        Way::ServerOnly => {
+            "server-only: the library in the server alone, connections stay with TCP"
+        }
         Way::ClientOnly => {
             "client-only: the library in the client alone, connections stay with TCP"
         }

@@ -1,5 +1,6 @@
 //! Clients of the suite of programs that measure by themselves, and what they print.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -23,6 +24,13 @@ pub enum Client {
         /// Streams at the same time.
         streams: u32,
     },
+    /// `ab`, with a connection of its own for each request.
+    Ab {
+        /// Connections at the same time.
+        connections: u32,
+        /// What is asked for, without the slash before it.
+        path: &'static str,
+    },
     /// `sockperf ping-pong` with its smallest message of 14 bytes.
     Sockperf,
 }
@@ -40,12 +48,14 @@ impl Client {
         let (name, package) = match self {
             Self::Redis { .. } => ("redis-benchmark", "redis-tools"),
             Self::Iperf3 { .. } => ("iperf3", "iperf3"),
+            Self::Ab { .. } => ("ab", "apache2-utils"),
             Self::Sockperf => ("sockperf", "sockperf"),
         };
         let failed = |source| ProgramError::Io { program: name.to_string(), source };
         let counters = folder.counters().map_err(failed)?;
         let (ip, port) = (server.ip().to_string(), server.port().to_string());
         let mut words = vec![find(name, package)?];
+        let percentiles = folder.path().join("ab-percentiles.csv");
         let line = match self {
             Self::Redis { command, pipeline } => {
                 // It knows numbers of requests only: about as many as kernel TCP answers in that time.
@@ -54,6 +64,10 @@ impl Client {
             }
             Self::Iperf3 { streams } => {
                 format!("-c {ip} -p {port} -t {seconds} -P {streams} -J")
+            }
+            Self::Ab { connections, path } => {
+                let (file, requests) = (percentiles.display(), AB_PER_SECOND * seconds);
+                format!("-q -c {connections} -n {requests} -e {file} http://{ip}:{port}/{path}")
             }
             Self::Sockperf => format!("ping-pong --tcp -i {ip} -p {port} -m 14 -t {seconds}"),
         };
@@ -64,6 +78,10 @@ impl Client {
         let values = match self {
             Self::Redis { .. } => redis(&finished.printed),
             Self::Iperf3 { .. } => iperf3(&finished.printed),
+            Self::Ab { .. } => {
+                let percentiles = fs::read_to_string(&percentiles).map_err(failed)?;
+                ab(&finished.printed, &percentiles)
+            }
             Self::Sockperf => sockperf(&finished.printed),
         };
         let values = values.ok_or_else(|| ProgramError::NoResult {
@@ -102,6 +120,22 @@ fn iperf3(printed: &str) -> Option<Values> {
     (bits > 0.0).then(|| vec![(Quantity::BytesPerSecond, bits / 8.0)])
 }
 
+/// The rate, and the percentiles in the table of its own, in milliseconds: of connecting, asking and the whole answer.
+fn ab(printed: &str, percentiles: &str) -> Option<Values> {
+    let after = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    if after(printed, "Failed requests:")? > 0.0 {
+        return None;
+    }
+    Some(vec![
+        (Quantity::PerSecond, after(printed, "Requests per second:")?),
+        (Quantity::LatencyP50Us, after(percentiles, "50,")? * 1e3),
+        (Quantity::LatencyP95Us, after(percentiles, "95,")? * 1e3),
+    ])
+}
+
 /// Half round trips in microseconds, by percentile.
 fn sockperf(printed: &str) -> Option<Values> {
     let percentile = |name: &str| -> Option<f64> {
@@ -117,6 +151,9 @@ fn sockperf(printed: &str) -> Option<Values> {
 
 /// Requests without pipeline in a second.
 const REDIS_PER_SECOND: u32 = 50_000;
+
+/// Connections one after the other in a second.
+const AB_PER_SECOND: u32 = 5000;
 
 /// A pipeline makes so many times more of them at most.
 const REDIS_GAIN_MAX: u32 = 8;
@@ -137,6 +174,12 @@ mod tests {
         let printed = "sockperf: ---> percentile 99.000 =   18.772\n\
                        sockperf: ---> percentile 50.000 =    6.704\n";
         assert_eq!(sockperf(printed).unwrap()[0], (Quantity::LatencyP50Us, 6.704));
+        let printed = "Failed requests:        0\nRequests per second:    8000.50 [#/sec] (mean)\n";
+        let percentiles = "Percentage served,Time in ms\n0,0.05\n50,0.125\n95,0.250\n";
+        let values = ab(printed, percentiles).unwrap();
+        assert_eq!(values[0], (Quantity::PerSecond, 8000.5));
+        assert_eq!(values[1..], [(Quantity::LatencyP50Us, 125.0), (Quantity::LatencyP95Us, 250.0)]);
+        assert_eq!(ab(&printed.replace("  0", "  1"), percentiles), None);
     }
 
     #[test]

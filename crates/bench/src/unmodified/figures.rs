@@ -19,6 +19,8 @@ pub enum Quantity {
     BytesPerSecond,
     /// Median time of a request, or half a round trip where a program tells that, in microseconds.
     LatencyP50Us,
+    /// Its 95th percentile.
+    LatencyP95Us,
     /// Its 99th percentile.
     LatencyP99Us,
     /// Median time of `connect()` in microseconds.
@@ -38,6 +40,7 @@ impl Quantity {
             Self::PerSecond => "rate",
             Self::BytesPerSecond => "throughput",
             Self::LatencyP50Us => "latency",
+            Self::LatencyP95Us => "95 % latency",
             Self::LatencyP99Us => "99 % latency",
             Self::ConnectUs => "connect",
             Self::AnswerUs => "answer",
@@ -188,9 +191,9 @@ impl Case {
 /// move, as a short question and its answer may be, is not held against the edge; the counters tell of it.
 fn is_as_meant(way: Way, path: &PathTaken) -> bool {
     match way {
-        Way::Tcp => path.processes == 0,
+        Way::Tcp | Way::ServerOnly => path.processes == 0,
         Way::Edge | Way::EdgePoll => path.moved > 0 && path.left.keys().all(|why| why == CLOSED),
-        Way::ClientOnly | Way::LeftAlone => path.moved == 0 && path.left_count() > 0,
+        Way::Default | Way::ClientOnly | Way::LeftAlone => path.moved == 0 && path.left_count() > 0,
     }
 }
 
@@ -224,6 +227,11 @@ mod tests {
         };
         assert!(is_as_meant(Way::Edge, &path("closed")));
         assert!(!is_as_meant(Way::Edge, &path("refused")));
+        assert!(
+            !is_as_meant(Way::Default, &path("no-gain"))
+                && !is_as_meant(Way::ServerOnly, &path("short"))
+        );
+        assert!(is_as_meant(Way::Default, &PathTaken { moved: 0, ..path("no-gain") }));
         assert!(!is_as_meant(Way::Edge, &PathTaken { moved: 0, ..path("closed") }));
     }
 

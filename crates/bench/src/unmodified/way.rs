@@ -17,8 +17,12 @@ pub enum Way {
     Edge,
     /// Both have it, and poll while they wait.
     EdgePoll,
+    /// Both have it and move what gains by it: between these hosts, over one link, nothing does.
+    Default,
     /// The client alone has it: the connection stays with TCP.
     ClientOnly,
+    /// The server alone has it: the connection stays with TCP.
+    ServerOnly,
     /// Both have it, but no network is allowed: the connection stays with TCP.
     LeftAlone,
 }
@@ -34,8 +38,15 @@ pub enum Side {
 
 impl Way {
     /// All ways.
-    pub const ALL: [Self; 5] =
-        [Self::Tcp, Self::Edge, Self::EdgePoll, Self::ClientOnly, Self::LeftAlone];
+    pub const ALL: [Self; 7] = [
+        Self::Tcp,
+        Self::Edge,
+        Self::EdgePoll,
+        Self::Default,
+        Self::ClientOnly,
+        Self::ServerOnly,
+        Self::LeftAlone,
+    ];
 
     /// The name on the command line and in results.
     pub const fn name(self) -> &'static str {
@@ -43,7 +54,9 @@ impl Way {
             Self::Tcp => "tcp",
             Self::Edge => "edge",
             Self::EdgePoll => "edge-poll",
+            Self::Default => "default",
             Self::ClientOnly => "client-only",
+            Self::ServerOnly => "server-only",
             Self::LeftAlone => "left-alone",
         }
     }
@@ -57,8 +70,9 @@ impl Way {
     pub const fn has_library(self, side: Side) -> bool {
         match self {
             Self::Tcp => false,
-            Self::Edge | Self::EdgePoll | Self::LeftAlone => true,
+            Self::Edge | Self::EdgePoll | Self::Default | Self::LeftAlone => true,
             Self::ClientOnly => matches!(side, Side::Client),
+            Self::ServerOnly => matches!(side, Side::Server),
         }
     }
 
@@ -188,6 +202,9 @@ mod tests {
         assert_eq!(words(Way::ClientOnly, Side::Server), "nginx");
         let usual = "env ETHERNOT_SOCKETS_COUNTERS=/c /e run --sockets -- nginx";
         assert_eq!(words(Way::ClientOnly, Side::Client), usual);
+        assert_eq!(words(Way::ServerOnly, Side::Server), usual);
+        assert_eq!(words(Way::Default, Side::Client), usual);
+        assert_eq!(words(Way::ServerOnly, Side::Client), "nginx");
         let edge = usual.replace("--sockets", "--sockets --move=always");
         assert_eq!(words(Way::Edge, Side::Server), edge);
         assert!(words(Way::EdgePoll, Side::Client).ends_with("--move=always --poll -- nginx"));

@@ -129,6 +129,61 @@ pub(super) const ROWS: &[Row] = &[
         Bound::AtMost(1.03, "x"),
         &case!("sockperf-left-alone", "latency_p50_us"),
     ),
+    program(
+        "what is not moved, library on the client only: iperf3, bytes/s",
+        RATE,
+        &case!("iperf3-client-only", "bytes_per_second"),
+    ),
+    program(
+        "same, library on the server only",
+        RATE,
+        &case!("iperf3-server-only", "bytes_per_second"),
+    ),
+    program("same, both ends, default", RATE_BOTH, &case!("iperf3-default", "bytes_per_second")),
+    program(
+        "redis -P1, library on the client only: requests/s",
+        RATE,
+        &case!("redis-get-1-client-only", "per_second"),
+    ),
+    program(
+        "same, redis, library on the server only",
+        RATE,
+        &case!("redis-get-1-server-only", "per_second"),
+    ),
+    program(
+        "same, redis, both ends, default",
+        RATE_BOTH,
+        &case!("redis-get-1-default", "per_second"),
+    ),
+    program(
+        "fresh connection, one request, library on the client only: median",
+        TIME,
+        &case!("fresh-client-only", "latency_p50_us"),
+    ),
+    program("same, fresh, client only, 95 %", TIME, &case!("fresh-client-only", "latency_p95_us")),
+    program(
+        "same, fresh, server only: median",
+        TIME,
+        &case!("fresh-server-only", "latency_p50_us"),
+    ),
+    program("same, fresh, server only, 95 %", TIME, &case!("fresh-server-only", "latency_p95_us")),
+    program(
+        "same, fresh, both ends, default: median",
+        TIME_BOTH,
+        &case!("fresh-default", "latency_p50_us"),
+    ),
+    program(
+        "same, fresh, both ends, default, 95 %",
+        TIME_BOTH,
+        &case!("fresh-default", "latency_p95_us"),
+    ),
+    program(
+        "ab -c 50 without keep-alive, library on the client only: requests/s",
+        RATE,
+        &case!("ab-client-only", "per_second"),
+    ),
+    program("same, ab, library on the server only", RATE, &case!("ab-server-only", "per_second")),
+    program("same, ab, both ends, default", RATE_BOTH, &case!("ab-default", "per_second")),
     runs(
         "10 pairs × 20 under 1 % loss: runs",
         [200.0, 200.0],
@@ -199,6 +254,14 @@ const fn program(name: &'static str, bound: Bound, steps: &'static [Step]) -> Ro
     let probe = Probe::Entry { arguments, steps, pointer: "/ratio/median" };
     Row { name, bound, bound_quick: None, probe }
 }
+
+/// 1.05 times TCP's time, and as a rate.
+const TIME: Bound = Bound::AtMost(1.05, "x");
+const RATE: Bound = Bound::AtLeast(0.952, "x");
+
+/// 1.1 times TCP's time, and as a rate.
+const TIME_BOTH: Bound = Bound::AtMost(1.1, "x");
+const RATE_BOTH: Bound = Bound::AtLeast(0.909, "x");
 
 /// The time of connecting, by `ethernot bench sockets`.
 const fn connection(
