@@ -1,6 +1,9 @@
 //! What one peer does to the connections of all others: nothing.
 
+#![expect(clippy::disallowed_methods, reason = "one test measures")]
+
 use std::net::Ipv4Addr;
+use std::time::Instant;
 
 use ethernot::{ConnectOptions, Connection, Endpoint, OperationOptions};
 
@@ -36,6 +39,20 @@ impl Honest {
         self.client.expect(b"answer");
     }
 
+    /// How many seconds a stream of [`STREAM`] bytes takes: the least of several.
+    fn stream_seconds(&self) -> f64 {
+        let part = vec![7; 1 << 16];
+        let seconds = (0..9).map(|_| {
+            let begun = Instant::now();
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..STREAM / part.len()).for_each(|_| self.client.send_all(&part)));
+                (0..STREAM / part.len()).for_each(|_| self.server.expect(&part));
+            });
+            begun.elapsed().as_secs_f64()
+        });
+        seconds.fold(f64::MAX, f64::min)
+    }
+
     /// A new connection moves.
     fn expect_another_moves(&self) {
         let (client, server) = self.pair.moved();
@@ -68,10 +85,7 @@ fn a_peer_that_takes_no_answers_ends_its_own_link_group_only() {
     let honest = Honest::new();
     let peer = endpoint();
     let group = honest.group_of(&peer, 1000).expect("it is granted");
-    // A token that was not given out; number, seal, key, address and bytes of a ring that may be.
-    let ring = 65_536_u32.to_be_bytes();
-    let join = [&[1_u8][..], &[0xff; 8], &[7; 4], &[7; 16], &[7; 4], &[0; 8], &ring].concat();
-    let mut sent = 0;
+    let (join, mut sent) = (join_of_nothing(), 0);
     while let Ok(handle) = group.send_bytes(&join, OperationOptions::NONE)
         && handle.wait(LIMIT).is_ok()
     {
@@ -92,6 +106,37 @@ fn a_link_group_that_joins_no_connection_is_closed() {
     group.wait_closed(LIMIT).expect("it ends");
     honest.expect_bytes_pass();
 }
+
+#[test]
+#[ignore = "measures: run by `cargo xtask acceptance sockets`"]
+fn others_are_as_fast_beside_peers_that_take_nothing() {
+    let honest = Honest::new();
+    let before = honest.stream_seconds();
+    let peer = endpoint();
+    let groups: Vec<_> = (1000..1000 + GROUPS)
+        .filter_map(|incarnation| honest.group_of(&peer, incarnation))
+        .collect();
+    // As many answers as the engine takes, and some that wait.
+    let join = join_of_nothing();
+    let asked = (0..2500).map(|_| groups[0].send_bytes(&join, OperationOptions::NONE));
+    for sent in asked {
+        let _value = sent.expect("it is sent").wait(LIMIT).expect("it is taken");
+    }
+    let beside = honest.stream_seconds();
+    drop(groups);
+    let alone = before.midpoint(honest.stream_seconds());
+    println!("figure: throughput beside peers that take nothing: {:.2}", alone / beside);
+}
+
+/// A join with a token that was not given out.
+fn join_of_nothing() -> Vec<u8> {
+    // The token; number, seal, key, address and bytes of a ring that may be.
+    let ring = 65_536_u32.to_be_bytes();
+    [&[1_u8][..], &[0xff; 8], &[7; 4], &[7; 16], &[7; 4], &[0; 8], &ring].concat()
+}
+
+/// Bytes of a stream that is measured.
+const STREAM: usize = 1 << 28;
 
 /// Far more than any peer leaves without taking them.
 const ANSWERS: u32 = 20_000;

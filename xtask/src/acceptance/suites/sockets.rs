@@ -223,6 +223,12 @@ pub(super) const ROWS: &[Row] = &[
         "--test=connections shares",
         true,
     ),
+    printed(
+        "throughput of others beside 1100 idle peers and one that takes no answers, of that without",
+        Bound::AtLeast(0.9, "x"),
+        "throughput beside peers that take nothing",
+        tests("sockets", "--test=connections", "others_are_as_fast"),
+    ),
     none_fails(
         "UDP blocked by a firewall: stays on TCP, and the log says why",
         "programs",
