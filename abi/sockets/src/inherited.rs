@@ -21,7 +21,7 @@ use sockets::log::{LogLevel, note};
 use sockets::{Reason, Route};
 
 use crate::ledger::{self, Ledger};
-use crate::passing::HOME_LIMIT;
+use crate::passing::{HOME_LIMIT, brought_home};
 use crate::socket::{Owner, Socket, borrowed};
 
 /// The two ends of what a child asks its parent through.
@@ -211,7 +211,7 @@ fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
         thread::sleep(DECISION_LOOK);
     }
     let was_end = of_child.as_ref().is_some_and(|fd| is_end(fd.as_raw_fd()));
-    if connection.go_home(HOME_LIMIT) {
+    if brought_home(connection) {
         return if was_end { Answer::Home } else { Answer::Left };
     }
     match of_child {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use libc::{c_int, msghdr};
-use sockets::{Reason, Route};
+use sockets::{Connection, Reason, Route};
 
 use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
@@ -22,9 +22,20 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
     if connection.route() == Route::Undecided && connection.stay(Reason::Passed) {
         return;
     }
-    if !connection.go_home(HOME_LIMIT) && !connection.is_going_home() {
+    if !brought_home(&connection) {
         connection.relay(borrowed(fd));
     }
+}
+
+/// Brings a connection home; false if it cannot come. A peer that is stopped is waited for, as TCP does: what a call wrote
+/// to the number meanwhile would be lost.
+pub(crate) fn brought_home(connection: &Connection) -> bool {
+    while !connection.go_home(HOME_LIMIT) {
+        if !connection.is_going_home() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Whether a message carries anything beside its bytes.
@@ -76,5 +87,5 @@ pub(crate) unsafe fn of_message(message: *const msghdr, mut with: impl FnMut(c_i
     }
 }
 
-/// How long a call waits for a connection to come home. The peer answers at once, unless it is stopped.
+/// How long is waited for a connection to come home. The peer answers at once, unless it is stopped.
 pub(crate) const HOME_LIMIT: Duration = Duration::from_secs(2);
