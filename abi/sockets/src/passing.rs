@@ -7,7 +7,7 @@ use sockets::{Connection, Reason, Route};
 
 use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
-use crate::{ledger, table};
+use crate::{house, ledger, table};
 
 /// From now on calls on a number go to the kernel: its connection stays on TCP, or comes home. Where it cannot, its bytes
 /// are carried.
@@ -22,7 +22,8 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
     if connection.route() == Route::Undecided && connection.stay(Reason::Passed) {
         return;
     }
-    if !brought_home(&connection) {
+    // A process that shares the memory of another one (`vfork`) has numbers of its own, at which TCP would not be.
+    if !house::is_home() || !brought_home(&connection) {
         connection.relay(borrowed(fd));
     }
 }

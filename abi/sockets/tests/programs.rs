@@ -85,7 +85,6 @@ fn a_number_that_was_closed_unseen_is_what_has_it_next() {
 }
 
 #[test]
-#[ignore = "known to fail in some part, docs/sockets.md, Limits: cargo test -p sockets-abi --test programs -- --ignored"]
 fn processes_share_a_connection() {
     for mode in ["serve", "snapshot", "child", "exec", "vfork", "spawn", "pass", "stdio"] {
         is_the_same("processes", &[mode], 1);
