@@ -79,6 +79,17 @@ fn idle_link_groups_stop_no_connection_of_others() {
     honest.expect_another_moves();
 }
 
+//= sockets-protocol.md: group.5
+#[test]
+fn one_host_has_half_of_the_link_groups_at_most() {
+    let honest = Honest::new();
+    let peer = endpoint();
+    let asked = (1000..1000 + 2 * GROUPS).map(|incarnation| honest.group_of(&peer, incarnation));
+    let granted: Vec<_> = asked.take_while(Option::is_some).flatten().collect();
+    assert!(granted.len() <= 2048, "{} are granted", granted.len());
+    honest.expect_bytes_pass();
+}
+
 //= sockets-protocol.md: message.5
 #[test]
 fn a_peer_that_takes_no_answers_ends_its_own_link_group_only() {
