@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -196,18 +196,28 @@ impl ByteStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.poll_send_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    /// As [`ByteStream::poll_send`], of bytes in several places: they go in one message, as far as they fit.
+    ///
+    /// # Errors
+    /// Those of [`ByteStream::poll_send`].
+    pub fn poll_send_vectored(
+        &mut self,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let Self { connection, sending, .. } = self;
         if sending.has_ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         // No bytes would be the end of the stream.
-        if bytes.is_empty() {
+        if parts.iter().all(|part| part.is_empty()) {
             return Poll::Ready(Ok(0));
         }
         ready!(sending.poll_places(context, Self::MESSAGES - 1))?;
-        let bytes = bytes.get(..Self::MESSAGE_BYTES).unwrap_or(bytes);
-        ready!(sending.poll_post(connection, context, bytes))?;
-        Poll::Ready(Ok(bytes.len()))
+        sending.poll_post(connection, context, parts).map_err(pipe)
     }
 
     /// Ends the stream: nothing can be sent any more. Ready when the peer has received everything.
@@ -245,29 +255,35 @@ impl Sending {
         Poll::Ready(Ok(()))
     }
 
-    /// Posts a message, for which there is a place.
+    /// Posts a message of the first bytes of these parts, for which there is a place. Returns how many.
     fn poll_post(
         &mut self,
         connection: &Connection,
         context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<()>> {
+        parts: &[IoSlice<'_>],
+    ) -> Poll<Result<usize, PostError>> {
         let at = self.place * ByteStream::MESSAGE_BYTES as u64;
-        let is_small = bytes.len() <= semantics::INLINE_BYTES_MAX;
-        if !is_small {
-            self.buffer.write(at, bytes);
+        let mut inline = [0; semantics::INLINE_BYTES_MAX];
+        let is_small = parts.iter().map(|part| part.len()).sum::<usize>() <= inline.len();
+        let mut length = 0;
+        for part in parts {
+            let left = ByteStream::MESSAGE_BYTES - length;
+            let part = part.get(..left).unwrap_or(part);
+            match inline.get_mut(length..length + part.len()).filter(|_| is_small) {
+                Some(place) => place.copy_from_slice(part),
+                None => self.buffer.write(at + length as u64, part),
+            }
+            length += part.len();
         }
         let none = OperationOptions::NONE;
-        let post = || {
-            if is_small {
-                return connection.send_bytes(bytes, none);
-            }
-            connection.send(&self.region, at, bytes.len() as u64, none)
+        let post = || match inline.get(..length).filter(|_| is_small) {
+            Some(bytes) => connection.send_bytes(bytes, none),
+            None => connection.send(&self.region, at, length as u64, none),
         };
-        let posted = ready!(self.room.poll(connection, context, post)).map_err(pipe)?;
+        let posted = ready!(self.room.poll(connection, context, post))?;
         self.posted.push_back(posted);
         self.place = (self.place + 1) % ByteStream::MESSAGES as u64;
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(length))
     }
 
     fn poll_end(
@@ -277,7 +293,7 @@ impl Sending {
     ) -> Poll<io::Result<()>> {
         if !self.has_ended {
             ready!(self.poll_places(context, ByteStream::MESSAGES - 1))?;
-            ready!(self.poll_post(connection, context, &[]))?;
+            ready!(self.poll_post(connection, context, &[])).map_err(pipe)?;
             self.has_ended = true;
         }
         self.poll_places(context, 0)
@@ -412,6 +428,18 @@ impl tokio::io::AsyncWrite for ByteStream {
         self.poll_send(context, bytes)
     }
 
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
     /// Returns at once: each write posts its messages.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -441,6 +469,14 @@ impl futures_io::AsyncWrite for ByteStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.poll_send(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send_vectored(context, parts)
     }
 
     /// Returns at once: each write posts its messages.

@@ -4,7 +4,7 @@
 mod pair;
 
 use std::future::poll_fn;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -31,6 +31,37 @@ fn run<F: Future>(future: F) -> F::Output {
 
 fn bytes(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + index / 251 + seed) as u8).collect()
+}
+
+#[test]
+fn bytes_in_several_places_go_in_one_message_as_far_as_they_fit() {
+    let [mut client, mut server] =
+        streams(Pair::build(loopback(), loopback(), Rights::LOCAL_WRITE));
+    assert!(tokio::io::AsyncWrite::is_write_vectored(&client));
+    run(async {
+        for lengths in [
+            &[1, 2, 0, 3][..],
+            &[60, 4],
+            &[60, 5],
+            &[0, 1000, 30_000],
+            &[32_768, 1],
+            &[32_000, 1000, 1000],
+            &[100_000, 7],
+        ] {
+            let parts: Vec<_> =
+                lengths.iter().enumerate().map(|(at, &length)| bytes(length, at)).collect();
+            let slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            let sent = client.write_vectored(&slices).await.expect("it is open");
+            let all = parts.concat();
+            assert_eq!(sent, all.len().min(ByteStream::MESSAGE_BYTES));
+            let mut received = vec![0; sent];
+            // One message, which one read takes.
+            assert_eq!(server.read(&mut received).await.expect("it is open"), sent);
+            assert_eq!(received, all[..sent]);
+        }
+        assert_eq!(client.write_vectored(&[]).await.expect("it is open"), 0);
+        assert_eq!(client.write_vectored(&[IoSlice::new(b"")]).await.expect("it is open"), 0);
+    });
 }
 
 #[test]
