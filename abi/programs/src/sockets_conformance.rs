@@ -23,6 +23,8 @@ pub struct Subject<'a> {
 enum When {
     /// At once, so that connections move in the midst of it.
     Early,
+    /// After it has talked so long that connections are about to move by default.
+    Halfway,
     /// After it has talked long enough for connections to have moved.
     Late,
 }
@@ -34,16 +36,31 @@ impl Subject<'_> {
     /// If it fails, or what it prints differs.
     #[track_caller]
     pub fn compare(&self, network: &Network) {
+        self.compare_when(network, "always", &[When::Early, When::Late]);
+    }
+
+    /// The same where connections move when that pays, as by default.
+    ///
+    /// # Panics
+    /// As [`Self::compare`].
+    #[track_caller]
+    pub fn compare_by_default(&self, network: &Network) {
+        self.compare_when(network, "when-it-pays", &[When::Halfway, When::Late]);
+    }
+
+    #[track_caller]
+    fn compare_when(&self, network: &Network, moving: &str, times: &[When]) {
         let Some(program) = build_plain_client(&format!("sockets_{}", self.program)) else {
             return;
         };
-        for when in [When::Early, When::Late] {
-            let Some(plain) = self.run(&program, network, Loaded::Neither, when) else { return };
+        for &when in times {
+            let run = |loaded| self.run(&program, network, loaded, when, moving);
+            let Some(plain) = run(Loaded::Neither) else { return };
             for side in [0, 1] {
                 assert!(!plain[side].is_empty(), "{self:?} says nothing");
             }
             for loaded in [Loaded::Both, Loaded::Server, Loaded::Client] {
-                let Some(over) = self.run(&program, network, loaded, when) else { return };
+                let Some(over) = run(loaded) else { return };
                 assert_eq!(over, plain, "{self:?} {when:?} {loaded:?} against plain TCP");
             }
         }
@@ -57,11 +74,14 @@ impl Subject<'_> {
         network: &Network,
         loaded: Loaded,
         when: When,
+        moving: &str,
     ) -> Option<[String; 2]> {
-        let stage = Stage::new(network, loaded)?;
+        let stage = Stage::new(network, loaded)?.variable("ETHERNOT_SOCKETS_MOVE", moving);
         let port = stage.free_port();
         let warm_ms = match when {
             When::Early => 0,
+            // A word and its answer in each millisecond.
+            When::Halfway => 24,
             When::Late => 50,
         };
         let side = |role: &str| {

@@ -142,6 +142,24 @@ fn closed_by_another_thread() {
     same("threads", &["closed_elsewhere"]);
 }
 
+/// The first calls of each subject are those in which connections begin to move.
+#[test]
+fn connections_that_move_when_it_pays() {
+    for (program, names) in [
+        ("events", &["poll", "edge"][..]),
+        ("reading", &["wait_all"]),
+        ("writing", &["corked", "files"]),
+        ("closing", &["half_closed"]),
+        ("descriptors", &["replaced"]),
+        ("processes", &["in_mid_stream"]),
+        ("threads", &["both_ways", "words"]),
+    ] {
+        for name in names {
+            Subject { program, name, moves: false }.compare_by_default(&Network::Loopback);
+        }
+    }
+}
+
 #[test]
 fn names() {
     same("connecting", &["names", "mapped"]);

@@ -11,7 +11,7 @@ use crate::polling::{masked, time_of};
 use crate::socket::{Answering, answering};
 use crate::table::{self, Kind, is_known};
 use crate::waiting::{of_milliseconds, of_time, wait};
-use crate::{house, ledger};
+use crate::{begun, house, ledger};
 
 interpose! {
     epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
@@ -123,8 +123,8 @@ unsafe fn waited(
     limit: Option<Duration>,
 ) -> Option<c_int> {
     match table::kind(epoll) {
-        // No connection has begun to move. When one does, the kernel moves its registration, and this thread sees all.
-        Kind::Epoll if house::started().is_none() => return None,
+        // When a connection begins to move, the kernel moves its registration, and this thread sees all.
+        Kind::Epoll if !begun::is_any() => return None,
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),
         Kind::Plain | Kind::Socket | Kind::Unconnected | Kind::OtherEpoll => return None,
@@ -153,7 +153,7 @@ unsafe fn waited_masked(
     limit: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    if mask.is_null() || table::kind(epoll) != Kind::Epoll || house::started().is_none() {
+    if mask.is_null() || table::kind(epoll) != Kind::Epoll || !begun::is_any() {
         // SAFETY: the caller's.
         return unsafe { waited(epoll, events, room, limit) };
     }
@@ -185,7 +185,7 @@ unsafe fn waited_precisely(
         Some(Ok(limit)) => Some(limit),
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
-    if mask.is_null() || table::kind(epoll) != Kind::Epoll || house::started().is_none() {
+    if mask.is_null() || table::kind(epoll) != Kind::Epoll || !begun::is_any() {
         // SAFETY: the caller's.
         return unsafe { waited(epoll, events, room, limit) };
     }

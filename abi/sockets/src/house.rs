@@ -13,7 +13,7 @@ use sockets::{Choice, Connection, Moving, Place, Reason, Role, Settings, Sockets
 
 use crate::socket::{Socket, borrowed};
 use crate::trial::OnTrial;
-use crate::{inherited, ledger, room, services};
+use crate::{begun, inherited, ledger, room, services};
 
 /// Reads the settings. Called once, before `main`.
 pub(crate) fn begin() {
@@ -74,6 +74,7 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
         return None;
     };
     services::note_asked(socket);
+    socket.is_begun.count();
     let (token, local, peer) = (socket.token, socket.local, socket.peer);
     let moving = match socket.role {
         Role::Connecting => sockets.connected(token, local, peer),
@@ -155,6 +156,7 @@ pub(crate) fn forget_in_child() {
     HOME.store(pid(), Ordering::Relaxed);
     HAS_FAILED.store(false, Ordering::Relaxed);
     room::forget_in_child();
+    begun::forget_in_child();
     let parents = STARTED.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if !parents.is_null() {
         // SAFETY: `start` has leaked it, and nobody else has it: this process has one thread.

@@ -106,6 +106,7 @@ impl Ledger {
             return None;
         }
         self.held.remove(&socket.token);
+        socket.is_begun.end();
         self.count();
         Some(socket)
     }
@@ -114,6 +115,7 @@ impl Ledger {
     pub(crate) fn forget(&mut self, token: u64) {
         if let Some(held) = self.held.remove(&token) {
             held.socket.trial.end();
+            held.socket.is_begun.end();
             held.socket.reservation.release();
             held.numbers.iter().for_each(|&fd| table::clear(fd));
         }

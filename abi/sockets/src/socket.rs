@@ -10,6 +10,7 @@ use libc::c_int;
 use sockets::counters::note_left;
 use sockets::{Connection, Reason, Role, Route};
 
+use crate::begun::Begun;
 use crate::handling::Inside;
 use crate::next::{errno, set_errno};
 use crate::room::Reservation;
@@ -36,6 +37,8 @@ pub(crate) struct Socket {
     pub(crate) trial: OnTrial,
     /// When it began to move.
     pub(crate) asked: OnceLock<Instant>,
+    /// Whether it counts among those that have begun to move.
+    pub(crate) is_begun: Begun,
     /// Descriptors that it is about to take.
     pub(crate) reservation: Reservation,
     /// Made when it begins to move; `None` if this process has no part in any of it.
@@ -103,6 +106,7 @@ impl Socket {
         let is_connecting = AtomicBool::new(false);
         let (connection, tcp) = (OnceLock::new(), OnceLock::new());
         let (asked, reservation) = (OnceLock::new(), Reservation::default());
+        let is_begun = Begun::default();
         Arc::new(Self {
             token,
             role,
@@ -112,6 +116,7 @@ impl Socket {
             is_connecting,
             trial,
             asked,
+            is_begun,
             reservation,
             connection,
             share,

@@ -18,7 +18,7 @@ use crate::hidden::Found;
 use crate::next::fail;
 use crate::socket::{Answering, answering};
 use crate::trial::Counting;
-use crate::{house, table};
+use crate::{begun, house, table};
 
 /// A connection that a call waits for.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Coun
                 Answering::Connection(_) => is_any_moving = true,
                 Answering::Kernel | Answering::Nobody => {}
             },
-            table::Kind::Epoll => is_any_moving |= house::started().is_some(),
+            table::Kind::Epoll => is_any_moving |= begun::is_any(),
             _ => {}
         }
     }

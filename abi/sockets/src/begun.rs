@@ -1,0 +1,64 @@
+//! How many connections of the program have begun to move, and have numbers still. While there is none, the kernel does all
+//! of the waiting.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Whether a connection counts.
+#[derive(Debug, Default)]
+pub(crate) struct Begun {
+    is_counted: AtomicBool,
+}
+
+impl Begun {
+    /// The connection begins to move.
+    pub(crate) fn count(&self) {
+        if !self.is_counted.swap(true, Ordering::SeqCst) {
+            COUNT.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The connection stays on TCP, or the program has closed its last number.
+    pub(crate) fn end(&self) {
+        if self.is_counted.swap(false, Ordering::SeqCst) {
+            COUNT.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Whether there is any.
+#[inline]
+pub(crate) fn is_any() -> bool {
+    COUNT.load(Ordering::SeqCst) != 0
+}
+
+/// In a forked child: those are the parent's.
+pub(crate) fn forget_in_child() {
+    COUNT.store(0, Ordering::SeqCst);
+}
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_counts_once_from_its_beginning_to_its_end() {
+        assert!(!is_any());
+        let (one, other) = (Begun::default(), Begun::default());
+        one.count();
+        one.count();
+        other.count();
+        one.end();
+        one.end();
+        assert!(is_any());
+        drop(other);
+        assert!(!is_any());
+    }
+}
