@@ -54,7 +54,7 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
     if !house::is_home() {
         return None;
     }
-    match table::kind(fd) {
+    let last = match table::kind(fd) {
         Kind::Socket => ledger::lock().remove(fd),
         Kind::Epoll | Kind::OtherEpoll => {
             ledger::lock().forget_set(fd);
@@ -65,7 +65,12 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
             None
         }
         Kind::Plain | Kind::Private => None,
+    };
+    // Another thread may be inside a call on it.
+    if let Some(connection) = last.as_ref().and_then(|last| last.begun()) {
+        connection.closing();
     }
+    last
 }
 
 /// Tells a connection that the program has closed its last number.

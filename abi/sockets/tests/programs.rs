@@ -106,6 +106,15 @@ fn a_child_that_cannot_have_a_connection_of_its_parent_reads_no_other_bytes() {
 }
 
 #[test]
+fn a_thread_that_waits_gets_no_bytes_of_the_connection_that_has_its_number_next() {
+    let Some(program) = compiled("stolen") else { return };
+    for _ in 0..5 {
+        let (output, _) = preloaded(&program, &[], None);
+        assert_eq!(lines(&output), lines(&plain(&program, &[])), "{output:?}");
+    }
+}
+
+#[test]
 fn data_out_of_band_keeps_a_connection_on_tcp() {
     let Some(program) = compiled("urgent") else { return };
     let (output, counters) = preloaded(&program, &[], None);

@@ -77,6 +77,8 @@ pub struct Connection {
     is_staying: AtomicBool,
     /// The program has closed its last descriptor in this process.
     is_released: AtomicBool,
+    /// The program is about to close it: its number may be that of something else from then on.
+    is_closing: AtomicBool,
     /// Raised when a thread of the program that waits should look again.
     pub(crate) mark: Arc<Mark>,
     /// Made when it begins to move.
@@ -124,6 +126,7 @@ impl Connection {
             left: OnceLock::new(),
             is_staying: AtomicBool::new(false),
             is_released: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             mark: Arc::new(Mark::new()),
             stream: OnceLock::new(),
             reading: Mutex::new(Reading::Plain),
@@ -839,6 +842,22 @@ impl Connection {
             Some(stream) => stream.is_out(),
             None => self.is_left() || !matches!(*lock(&self.reading), Reading::Expecting(..)),
         }
+    }
+
+    /// The program is about to close the last of its descriptors. Calls of other threads that are still under way fail with
+    /// `EBADF`, because the number may belong to something else from then on.
+    pub fn closing(&self) {
+        {
+            // Calls look at it under the same locks before they use the number.
+            let _locks = (lock(&self.reading), lock(&self.writing));
+            self.is_closing.store(true, Ordering::SeqCst);
+        }
+        self.endpoint.raise(&self.mark);
+    }
+
+    #[inline]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
     }
 
     /// The program has closed the last of its descriptors in this process. What it has written goes on to the peer;

@@ -117,6 +117,9 @@ impl Connection {
         peek: bool,
     ) -> Result<usize, Errno> {
         let mut reading = lock(&self.reading);
+        if self.is_closing() {
+            return Err(Errno::EBADF);
+        }
         if self.moved().is_some() {
             // The caller tries again, as it does after a wait.
             return Err(Errno::EAGAIN);
@@ -155,6 +158,9 @@ impl Connection {
         if matches!(writing.shut, Some(Shutdown::Write | Shutdown::Both)) {
             return Err(Errno::EPIPE);
         }
+        if self.is_closing() {
+            return Err(Errno::EBADF);
+        }
         if writing.is_blocked || self.moved().is_some() {
             return Err(Errno::EAGAIN);
         }
@@ -175,7 +181,8 @@ impl Connection {
         let limit = what.limit(fd);
         // What was left to TCP before is no reason to look again.
         let was_left = self.is_left();
-        let mut ready = || self.moved().is_some() || (self.is_left() && !was_left);
+        let is_decided = || self.moved().is_some() || (self.is_left() && !was_left);
+        let mut ready = || self.is_closing() || is_decided();
         let is_held = match what {
             Waiting::ToReceive => self.has_only_seal(fd),
             Waiting::ToSend => lock(&self.writing).is_blocked,
