@@ -5,6 +5,9 @@
 //! beyond that comes a second time, by TCP, so that nothing has to be kept here. This is the state of one end, without any
 //! I/O: counts go in, and what is to be written next comes out.
 
+#[cfg(test)]
+mod explored_tests;
+
 use crate::sending::Implausible;
 
 //= sockets-protocol.md: home.1
@@ -41,7 +44,7 @@ impl Record {
 }
 
 /// How far one end has come.
-#[derive(Debug)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Homing {
     record: [u8; Record::BYTES],
     /// Bytes of the record that TCP has.

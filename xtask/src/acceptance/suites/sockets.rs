@@ -17,6 +17,18 @@ macro_rules! case {
     };
 }
 pub(super) const ROWS: &[Row] = &[
+    printed(
+        "every order of events on the way home, of three bytes each way: states without a byte lost or twice",
+        Bound::AtLeast(1_000_000.0, "states"),
+        "states of the way home",
+        tests("sockets", "--lib", "explored"),
+    ),
+    none_fails(
+        "planted faults of the way home are found",
+        "sockets",
+        "--lib what_breaks_the_rules_is_found",
+        true,
+    ),
     runs(
         "{apache prefork, worker, event; nginx; python; node; java} × {curl, wrk, ab, python, java, node} × {neither, both, one with the library}: runs",
         [192.0, 8.0],

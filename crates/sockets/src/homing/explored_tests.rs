@@ -1,0 +1,309 @@
+//! Every order of events on the way home of two ends: programs that read and write, a group that carries, acknowledges and
+//! is lost, a TCP of two places, and ends that begin at any time. The state of an end is that of the product, [`Homing`];
+//! what is around it is counted here.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::{HomeStep, Homing, Record};
+
+/// What the rules are broken by on purpose.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Planted {
+    Nothing,
+    /// A record names what has arrived in the ring, not what the program has taken.
+    NamesArrived,
+    /// A program takes bytes of the ring after the record was made.
+    TakesOn,
+    /// Bytes that are acknowledged make room, though the program of the peer has not taken them.
+    ForgetsAcknowledged,
+    /// An end that reads a record goes on by the group.
+    DoesNotFollow,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Token {
+    Record(u64),
+    Byte(u64),
+}
+
+/// One end, and the direction in which it sends.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+struct End {
+    written: u64,
+    posted: u64,
+    /// In the peer's ring, and known to be.
+    arrived: u64,
+    acknowledged: u64,
+    /// Out of the peer's ring by its program, and known to be.
+    taken: u64,
+    known: u64,
+    /// Bytes that the peer's program has in all.
+    got: u64,
+    tcp: VecDeque<Token>,
+    homing: Option<Homing>,
+    is_home: bool,
+}
+
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+struct State {
+    ends: [End; 2],
+    is_lost: bool,
+    has_seen_loss: [bool; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Write,
+    Post,
+    Arrive,
+    Acknowledge,
+    Take,
+    Credit,
+    Begin,
+    SendTcp,
+    ReadRecord,
+    SeeLoss,
+    Lose,
+}
+
+const EVENTS: [Event; 11] = [
+    Event::Write,
+    Event::Post,
+    Event::Arrive,
+    Event::Acknowledge,
+    Event::Take,
+    Event::Credit,
+    Event::Begin,
+    Event::SendTcp,
+    Event::ReadRecord,
+    Event::SeeLoss,
+    Event::Lose,
+];
+
+/// What there is of everything.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Bytes that each program writes.
+    written: u64,
+    /// Bytes of a ring.
+    ring: u64,
+}
+
+/// Some 70 000 states.
+const FEW: Limits = Limits { written: 2, ring: 1 };
+
+/// 1.6 million states.
+const MANY: Limits = Limits { written: 3, ring: 2 };
+
+/// Tokens that TCP has room for.
+const TCP: usize = 2;
+
+impl State {
+    /// What an event makes of it; `None` if it cannot happen now, and an error if it breaks what programs are promised.
+    fn after(
+        &self,
+        limits: Limits,
+        planted: Planted,
+        index: usize,
+        event: Event,
+    ) -> Option<Result<Self, String>> {
+        let mut next = self.clone();
+        let done = next.happen(limits, planted, index, event)?;
+        Some(done.map(|()| next))
+    }
+
+    fn happen(
+        &mut self,
+        limits: Limits,
+        planted: Planted,
+        index: usize,
+        event: Event,
+    ) -> Option<Result<(), String>> {
+        let is_lost = self.is_lost;
+        let [own, peer] = if index == 0 {
+            let [own, peer] = &mut self.ends;
+            [own, peer]
+        } else {
+            let [peer, own] = &mut self.ends;
+            [own, peer]
+        };
+        match event {
+            Event::Write => {
+                let kept = if planted == Planted::ForgetsAcknowledged {
+                    own.acknowledged
+                } else {
+                    own.known
+                };
+                let has_room = match (own.is_home, &own.homing) {
+                    (true, _) => own.tcp.len() < TCP,
+                    (false, Some(_)) => false,
+                    (false, None) => own.written - kept < limits.ring,
+                };
+                (own.written < limits.written && has_room).then_some(())?;
+                if own.is_home {
+                    own.tcp.push_back(Token::Byte(own.written));
+                }
+                own.written += 1;
+            }
+            Event::Post => {
+                let may = own.homing.is_none() && !is_lost && own.posted < own.written;
+                (may && own.posted - own.known < limits.ring).then_some(())?;
+                own.posted += 1;
+            }
+            Event::Arrive => {
+                (!is_lost && own.arrived < own.posted).then_some(())?;
+                own.arrived += 1;
+            }
+            Event::Acknowledge => {
+                (!is_lost && own.acknowledged < own.arrived).then_some(())?;
+                own.acknowledged += 1;
+            }
+            Event::Credit => {
+                let may = own.homing.is_none() && peer.homing.is_none() && !is_lost;
+                (may && own.known < own.taken).then_some(())?;
+                own.known = own.taken;
+            }
+            // What the peer has sent.
+            Event::Take if own.is_home => {
+                let Some(Token::Byte(byte)) = peer.tcp.front().copied() else { return None };
+                peer.tcp.pop_front();
+                if byte != peer.got {
+                    return Some(Err(format!("byte {byte} comes by TCP after {}", peer.got)));
+                }
+                peer.got += 1;
+            }
+            Event::Take => {
+                let may = own.homing.is_none() || planted == Planted::TakesOn;
+                (may && peer.taken < peer.arrived).then_some(())?;
+                if peer.taken != peer.got {
+                    return Some(Err(format!(
+                        "byte {} of the ring after {}",
+                        peer.taken, peer.got
+                    )));
+                }
+                peer.taken += 1;
+                peer.got += 1;
+            }
+            Event::Begin => {
+                own.homing.is_none().then_some(())?;
+                own.begin(planted, peer);
+            }
+            Event::SendTcp => {
+                let homing = own.homing.as_mut().filter(|_| !own.is_home)?;
+                let (token, bytes) = match homing.step() {
+                    HomeStep::Record(record, done) => {
+                        assert_eq!(done, 0, "a record is one token");
+                        let record = Record::decode(record).expect("it is one");
+                        (Token::Record(record.taken), Record::BYTES)
+                    }
+                    HomeStep::Bytes(from) => {
+                        let forgotten =
+                            own.acknowledged.min(own.written.saturating_sub(limits.ring));
+                        if planted == Planted::ForgetsAcknowledged && from < forgotten {
+                            return Some(Err(format!("byte {from} is there no more")));
+                        }
+                        (Token::Byte(from), 1)
+                    }
+                    HomeStep::Home => {
+                        own.is_home = true;
+                        return Some(Ok(()));
+                    }
+                    HomeStep::Wait => return None,
+                };
+                (own.tcp.len() < TCP).then_some(())?;
+                own.tcp.push_back(token);
+                homing.on_sent(bytes);
+            }
+            Event::ReadRecord => {
+                let Some(Token::Record(taken)) = peer.tcp.front().copied() else { return None };
+                peer.tcp.pop_front();
+                if own.homing.is_none() {
+                    if planted == Planted::DoesNotFollow {
+                        return Some(Ok(()));
+                    }
+                    own.begin(planted, peer);
+                }
+                let (known, posted) = (own.known, own.posted);
+                let homing = own.homing.as_mut().expect("it has begun");
+                if homing.on_record(Record { taken }, known, posted).is_err() {
+                    return Some(Err(format!("a record of {taken} from {known} to {posted}")));
+                }
+            }
+            Event::Lose => {
+                (!is_lost && index == 0).then_some(())?;
+                self.is_lost = true;
+            }
+            Event::SeeLoss => {
+                (is_lost && !self.has_seen_loss[index]).then_some(())?;
+                if own.homing.is_none() {
+                    own.begin(planted, peer);
+                }
+                self.has_seen_loss[index] = true;
+            }
+        }
+        Some(Ok(()))
+    }
+
+    /// Nothing can happen any more but that an end begins, or the group is lost: then all has come.
+    fn is_whole(&self, limits: Limits) -> bool {
+        let is_agreed = self.ends[0].is_home == self.ends[1].is_home;
+        is_agreed && self.ends.iter().all(|end| end.got == limits.written)
+    }
+}
+
+impl End {
+    fn begin(&mut self, planted: Planted, peer: &Self) {
+        let taken = if planted == Planted::NamesArrived { peer.arrived } else { peer.taken };
+        self.homing = Some(Homing::new(taken, self.written));
+    }
+}
+
+/// Goes through all states that can be reached. How many there are, or the first promise that is broken.
+fn explore(limits: Limits, planted: Planted) -> Result<usize, String> {
+    let start = State::default();
+    let (mut seen, mut next) = (HashSet::from([start.clone()]), VecDeque::from([start]));
+    while let Some(state) = next.pop_front() {
+        let mut goes_on = false;
+        for (index, event) in
+            [0, 1].into_iter().flat_map(|index| EVENTS.map(|event| (index, event)))
+        {
+            let Some(after) = state.after(limits, planted, index, event) else { continue };
+            goes_on |= !matches!(event, Event::Begin | Event::Lose);
+            let after = after?;
+            if seen.insert(after.clone()) {
+                next.push_back(after);
+            }
+        }
+        if !goes_on && !state.is_whole(limits) {
+            return Err(format!("it stops at {state:?}"));
+        }
+    }
+    Ok(seen.len())
+}
+
+//= sockets-protocol.md: home.1, home.2, home.4, home.5
+#[test]
+fn in_every_order_of_events_all_bytes_come_once_and_both_ends_agree() {
+    let states = explore(FEW, Planted::Nothing).expect("nothing is broken");
+    assert!(states > 50_000, "{states}");
+}
+
+#[test]
+#[ignore = "takes some ten seconds: run by `cargo xtask acceptance sockets`"]
+fn the_same_with_more_bytes() {
+    let states = explore(MANY, Planted::Nothing).expect("nothing is broken");
+    println!("figure: states of the way home: {states}");
+}
+
+#[test]
+fn what_breaks_the_rules_is_found() {
+    for planted in [
+        Planted::NamesArrived,
+        Planted::TakesOn,
+        Planted::ForgetsAcknowledged,
+        Planted::DoesNotFollow,
+    ] {
+        let found = explore(FEW, planted);
+        assert!(found.is_err(), "{planted:?}: {found:?}");
+    }
+}
