@@ -188,47 +188,8 @@ impl State {
                 own.homing.is_none().then_some(())?;
                 own.begin(planted, peer);
             }
-            Event::SendTcp => {
-                let homing = own.homing.as_mut().filter(|_| !own.is_home)?;
-                let (token, bytes) = match homing.step() {
-                    HomeStep::Record(record, done) => {
-                        assert_eq!(done, 0, "a record is one token");
-                        let record = Record::decode(record).expect("it is one");
-                        (Token::Record(record.taken), Record::BYTES)
-                    }
-                    HomeStep::Bytes(from) => {
-                        let forgotten =
-                            own.acknowledged.min(own.written.saturating_sub(limits.ring));
-                        if planted == Planted::ForgetsAcknowledged && from < forgotten {
-                            return Some(Err(format!("byte {from} is there no more")));
-                        }
-                        (Token::Byte(from), 1)
-                    }
-                    HomeStep::Home => {
-                        own.is_home = true;
-                        return Some(Ok(()));
-                    }
-                    HomeStep::Wait => return None,
-                };
-                (own.tcp.len() < TCP).then_some(())?;
-                own.tcp.push_back(token);
-                homing.on_sent(bytes);
-            }
-            Event::ReadRecord => {
-                let Some(Token::Record(taken)) = peer.tcp.front().copied() else { return None };
-                peer.tcp.pop_front();
-                if own.homing.is_none() {
-                    if planted == Planted::DoesNotFollow {
-                        return Some(Ok(()));
-                    }
-                    own.begin(planted, peer);
-                }
-                let (known, posted) = (own.known, own.posted);
-                let homing = own.homing.as_mut().expect("it has begun");
-                if homing.on_record(Record { taken }, known, posted).is_err() {
-                    return Some(Err(format!("a record of {taken} from {known} to {posted}")));
-                }
-            }
+            Event::SendTcp => return own.send_tcp(limits, planted),
+            Event::ReadRecord => return own.read_record(peer, planted),
             Event::Lose => {
                 (!is_lost && index == 0).then_some(())?;
                 self.is_lost = true;
@@ -255,6 +216,50 @@ impl End {
     fn begin(&mut self, planted: Planted, peer: &Self) {
         let taken = if planted == Planted::NamesArrived { peer.arrived } else { peer.taken };
         self.homing = Some(Homing::new(taken, self.written));
+    }
+
+    fn send_tcp(&mut self, limits: Limits, planted: Planted) -> Option<Result<(), String>> {
+        let homing = self.homing.as_mut().filter(|_| !self.is_home)?;
+        let (token, bytes) = match homing.step() {
+            HomeStep::Record(record, done) => {
+                assert_eq!(done, 0, "a record is one token");
+                let record = Record::decode(record).expect("it is one");
+                (Token::Record(record.taken), Record::BYTES)
+            }
+            HomeStep::Bytes(from) => {
+                let forgotten = self.acknowledged.min(self.written.saturating_sub(limits.ring));
+                if planted == Planted::ForgetsAcknowledged && from < forgotten {
+                    return Some(Err(format!("byte {from} is there no more")));
+                }
+                (Token::Byte(from), 1)
+            }
+            HomeStep::Home => {
+                self.is_home = true;
+                return Some(Ok(()));
+            }
+            HomeStep::Wait => return None,
+        };
+        (self.tcp.len() < TCP).then_some(())?;
+        self.tcp.push_back(token);
+        homing.on_sent(bytes);
+        Some(Ok(()))
+    }
+
+    fn read_record(&mut self, peer: &mut Self, planted: Planted) -> Option<Result<(), String>> {
+        let Some(Token::Record(taken)) = peer.tcp.front().copied() else { return None };
+        peer.tcp.pop_front();
+        if self.homing.is_none() {
+            if planted == Planted::DoesNotFollow {
+                return Some(Ok(()));
+            }
+            self.begin(planted, peer);
+        }
+        let (known, posted) = (self.known, self.posted);
+        let homing = self.homing.as_mut().expect("it has begun");
+        if homing.on_record(Record { taken }, known, posted).is_err() {
+            return Some(Err(format!("a record of {taken} from {known} to {posted}")));
+        }
+        Some(Ok(()))
     }
 }
 
