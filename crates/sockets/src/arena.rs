@@ -11,7 +11,8 @@ use crate::wire::{MESSAGE_BYTES_MAX, RingPlace};
 #[derive(Debug)]
 pub(crate) struct Arena {
     domain: ProtectionDomain,
-    chunks: Vec<Chunk>,
+    /// Places of chunks, some of which are empty.
+    chunks: Vec<Option<Chunk>>,
 }
 
 /// Rings of some streams, registered together: peers write to the one half, and are sent from the other.
@@ -41,14 +42,12 @@ impl Arena {
 
     /// A free pair of rings.
     pub(crate) fn take(&mut self, memory: &MemoryTable) -> Result<Rings, RegisterError> {
-        let free = self.chunks.iter().position(|chunk| chunk.free != 0);
-        let index = if let Some(index) = free {
-            index
-        } else {
-            self.chunks.push(Chunk::new(memory, self.domain)?);
-            self.chunks.len() - 1
+        let has_room = |chunk: &Option<Chunk>| chunk.as_ref().is_some_and(|chunk| chunk.free != 0);
+        let index = match self.chunks.iter().position(has_room) {
+            Some(index) => index,
+            None => self.add(Chunk::new(memory, self.domain)?),
         };
-        let chunk = &mut self.chunks[index];
+        let chunk = self.chunk_mut(index as u32);
         let slot = chunk.free.trailing_zeros();
         chunk.free &= !(1 << slot);
         let [offset, send_offset] =
@@ -68,7 +67,7 @@ impl Arena {
 
     /// The memory of a pair that was taken: to send from, and to receive in.
     pub(crate) fn parts(&self, rings: &Rings) -> (RingPart, RingPart) {
-        let chunk = &self.chunks[rings.chunk as usize];
+        let chunk = self.chunk(rings.chunk);
         let part = |memory: &Arc<Buffer>, bytes: u32| RingPart {
             memory: Arc::clone(memory),
             offset: u64::from(rings.slot) * u64::from(bytes),
@@ -77,16 +76,46 @@ impl Arena {
         (part(&chunk.send.0, SEND_RING_BYTES), part(&chunk.receive.0, RING_BYTES))
     }
 
-    /// Nobody uses them any more, the peer neither.
-    pub(crate) fn give_back(&mut self, rings: &Rings) {
-        let chunk = &mut self.chunks[rings.chunk as usize];
+    /// Gives back a pair that neither this side nor the peer uses any more. Returns regions of which no pair is used, to be
+    /// deregistered outside of the engine. One chunk stays for the next stream.
+    pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<[RegionId; 2]> {
+        let chunk = self.chunk_mut(rings.chunk);
         assert!(chunk.free & 1 << rings.slot == 0, "rings are given back once");
         chunk.free |= 1 << rings.slot;
+        if chunk.free != FREE {
+            return None;
+        }
+        let unused = self.chunks.iter().flatten().filter(|chunk| chunk.free == FREE);
+        if unused.count() < 2 {
+            return None;
+        }
+        let chunk = self.chunks.get_mut(rings.chunk as usize)?.take()?;
+        Some([chunk.receive.1.id, chunk.send.1.id])
+    }
+
+    /// Puts a chunk in the first empty place.
+    fn add(&mut self, chunk: Chunk) -> usize {
+        let index = self.chunks.iter().position(Option::is_none).unwrap_or(self.chunks.len());
+        if index == self.chunks.len() {
+            self.chunks.push(None);
+        }
+        self.chunks[index] = Some(chunk);
+        index
+    }
+
+    fn chunk(&self, index: u32) -> &Chunk {
+        let chunk = self.chunks[index as usize].as_ref();
+        chunk.expect("a chunk stays while a pair of its rings is used")
+    }
+
+    fn chunk_mut(&mut self, index: u32) -> &mut Chunk {
+        let chunk = self.chunks[index as usize].as_mut();
+        chunk.expect("a chunk stays while a pair of its rings is used")
     }
 
     /// Its regions, to be deregistered outside of the engine.
     pub(crate) fn regions(&self) -> impl Iterator<Item = RegionId> {
-        self.chunks.iter().flat_map(|chunk| [chunk.receive.1.id, chunk.send.1.id])
+        self.chunks.iter().flatten().flat_map(|chunk| [chunk.receive.1.id, chunk.send.1.id])
     }
 }
 
@@ -184,9 +213,31 @@ mod tests {
                     prop_assert!(!taken.iter().any(same));
                     taken.push(rings);
                 } else if let Some(rings) = taken.pop() {
-                    arena.give_back(&rings);
+                    deregister(&memory, arena.give_back(&rings));
                 }
             }
+        }
+    }
+
+    fn deregister(memory: &MemoryTable, regions: Option<[RegionId; 2]>) {
+        for region in regions.into_iter().flatten() {
+            memory.deregister(region).expect("it was registered");
+        }
+    }
+
+    #[test]
+    fn memory_of_streams_that_have_ended_is_given_back_but_for_one_chunk() {
+        let memory = MemoryTable::new(TableLimits::default(), [1, 2]);
+        let mut arena = Arena::new(memory.allocate_domain());
+        for _ in 0..3 {
+            let taken: Vec<_> = (0..3 * CHUNK_RINGS)
+                .map(|_| arena.take(&memory).expect("regions are left"))
+                .collect();
+            assert_eq!(arena.regions().count(), 6);
+            for rings in &taken {
+                deregister(&memory, arena.give_back(rings));
+            }
+            assert_eq!(arena.regions().count(), 2);
         }
     }
 }

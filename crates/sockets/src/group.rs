@@ -70,9 +70,17 @@ impl Group {
     }
 
     /// A stream of it is no more: its rings are free.
-    pub(crate) fn remove_stream(&mut self, number: StreamNumber, rings: &Rings) {
+    #[must_use]
+    pub(crate) fn remove_stream(&mut self, number: StreamNumber, rings: &Rings) -> Option<Grave> {
         self.streams.remove(&number);
-        self.arena.give_back(rings);
+        self.give_back(rings)
+    }
+
+    /// Gives back rings that no stream uses. What is returned is to be taken away outside of the engine.
+    #[must_use]
+    pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<Grave> {
+        let regions = self.arena.give_back(rings)?;
+        Some(Grave { domain: None, regions: regions.to_vec() })
     }
 
     pub(crate) fn streams(&self) -> impl Iterator<Item = StreamNumber> {
@@ -178,7 +186,7 @@ impl Group {
     pub(crate) fn into_grave(self) -> Grave {
         let mut regions: Vec<_> = self.arena.regions().collect();
         regions.push(self.letters.region());
-        Grave { domain: self.domain, regions }
+        Grave { domain: Some(self.domain), regions }
     }
 }
 
@@ -200,9 +208,10 @@ pub(crate) struct Write {
     pub(crate) peer: StreamNumber,
 }
 
-/// Memory of a group that is no more.
+/// Memory of a group that is used no more.
 pub(crate) struct Grave {
-    domain: ProtectionDomain,
+    /// That of a group that is no more.
+    domain: Option<ProtectionDomain>,
     regions: Vec<RegionId>,
 }
 
@@ -213,7 +222,9 @@ impl Grave {
             // It was registered by the group, and nobody else knows it.
             let _known = memory.deregister(region);
         }
-        let _empty = memory.release_domain(self.domain);
+        if let Some(domain) = self.domain {
+            let _empty = memory.release_domain(domain);
+        }
     }
 }
 

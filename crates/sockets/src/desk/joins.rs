@@ -98,7 +98,8 @@ impl Desk {
         let (seal, bell) = (endpoint.random_seal(), Bell::new(&endpoint, number));
         let ringing = Box::new(bell.clone());
         let parts = StreamParts { send, receive, expected: seal, bell: ringing };
-        let stream = connection.begin(parts).inspect_err(|_| group.arena.give_back(&rings))?;
+        let stream =
+            connection.begin(parts).inspect_err(|_| self.graves.extend(group.give_back(&rings)))?;
         let (connection, timer) = (Arc::clone(connection), delivery::Instant::NEVER);
         let is_queued = false;
         let group = handle;

@@ -215,7 +215,7 @@ impl Desk {
     pub(super) fn forget_stream(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.remove(number) else { return };
         if let Some(group) = self.groups.get_mut(entry.group) {
-            group.remove_stream(number, &entry.rings);
+            self.graves.extend(group.remove_stream(number, &entry.rings));
         }
     }
 
