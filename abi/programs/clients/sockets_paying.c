@@ -72,6 +72,61 @@ static void client_again(struct context *context)
 	client_turns(context);
 }
 
+/* Two connections that last, and one that begins slowly and lasts no longer than a few requests. */
+static void server_known(struct context *context)
+{
+	server_turns(context);
+	server_turns(context);
+	answers(accepted_cold(context), 5);
+}
+
+static void asks_slowly(int s, uint64_t turns)
+{
+	for (uint64_t turn = 0; turn < turns; turn++) {
+		ask(s, turn);
+		usleep(100000);
+	}
+}
+
+static void client_known(struct context *context)
+{
+	client_turns(context);
+	client_turns(context);
+	int s = connected_cold(context);
+	asks_slowly(s, 5);
+	close(s);
+}
+
+/* Each is served by a child, which knows nothing of those before. The last begins slowly and lasts. */
+static void server_forked(struct context *context)
+{
+	for (int i = 0; i < 3; i++) {
+		int s = accept(context->listener, NULL, NULL);
+		CHECK(s >= 0);
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			uint64_t slow = i == 2 ? 5 : 0;
+			for (uint64_t turn = 0; turn < slow; turn++)
+				answer(s, turn);
+			answers(s, 400);
+			exit(0);
+		}
+		close(s);
+		int status;
+		CHECK(wait(&status) == child && status == 0);
+	}
+}
+
+static void client_forked(struct context *context)
+{
+	client_turns(context);
+	client_turns(context);
+	int s = connected_cold(context);
+	asks_slowly(s, 5);
+	asks(s, 400, 0);
+}
+
 /* Chunks of a stream, a millisecond apart. */
 static void stream(int s)
 {
@@ -161,5 +216,5 @@ static void client_half(struct context *context)
 }
 
 SUBJECTS({"short", server_short, client_short}, {"turns", server_turns, client_turns},
-		 {"again", server_again, client_again}, {"stream", server_stream, client_stream},
+		 {"again", server_again, client_again}, {"known", server_known, client_known}, {"forked", server_forked, client_forked}, {"stream", server_stream, client_stream},
 		 {"threads", server_echo, client_threads}, {"half", server_half, client_half});

@@ -108,6 +108,18 @@ fn a_peer_without_the_library_is_asked_once_for_two_connections() {
 }
 
 #[test]
+fn a_connection_moves_at_once_if_those_before_it_have_lasted() {
+    let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "known", &[]) else { return };
+    run.expect(3, [&[]; 2]);
+}
+
+#[test]
+fn a_peer_that_does_not_know_so_is_waited_for() {
+    let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "forked", &[]) else { return };
+    run.expect(3, [&[], &[("no-offer", 1)]]);
+}
+
+#[test]
 fn nothing_moves_if_the_user_says_so() {
     let never = [("ETHERNOT_SOCKETS_MOVE", "never")];
     let Some(run) = Run::of(&Network::Loopback, Loaded::Both, "turns", &never) else { return };

@@ -76,7 +76,12 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
 /// Tells a connection that the program has closed its last number.
 pub(crate) fn released(last: Option<&Arc<Socket>>) {
     let Some(last) = last else { return };
-    last.stay(Reason::Short);
+    if last.is_shared() {
+        // It goes on in a forked child, or in the parent.
+        last.trial.end();
+    } else {
+        last.stay(Reason::Short);
+    }
     if let Some(connection) = last.begun() {
         services::note_ended(last);
         connection.released();

@@ -1,5 +1,6 @@
 //! What this process has of the crate `sockets`: one of it, started with the first connection that may move.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -43,11 +44,16 @@ pub(crate) fn moving() -> Moving {
     SETTINGS.get().map_or(Moving::Never, |settings| settings.moving())
 }
 
+/// Whether a new connection moves at its first use, and only because its peer is known to pay.
+pub(crate) fn is_early(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
+    moving() == Moving::WhenItPays && services::is_known_to_pay(role, local, peer)
+}
+
 /// How a new connection begins.
-pub(crate) fn trial() -> OnTrial {
+pub(crate) fn trial(is_early: bool) -> OnTrial {
     match moving() {
-        Moving::WhenItPays => OnTrial::begin(),
-        Moving::Always | Moving::Never => OnTrial::none(),
+        Moving::WhenItPays if !is_early => OnTrial::begin(),
+        _ => OnTrial::none(),
     }
 }
 
@@ -216,14 +222,11 @@ impl Place for Numbers {
     }
 
     fn decided(&self, token: u64) {
-        let socket = {
-            let mut ledger = ledger::lock();
-            let socket = ledger.socket(token);
-            ledger.forget(token);
-            socket
-        };
-        if let Some(socket) = socket {
-            services::note_ended(&socket);
+        let Some(socket) = ledger::lock().socket(token) else { return };
+        services::note_ended(&socket);
+        match socket.again() {
+            Some(again) => ledger::lock().renew(token, &again),
+            None => ledger::lock().forget(token),
         }
     }
 

@@ -122,6 +122,18 @@ impl Ledger {
         self.count();
     }
 
+    /// Has a connection begin again that has come to nothing, with its numbers and in its sets.
+    pub(crate) fn renew(&mut self, token: u64, again: &Arc<Socket>) {
+        let Some(mut held) = self.held.remove(&token) else { return };
+        held.socket.is_begun.end();
+        held.socket.reservation.release();
+        for &number in &held.numbers {
+            table::set_socket(number, Arc::clone(again));
+        }
+        held.socket = Arc::clone(again);
+        self.held.insert(again.token, held);
+    }
+
     /// A connection of the program.
     pub(crate) fn socket(&self, token: u64) -> Option<Arc<Socket>> {
         self.held.get(&token).map(|held| Arc::clone(&held.socket))

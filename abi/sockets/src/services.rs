@@ -1,7 +1,9 @@
-//! What this process knows of its peers, so that those without the library are not asked for each connection.
+//! What this process knows of its peers: those without the library are not asked for each connection, and a connection of
+//! which the peer is known to pay moves at its first use.
 
 #![expect(clippy::disallowed_methods, reason = "when a peer was silent")]
 
+use std::net::SocketAddr;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -22,20 +24,41 @@ pub(crate) fn silence(socket: &Socket) -> Option<Reason> {
     })
 }
 
+/// Whether a connection moves at its first use, as those before it have lasted.
+pub(crate) fn is_known_to_pay(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
+    let service = Service::of(role, local, peer);
+    with_service(service, |peers, _, service| peers.lasts(service)).unwrap_or(false)
+}
+
+/// A connection has ended without having lasted.
+pub(crate) fn note_short(socket: &Socket) {
+    with(socket, Peers::on_short);
+}
+
 /// The peer is about to be asked.
 pub(crate) fn note_asked(socket: &Socket) {
     socket.asked.get_or_init(Instant::now);
 }
 
-/// A connection has moved.
+/// A connection has moved, and has lasted before if it did not begin early.
 pub(crate) fn note_moved(socket: &Socket) {
     with(socket, Peers::on_moved);
+    if !socket.is_early {
+        with(socket, Peers::on_lasting);
+    }
 }
 
 /// A connection is left to TCP, or was closed before that was decided.
 pub(crate) fn note_ended(socket: &Socket) {
     let route = socket.begun().map(|connection| connection.route());
+    let has_lasted = socket.asked.get().is_some_and(|asked| asked.elapsed() >= LASTING);
+    if socket.is_early && (!has_lasted || is_unanswered(socket)) {
+        note_short(socket);
+    }
     match route {
+        // The peer may not know that it pays.
+        Some(Route::Left(Reason::NoOffer | Reason::NoAnswer) | Route::Undecided)
+            if socket.is_early => {}
         Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)) => {
             with(socket, Peers::on_silent);
         }
@@ -47,13 +70,28 @@ pub(crate) fn note_ended(socket: &Socket) {
     }
 }
 
+/// Whether the peer of a connection did not answer.
+pub(crate) fn is_unanswered(socket: &Socket) -> bool {
+    let route = socket.begun().map(|connection| connection.route());
+    matches!(route, Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)))
+}
+
 /// `None` if another thread is at it: nothing depends on it, and in a forked child that thread is gone.
 fn with<R>(socket: &Socket, ask: impl FnOnce(&mut Peers, Duration, Service) -> R) -> Option<R> {
+    with_service(Service::of(socket.role, socket.local, socket.peer), ask)
+}
+
+fn with_service<R>(
+    service: Service,
+    ask: impl FnOnce(&mut Peers, Duration, Service) -> R,
+) -> Option<R> {
     let now = BEGINNING.get_or_init(Instant::now).elapsed();
-    let service = Service::of(socket.role, socket.local, socket.peer);
     let mut peers = PEERS.try_lock().ok()?;
     Some(ask(peers.get_or_insert_default(), now, service))
 }
+
+/// How long a connection lasts that has moved at its first use and paid.
+const LASTING: Duration = Duration::from_millis(100);
 
 static PEERS: Mutex<Option<Peers>> = Mutex::new(None);
 

@@ -17,7 +17,7 @@ use crate::room::Reservation;
 use crate::sharing::Share;
 use crate::table::{self, Kind};
 use crate::trial::{Counted, OnTrial};
-use crate::{house, inherited, ledger};
+use crate::{house, inherited, ledger, services};
 
 /// A TCP connection of the program that may move, or has.
 #[derive(Debug)]
@@ -33,6 +33,10 @@ pub(crate) struct Socket {
     pub(crate) owner: Owner,
     /// The program was told that it connects, and not yet that it has.
     is_connecting: AtomicBool,
+    /// It moves at its first use only because its peer is known to pay.
+    pub(crate) is_early: bool,
+    /// It has begun early before, and the peer did not know that it pays.
+    before: Option<Arc<Connection>>,
     /// What it does on TCP before it begins to move.
     pub(crate) trial: OnTrial,
     /// When it began to move.
@@ -76,22 +80,42 @@ pub(crate) enum Answering {
 impl Socket {
     /// One that nobody has used.
     pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
-        let (token, trial) = (next_token(), house::trial());
-        Self::of(token, role, local, peer, Owner::Own, OnceLock::new(), trial)
+        let is_early = house::is_early(role, local, peer);
+        let (token, trial) = (next_token(), house::trial(is_early));
+        let new = Self::of(token, role, local, peer, Owner::Own, OnceLock::new(), trial);
+        Arc::new(Self { is_early, ..new })
+    }
+
+    /// The same connection on trial, if it has begun early and its peer did not answer: that is to see first that it pays.
+    pub(crate) fn again(&self) -> Option<Arc<Self>> {
+        if !self.is_early || self.is_shared() || !services::is_unanswered(self) {
+            return None;
+        }
+        let before = Some(Arc::clone(self.begun()?));
+        let (token, role, trial) = (next_token(), self.role, OnTrial::begin());
+        let again =
+            Self::of(token, role, self.local, self.peer, Owner::Own, OnceLock::new(), trial);
+        Some(Arc::new(Self { before, ..again }))
+    }
+
+    /// Whether it may begin to move: no call of the program is on its way any more that began before the trial.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.before.as_ref().is_none_or(|before| Arc::strong_count(before) == 1)
     }
 
     /// The same connection, which is another's by now.
     pub(crate) fn of_other(&self) -> Arc<Self> {
         let (owner, share, trial) = (Owner::Other, OnceLock::new(), OnTrial::none());
-        Self::of(self.token, self.role, self.local, self.peer, owner, share, trial)
+        let role = self.role;
+        Arc::new(Self::of(self.token, role, self.local, self.peer, owner, share, trial))
     }
 
     /// The same connection in a forked child, which has the share that was added for it.
     pub(crate) fn of_child(&self, owner: Owner) -> Arc<Self> {
         let share = self.share.get().map(Share::of_child);
         let share = share.map(OnceLock::from).unwrap_or_default();
-        let trial = self.trial.of_child();
-        Self::of(self.token, self.role, self.local, self.peer, owner, share, trial)
+        let (role, trial) = (self.role, self.trial.of_child());
+        Arc::new(Self::of(self.token, role, self.local, self.peer, owner, share, trial))
     }
 
     fn of(
@@ -102,18 +126,20 @@ impl Socket {
         owner: Owner,
         share: OnceLock<Share>,
         trial: OnTrial,
-    ) -> Arc<Self> {
+    ) -> Self {
         let is_connecting = AtomicBool::new(false);
         let (connection, tcp) = (OnceLock::new(), OnceLock::new());
         let (asked, reservation) = (OnceLock::new(), Reservation::default());
         let is_begun = Begun::default();
-        Arc::new(Self {
+        Self {
             token,
             role,
             local,
             peer,
             owner,
             is_connecting,
+            is_early: false,
+            before: None,
             trial,
             asked,
             is_begun,
@@ -121,7 +147,7 @@ impl Socket {
             connection,
             share,
             tcp,
-        })
+        }
     }
 
     /// In a forked child: keeps the TCP socket.
@@ -186,6 +212,9 @@ impl Socket {
             let before = errno();
             let inside = Inside::enter();
             ledger::lock().forget(self.token);
+            if reason == Reason::Short {
+                services::note_short(self);
+            }
             note_left(self.role, self.local, self.peer, reason);
             drop(inside);
             set_errno(before);

@@ -66,13 +66,18 @@ impl OnTrial {
         self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, entered).is_ok()
     }
 
-    /// A call is back. True if the connection is to move now.
+    /// A call is back. True if the connection is to move now, which it does not unless `may_begin`.
     #[inline]
-    fn leave(&self, direction: Option<Direction>, bytes: u64) -> bool {
+    fn leave(
+        &self,
+        direction: Option<Direction>,
+        bytes: u64,
+        may_begin: impl Fn() -> bool,
+    ) -> bool {
         let lasted_ns = || u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let left = |trial: Trial| {
             let back = trial.without_call(direction, bytes);
-            back.begun(lasted_ns).unwrap_or(back)
+            back.begun(lasted_ns).filter(|_| may_begin()).unwrap_or(back)
         };
         let mut before = self.trial();
         loop {
@@ -131,7 +136,8 @@ impl Counted {
 impl Drop for Counted {
     #[inline]
     fn drop(&mut self) {
-        if self.socket.trial.leave(self.direction, self.bytes) {
+        let may_begin = || self.socket.may_begin();
+        if self.socket.trial.leave(self.direction, self.bytes, may_begin) {
             self.socket.begin(self.fd);
         }
     }

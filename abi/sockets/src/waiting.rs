@@ -17,13 +17,16 @@ use sockets::{Connection, Route, Sockets};
 use crate::hidden::Found;
 use crate::next::fail;
 use crate::socket::{Answering, answering};
-use crate::trial::Counting;
+use crate::trial::{Counted, Counting};
 use crate::{begun, house, table};
 
 /// A connection that a call waits for.
 #[derive(Debug)]
 pub(crate) struct Awaited {
-    connection: Arc<Connection>,
+    /// `None` if it is on trial.
+    connection: Option<Arc<Connection>>,
+    /// It does not begin to move while it is waited for.
+    _on_trial: Option<Counted>,
     events: c_short,
     was_undecided: bool,
 }
@@ -34,18 +37,29 @@ impl Awaited {
         if table::kind(fd) != table::Kind::Socket {
             return None;
         }
-        let Answering::Connection(connection) = answering(fd) else { return None };
-        let was_undecided = connection.route() == Route::Undecided;
-        connection.watch();
-        Some(Self { connection, events, was_undecided })
+        match answering(fd) {
+            Answering::Connection(connection) => {
+                let was_undecided = connection.route() == Route::Undecided;
+                connection.watch();
+                Some(Self { connection: Some(connection), _on_trial: None, events, was_undecided })
+            }
+            Answering::Trial(counted) => Some(Self {
+                connection: None,
+                _on_trial: Some(counted),
+                events,
+                was_undecided: false,
+            }),
+            Answering::Kernel | Answering::Nobody => None,
+        }
     }
 
     /// Whether another look is worth it.
     fn is_ready(&self) -> bool {
+        let Some(connection) = &self.connection else { return false };
         if self.was_undecided {
-            return self.connection.route() != Route::Undecided;
+            return connection.route() != Route::Undecided;
         }
-        let state = self.connection.readiness();
+        let state = connection.readiness();
         (state.readable && self.events & libc::POLLIN != 0)
             || (state.writable && self.events & libc::POLLOUT != 0)
             || (state.peer_ended && self.events & libc::POLLRDHUP != 0)

@@ -1,4 +1,5 @@
-//! What a process knows of services that it has had connections with: which of their peers never answer.
+//! What a process knows of services that it has had connections with: which of their peers never answer, and whose connections
+//! last.
 //!
 //! A peer without the library is asked once a minute, not for each connection.
 
@@ -42,6 +43,8 @@ struct Known {
     silent: Option<Duration>,
     /// Connections in turn that ended before there was an answer.
     unanswered: u8,
+    /// Connections in turn that have lasted.
+    lasting: u8,
 }
 
 impl Peers {
@@ -50,6 +53,24 @@ impl Peers {
         let Some(known) = self.known.get_mut(&service) else { return true };
         known.used = now;
         known.silent.is_none_or(|silent| now.saturating_sub(silent) >= SILENT_FOR)
+    }
+
+    /// Whether a connection with the service is likely to last, as those before it did.
+    pub fn lasts(&self, service: Service) -> bool {
+        self.known.get(&service).is_some_and(|known| known.lasting >= LASTING_MIN)
+    }
+
+    /// A connection has lasted, and then moved.
+    pub fn on_lasting(&mut self, now: Duration, service: Service) {
+        let known = self.entry(now, service);
+        known.lasting = known.lasting.saturating_add(1);
+    }
+
+    /// A connection was short, or its peer did not expect it to last.
+    pub fn on_short(&mut self, now: Duration, service: Service) {
+        if let Some(known) = self.known.get_mut(&service) {
+            (known.used, known.lasting) = (now, 0);
+        }
     }
 
     /// A connection has moved.
@@ -97,6 +118,9 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// Connections in turn that end before there is an answer, after which the peer is held to be silent.
 const UNANSWERED_MAX: u8 = 8;
+
+/// Connections in turn that have lasted, after which the next one is expected to.
+const LASTING_MIN: u8 = 2;
 
 /// Services that are known at a time, of 96 bytes: the search for the oldest takes a microsecond.
 const PEERS_MAX: usize = 1024;
@@ -165,6 +189,24 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_is_expected_to_last_as_the_two_before() {
+        let mut peers = Peers::default();
+        peers.on_short(at(0), service(1, 80));
+        assert!(peers.known.is_empty(), "short connections are the rule: nothing is known by them");
+        for (event, lasts) in
+            [(true, false), (true, true), (true, true), (false, false), (true, false)]
+        {
+            if event {
+                peers.on_lasting(at(1), service(1, 80));
+            } else {
+                peers.on_short(at(1), service(1, 80));
+            }
+            assert_eq!(peers.lasts(service(1, 80)), lasts);
+            assert!(!peers.lasts(service(1, 81)));
+        }
+    }
+
+    #[test]
     fn what_was_used_longest_ago_makes_room() {
         let mut peers = Peers::default();
         for host in 0..PEERS_MAX as u16 {
@@ -179,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_bounded(events in prop::collection::vec((0..4_u8, 0..3000_u16, 0..100_u64), 0..4000)) {
+        fn it_is_bounded(events in prop::collection::vec((0..6_u8, 0..3000_u16, 0..100_u64), 0..4000)) {
             let (mut peers, mut now) = (Peers::default(), Duration::ZERO);
             for (event, host, ms) in events {
                 now += Duration::from_millis(ms);
@@ -188,6 +230,8 @@ mod tests {
                     0 => { let _may = peers.may_ask(now, service); }
                     1 => peers.on_moved(now, service),
                     2 => peers.on_silent(now, service),
+                    3 => peers.on_lasting(now, service),
+                    4 => peers.on_short(now, service),
                     _ => peers.on_unanswered(now, service, Duration::from_millis(ms)),
                 }
                 prop_assert!(peers.known.len() <= PEERS_MAX);
