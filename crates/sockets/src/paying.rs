@@ -145,6 +145,7 @@ impl Trial {
         Self(self.0 | OVER)
     }
 
+    //= sockets-protocol.md: move.3
     /// The trial after this step, if the connection begins to move in it: it has lasted, and the kernel works on none of
     /// its calls. `lasted_ns` is the time since its beginning, in nanoseconds; it is asked for only where it matters.
     pub fn begun(self, lasted_ns: impl FnOnce() -> u64) -> Option<Self> {
@@ -152,6 +153,7 @@ impl Trial {
         (may && self.pays(lasted_ns)).then(|| self.ended())
     }
 
+    //= sockets-protocol.md: move.1
     fn pays(self, lasted_ns: impl FnOnce() -> u64) -> bool {
         self.turns() >= LASTING_TURNS
             || (self.bytes() >= LASTING_BYTES && lasted_ns() >= LASTING_NS)
@@ -264,6 +266,7 @@ mod tests {
         trial.begun(|| lasted_ns).is_some()
     }
 
+    //= sockets-protocol.md: move.1
     #[test]
     fn a_connection_pays_by_bytes_and_time_or_by_turns() {
         use Direction::{Received, Sent};
@@ -285,6 +288,7 @@ mod tests {
         }
     }
 
+    //= sockets-protocol.md: move.3
     #[test]
     fn nothing_begins_while_the_kernel_works_on_a_call() {
         let lasting = after(&[(Direction::Sent, LASTING_BYTES)]);

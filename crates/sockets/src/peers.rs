@@ -48,6 +48,7 @@ struct Known {
 }
 
 impl Peers {
+    //= sockets-protocol.md: move.4
     /// Whether a peer of the service may be asked: none was silent within the last minute.
     pub fn may_ask(&mut self, now: Duration, service: Service) -> bool {
         let Some(known) = self.known.get_mut(&service) else { return true };
@@ -55,6 +56,7 @@ impl Peers {
         known.silent.is_none_or(|silent| now.saturating_sub(silent) >= SILENT_FOR)
     }
 
+    //= sockets-protocol.md: move.2
     /// Whether a connection with the service is likely to last, as those before it did.
     pub fn lasts(&self, service: Service) -> bool {
         self.known.get(&service).is_some_and(|known| known.lasting >= LASTING_MIN)
@@ -148,6 +150,7 @@ mod tests {
         assert_eq!(Service::of(Role::Accepting, server, client), service(2, 80));
     }
 
+    //= sockets-protocol.md: move.4
     #[test]
     fn a_silent_peer_is_asked_once_a_minute() {
         let (mut peers, mut asked) = (Peers::default(), 0);
@@ -188,6 +191,7 @@ mod tests {
         assert!(!peers.may_ask(at(1), service(2, 80)), "it had the time to answer");
     }
 
+    //= sockets-protocol.md: move.2
     #[test]
     fn a_connection_is_expected_to_last_as_the_two_before() {
         let mut peers = Peers::default();
