@@ -48,7 +48,7 @@ pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
         while let Some((token, of_child)) = asked(&served.channel) {
             let found = served.connections.iter().find(|socket| socket.token == token);
             let answer = found.map_or(Answer::Left, |socket| of_parent(socket, of_child));
-            if tell(&served.channel, token, answer).is_err() {
+            if send_answer(&served.channel, token, answer).is_err() {
                 break;
             }
         }
@@ -82,7 +82,7 @@ pub(crate) fn hand_over() {
         };
         for socket in served.connections.iter().filter(is_home) {
             // The child may have ended.
-            let _ended = tell(&served.channel, socket.token, Answer::Home);
+            let _ended = send_answer(&served.channel, socket.token, Answer::Home);
         }
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
         Err(error) => {
             let what = format_args!("the parent did not answer for a connection: {error}");
             note(LogLevel::Error, what);
-            // The parent has ended without a word. Nobody else uses the connection, so the peer is told.
+            // The parent was killed, and no other process uses the connection: the peer gets an end.
             if let (Errno::EPIPE | Errno::ECONNRESET, Some(tcp)) = (error, socket.tcp()) {
                 let _over = shutdown(tcp.as_raw_fd(), Shutdown::Both);
             }
@@ -239,7 +239,7 @@ impl Parent {
     fn ask(&mut self, socket: &Socket, fd: c_int) -> Result<Answer, Errno> {
         // A parent that has ended has said before which connections are home.
         while self.is_ready(0)? {
-            let Ok((of, Answer::Home)) = told(&self.channel) else { break };
+            let Ok((of, Answer::Home)) = receive_answer(&self.channel) else { break };
             self.home.push(of);
         }
         if self.home.contains(&socket.token) {
@@ -250,7 +250,7 @@ impl Parent {
             if !self.is_ready(ANSWER_MS)? {
                 return Err(Errno::ETIMEDOUT);
             }
-            match told(&self.channel)? {
+            match receive_answer(&self.channel)? {
                 (of, answer) if of == socket.token => return Ok(answer),
                 (of, Answer::Home) => self.home.push(of),
                 // It was asked for and given up before.
@@ -273,7 +273,7 @@ fn asked(channel: &OwnedFd) -> Option<(u64, Option<OwnedFd>)> {
     }
 }
 
-fn tell(channel: &OwnedFd, token: u64, answer: Answer) -> Result<(), Errno> {
+fn send_answer(channel: &OwnedFd, token: u64, answer: Answer) -> Result<(), Errno> {
     let (code, end) = match answer {
         Answer::Left => (LEFT, None),
         Answer::Home => (HOME, None),
@@ -284,7 +284,7 @@ fn tell(channel: &OwnedFd, token: u64, answer: Answer) -> Result<(), Errno> {
     send(channel, &bytes, end.as_ref().map(AsRawFd::as_raw_fd))
 }
 
-fn told(channel: &OwnedFd) -> Result<(u64, Answer), Errno> {
+fn receive_answer(channel: &OwnedFd) -> Result<(u64, Answer), Errno> {
     let mut bytes = [0; ANSWER_BYTES];
     let (ANSWER_BYTES, end) = receive(channel, &mut bytes)? else {
         return Err(Errno::ECONNRESET);

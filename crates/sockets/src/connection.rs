@@ -693,7 +693,7 @@ impl Connection {
         self.is_left()
     }
 
-    /// Whether it is on its way home.
+    /// Whether it goes home.
     pub fn is_going_home(&self) -> bool {
         self.moved().is_some_and(|stream| stream.state.has(Bit::GoingHome))
     }

@@ -432,7 +432,7 @@ impl Stream {
         true
     }
 
-    /// Goes on with the way home. Inside the engine, where nobody waits for a thread of the program.
+    /// Goes on with the way home. Inside the engine, where no thread waits for one of the program.
     pub(crate) fn go_home(&self) -> HomeProgress {
         let state = &self.state;
         if !state.has_any(&[Bit::HomeDue, Bit::GoingHome]) || state.has(Bit::Home) {
@@ -452,9 +452,9 @@ impl Stream {
         }
         if let Some(record) = lock(&self.peer_record).take() {
             let (known, posted) = (self.sending.consumed(), self.sending.posted());
-            let told =
+            let taken_in =
                 lock(&self.homing).as_mut().map(|homing| homing.on_record(record, known, posted));
-            if told.is_some_and(|told| told.is_err()) {
+            if taken_in.is_some_and(|taken_in| taken_in.is_err()) {
                 self.fail();
                 return HomeProgress::Waits;
             }
@@ -694,7 +694,7 @@ impl Stream {
         }
     }
 
-    /// What the program is told when this fails, if the kernel knows better than that it was reset.
+    /// The error that the program gets when this fails, if the kernel knows more than that it was reset.
     fn fail_as(&self, error: Errno) {
         if matches!(error, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) {
             let _first =
