@@ -204,7 +204,8 @@ impl<'a> Stage<'a> {
         let [server, client] = [Side::Server, Side::Client].map(|side| self.counters(side));
         let is_right = match self.loaded {
             Loaded::Neither => true,
-            Loaded::Both => server.moved > 0 && client.moved > 0,
+            // Another process of the host may have the UDP port of a door.
+            Loaded::Both => (server.moved > 0 && client.moved > 0) || client.had_no_door(),
             Loaded::Server => server.moved == 0 && server.left > 0,
             Loaded::Client => client.moved == 0 && client.left > 0,
         };
@@ -240,6 +241,11 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Whether a connection stayed on TCP because the UDP port with its number was taken.
+    fn had_no_door(&self) -> bool {
+        self.reasons.iter().any(|(reason, _)| reason == "no-door")
+    }
+
     fn add(&mut self, value: &Value) {
         let number = |name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
         self.processes += 1;

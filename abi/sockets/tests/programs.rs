@@ -140,7 +140,12 @@ fn is_the_same_with(
         expected.status.success(),
         "{name} {arguments:?} fails without the library: {expected:?}"
     );
-    let (output, counters) = preloaded(&program, arguments, variable);
+    // Another process of this host may have the UDP port of a door: then the connection stays on TCP.
+    let had_door = |(_, counters): &(Output, String)| !counters.contains("\"no-door\"");
+    let mut runs = (0..3).map(|_| preloaded(&program, arguments, variable));
+    let Some((output, counters)) = runs.find(had_door) else {
+        panic!("{name} {arguments:?}: three ports in a row are taken");
+    };
     let what = format!("{name} {arguments:?} {variable:?}: {output:?}");
     assert!(output.status.success(), "{what}");
     assert_eq!(lines(&output), lines(&expected), "{what}");
