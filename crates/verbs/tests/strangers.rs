@@ -12,7 +12,7 @@ use engine::{ConnectRequest, ConnectionHandle, Engine, Event, Terms};
 use link::{Link, Slots, UdpConfig};
 use mem::{MemoryAccess, ProtectionDomain, RegionId};
 use runtime::{Hooks, Runtime, RuntimeConfig};
-use verbs::{Gid, SendFlags, SendOpcode};
+use verbs::{Gid, QueuePairAttributes, SendFlags, SendOpcode};
 use wire_edge::{PeerAddr, QueuePairNumber};
 use work::{CompletionQueue, Queues, Receive};
 
@@ -197,9 +197,18 @@ fn drive(end: &End, is_so: impl Fn() -> bool) {
         if is_so() {
             return;
         }
-        assert!(end.poll().is_empty(), "a message went to a stranger");
+        let done = end.poll();
+        assert!(done.is_empty(), "a message went to a stranger: {done:?}");
         std::thread::yield_now();
     }
+}
+
+/// From RESET to RTS, with timers that give the peer half a minute: on a busy host it takes long to ask.
+fn connect(end: &End, peer: Name) {
+    end.init();
+    end.be_ready_to_receive(peer);
+    let timers = QueuePairAttributes { timeout: 20, retries: 7, ..Default::default() };
+    end.be_ready_to_send_with(QueuePairAttributes { not_ready_retries: 7, ..timers });
 }
 
 /// A message of no bytes.
@@ -213,7 +222,7 @@ fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
     let peer = Stranger::new(THERE, |_| Vec::new());
-    end.connect(peer.name);
+    connect(&end, peer.name);
     send(&end);
     let stranger = Stranger::new(ip, |_| Vec::new());
     let lie = lie(Said::truth(peer.name, end.name()));
@@ -233,7 +242,7 @@ fn answer_with_a_lie(lie: impl FnOnce(Said) -> Said) {
         let truth = Said::truth(name, end.name());
         vec![lie(truth), truth]
     });
-    end.connect(peer.name);
+    connect(&end, peer.name);
     send(&end);
     end.succeed(7);
     assert!(peer.has_message());
@@ -254,7 +263,7 @@ fn the_address_that_a_greeting_comes_from_counts_whatever_it_claims() {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
     let peer = Stranger::new(THERE, |_| Vec::new());
-    end.connect(peer.name);
+    connect(&end, peer.name);
     send(&end);
     let source = Name { gid: Gid::of(ELSEWHERE), ..peer.name };
     peer.ask(end.name(), Said { source, ..Said::truth(peer.name, end.name()) });
@@ -343,7 +352,7 @@ fn a_stranger_does_not_replace_the_request_of_the_peer() {
     stranger.ask(end.name(), truth);
     drive(&end, || peer.shared.seen().closed > 0);
     assert_eq!(peer.shared.seen().closed, 0, "its request was refused");
-    end.connect(peer.name);
+    connect(&end, peer.name);
     send(&end);
     end.succeed(7);
     assert!(peer.has_message() && !stranger.has_message());
