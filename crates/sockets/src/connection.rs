@@ -844,6 +844,13 @@ impl Connection {
         }
     }
 
+    /// See [`Stream::end_tcp`].
+    pub(crate) fn end_tcp(&self) {
+        if let Some(stream) = self.moved() {
+            stream.end_tcp();
+        }
+    }
+
     /// The program is about to close the last of its descriptors. Calls of other threads that are still under way fail with
     /// `EBADF`, because the number may belong to something else from then on.
     pub fn closing(&self) {

@@ -196,6 +196,9 @@ impl Sockets {
         let are_out = || connections.iter().all(|connection| connection.is_out()).then_some(());
         // What is not out by then is lost, as with a process that is killed.
         let _forked = runtime.wait(Interest::Mark(self.endpoint.any()), Some(limit), are_out);
+        for connection in &connections {
+            connection.end_tcp();
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use delivery::Instant;
 use mem::Buffer;
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, getsockopt, send, setsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, Shutdown, getsockopt, send, setsockopt, shutdown, sockopt};
 use runtime::{Mark, Readiness as DescriptorReadiness};
 use thiserror::Error;
 
@@ -388,11 +388,24 @@ impl Stream {
     /// The group is lost. The stream goes home, if both ends have come so far that they can.
     pub(crate) fn on_group_lost(&self) {
         self.state.set(Bit::GroupLost);
-        if self.state.has_any(&[Bit::GoingHome, Bit::Home]) || self.can_go_home() {
+        // The peer's process has ended in order. A record would be answered with a reset, which the program would get
+        // instead of the end.
+        let has_peer_ended = self.receiving.has_end() && self.tcp.is_at_end();
+        let is_on_way = self.state.has_any(&[Bit::GoingHome, Bit::Home]);
+        if is_on_way || (!has_peer_ended && self.can_go_home()) {
             self.state.set(Bit::HomeDue);
             self.bell.mark();
         } else {
             self.on_lost();
+        }
+    }
+
+    /// The process ends. Its peer has all bytes and the end: it learns by TCP that nothing else follows, before it learns
+    /// that the group is lost.
+    pub(crate) fn end_tcp(&self) {
+        if self.state.has(Bit::EndAcknowledged) && !self.state.has_any(&[Bit::GoingHome, Bit::Home])
+        {
+            let _over = shutdown(self.tcp.socket().as_raw_fd(), Shutdown::Write);
         }
     }
 

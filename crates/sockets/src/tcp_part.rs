@@ -94,6 +94,12 @@ impl TcpPart {
         self.look(Seal::BYTES).shown > 0
     }
 
+    /// Whether the peer has closed TCP, and nothing waits to be read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        recv(self.socket().as_raw_fd(), &mut [0], flags) == Ok(0)
+    }
+
     fn look(&self, bytes: usize) -> Scan {
         let mut bytes = vec![0; bytes];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
