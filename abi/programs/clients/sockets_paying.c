@@ -1,7 +1,7 @@
 /* Connections that last, and some that do not. */
 #include "sockets.h"
 
-enum { REQUEST = 100, RESPONSE = 1000, CHUNK = 16 << 10, CHUNKS = 400 };
+enum { REQUEST = 100, RESPONSE = 1000, CHUNK = 16 << 10, CHUNKS = 1200, TURNS = 1200 };
 
 static void ask(int s, uint64_t turn)
 {
@@ -52,12 +52,12 @@ static void client_short(struct context *context)
 
 static void server_turns(struct context *context)
 {
-	answers(accepted_cold(context), 400);
+	answers(accepted_cold(context), TURNS);
 }
 
 static void client_turns(struct context *context)
 {
-	asks(connected_cold(context), 400, 60);
+	asks(connected_cold(context), TURNS, 60);
 }
 
 static void server_again(struct context *context)

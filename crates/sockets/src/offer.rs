@@ -147,9 +147,9 @@ const OFFERS_AFTER_NS: [u64; 10] = [
     950_000_000,
 ];
 
-/// For how long a door is open, in nanoseconds: all offers of a peer whose program takes its time to use the
-/// connection.
-pub(crate) const DOOR_OPEN_NS: u64 = 200_000_000;
+/// For how long a door is open, in nanoseconds: each side begins when it has seen that the connection pays, and on a busy
+/// host one of them does so some hundred milliseconds later.
+pub(crate) const DOOR_OPEN_NS: u64 = 1_000_000_000;
 
 /// For how long an offer holds, in nanoseconds: as long as a door is open, and as it then takes to make an edge connection
 /// when frames of it are lost.
