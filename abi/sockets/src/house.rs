@@ -31,10 +31,10 @@ pub(crate) fn begin() {
 }
 
 /// What becomes of a connection.
-pub(crate) fn choice(socket: &Socket) -> Choice {
+pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
     let Some(settings) = SETTINGS.get() else { return Choice::Tcp(Reason::NoEndpoint) };
-    match settings.choice(socket.role, socket.local, socket.peer) {
-        Choice::Edge => services::silence(socket).map_or(Choice::Edge, Choice::Tcp),
+    match settings.choice(role, local, peer) {
+        Choice::Edge => services::silence(role, local, peer).map_or(Choice::Edge, Choice::Tcp),
         choice @ Choice::Tcp(_) => choice,
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn started() -> Option<&'static Sockets> {
 
 /// Has a connection move; `None` if it cannot.
 pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> {
-    let stays = match services::silence(socket) {
+    let stays = match services::silence(socket.role, socket.local, socket.peer) {
         None if !socket.reservation.make(fd) => Some(Reason::Descriptors),
         stays => stays,
     };

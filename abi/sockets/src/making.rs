@@ -1,7 +1,6 @@
 //! Calls that make connections.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use libc::{c_int, sockaddr, socklen_t};
 use sockets::{Choice, Role, Route};
@@ -110,8 +109,8 @@ fn accepted(fd: c_int) -> c_int {
         let before = errno();
         let inside = Inside::enter();
         opening::made(fd);
-        if let Some(socket) = seen(fd) {
-            begin(fd, &socket);
+        if let Some((local, peer)) = addresses::local(fd).zip(addresses::peer(fd)) {
+            begin(fd, Role::Accepting, local, peer, false);
         }
         drop(inside);
         set_errno(before);
@@ -166,7 +165,11 @@ fn connected_again(fd: c_int) -> Option<c_int> {
 }
 
 fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
-    let Some(local) = addresses::local(fd).filter(|_| is_tcp(fd)) else { return };
+    // Others are of datagrams, or stay on TCP: programs ask a second time whether they have connected.
+    if !matches!(table::kind(fd), Kind::Unconnected | Kind::Socket) {
+        return;
+    }
+    let Some(local) = addresses::local(fd) else { return };
     let known = table::socket(fd);
     if known.as_ref().is_some_and(|known| (known.local, known.peer) == (local, peer)) {
         // The program asks a second time whether it is connected, and now was told.
@@ -178,28 +181,21 @@ fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
         let known = ledger::lock().remove(fd);
         closing::released(known.as_ref());
     }
-    let socket = Socket::new(Role::Connecting, local, peer);
-    if is_connecting {
-        socket.begin_to_connect();
-    }
-    begin(fd, &socket);
+    begin(fd, Role::Connecting, local, peer, is_connecting);
 }
 
-/// The TCP connection of a number that was accepted; `None` if it is something else.
-fn seen(fd: c_int) -> Option<Arc<Socket>> {
-    let local = addresses::local(fd)?;
-    let peer = addresses::peer(fd)?;
-    is_tcp(fd).then(|| Socket::new(Role::Accepting, local, peer))
-}
-
-/// Begins to look after a connection. False if it stays on TCP.
-fn begin(fd: c_int, socket: &Arc<Socket>) -> bool {
-    match house::choice(socket) {
-        Choice::Edge => ledger::lock().add(fd, socket),
-        Choice::Tcp(reason) => {
-            sockets::counters::note_left(socket.role, socket.local, socket.peer, reason);
-            false
+/// Begins to look after a connection, unless it stays on TCP, which costs as little as can be.
+fn begin(fd: c_int, role: Role, local: SocketAddr, peer: SocketAddr, is_connecting: bool) {
+    match house::choice(role, local, peer) {
+        Choice::Edge if is_tcp(fd) => {
+            let socket = Socket::new(role, local, peer);
+            if is_connecting {
+                socket.begin_to_connect();
+            }
+            ledger::lock().add(fd, &socket);
         }
+        Choice::Edge => {}
+        Choice::Tcp(reason) => sockets::counters::note_left(role, local, peer, reason),
     }
 }
 

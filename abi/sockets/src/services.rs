@@ -13,12 +13,12 @@ use crate::house;
 use crate::socket::Socket;
 
 /// Why a connection stays on TCP, if its peer was silent a moment ago.
-pub(crate) fn silence(socket: &Socket) -> Option<Reason> {
+pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option<Reason> {
     if house::moving() == Moving::Always {
         return None;
     }
-    let may_ask = with(socket, Peers::may_ask).unwrap_or(true);
-    (!may_ask).then_some(match socket.role {
+    let may_ask = with_service(Service::of(role, local, peer), Peers::may_ask).unwrap_or(true);
+    (!may_ask).then_some(match role {
         Role::Connecting => Reason::NoOffer,
         Role::Accepting => Reason::NoAnswer,
     })
