@@ -1,7 +1,7 @@
 /* Connections that last, and some that do not. */
 #include "sockets.h"
 
-enum { REQUEST = 100, RESPONSE = 1000, CHUNK = 16 << 10, CHUNKS = 1200, TURNS = 1200 };
+enum { REQUEST = 100, RESPONSE = 1000, CHUNK = 16 << 10, CHUNKS = 1200, TURNS = 1200, SLOW = 15 };
 
 static void ask(int s, uint64_t turn)
 {
@@ -106,10 +106,10 @@ static void server_forked(struct context *context)
 		pid_t child = fork();
 		CHECK(child >= 0);
 		if (child == 0) {
-			uint64_t slow = i == 2 ? 5 : 0;
+			uint64_t slow = i == 2 ? SLOW : 0;
 			for (uint64_t turn = 0; turn < slow; turn++)
 				answer(s, turn);
-			answers(s, 400);
+			answers(s, i == 2 ? 400 : TURNS);
 			exit(0);
 		}
 		close(s);
@@ -123,7 +123,7 @@ static void client_forked(struct context *context)
 	client_turns(context);
 	client_turns(context);
 	int s = connected_cold(context);
-	asks_slowly(s, 5);
+	asks_slowly(s, SLOW);
 	asks(s, 400, 0);
 }
 

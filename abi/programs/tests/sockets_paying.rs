@@ -101,8 +101,12 @@ fn a_peer_without_the_library_is_asked_once_for_two_connections() {
     run.expect(0, [&[], &[("no-offer", 2)]]);
     let before = network.sent(Side::Server);
     let Some(run) = Run::of(&network, Loaded::Server, "again", &[LINKS]) else { return };
-    // The first ends while its offer holds still.
-    run.expect(0, [&[("closed", 1), ("no-answer", 1)], &[]]);
+    // The first may end while its offer holds still.
+    let server = &run.counters[0];
+    let is_silence =
+        |(reason, _): &(String, u64)| matches!(reason.as_str(), "closed" | "no-answer");
+    let is_right = (server.moved, server.left) == (0, 2) && server.reasons.iter().all(is_silence);
+    assert!(is_right, "{run:?}");
     let sent = network.sent(Side::Server) - before;
     assert!((1..=OFFERS_MAX).contains(&sent.datagrams), "{sent:?}");
 }
