@@ -9,9 +9,13 @@ use crate::table::{self, Kind};
 
 #[unsafe(export_name = "ethernot_inside_fcntl")]
 unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -> c_int {
-    let answer = call_next!(fcntl(fd: c_int, command: c_int, argument: usize) -> c_int, else -1);
-    let is_copied = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
-    if is_copied { kept(answer) } else { answer }
+    if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        return control(fd, command, argument);
+    }
+    // At a high number at once, so that programs never find a low one taken.
+    let lowest = LOWEST.load(Ordering::Relaxed).cast_unsigned() as usize;
+    let high = control(fd, command, argument.max(lowest));
+    kept(if high < 0 { control(fd, command, argument) } else { high })
 }
 
 #[unsafe(export_name = "ethernot_inside_fcntl64")]

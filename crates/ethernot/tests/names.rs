@@ -32,8 +32,12 @@ fn an_interface_name_is_enough() {
 
 #[test]
 fn the_port_is_that_of_the_link_or_the_endpoint() {
-    let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let endpoint = Endpoint::builder().links("lo").port(free).build().expect("it is free");
+    // Another test may take a port that was free a moment before.
+    let at_free_port = || {
+        let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Some((free, Endpoint::builder().links("lo").port(free).build().ok()?))
+    };
+    let (free, endpoint) = (0..20).find_map(|_| at_free_port()).expect("a port is free");
     assert_eq!(endpoint.local_addresses().expect("not forked")[0].port(), free);
     let error = Endpoint::with_links(format!("udp:127.0.0.1:{free}")).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");

@@ -859,6 +859,9 @@ impl Connection {
             let _locks = (lock(&self.reading), lock(&self.writing));
             self.is_closing.store(true, Ordering::SeqCst);
         }
+        if let Some(stream) = self.moved() {
+            stream.end.on_closing();
+        }
         self.endpoint.raise(&self.mark);
     }
 

@@ -146,7 +146,7 @@ pub fn restart_in_child() {
     }
 }
 
-/// Whether a file is asked for: then [`write_if_due`] is to be called each [`INTERVAL`].
+/// Whether a file is asked for: then [`write_if_due`] is to be called once a second.
 pub fn is_kept() -> bool {
     folder().is_some()
 }

@@ -58,6 +58,8 @@ struct Inside {
     /// Nothing is told any more: bytes in the pair are those of the stream, or the stream is over.
     is_silent: bool,
     is_hung_up: bool,
+    /// The program closes its number, which may be that of something else from then on.
+    is_closing: bool,
 }
 
 /// A socket pair for a stream: the program's end, which blocks if its TCP socket does, and the library's. In the latter a
@@ -130,7 +132,7 @@ impl End {
 
     fn untell(&self, program: BorrowedFd<'_>, is_readable: impl FnOnce() -> bool) {
         let mut inside = lock(&self.inside);
-        if inside.tokens != 0 && !inside.is_silent && !is_readable() {
+        if inside.tokens != 0 && inside.may_use_program() && !is_readable() {
             inside.take_tokens(program);
         }
     }
@@ -140,7 +142,7 @@ impl End {
     #[cold]
     pub(crate) fn on_full(&self, program: BorrowedFd<'_>, has_room: impl FnOnce() -> bool) {
         let mut inside = lock(&self.inside);
-        if inside.is_silent || inside.filling != 0 {
+        if !inside.may_use_program() || inside.filling != 0 {
             return;
         }
         // Either this side sees the room that was made, or `on_room` sees this.
@@ -227,6 +229,11 @@ impl End {
         true
     }
 
+    /// The program is about to close its last number: nothing is read or written there from now on.
+    pub(crate) fn on_closing(&self) {
+        lock(&self.inside).is_closing = true;
+    }
+
     /// The connection is the kernel's, and another descriptor is about to take the place of the program's end.
     pub(crate) fn retire(&self) {
         lock(&self.inside).is_silent = true;
@@ -249,6 +256,11 @@ impl End {
 }
 
 impl Inside {
+    /// Whether bytes at the program's end are those that this puts there.
+    const fn may_use_program(&self) -> bool {
+        !self.is_silent && !self.is_closing
+    }
+
     fn take_tokens(&mut self, program: BorrowedFd<'_>) {
         let mut bytes = [0; TOKENS_MAX];
         let count = self.tokens.min(TOKENS_MAX);
@@ -359,6 +371,18 @@ mod tests {
         assert!(world.polled().contains(PollFlags::POLLIN), "something is left");
         world.drain();
         assert_eq!(world.polled(), PollFlags::POLLOUT);
+    }
+
+    /// Another thread may be inside a read, and the number be that of another connection.
+    #[test]
+    fn nothing_is_taken_from_a_number_that_is_about_to_be_closed() {
+        let world = World::new();
+        world.arrive();
+        world.end.on_closing();
+        world.drain();
+        assert!(world.polled().contains(PollFlags::POLLIN), "the byte is there still");
+        world.end.on_full(world.program.as_fd(), || false);
+        assert!(world.polled().contains(PollFlags::POLLOUT));
     }
 
     #[test]
