@@ -1,24 +1,20 @@
-//! What a Close says, and where the peer's has come.
+//! What a Close says.
 
-use wire_edge::{CLOSE_PRIVATE_BYTES_MAX, CloseReason, Control, LinkIndex, OperationNumber};
+use wire_edge::{CLOSE_PRIVATE_BYTES_MAX, CloseReason, Control, OperationNumber};
 
-/// What the peer is told when this end closes the connection, and what has come of its own Close.
+/// What the peer is told when this end closes the connection.
 #[derive(Debug)]
 pub(crate) struct CloseNotice {
     reason: CloseReason,
     /// Which operation is why, if one is.
     operation: OperationNumber,
     private_data: Vec<u8>,
-    /// A bit for each link on which the peer's Close has come.
-    heard_on: u16,
 }
-
-const _: () = assert!(LinkIndex::MAX < 16, "there is a bit for each link");
 
 impl Default for CloseNotice {
     fn default() -> Self {
         let (reason, operation) = (CloseReason::Finished, OperationNumber(0));
-        Self { reason, operation, private_data: Vec::new(), heard_on: 0 }
+        Self { reason, operation, private_data: Vec::new() }
     }
 }
 
@@ -36,25 +32,13 @@ impl CloseNotice {
 
     /// The message that says it.
     pub(crate) fn control(&self) -> Control<'_> {
-        let Self { reason, operation, private_data, .. } = self;
+        let Self { reason, operation, private_data } = self;
         Control::Close { reason: *reason, operation: *operation, private_data }
     }
 
-    /// The peer's Close has come on a link. Returns whether it had before.
-    pub(crate) const fn hear(&mut self, index: LinkIndex) -> bool {
-        let had_come = self.has_come(index);
-        self.heard_on |= 1 << index.0;
-        had_come
-    }
-
-    /// Whether the peer's Close has come on this link.
-    pub(crate) const fn has_come(&self, index: LinkIndex) -> bool {
-        self.heard_on & (1 << index.0) != 0
-    }
-
-    /// Whether nothing is to be said, and nothing has come.
+    /// Whether nothing is to be said.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.private_data.is_empty() && self.heard_on == 0
+        self.private_data.is_empty()
     }
 }
 

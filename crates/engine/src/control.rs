@@ -389,9 +389,6 @@ impl Parts<'_> {
         (reason, operation): (CloseReason, OperationNumber),
         private_data: &[u8],
     ) {
-        if awaits_close(connection, index, reason) {
-            return;
-        }
         if let Some(path) = connection.path_mut(index) {
             path.say(CLOSE_ACK);
         }
@@ -400,7 +397,7 @@ impl Parts<'_> {
         if matches!(before, Phase::Closing | Phase::Drained) {
             return;
         }
-        let peaceful = is_peaceful(reason);
+        let peaceful = matches!(reason, CloseReason::Application | CloseReason::Finished);
         let fault = (!peaceful).then(|| (operation, connection.outbound().error_of_close(reason)));
         let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
         self.flush(connection, closed.operation_error(), fault);
@@ -504,25 +501,6 @@ impl Parts<'_> {
             self.end(connection, Closed::Refused(peer), Vec::new());
         }
     }
-}
-
-//= protocol.md: close.8
-/// Whether a Close has come before frames that the peer sent earlier on other links, so that it counts only when it has come
-/// there, too, or once more here.
-fn awaits_close(connection: &mut Connection, index: LinkIndex, reason: CloseReason) -> bool {
-    if !is_peaceful(reason) || connection.phase() != Phase::Established {
-        return false;
-    }
-    if connection.close_mut().hear(index) {
-        return false;
-    }
-    let close = connection.close();
-    connection.paths().iter().any(|path| path.may_carry_data() && !close.has_come(path.index()))
-}
-
-/// Whether a Close says that nothing was wrong.
-const fn is_peaceful(reason: CloseReason) -> bool {
-    matches!(reason, CloseReason::Application | CloseReason::Finished)
 }
 
 /// How long a connection closed by its peer answers repetitions of the peer's Close.

@@ -89,46 +89,6 @@ fn what_is_outstanding_when_a_connection_closes_completes_once() {
     }
 }
 
-/// A host of two links sends a message and closes at once. The link of the message is so much slower than the other one from
-/// then on, and a link may be cut before the end. Returns how the receive of the peer ends.
-fn closes_behind_a_message(late_ns: u64, cut: Option<u8>) -> Result<(), OperationError> {
-    let mut pair = Pair::connected(2);
-    pair.run_for(5_000_000);
-    pair.receive(1, 3_000_000, 5000, 1);
-    pair.run_for(100_000);
-    let source = pair.source(0, 0);
-    pair.post(0, Request::Send { source }, 64, 2);
-    pair.turn(0);
-    let sent = std::mem::take(&mut pair.wire);
-    let link = sent.values().next().expect("the message is in flight").link;
-    pair.channels[0][usize::from(link)].delay_ns += late_ns;
-    pair.wire = sent.into_iter().map(|((at, id), it)| ((at.after_ns(late_ns), id), it)).collect();
-    if let Some(link) = cut {
-        pair.set_up(0, usize::from(link), false);
-    }
-    close(&mut pair, 0);
-    pair.run_for(1_000_000_000);
-    assert_gone(&pair);
-    assert_eq!(pair.hosts[1].closed(), [Closed::ByPeer]);
-    let done = pair.done(1);
-    assert_eq!(done.len(), 1, "{done:?}");
-    done[0].result
-}
-
-//= protocol.md: close.8
-#[test]
-fn a_close_on_one_link_does_not_overtake_a_message_on_another() {
-    assert_eq!(closes_behind_a_message(1_000_000, None), Ok(()));
-}
-
-//= protocol.md: close.8
-#[test]
-fn a_close_that_never_comes_on_one_link_is_taken_from_another() {
-    for link in 0..2 {
-        let _ended = closes_behind_a_message(0, Some(link));
-    }
-}
-
 /// The first host sends `messages` to the second, which closes in the moment in which it has the last; each
 /// frame is lost with a probability of `lost` in a hundred. What the sends end as.
 fn sends_to_a_peer_that_closes_at_once(
