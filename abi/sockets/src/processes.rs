@@ -35,6 +35,8 @@ interpose! {
     execveat(folder: c_int, path: *const c_char, words: *const *const c_char,
         set: *const *const c_char, flags: c_int) -> c_int,
         else -1, if ledger::has_any(), by replaced(executable::begins_at(folder, path));
+    daemon(stays: c_int, keeps: c_int) -> c_int,
+        else -1, if ledger::has_any(), by parting();
     system(command: *const c_char) -> c_int,
         else -1, if ledger::has_any() && !command.is_null(), by spawning();
     wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int,
@@ -126,6 +128,17 @@ pub(crate) fn replace() {
 /// As of `posix_spawn`.
 unsafe fn spawning<T>() -> Option<T> {
     leave_open_ones();
+    None
+}
+
+/// A child goes on with what is open, and the C library ends this process by an `_exit` of its own.
+///
+/// # Safety
+/// As of `daemon`.
+unsafe fn parting<T>() -> Option<T> {
+    for (_, numbers) in all() {
+        numbers.first().copied().inspect(|&fd| passing::leave_to_kernel(fd));
+    }
     None
 }
 

@@ -92,6 +92,14 @@ fn processes_share_a_connection() {
 }
 
 #[test]
+fn a_program_goes_into_the_background_with_its_connection() {
+    let Some(program) = compiled("background") else { return };
+    let (output, _) = preloaded(&program, &[], None);
+    assert_eq!(lines(&output), lines(&plain(&program, &[])), "{output:?}");
+    assert!(lines(&output).contains("talked on"), "{output:?}");
+}
+
+#[test]
 fn a_child_that_cannot_have_a_connection_of_its_parent_reads_no_other_bytes() {
     let Some(program) = compiled("orphaned") else { return };
     for mode in ["killed", "full"] {
