@@ -18,7 +18,7 @@ static void end_at_term(void)
 	alarm(120);
 }
 
-/* Writes until it is told to end; the other side has got every byte. */
+/* Writes until a signal ends it; the other side has got every byte. */
 static void writes(int s)
 {
 	static uint8_t part[50000];
@@ -41,7 +41,7 @@ static void writes(int s)
 	expect_end(s);
 }
 
-/* Writes until the time is over that it has set for a peer that does not answer. */
+/* Writes until the limit that it has set for a silent peer is reached. */
 static void writes_for_a_time(int s)
 {
 	static uint8_t part[50000];
@@ -110,7 +110,7 @@ static void client_reads(struct context *context)
 	reads(connected(context));
 }
 
-/* Asks once, when it is told to end. */
+/* Asks once, when a signal ends it. */
 static void server_asks(struct context *context)
 {
 	end_at_term();

@@ -325,7 +325,7 @@ impl Registration {
     /// Has the kernel look for these events, from now on.
     fn change(&self, events: u32) {
         let mut event = epoll_event { events, u64: self.data };
-        // SAFETY: the event is valid during the call. The set may be gone: then nobody waits for it.
+        // SAFETY: the event is valid during the call. The set may be gone, and with it all who wait.
         unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_MOD, self.fd, &raw mut event) };
     }
 

@@ -350,6 +350,11 @@ impl Stream {
 
     /// The peer has consumed so much in all.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<(), Misbehaved> {
+        let has_record = || lock(&self.homing).as_ref().is_some_and(Homing::has_record);
+        if self.state.has(Bit::GoingHome) && has_record() {
+            // The record says what the peer's program has taken; bytes behind that go by TCP, whatever comes later.
+            return Ok(());
+        }
         if self.sending.on_credit(consumed).map_err(|_| Misbehaved::Credit(consumed))? {
             self.bell.mark();
             self.mark.raise();
@@ -381,6 +386,7 @@ impl Stream {
 
     /// The group is lost, or the peer misbehaved: nothing comes or goes any more.
     pub(crate) fn on_lost(&self) {
+        self.state.set(Bit::GroupLost);
         self.on_gone(&[Bit::Lost]);
     }
 
@@ -888,8 +894,8 @@ fn push_tcp(tcp: BorrowedFd<'_>) {
     }
 }
 
-/// Bytes that are written to TCP at a time on the way home.
-const HOME_BYTES: usize = 16 * 1024;
+/// Bytes that are written to TCP at a time on the way home: a page.
+const HOME_BYTES: usize = 4096;
 
 /// Closing sends a reset.
 const NO_LINGER: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };

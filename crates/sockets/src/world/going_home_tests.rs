@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt};
 use runtime::Readiness;
 
 use super::{RING, World};
@@ -117,4 +118,32 @@ fn a_record_that_cannot_be_resets_the_connection() {
         assert_eq!(world.receive(0, 100), Err(Errno::ECONNRESET));
         assert!(!lock(&world.network.streams)[0].0.state.has(Bit::Home));
     }
+}
+
+/// A peer gives credit beyond its record while this end still writes the stream into TCP.
+#[test]
+fn credit_beyond_a_record_changes_nothing() {
+    let world = World::moved();
+    for end in &world.ends {
+        setsockopt(&end.tcp, sockopt::SndBuf, &1).expect("a socket");
+        setsockopt(&end.tcp, sockopt::RcvBuf, &1).expect("a socket");
+    }
+    let bytes: Vec<u8> = (0..RING).map(|at| (at % 251) as u8).collect();
+    assert_eq!(world.send(0, &bytes), Ok(bytes.len()));
+    world.network.held.push_all();
+    world.network.carry();
+    assert!(world.begin_home(0));
+    let streams = lock(&world.network.streams).clone();
+    for index in [0, 1, 0] {
+        let stream = &streams[index].0;
+        stream.on_descriptor(StreamDescriptor::Tcp, Readiness::READABLE);
+        assert_eq!(stream.go_home() == HomeProgress::Arrived, index == 1);
+    }
+    assert_eq!(streams[0].0.on_credit(RING.into()), Ok(()));
+    let mut read = Vec::new();
+    while read.len() < bytes.len() {
+        world.network.carry();
+        read.extend(world.receive(1, 1000).unwrap_or_default());
+    }
+    assert!(read == bytes);
 }
