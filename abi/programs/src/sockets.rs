@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::client::build_plain_client;
 use crate::libraries::Libraries;
 use crate::network::{Network, Side};
 use crate::process::{Finished, Program, Running};
@@ -124,6 +125,21 @@ impl<'a> Stage<'a> {
     /// Starts a program on a side, as nobody.
     pub fn start(&self, program: &Program, side: Side) -> Running {
         program.start_behind(self.words_before(side))
+    }
+
+    /// Starts both sides of a plain client of ours, the server first, of a kind that it knows; `warm_ms` after the
+    /// connection is there they begin. `None` if it cannot be compiled.
+    pub fn start_both(&self, client: &str, kind: &str, warm_ms: u32) -> Option<[Running; 2]> {
+        let program = build_plain_client(client)?;
+        let port = self.free_port();
+        let side = |role: &str| {
+            let program = Program::new(&program.display().to_string(), kind).argument(&role);
+            program.argument(&self.address()).argument(&port).argument(&warm_ms)
+        };
+        let mut server = self.start(&side("server"), Side::Server);
+        server.wait_for_listener(port);
+        let client = self.start(&side("client"), Side::Client);
+        Some([server, client])
     }
 
     /// Runs a program on a side, as nobody.

@@ -19,15 +19,7 @@ impl<'a> Flow<'a> {
     /// Of a kind of `clients/sockets_stream.c`.
     fn start(network: &'a Network, loaded: Loaded, kind: &str) -> Option<Self> {
         let stage = Stage::new(network, loaded)?.variable("ETHERNOT_SOCKETS_LOG", "info");
-        let program = build_plain_client("sockets_stream")?;
-        let port = stage.free_port();
-        let side = |role: &str| {
-            let program = Program::new(&program.display().to_string(), kind).argument(&role);
-            program.argument(&stage.address()).argument(&port).argument(&50)
-        };
-        let mut server = stage.start(&side("server"), Side::Server);
-        server.wait_for_listener(port);
-        let mut client = stage.start(&side("client"), Side::Client);
+        let [mut server, mut client] = stage.start_both("sockets_stream", kind, 50)?;
         (if kind == "up" { &mut server } else { &mut client }).wait_for_output("flows");
         stage.expect_path();
         Some(Self { stage, server, client })

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use programs::{Loaded, Network, Program, Running, Side, Stage, build_plain_client};
+use programs::{Loaded, Network, Running, Side, Stage};
 
 /// A stream that flows, or an idle connection, which has moved if both sides have the library.
 struct Flow<'a> {
@@ -19,15 +19,7 @@ impl<'a> Flow<'a> {
     /// Of a kind of `clients/sockets_silence.c`.
     fn start(network: &'a Network, loaded: Loaded, kind: &'a str) -> Option<Self> {
         let stage = Stage::new(network, loaded)?.variable("ETHERNOT_SOCKETS_LOG", "info");
-        let program = build_plain_client("sockets_silence")?;
-        let port = stage.free_port();
-        let side = |role: &str| {
-            let program = Program::new(&program.display().to_string(), kind).argument(&role);
-            program.argument(&stage.address()).argument(&port).argument(&50)
-        };
-        let mut server = stage.start(&side("server"), Side::Server);
-        server.wait_for_listener(port);
-        let mut client = stage.start(&side("client"), Side::Client);
+        let [mut server, mut client] = stage.start_both("sockets_silence", kind, 50)?;
         let is_up = matches!(kind, "up" | "limited");
         (if is_up { &mut server } else { &mut client }).wait_for_output("flows");
         stage.expect_path();
