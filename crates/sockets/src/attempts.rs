@@ -3,7 +3,7 @@
 use delivery::Instant;
 
 /// Attempts to write one seal. Whatever may have made it possible brings another; these are for what nobody tells of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Attempts {
     begun: Instant,
     wait_ns: u64,
@@ -54,6 +54,6 @@ mod tests {
             (now, count) = (again, count + 1);
         }
         assert!(count < 40, "{count}");
-        assert!(now < Instant(7).after_ns(crate::upgrade::ANSWER_WITHIN_NS));
+        assert!(now < Instant(7).after_ns(crate::migration::ANSWER_WITHIN_NS));
     }
 }

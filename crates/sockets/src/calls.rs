@@ -26,7 +26,7 @@ impl Stream {
         if self.state.has_any(&[Bit::WriteShut, Bit::ResetDue, Bit::PeerReset, Bit::Lost]) {
             return Err(self.error_for(done).unwrap_or(Errno::EPIPE));
         }
-        if self.state.has(Bit::GoingHome) {
+        if self.leaves_edge() {
             return Ok(0);
         }
         let (mut skipped, mut taken) = (done, 0);
@@ -75,7 +75,7 @@ impl Stream {
         peek: bool,
     ) -> Result<usize, Errno> {
         let _readers = lock(&self.readers);
-        if self.state.has(Bit::GoingHome) {
+        if self.leaves_edge() {
             return Err(Errno::EAGAIN);
         }
         let (mut skipped, mut taken) = (done, 0);

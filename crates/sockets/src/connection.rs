@@ -3,10 +3,11 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use delivery::Instant;
 use nix::errno::Errno;
 use nix::unistd::dup3;
 use runtime::{Mark, Readiness as DescriptorReadiness};
@@ -16,6 +17,7 @@ use crate::endpoint::Site;
 use crate::files::send_file_by_kernel;
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::hidden::Expects;
+use crate::migration::{Action, Course, Event, Life, Phase};
 use crate::offer::Offer;
 use crate::peeking::Peeking;
 use crate::place::Place;
@@ -47,20 +49,6 @@ pub struct Queued {
     pub unsent: u64,
 }
 
-/// What came of writing a seal into the TCP connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Sealing {
-    /// It is written: what the program writes from now on goes by the ring.
-    Done,
-    /// TCP has no room for it, or the peer's has not come. The bell is rung when there may be a change; then this is to be
-    /// tried again.
-    Busy,
-    /// A thread of the program is inside a call, out of which it comes at once. Nobody tells of that.
-    InCall,
-    /// It cannot be written.
-    Refused(Reason),
-}
-
 /// A TCP connection of the program that may move, or has.
 pub struct Connection {
     token: u64,
@@ -69,14 +57,8 @@ pub struct Connection {
     peer: SocketAddr,
     place: Arc<dyn Place>,
     pub(crate) endpoint: Arc<dyn Waits>,
-    /// One of `UNDECIDED`, `MOVED` and `LEFT`.
-    route: AtomicU8,
+    life: Arc<Life>,
     began: counters::Beginning,
-    left: OnceLock<Reason>,
-    /// The program wants it to stay on TCP.
-    is_staying: AtomicBool,
-    /// The program has closed its last descriptor in this process.
-    is_released: AtomicBool,
     /// The program is about to close it: its number may be that of something else from then on.
     is_closing: AtomicBool,
     /// Raised when a thread of the program that waits should look again.
@@ -90,8 +72,8 @@ pub struct Connection {
     options: Mutex<Options>,
     /// The offer that this side has made, and from where.
     offer: OnceLock<(Site, Offer)>,
-    /// Bytes have gone over it.
-    has_bytes: AtomicBool,
+    /// The desk knows that bytes have gone over it, or is about to.
+    has_told_bytes: AtomicBool,
 }
 
 /// What the program has set, kept for the stream.
@@ -121,11 +103,8 @@ impl Connection {
             peer,
             place,
             endpoint,
-            route: AtomicU8::new(UNDECIDED),
+            life: Arc::new(Life::new(role)),
             began: counters::Beginning::now(),
-            left: OnceLock::new(),
-            is_staying: AtomicBool::new(false),
-            is_released: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             mark: Arc::new(Mark::new()),
             stream: OnceLock::new(),
@@ -133,7 +112,7 @@ impl Connection {
             writing: Mutex::default(),
             options: Mutex::default(),
             offer: OnceLock::new(),
-            has_bytes: AtomicBool::new(false),
+            has_told_bytes: AtomicBool::new(false),
         })
     }
 
@@ -173,65 +152,111 @@ impl Connection {
 
     /// Whether bytes have gone over it while it was undecided.
     pub(crate) fn has_bytes(&self) -> bool {
-        self.has_bytes.load(Ordering::SeqCst)
+        self.has_told_bytes.load(Ordering::SeqCst)
     }
 
     //= sockets-protocol.md: offer.3, offer.4
     /// Bytes have gone over it, from the peer or to it.
     #[inline]
     pub(crate) fn on_bytes(&self, are_from_peer: bool) {
-        if self.role == Role::Accepting && !self.has_bytes.load(Ordering::Relaxed) {
+        if self.role == Role::Accepting && !self.has_told_bytes.load(Ordering::Relaxed) {
             self.on_first_bytes(are_from_peer);
         }
     }
 
     #[cold]
     fn on_first_bytes(&self, are_from_peer: bool) {
-        // The offer holds anew before anybody can take it, or finds that it has expired. A second thread does no harm.
-        self.endpoint.on_first_bytes(self.token);
-        self.has_bytes.store(true, Ordering::SeqCst);
+        if !self.has_told_bytes.swap(true, Ordering::SeqCst) {
+            self.endpoint.on_first_bytes(self.token);
+        }
         // The peer's program has begun to use the connection, so its door is open by now.
         if let Some((site, offer)) = self.offer.get().filter(|_| are_from_peer) {
             self.send_offer(site, offer);
         }
     }
 
-    /// It is left to TCP. Without effect when it has moved. Where this side has asked the peer to join and lost the
-    /// group before an answer came, the peer's seal may still come: the connection stays undecided, and is reset then.
+    /// It is left to TCP, if it has not begun to move.
     pub(crate) fn leave(&self, reason: Reason) {
-        let mut reading = lock(&self.reading);
-        let may_come = matches!(reason, Reason::NoGroup | Reason::NoAnswer);
-        let has_asked = self.role == Role::Connecting && may_come;
-        // Nobody reads of what is closed: the kernel answers the seal with a reset.
-        let is_released = self.is_released.load(Ordering::SeqCst);
-        if has_asked && !is_released && reading.begin_watching() {
-            return;
+        let _none_of_the_desk = self.on(Event::Stay(reason), Instant(0));
+    }
+
+    /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
+    /// begun. False if it is too late for that.
+    pub fn stay(&self, reason: Reason) -> bool {
+        self.leave(reason);
+        self.is_left()
+    }
+
+    /// Where it is.
+    pub(crate) fn phase(&self) -> Phase {
+        self.life.phase()
+    }
+
+    /// When [`Event::Time`] is wanted.
+    pub(crate) fn due(&self) -> Instant {
+        self.life.due()
+    }
+
+    /// Takes in an event, and does what is to be done with the connection. What is left is for the desk.
+    pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
+        let mut actions = self.life.on(event, now);
+        actions.retain(|action| match action {
+            Action::Watch => {
+                lock(&self.reading).watch();
+                false
+            }
+            Action::ShutTcp => {
+                self.shut_tcp();
+                false
+            }
+            Action::Leave(reason) => {
+                self.on_left(*reason);
+                false
+            }
+            _ => true,
+        });
+        actions
+    }
+
+    /// The part of [`Connection::on`] that is left when the kernel has shut TCP down, or has closed it.
+    fn leave_if(&self, actions: &[Action]) {
+        for action in actions {
+            if let Action::Leave(reason) = action {
+                self.on_left(*reason);
+            }
         }
-        let mut writing = lock(&self.writing);
-        if self.route.load(Ordering::SeqCst) != UNDECIDED {
-            return;
+    }
+
+    /// Whether nothing is written into TCP before the seal.
+    pub(crate) fn is_held(&self) -> bool {
+        self.life.course() == Course::Held
+    }
+
+    /// Whether the program has said so while the way of the bytes was undecided.
+    pub(crate) fn writes_no_more(&self) -> bool {
+        self.life.writes_no_more()
+    }
+
+    /// Shuts TCP down as the program has asked, who has the result already.
+    fn shut_tcp(&self) {
+        let Some(how) = self.life.shut() else { return };
+        if let Some(stream) = self.stream.get() {
+            let _over = shutdown_by_kernel(stream.socket().as_fd(), how);
+        } else if let Some(tcp) = self.place.duplicate(self.token) {
+            let _over = shutdown_by_kernel(tcp.as_fd(), how);
         }
-        writing.unblock();
+    }
+
+    /// The kernel has it.
+    fn on_left(&self, reason: Reason) {
+        // Calls that are under way are shown all that TCP has.
+        *lock(&self.reading) = Reading::Plain;
         if let Some(stream) = self.stream.get() {
             // A seal may have waited for room.
             stream.bell.unwatch(stream.socket().as_fd());
-        }
-        // Who sees the route sees the reason. Under the locks the route changes here and in `seal` only.
-        self.left.get_or_init(|| reason);
-        self.route.store(LEFT, Ordering::SeqCst);
-        // Who is inside a call still is shown all that TCP has.
-        *reading = Reading::Plain;
-        if let (Some(how), Some(stream)) = (writing.is_shut(), self.stream.get()) {
-            // It was put off, in case the connection moves. It may be over by now.
-            let _over = shutdown_by_kernel(stream.socket().as_fd(), how);
-        }
-        drop((reading, writing));
-        // Whether it was closed before: who closes it now sees the route.
-        if let Some(stream) = self.stream.get()
-            && self.is_released.load(Ordering::SeqCst)
-            && stream.state.set(Bit::Released)
-        {
-            stream.bell.mark();
+            if self.life.is_closed() && stream.state.set(Bit::Released) {
+                stream.bell.mark();
+            }
         }
         self.mark.raise();
         self.place.decided(self.token);
@@ -240,41 +265,12 @@ impl Connection {
         counters::note_left(self.role, self.local, self.peer, reason);
     }
 
-    /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
-    /// begun. False if it is too late for that.
-    pub fn stay(&self, reason: Reason) -> bool {
-        let has_begun = {
-            let _reading = lock(&self.reading);
-            let has_begun = self.stream.get().is_some();
-            if !has_begun {
-                // `begin` looks under the same lock.
-                self.is_staying.store(true, Ordering::SeqCst);
-            }
-            has_begun
-        };
-        if !has_begun {
-            self.leave(reason);
-        }
-        self.is_left()
-    }
-
     /// Makes its stream. From now on TCP is read by this crate only, which looks for the seal.
-    pub(crate) fn begin(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
+    pub(crate) fn make_stream(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
         let expected = parts.expected;
         let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
         let mut reading = lock(&self.reading);
-        let is_released = self.is_released.load(Ordering::SeqCst);
-        if is_released || lock(&self.writing).is_shut().is_some() {
-            // The seal cannot follow the end.
-            return Err(Reason::Closed);
-        }
-        if self.is_staying.load(Ordering::SeqCst) {
-            return Err(Reason::OnlyTcp);
-        }
-        if self.is_left() {
-            return Err(Reason::Closed);
-        }
-        let stream = Stream::new(parts, tcp, Arc::clone(&self.mark));
+        let stream = Stream::new(parts, tcp, Arc::clone(&self.mark), Arc::clone(&self.life));
         if self.stream.set(Arc::clone(&stream)).is_err() {
             return Err(Reason::Misbehaved);
         }
@@ -286,67 +282,95 @@ impl Connection {
         Ok(stream)
     }
 
-    /// Writes the peer's seal into the TCP connection, and [opens](Stream::open) the stream: the connection has moved.
-    pub(crate) fn seal(&self, seal: Seal, peer_ring: u32) -> Sealing {
-        let Some(stream) = self.stream.get() else { return Sealing::Refused(Reason::Misbehaved) };
-        // Inside the engine nobody waits for a thread of the program.
+    /// Tries to write the peer's seal into the TCP connection, behind which the stream [opens](Stream::open): the
+    /// connection has moved then. What is left to do is for the desk.
+    pub(crate) fn write_seal(&self, seal: Seal, peer_ring: u32, now: Instant) -> Vec<Action> {
+        let Some(stream) = self.stream.get().filter(|_| self.phase() == Phase::Switching) else {
+            return Vec::new();
+        };
+        // Inside the engine no thread waits for one of the program.
         let locks = (self.reading.try_lock(), self.writing.try_lock());
         let (Ok(mut reading), Ok(mut writing)) = locks else {
-            return Sealing::InCall;
+            drop(locks);
+            return self.on(Event::InCall, now);
         };
-        if self.is_left() {
-            return Sealing::Refused(Reason::Closed);
+        let program = match self.try_seal(stream, &mut writing, seal) {
+            Ok(program) => program,
+            Err(event) => {
+                drop((reading, writing));
+                return self.on(event, now);
+            }
+        };
+        // What TCP has is in the stream before anything asks the stream.
+        stream.open(peer_ring);
+        let actions = self.on(Event::SealWritten, now);
+        // It is needed again if the connection is to be relayed.
+        let kept = program.try_clone().ok();
+        counters::note_decided();
+        counters::note_moved(self.role, self.local, self.peer, self.began);
+        // One that is closed is there for no program, nor is any when the process ends.
+        let is_there = !self.life.is_closed() && self.place.put(self.token, program);
+        // The stream looks for the seal, and the kernel counts it no more at the program's descriptor.
+        *reading = Reading::Plain;
+        if let Some(how) = self.life.shut() {
+            Self::shut_stream(stream, how);
         }
+        drop((reading, writing));
+        self.mark.raise();
+        self.on_switched(stream, kept.filter(|_| is_there), is_there);
+        actions
+    }
+
+    /// Writes the seal: the program's end of the pair that is to take the place of the TCP socket, or what is in the way.
+    fn try_seal(
+        &self,
+        stream: &Arc<Stream>,
+        writing: &mut Writing,
+        seal: Seal,
+    ) -> Result<OwnedFd, Event> {
         // Who joins must be who holds the TCP connection: that side's seal came first.
         if self.role == Role::Connecting && !stream.is_seal_there() {
-            // What stands before the seal is read by nobody: TCP resets such a connection.
-            let is_unread = self.is_released.load(Ordering::SeqCst) && stream.tcp.has_unread();
-            return if is_unread { Sealing::Refused(Reason::Closed) } else { Sealing::Busy };
+            // What stands before the seal is read by no program: TCP resets such a connection.
+            let is_unread = self.life.is_closed() && stream.tcp.has_unread();
+            return Err(if is_unread {
+                Event::SealFails(Reason::Closed)
+            } else {
+                Event::SealEarly
+            });
         }
+        let no_descriptors = Event::SealFails(Reason::Descriptors);
         let tcp = stream.socket();
-        let Ok((program, library)) = pair(tcp.as_fd()) else {
-            return Sealing::Refused(Reason::Descriptors);
-        };
+        let (program, library) = pair(tcp.as_fd()).map_err(|_none| no_descriptors)?;
         // A number that programs do not come across. Where the program has closed its own, what it has written goes
         // on to the peer all the same, and then the end.
         let high = match self.place.duplicate(self.token) {
             None => library,
-            Some(mut high) => match dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC) {
-                Ok(()) => high,
-                Err(_) => return Sealing::Refused(Reason::Descriptors),
-            },
+            Some(mut high) => {
+                dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC)
+                    .map_err(|_none| no_descriptors)?;
+                high
+            }
         };
         match writing.seal(tcp.as_fd(), seal) {
             Ok(true) => {}
             // The peer waits: nothing else is written before the seal. The program could not write now anyway.
             Ok(false) => {
-                writing.block();
                 let wanted = DescriptorReadiness { readable: false, writable: true };
-                return match stream.bell.watch(StreamDescriptor::Tcp, tcp.as_fd(), wanted) {
-                    Ok(()) => Sealing::Busy,
-                    Err(_) => Sealing::Refused(Reason::Descriptors),
-                };
+                stream
+                    .bell
+                    .watch(StreamDescriptor::Tcp, tcp.as_fd(), wanted)
+                    .map_err(|_none| no_descriptors)?;
+                return Err(Event::SealWaits { has_begun: writing.has_begun() });
             }
-            Err(_) => return Sealing::Refused(Reason::Closed),
+            Err(_) => return Err(Event::SealFails(Reason::Closed)),
         }
         stream.end.install(high);
-        // What TCP has is in the stream before anybody asks the stream.
-        stream.open(peer_ring);
-        self.route.store(MOVED, Ordering::SeqCst);
-        // It is needed again if the connection is to be relayed.
-        let kept = program.try_clone().ok();
-        counters::note_decided();
-        counters::note_moved(self.role, self.local, self.peer, self.began);
-        // One that is closed is there for nobody, nor is any when the process ends.
-        let is_released = self.is_released.load(Ordering::SeqCst);
-        let is_there = !is_released && self.place.put(self.token, program);
-        // The stream looks for the seal, and the kernel counts it no more at the program's descriptor.
-        *reading = Reading::Plain;
-        if let Some(how) = writing.is_shut() {
-            Self::shut_stream(stream, how);
-        }
-        drop((reading, writing));
-        self.mark.raise();
+        Ok(program)
+    }
+
+    /// The program's descriptor is the end of a pair, if it is there at all: what the program had asked of TCP holds there
+    /// too.
+    fn on_switched(&self, stream: &Arc<Stream>, program: Option<OwnedFd>, is_there: bool) {
         // One that has broken off is hung up, which would be taken for the program's last close.
         if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
@@ -361,14 +385,11 @@ impl Connection {
         } else if options.is_watched {
             stream.end.watch();
         }
-        match kept {
-            Some(program) if options.is_relayed && is_there => {
-                stream.relay.start(stream, program.as_fd());
-            }
+        match program {
+            Some(program) if options.is_relayed => stream.relay.start(stream, program.as_fd()),
             _ if is_there => stream.tell_arrival(),
             _ => drop(stream.abandon()),
         }
-        Sealing::Done
     }
 
     /// The peer's seal is in TCP: what this side answers may wait for it. Outside of locks.
@@ -378,16 +399,13 @@ impl Connection {
         }
     }
 
-    /// TCP has had no room for so long that the seal is written no more, unless some of it is.
-    pub(crate) fn give_up_seal(&self) -> Sealing {
-        let Ok(writing) = self.writing.try_lock() else { return Sealing::InCall };
-        if writing.has_begun() { Sealing::Busy } else { Sealing::Refused(Reason::Busy) }
-    }
-
     /// Its stream, once it has moved.
     #[inline]
     pub(crate) fn moved(&self) -> Option<&Arc<Stream>> {
-        if self.route.load(Ordering::Acquire) == MOVED { self.stream.get() } else { None }
+        match self.life.course() {
+            Course::Edge | Course::Returning | Course::GoingHome => self.stream.get(),
+            Course::Tcp | Course::Held | Course::Kernel(_) => None,
+        }
     }
 
     /// Receives bytes, as `recvmsg` would of `fd`, the program's descriptor.
@@ -619,15 +637,7 @@ impl Connection {
     /// As of `shutdown`.
     pub fn shutdown(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
         let Some(stream) = self.moved().filter(|stream| !stream.relay.is_on()) else {
-            // No seal can be written behind the end of TCP, nor while this is under way.
-            let mut writing = lock(&self.writing);
-            if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
-                drop(writing);
-                return self.shutdown(fd, how);
-            }
-            writing.shut(how);
-            let is_moving = self.stream.get().is_some() && self.route() == Route::Undecided;
-            return if is_moving { Ok(()) } else { shutdown_by_kernel(fd, how) };
+            return self.shutdown_tcp(fd, how);
         };
         if stream.state.is_broken() {
             return Err(Errno::ENOTCONN);
@@ -636,6 +646,22 @@ impl Connection {
         stream.bell.ring();
         self.endpoint.raise(&self.mark);
         Ok(())
+    }
+
+    /// The same of one that has not moved, or is relayed.
+    fn shutdown_tcp(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
+        // No seal can be written behind the end of TCP, nor while this is under way.
+        let writing = lock(&self.writing);
+        if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
+            drop(writing);
+            return self.shutdown(fd, how);
+        }
+        let actions = self.life.tell(Event::Shut(how.into()));
+        let is_put_off = self.route() == Route::Undecided && actions.is_empty();
+        let result = if is_put_off { Ok(()) } else { shutdown_by_kernel(fd, how) };
+        drop(writing);
+        self.leave_if(&actions);
+        result
     }
 
     fn shut_stream(stream: &Stream, how: Shutdown) {
@@ -654,10 +680,10 @@ impl Connection {
     /// Which way its bytes take.
     #[inline]
     pub fn route(&self) -> Route {
-        match self.route.load(Ordering::Acquire) {
-            UNDECIDED => Route::Undecided,
-            MOVED => Route::Moved,
-            _ => Route::Left(self.left.get().copied().unwrap_or(Reason::Closed)),
+        match self.life.course() {
+            Course::Tcp | Course::Held => Route::Undecided,
+            Course::Edge | Course::Returning | Course::GoingHome => Route::Moved,
+            Course::Kernel(reason) => Route::Left(reason),
         }
     }
 
@@ -688,14 +714,14 @@ impl Connection {
             return self.is_left();
         }
         stream.bell.ring();
-        let mut ready = || self.is_left() || !stream.state.has(Bit::GoingHome);
+        let mut ready = || self.life.course() != Course::GoingHome;
         let _timed_out = self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready);
         self.is_left()
     }
 
     /// Whether it goes home.
     pub fn is_going_home(&self) -> bool {
-        self.moved().is_some_and(|stream| stream.state.has(Bit::GoingHome))
+        self.life.course() == Course::GoingHome
     }
 
     /// All bytes of its stream are in TCP: the TCP socket takes the place of the program's end. False if a thread of the
@@ -718,10 +744,9 @@ impl Connection {
         }
         // Nothing is written to the program's numbers, nor read there, once TCP has them.
         stream.end.retire();
-        self.left.get_or_init(|| Reason::Home);
         // One that is closed is there for no program.
-        let is_there = !self.is_released.load(Ordering::SeqCst) && self.place.put(self.token, own);
-        self.route.store(LEFT, Ordering::SeqCst);
+        let is_there = !self.life.is_closed() && self.place.put(self.token, own);
+        let _none = self.life.tell(Event::Arrived);
         stream.on_home();
         self.place.decided(self.token);
         if is_there {
@@ -732,7 +757,7 @@ impl Connection {
     }
 
     pub(crate) fn is_left(&self) -> bool {
-        self.route.load(Ordering::Acquire) == LEFT
+        matches!(self.life.course(), Course::Kernel(_))
     }
 
     /// What it is ready for.
@@ -820,13 +845,9 @@ impl Connection {
     /// One that has not begun to move does not any more; one that moves goes on, as the peer may have moved its direction.
     pub(crate) fn end(&self) {
         {
-            // `begin` and `seal` look under the same lock.
-            let reading = lock(&self.reading);
-            if self.route.load(Ordering::SeqCst) == UNDECIDED {
-                let is_moving = matches!(*reading, Reading::Expecting(..));
-                let flag = if is_moving { &self.is_released } else { &self.is_staying };
-                flag.store(true, Ordering::SeqCst);
-            }
+            // Who moves it holds the same lock.
+            let _reading = lock(&self.reading);
+            let _none = self.life.tell(Event::ProcessEnds);
         }
         if let Some(stream) = self.moved() {
             stream.abandon();
@@ -840,7 +861,7 @@ impl Connection {
     pub(crate) fn is_out(&self) -> bool {
         match self.moved() {
             Some(stream) => stream.is_out(),
-            None => self.is_left() || !matches!(*lock(&self.reading), Reading::Expecting(..)),
+            None => !matches!(self.phase(), Phase::Joining | Phase::Switching),
         }
     }
 
@@ -873,22 +894,16 @@ impl Connection {
     /// The program has closed the last of its descriptors in this process. What it has written goes on to the peer;
     /// if `SO_LINGER` says so, this waits for that.
     pub fn released(&self) {
-        let is_watching = {
-            // `begin` looks under the same lock: either it has made the stream that is seen below, or makes none.
-            let reading = lock(&self.reading);
-            self.is_released.store(true, Ordering::SeqCst);
-            reading.is_watching()
+        let actions = {
+            // Who moves it holds the same lock: either it sees that this is closed, or is seen below.
+            let _reading = lock(&self.reading);
+            self.life.tell(Event::Closed)
         };
+        self.leave_if(&actions);
         let Some(stream) = self.moved() else {
-            match self.stream.get() {
+            if let Some(stream) = self.stream.get() {
                 // The peer may have moved its direction: only when that is decided it can be told of the end.
-                Some(stream) if !self.is_left() && !is_watching => stream.bell.ring(),
-                Some(stream) => {
-                    self.leave(Reason::Closed);
-                    stream.state.set(Bit::Released);
-                    stream.bell.ring();
-                }
-                None => self.leave(Reason::Closed),
+                stream.bell.ring();
             }
             return;
         };
@@ -937,10 +952,6 @@ fn shutdown_by_kernel(fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
     };
     nix::sys::socket::shutdown(fd.as_raw_fd(), how)
 }
-
-const UNDECIDED: u8 = 0;
-const MOVED: u8 = 1;
-const LEFT: u8 = 2;
 
 /// Bytes that are thrown away at a time.
 const SCRATCH_BYTES: usize = 64 * 1024;

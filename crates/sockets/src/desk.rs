@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use delivery::Instant;
-use engine::{ConnectionHandle, Engine, Event};
+use engine::{ConnectionHandle, Engine, Event as EngineEvent};
 use mem::MemoryAccess;
 use runtime::Readiness;
 use semantics::{CompletionQueue, Owner};
@@ -20,13 +20,13 @@ use crate::connection::Connection;
 use crate::endpoint::{Arrival, Endpoint};
 use crate::group::Grave;
 use crate::groups::Groups;
-use crate::offer::{Offer, Offering};
+use crate::migration::Event;
+use crate::offer::Offer;
 use crate::shares::COMPLETIONS;
 use crate::stream::StreamDescriptor;
 use crate::table::StreamTable;
 use crate::turns::Turns;
-use crate::upgrade::Joining;
-use crate::wire::{OfferToken, StreamNumber};
+use crate::wire::{OfferToken, StreamEnd, StreamNumber};
 
 /// See above.
 pub(crate) struct Desk {
@@ -34,10 +34,9 @@ pub(crate) struct Desk {
     endpoint: Weak<Endpoint>,
     groups: Groups,
     /// By the tokens of their connections.
-    joiners: HashMap<u64, Joiner>,
-    offers: HashMap<OfferToken, Offered>,
-    /// Offers by the tokens of their connections.
-    offered: HashMap<u64, OfferToken>,
+    undecided: HashMap<u64, Undecided>,
+    /// Tokens of connections, by those of the offers that were made of them.
+    offers: HashMap<OfferToken, u64>,
     streams: StreamTable,
     /// When who wants to be told of the time. Who was told otherwise since is asked once more than needed.
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
@@ -55,28 +54,27 @@ pub(crate) struct Desk {
 /// Who wants to be told of the time.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Timer {
-    Joiner(u64),
-    Offer(u64),
+    Undecided(u64),
     Stream(u32),
     /// A group, by the index and the life of its connection.
     Group(u32, u32),
 }
 
-/// A connection of the side that connected, which is undecided.
-struct Joiner {
+/// A connection that is to move.
+struct Undecided {
     connection: Arc<Connection>,
-    joining: Joining,
+    /// Where the offer comes, at the side that connected.
     door: Option<OwnedFd>,
-    /// The group that it joins, and its stream, once it asks.
+    /// The offer that was made, or taken.
+    offer: Option<Offer>,
+    /// The group by which it moves.
     group: Option<ConnectionHandle>,
+    /// Its end of the stream.
     stream: Option<StreamNumber>,
-}
-
-/// A connection of the side that accepted, which is undecided.
-struct Offered {
-    connection: Arc<Connection>,
-    offer: Offer,
-    offering: Offering,
+    /// The peer's.
+    peer: Option<StreamEnd>,
+    /// When it was last entered to be told of the time.
+    timer: Instant,
 }
 
 /// A turn of the engine.
@@ -92,9 +90,8 @@ impl Desk {
         Self {
             endpoint,
             groups: Groups::default(),
-            joiners: HashMap::new(),
+            undecided: HashMap::new(),
             offers: HashMap::new(),
-            offered: HashMap::new(),
             streams: StreamTable::default(),
             timers: BinaryHeap::new(),
             queue: Arc::new(CompletionQueue::new(COMPLETIONS)),
@@ -116,35 +113,25 @@ impl Desk {
             self.has_changed = true;
             match arrival {
                 Arrival::Joiner { connection, door } => {
-                    let id = connection.token();
-                    let joining = Joining::new(turn.now);
-                    self.timers.push(Reverse((joining.due(), Timer::Joiner(id))));
-                    let (door, group, stream) = (Some(door), None, None);
-                    let joiner = Joiner { connection, joining, door, group, stream };
-                    self.joiners.insert(id, joiner);
+                    self.begin(turn, &connection, Some(door), None);
                 }
                 Arrival::Offered { offer, connection } => {
-                    let mut offering = Offering::new(turn.now);
-                    // The first was sent by the thread that left it.
-                    let _sent = offering.step(turn.now);
-                    self.timers.push(Reverse((turn.now, Timer::Offer(offer.token.0))));
-                    self.offered.insert(connection.token(), offer.token);
-                    self.offers.insert(offer.token, Offered { connection, offer, offering });
+                    self.begin(turn, &connection, None, Some(offer));
                 }
-                Arrival::Began { token } => self.on_first_bytes(turn, token),
-                Arrival::Left { token } => self.on_left(turn, token),
+                Arrival::Began { token } => self.step(turn, token, Event::Bytes),
+                Arrival::Left { token } => self.settle_undecided(turn, token),
             }
         }
     }
 
-    pub(crate) fn on_event(&mut self, turn: &mut Turn<'_, '_>, event: Event) {
+    pub(crate) fn on_event(&mut self, turn: &mut Turn<'_, '_>, event: EngineEvent) {
         self.has_changed = true;
         match event {
-            Event::Requested { connection, peer, private_data, .. } => {
+            EngineEvent::Requested { connection, peer, private_data, .. } => {
                 self.accept_group(turn, connection, peer, &private_data);
             }
-            Event::Established { connection, .. } => self.on_established(turn, connection),
-            Event::Closed { connection, reason, .. } => {
+            EngineEvent::Established { connection, .. } => self.on_established(turn, connection),
+            EngineEvent::Closed { connection, reason, .. } => {
                 self.on_group_lost(turn, connection, reason);
             }
             _ => {}
@@ -183,8 +170,7 @@ impl Desk {
             self.timers.pop();
             self.has_changed = true;
             match timer {
-                Timer::Joiner(id) => self.on_joiner_due(turn, id),
-                Timer::Offer(token) => self.on_offer_due(turn, OfferToken(token)),
+                Timer::Undecided(id) => self.on_undecided_due(turn, id),
                 Timer::Stream(number) => self.on_stream_due(turn, StreamNumber(number)),
                 Timer::Group(index, life) => {
                     self.on_group_due(turn, ConnectionHandle::of(Owner::new(index, life)));
@@ -213,13 +199,12 @@ impl Desk {
         let numbers = self.streams.numbers().into_iter();
         let moving =
             numbers.filter_map(|number| self.streams.get(number)).map(|entry| &entry.connection);
-        let joiners = self.joiners.values().map(|joiner| &joiner.connection);
-        let offered = self.offers.values().map(|offered| &offered.connection);
-        moving.chain(joiners).chain(offered).map(Arc::clone).collect()
+        let undecided = self.undecided.values().map(|undecided| &undecided.connection);
+        moving.chain(undecided).map(Arc::clone).collect()
     }
 }
 
-impl Joiner {
+impl Undecided {
     /// Closes the door.
     fn close_door(&mut self, endpoint: &Endpoint) {
         let Some(door) = self.door.take() else { return };

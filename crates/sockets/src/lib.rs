@@ -30,6 +30,7 @@ mod homing;
 mod hooks;
 mod keeper;
 pub mod log;
+mod migration;
 mod networks;
 mod offer;
 mod paying;
@@ -53,7 +54,6 @@ mod table;
 mod tcp_part;
 mod turns;
 mod undecided;
-mod upgrade;
 mod waiting;
 mod wire;
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl Offer {
 }
 
 /// An offer that is repeated until it is taken, or nobody took it in time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Offering {
     begun: Instant,
     /// Times it was sent.
@@ -153,7 +153,7 @@ pub(crate) const DOOR_OPEN_NS: u64 = 1_000_000_000;
 
 /// For how long an offer holds, in nanoseconds: as long as a door is open, and as it then takes to make an edge connection
 /// when frames of it are lost.
-const OFFER_HOLDS_NS: u64 = 1_000_000_000;
+pub(crate) const OFFER_HOLDS_NS: u64 = 1_000_000_000;
 
 /// Any bytes as an offer: no panic, and what is accepted survives encoding.
 pub fn fuzz_offer(bytes: &[u8]) {

@@ -44,8 +44,7 @@ impl Relay {
         // No reader or writer of this process is inside the stream meanwhile.
         let _writers = lock(&stream.writers);
         let _readers = lock(&stream.readers);
-        let is_going = stream.state.has_any(&[Bit::GoingHome, Bit::Home]);
-        if !self.is_on() && !is_going && stream.end.relay(program) {
+        if !self.is_on() && !stream.leaves_edge() && stream.end.relay(program) {
             self.is_on.store(true, Ordering::SeqCst);
             self.carry(stream);
         }

@@ -15,7 +15,9 @@ use thiserror::Error;
 use crate::counters;
 use crate::held::IsHeld;
 use crate::homing::{HomeStep, Homing, Record};
+use crate::migration::{Course, Event, Life};
 use crate::readiness::{End, Readiness};
+use crate::reasons::Reason;
 use crate::receiving::ReceiveHalf;
 use crate::relay::Relay;
 use crate::ring::{Ring, RingSize};
@@ -114,6 +116,7 @@ pub(crate) struct Stream {
     pub(crate) end: End,
     pub(crate) relay: Relay,
     pub(crate) state: State,
+    life: Arc<Life>,
     /// What the program is told once, of a connection that was reset; 0 for nothing.
     error: AtomicI32,
     is_held: IsHeld,
@@ -153,17 +156,11 @@ pub(crate) enum Bit {
     TcpDone = 1024,
     /// It was broken off, for whatever reason.
     Broken = 2048,
-    /// It is to go home as soon as that can begin.
-    HomeDue = 4096,
-    /// It goes home: the program's calls wait.
-    GoingHome = 8192,
-    HomePosted = 16_384,
+    HomePosted = 4096,
     /// The peer posts nothing more.
-    PeerHome = 32_768,
-    /// The kernel does the rest.
-    Home = 65_536,
+    PeerHome = 8192,
     /// The group is gone.
-    GroupLost = 131_072,
+    GroupLost = 16_384,
 }
 
 /// How far the way home has come.
@@ -217,7 +214,12 @@ impl Stream {
     ///
     /// # Panics
     /// If a ring is not one.
-    pub(crate) fn new(parts: StreamParts, tcp: OwnedFd, mark: Arc<Mark>) -> Arc<Self> {
+    pub(crate) fn new(
+        parts: StreamParts,
+        tcp: OwnedFd,
+        mark: Arc<Mark>,
+        life: Arc<Life>,
+    ) -> Arc<Self> {
         let StreamParts { send, receive, expected, bell } = parts;
         let [send, receive] = [send, receive].map(|RingPart { memory, offset, bytes }| {
             let size = RingSize::new(bytes);
@@ -236,6 +238,7 @@ impl Stream {
             end: End::default(),
             relay: Relay::default(),
             state: State::default(),
+            life,
             error: AtomicI32::new(0),
             is_held: IsHeld::default(),
             homing: Mutex::default(),
@@ -283,7 +286,7 @@ impl Stream {
         if state.has(Bit::GroupLost) {
             return None;
         }
-        if state.has(Bit::GoingHome) {
+        if self.leaves_edge() {
             return state.set(Bit::HomePosted).then_some(Out::Home);
         }
         if let Some(consumed) = self.receiving.next_credit() {
@@ -351,7 +354,7 @@ impl Stream {
     /// The peer has consumed so much in all.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<(), Misbehaved> {
         let has_record = || lock(&self.homing).as_ref().is_some_and(Homing::has_record);
-        if self.state.has(Bit::GoingHome) && has_record() {
+        if self.leaves_edge() && has_record() {
             // The record says what the peer's program has taken; bytes behind that go by TCP, whatever comes later.
             return Ok(());
         }
@@ -397,9 +400,8 @@ impl Stream {
         // The peer's process has ended in order. A record would be answered with a reset, which the program would get
         // instead of the end.
         let has_peer_ended = self.receiving.has_end() && self.tcp.is_at_end();
-        let is_on_way = self.state.has_any(&[Bit::GoingHome, Bit::Home]);
-        if is_on_way || (!has_peer_ended && self.can_go_home()) {
-            self.state.set(Bit::HomeDue);
+        if self.leaves_edge() || (!has_peer_ended && self.can_go_home()) {
+            self.life.tell(Event::Return);
             self.bell.mark();
         } else {
             self.on_lost();
@@ -409,10 +411,20 @@ impl Stream {
     /// The process ends. Its peer has all bytes and the end: it learns by TCP that nothing else follows, before it learns
     /// that the group is lost.
     pub(crate) fn end_tcp(&self) {
-        if self.state.has(Bit::EndAcknowledged) && !self.state.has_any(&[Bit::GoingHome, Bit::Home])
-        {
+        if self.state.has(Bit::EndAcknowledged) && !self.leaves_edge() {
             let _over = shutdown(self.tcp.socket().as_raw_fd(), Shutdown::Write);
         }
+    }
+
+    /// Whether nothing goes by the group any more, as it goes home or is there.
+    #[inline]
+    pub(crate) fn leaves_edge(&self) -> bool {
+        matches!(self.life.course(), Course::GoingHome | Course::Kernel(_))
+    }
+
+    /// Whether the kernel does the rest.
+    pub(crate) fn is_home(&self) -> bool {
+        self.life.course() == Course::Kernel(Reason::Home)
     }
 
     /// Whether it is at a place from which a way leads home, perhaps after the program has read what came by TCP. A stream
@@ -438,7 +450,7 @@ impl Stream {
 
     /// The caller holds the locks of readers and writers.
     fn begin_home_locked(&self) -> bool {
-        if self.state.has(Bit::GoingHome) {
+        if self.leaves_edge() {
             return true;
         }
         if !self.can_go_home() || !self.tcp.is_over() {
@@ -446,18 +458,18 @@ impl Stream {
         }
         let homing = Homing::new(self.receiving.consumed(), self.sending.written());
         *lock(&self.homing) = Some(homing);
-        self.state.set(Bit::GoingHome);
+        self.life.tell(Event::LeaveEdge);
         self.bell.mark();
         true
     }
 
     /// Goes on with the way home. Inside the engine, where no thread waits for one of the program.
     pub(crate) fn go_home(&self) -> HomeProgress {
-        let state = &self.state;
-        if !state.has_any(&[Bit::HomeDue, Bit::GoingHome]) || state.has(Bit::Home) {
+        let course = self.life.course();
+        if !matches!(course, Course::Returning | Course::GoingHome) {
             return HomeProgress::Waits;
         }
-        if !state.has(Bit::GoingHome) {
+        if course == Course::Returning {
             let (Ok(_writers), Ok(_readers)) = (self.writers.try_lock(), self.readers.try_lock())
             else {
                 return HomeProgress::InCall;
@@ -532,13 +544,11 @@ impl Stream {
     //= sockets-protocol.md: home.5
     /// The peer is gone before it was home: what has come by the group is read from the ring after all.
     fn break_off_home(&self) {
-        self.state.clear(Bit::GoingHome);
-        self.state.clear(Bit::HomeDue);
+        self.life.tell(Event::PeerGone);
     }
 
     /// The TCP socket has taken the place of the program's end, or the program has closed it.
     pub(crate) fn on_home(&self) {
-        self.state.set(Bit::Home);
         self.unwatch_tcp();
         self.unwatch_end();
         if let Some(end) = self.end.socket() {
@@ -580,7 +590,7 @@ impl Stream {
 
     /// A descriptor that is watched for the stream is ready.
     pub(crate) fn on_descriptor(&self, which: StreamDescriptor, ready: DescriptorReadiness) {
-        if self.state.has(Bit::Home) {
+        if self.is_home() {
             return;
         }
         match which {
@@ -590,7 +600,7 @@ impl Stream {
                     self.unwatch_tcp();
                     self.bell.mark();
                 }
-                if ready.writable && self.state.has(Bit::GoingHome) {
+                if ready.writable && self.leaves_edge() {
                     self.bell.mark();
                 }
                 if ready.readable && self.state.has(Bit::Open) {
@@ -620,7 +630,7 @@ impl Stream {
     /// Both ends were exchanged, or it was reset, and nothing is under way: the group takes its rings back.
     pub(crate) fn is_over(&self) -> bool {
         let state = &self.state;
-        if state.has(Bit::Home) {
+        if self.is_home() {
             let is_quiet = state.has(Bit::HomePosted)
                 && state.has(Bit::PeerHome)
                 && self.sending.is_all_acknowledged();
@@ -646,7 +656,8 @@ impl Stream {
             state.has(Bit::EndPosted) && state.has(Bit::TcpDone) && self.receiving.has_end();
         self.is_over()
             || state.is_broken()
-            || state.has_any(&[Bit::EndAcknowledged, Bit::Home])
+            || state.has(Bit::EndAcknowledged)
+            || self.is_home()
             || is_closed
     }
 
@@ -670,7 +681,7 @@ impl Stream {
     /// Whether a read returns at once.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
-        if self.state.has(Bit::GoingHome) {
+        if self.leaves_edge() {
             return false;
         }
         if !self.tcp.is_over() {
@@ -687,7 +698,7 @@ impl Stream {
     /// Whether there is as much room as makes a write worth while.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.sending.room() >= self.sending.capacity() / 4 && !self.state.has(Bit::GoingHome)
+        self.sending.room() >= self.sending.capacity() / 4 && !self.leaves_edge()
     }
 
     /// Takes what the program is told once.
@@ -823,7 +834,7 @@ impl Stream {
             // The link group has seen nothing of these bytes. A program that waits for edges has had a short read.
             self.end.on_arrived(|| self.is_readable());
         }
-        if self.state.has(Bit::HomeDue) {
+        if self.life.course() == Course::Returning {
             self.bell.mark();
         }
     }
@@ -833,7 +844,7 @@ impl Stream {
     fn on_record(&self, record: Record) {
         *lock(&self.peer_record) = Some(record);
         self.unwatch_tcp();
-        self.state.set(Bit::HomeDue);
+        self.life.tell(Event::Return);
         self.bell.mark();
     }
 

@@ -6,11 +6,10 @@ use delivery::Instant;
 use engine::ConnectionHandle;
 
 use crate::arena::Rings;
-use crate::attempts::Attempts;
 use crate::bell::Bell;
 use crate::connection::Connection;
 use crate::stream::Stream;
-use crate::wire::{RingPlace, Seal, StreamEnd, StreamNumber};
+use crate::wire::{RingPlace, Seal, StreamNumber};
 
 /// What is known of a stream.
 pub(crate) struct Entry {
@@ -22,29 +21,12 @@ pub(crate) struct Entry {
     pub(crate) rings: Rings,
     /// What the peer writes into the TCP connection.
     pub(crate) seal: Seal,
-    pub(crate) stage: EntryStage,
+    /// Its number at the peer, and where the peer lets this side write, once it has moved.
+    pub(crate) open: Option<(StreamNumber, RingPlace)>,
     /// It is among those that have a turn.
     pub(crate) is_queued: bool,
     /// When it was last entered to be told of the time.
     pub(crate) timer: Instant,
-}
-
-/// How far a stream is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum EntryStage {
-    /// The join of this joiner is on its way.
-    Asked(u64),
-    /// The peer's seal waits until it can be written.
-    Sealing(StreamEnd, Attempts),
-    /// It has moved.
-    Open {
-        /// Its number at the peer.
-        to: StreamNumber,
-        /// Where the peer lets this side write.
-        ring: RingPlace,
-    },
-    /// The peer is told that it is reset, should it know it; nothing else.
-    Refused,
 }
 
 /// Entries by number. A number is used again only after 2^16 others at its place.

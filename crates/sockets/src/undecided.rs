@@ -2,7 +2,6 @@
 //! it, as the connection may move meanwhile.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -33,49 +32,18 @@ pub(crate) enum Reading {
 pub(crate) struct Writing {
     /// Bytes of the seal that are written.
     sealed: usize,
-    /// Nothing but the seal is written any more.
-    is_blocked: bool,
-    /// What the program has shut down.
-    shut: Option<Shutdown>,
 }
 
 impl Reading {
-    /// The seal is not expected any more, but may come. False if it was never expected.
-    pub(crate) fn begin_watching(&mut self) -> bool {
+    /// The seal is not expected any more, but may come.
+    pub(crate) fn watch(&mut self) {
         if let Self::Expecting(seal, _) = *self {
             *self = Self::Watching(Watch::new(seal));
         }
-        !matches!(self, Self::Plain)
-    }
-
-    /// Whether the seal must not come any more.
-    pub(crate) const fn is_watching(&self) -> bool {
-        matches!(self, Self::Watching(_))
     }
 }
 
 impl Writing {
-    /// The program shuts down: what it has shut down by now.
-    pub(crate) fn shut(&mut self, how: Shutdown) {
-        self.shut = match self.shut {
-            Some(before) if before != how => Some(Shutdown::Both),
-            _ => Some(how),
-        };
-    }
-
-    /// What the program has shut down.
-    pub(crate) const fn is_shut(&self) -> Option<Shutdown> {
-        self.shut
-    }
-
-    pub(crate) fn block(&mut self) {
-        self.is_blocked = true;
-    }
-
-    pub(crate) fn unblock(&mut self) {
-        self.is_blocked = false;
-    }
-
     pub(crate) const fn has_begun(&self) -> bool {
         self.sealed > 0
     }
@@ -154,14 +122,14 @@ impl Connection {
         done: usize,
         flags: SendFlags,
     ) -> Result<usize, Errno> {
-        let writing = lock(&self.writing);
-        if matches!(writing.shut, Some(Shutdown::Write | Shutdown::Both)) {
+        let _writing = lock(&self.writing);
+        if self.writes_no_more() {
             return Err(Errno::EPIPE);
         }
         if self.is_closing() {
             return Err(Errno::EBADF);
         }
-        if writing.is_blocked || self.moved().is_some() {
+        if self.is_held() || self.moved().is_some() {
             return Err(Errno::EAGAIN);
         }
         let mut how = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
@@ -185,7 +153,7 @@ impl Connection {
         let mut ready = || self.is_closing() || is_decided();
         let is_held = match what {
             Waiting::ToReceive => self.has_only_seal(fd),
-            Waiting::ToSend => lock(&self.writing).is_blocked,
+            Waiting::ToSend => self.is_held(),
         };
         if is_held {
             // The kernel would say again and again that there is something: the rest of the seal is on its way.

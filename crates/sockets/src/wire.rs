@@ -54,7 +54,7 @@ pub(crate) struct StreamEnd {
 }
 
 /// Why an offer came to nothing.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
     /// The offer does not hold, or no longer, or was taken.

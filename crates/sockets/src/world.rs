@@ -17,15 +17,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use runtime::{Mark, Readiness};
 
-use crate::connection::{Connection, Sealing};
+use crate::connection::Connection;
 use crate::flags::{ReceiveFlags, SendFlags};
 use crate::held::Held;
+use crate::migration::{ANSWER_WITHIN_NS, Action, Event, Phase};
 use crate::place::Place;
 use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::stream::{HomeProgress, Out, RingPart, Stream, StreamDescriptor, StreamParts};
 use crate::waiting::{Ringing, Waited, Waits, lock};
-use crate::wire::Seal;
+use crate::wire::{Refusal, Seal};
 
 /// Two ends, joined or about to be.
 pub(crate) struct World {
@@ -242,7 +243,9 @@ impl World {
         };
         match step {
             _ if !can_move => {
-                self.ends.iter().for_each(|end| end.connection.leave(Reason::Refused));
+                for end in &self.ends {
+                    drop(end.connection.on(Event::Refused(Refusal::Closed), Instant(0)));
+                }
                 lock(&self.network.streams).clear();
             }
             0 => {}
@@ -252,26 +255,39 @@ impl World {
         can_move
     }
 
+    /// False if it is to stay on TCP.
     fn begin(&self, index: usize) -> bool {
         let TestEnd { connection, memory, .. } = &self.ends[index];
+        let events = match connection.role() {
+            Role::Connecting => &[Event::Begin, Event::Offer, Event::GroupUp][..],
+            Role::Accepting => &[Event::Begin, Event::Join],
+        };
+        let actions = events.iter().map(|event| connection.on(*event, Instant(0)));
+        if !actions.flatten().any(|action| action == Action::MakeStream) {
+            return false;
+        }
         let [send, receive] = memory.each_ref().map(|memory| RingPart {
             memory: Arc::clone(memory),
             offset: 0,
             bytes: RING,
         });
         let parts = StreamParts { send, receive, expected: SEALS[index], bell: Box::new(NoBell) };
-        let Ok(stream) = connection.begin(parts) else { return false };
+        let Ok(stream) = connection.make_stream(parts) else { return false };
         let known = (stream, memory.clone(), Arc::clone(connection));
         lock(&self.network.streams).push(known);
         true
     }
 
     fn seal(&self, index: usize) {
-        assert_eq!(self.try_seal(index), Sealing::Done);
+        assert_eq!(self.try_seal(index), Phase::OnEdge);
     }
 
-    fn try_seal(&self, index: usize) -> Sealing {
-        self.ends[index].connection.seal(SEALS[1 - index], RING)
+    fn try_seal(&self, index: usize) -> Phase {
+        let connection = &self.ends[index].connection;
+        // Without effect at the side that has accepted.
+        drop(connection.on(Event::Joined, Instant(0)));
+        drop(connection.write_seal(SEALS[1 - index], RING, Instant(0)));
+        connection.phase()
     }
 
     /// Writes by TCP until it has no room: the bytes, each its place in a count.
@@ -419,7 +435,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     let world = World::new();
     let first = world.fill(1);
     assert!(world.move_on(0) && world.begin(1));
-    assert_eq!(world.try_seal(1), Sealing::Busy);
+    assert_eq!(world.try_seal(1), Phase::Switching);
     // Whatever the program writes comes behind the seal, so nothing may go before it any more.
     assert_eq!(world.receive_all(0, first.len()), first);
     assert_eq!(world.send(1, b"more"), Err(Errno::EAGAIN));
@@ -435,8 +451,12 @@ fn a_program_goes_on_by_tcp_when_the_seal_was_given_up() {
     let world = World::new();
     let first = world.fill(1);
     assert!(world.move_on(0) && world.begin(1));
-    assert_eq!(world.try_seal(1), Sealing::Busy);
-    world.ends.iter().for_each(|end| end.connection.leave(Reason::Busy));
+    assert_eq!(world.try_seal(1), Phase::Switching);
+    let later = Instant(0).after_ns(ANSWER_WITHIN_NS / 2);
+    let waits = Event::SealWaits { has_begun: false };
+    let given_up = world.ends[1].connection.on(waits, later);
+    assert!(given_up.contains(&Action::SendRefused(Refusal::Busy)));
+    drop(world.ends[0].connection.on(Event::Refused(Refusal::Busy), later));
     assert_eq!(world.receive_all(0, first.len()), first);
     assert_eq!(world.send(1, b"more"), Ok(4));
     assert_eq!(world.receive_all(0, 4), b"more");
@@ -527,7 +547,7 @@ fn what_was_held_back_as_a_seal_is_shown_when_the_connection_is_left() {
     assert!(world.move_on(0));
     assert_eq!(world.send(1, &SEALS[0].0[..3]), Ok(3));
     assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN));
-    world.ends[0].connection.leave(Reason::Refused);
+    drop(world.ends[0].connection.on(Event::Refused(Refusal::Busy), Instant(0)));
     assert_eq!(world.receive(0, 100).as_deref(), Ok(&SEALS[0].0[..3]));
 }
 
@@ -541,7 +561,7 @@ fn a_program_reads_no_byte_of_a_seal_that_comes_too_late() {
             assert_eq!(world.send(1, before.as_bytes()), Ok(before.len()));
             assert!(world.move_on(1));
             // The peer has moved, and its process has ended before it could answer.
-            world.ends[0].connection.leave(Reason::NoGroup);
+            drop(world.ends[0].connection.on(Event::GroupLost, Instant(0)));
             assert_eq!(world.receive_all(0, before.len()), before.as_bytes());
             assert_eq!(world.receive(0, wanted), Err(Errno::ECONNRESET));
         }

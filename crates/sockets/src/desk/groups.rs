@@ -8,13 +8,13 @@ use delivery::Instant;
 use engine::{Closed, ConnectRequest, ConnectionHandle, Terms};
 use wire_edge::PeerAddr;
 
-use super::{Desk, Joiner, SERVICE, Timer, Turn};
+use super::{Desk, SERVICE, Timer, Turn};
 use crate::endpoint::Site;
 use crate::group::{Group, JOIN_WITHIN_NS};
 use crate::log::{LogLevel, note};
+use crate::migration::Event;
 use crate::offer::Offer;
 use crate::reasons::Reason;
-use crate::upgrade::Joining;
 use crate::wire::{Incarnation, decode_greeting, encode_greeting};
 
 impl Desk {
@@ -120,7 +120,7 @@ impl Desk {
         self.turns.wake(handle);
         let joiners = std::mem::take(&mut group.joiners);
         for id in joiners {
-            self.ask(turn, id, handle);
+            self.step(turn, id, Event::GroupUp);
         }
     }
 
@@ -140,14 +140,11 @@ impl Desk {
         self.take_completions(turn);
         let Some(group) = self.groups.remove(handle) else { return };
         self.turns.close(handle);
-        let has_asked = |joiner: &Joiner| joiner.group == Some(handle);
-        let asked = self.joiners.iter().filter(|(_, joiner)| has_asked(joiner)).map(|(id, _)| *id);
-        let waiting: Vec<u64> = asked.chain(group.joiners.iter().copied()).collect();
-        for id in waiting {
-            self.give_up(turn, id, Joining::on_lost);
+        for id in &group.joiners {
+            self.step(turn, *id, Event::GroupLost);
         }
         for number in group.streams() {
-            self.lose_stream(number, group.is_condemned);
+            self.lose_stream(turn, number, group.is_condemned);
         }
         self.graves.push(group.into_grave());
     }

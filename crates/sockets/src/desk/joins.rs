@@ -1,95 +1,197 @@
-//! Connections on their way into a group: doors, offers, joins and their answers.
+//! Connections on their way into a group: what happens to them, and what is done then. When, their
+//! [`Migration`](crate::migration::Migration) decides.
 
 use std::cmp::Reverse;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use engine::ConnectionHandle;
 use nix::sys::socket::{SockaddrStorage, recvfrom};
 
-use super::{Desk, Offered, Timer, Turn};
-use crate::attempts::{Attempts, FIRST_WAIT_NS};
+use super::{Desk, Timer, Turn, Undecided};
 use crate::bell::Bell;
-use crate::connection::{Connection, Sealing};
+use crate::connection::Connection;
 use crate::group::Context;
-use crate::offer::{OFFER_BYTES, Offer, OfferStep, Offering};
+use crate::migration::{Action, Event, Phase};
+use crate::offer::{OFFER_BYTES, Offer};
 use crate::reasons::Reason;
 use crate::stream::StreamParts;
-use crate::table::{Entry, EntryStage};
-use crate::upgrade::{AtAnswer, AtDoor, Joining};
-use crate::wire::{Message, OfferToken, Refusal, StreamEnd, StreamNumber};
+use crate::table::Entry;
+use crate::wire::{Malformed, Message, OfferToken, Refusal, StreamEnd, StreamNumber};
 
 impl Desk {
+    /// A connection is to move: its door is open, or the first offer is sent.
+    pub(super) fn begin(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        connection: &Arc<Connection>,
+        door: Option<OwnedFd>,
+        offer: Option<Offer>,
+    ) {
+        let id = connection.token();
+        if let Some(offer) = &offer {
+            self.offers.insert(offer.token, id);
+        }
+        let (group, stream, peer) = (None, None, None);
+        let (connection, timer) = (Arc::clone(connection), delivery::Instant::NEVER);
+        let has_bytes = connection.has_bytes();
+        let undecided = Undecided { connection, door, offer, group, stream, peer, timer };
+        self.undecided.insert(id, undecided);
+        self.step(turn, id, Event::Begin);
+        if has_bytes {
+            self.step(turn, id, Event::Bytes);
+        }
+    }
+
+    /// Something has happened to a connection that is to move.
+    pub(super) fn step(&mut self, turn: &mut Turn<'_, '_>, id: u64, event: Event) {
+        let Some(undecided) = self.undecided.get(&id) else { return };
+        let actions = undecided.connection.on(event, turn.now);
+        self.act(turn, id, &actions);
+    }
+
+    fn act(&mut self, turn: &mut Turn<'_, '_>, id: u64, actions: &[Action]) {
+        for action in actions {
+            let done = match *action {
+                Action::FindGroup => self.find_group(turn, id),
+                Action::MakeStream => self.make_stream(turn, id),
+                Action::WriteSeal => {
+                    self.write_seal(turn, id);
+                    Ok(())
+                }
+                action => {
+                    self.act_on_peer(turn, id, action);
+                    Ok(())
+                }
+            };
+            if let Err(reason) = done {
+                // What was to be done next needs what cannot be had.
+                return self.step(turn, id, Event::NoStream(reason));
+            }
+        }
+        self.settle_undecided(turn, id);
+    }
+
+    /// Does what needs nothing but the peer, its group and the stream.
+    fn act_on_peer(&mut self, turn: &mut Turn<'_, '_>, id: u64, action: Action) {
+        let Some(undecided) = self.undecided.get(&id) else { return };
+        let &Undecided { group, stream, peer, offer, .. } = undecided;
+        if action == Action::SendOffer {
+            let site = offer.and_then(|offer| turn.endpoint.site(offer.accepting.ip()));
+            if let (Some(site), Some(offer)) = (site, offer) {
+                undecided.connection.send_offer(&site, &offer);
+            }
+            return;
+        }
+        let own = stream.and_then(|number| {
+            let entry = self.streams.get_mut(number)?;
+            if let (Action::Switch, Some(peer)) = (action, peer) {
+                entry.open = Some((peer.number, peer.ring));
+            }
+            Some(StreamEnd { number, seal: entry.seal, ring: entry.rings.receive })
+        });
+        let token = offer.map(|offer| offer.token);
+        let to = peer.map(|peer| peer.number);
+        let message = match (action, own, to, token) {
+            (Action::SendJoin, Some(end), _, Some(token)) => Message::Join { token, end },
+            (Action::SendJoined, Some(end), Some(to), _) => Message::Joined { to, end },
+            (Action::SendRefused(refusal), _, Some(to), _) => Message::Refused { to, refusal },
+            (Action::SendReset, _, Some(to), _) => Message::Reset { to },
+            (Action::DropStream, Some(end), ..) => return self.forget_stream(end.number),
+            (Action::Switch, Some(end), ..) => return self.enqueue(end.number),
+            _ => return,
+        };
+        if let Some(group) = group {
+            self.send(turn, group, message, Context::Message);
+        }
+    }
+
+    /// After a step: a connection that is decided is none of these any more, and another has its time.
+    pub(super) fn settle_undecided(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        let Some(undecided) = self.undecided.get_mut(&id) else { return };
+        let is_undecided = matches!(
+            undecided.connection.phase(),
+            Phase::OnTcp | Phase::Offering | Phase::Grouping | Phase::Joining | Phase::Switching
+        );
+        if is_undecided {
+            let due = undecided.connection.due();
+            if due < undecided.timer {
+                undecided.timer = due;
+                self.timers.push(Reverse((due, Timer::Undecided(id))));
+            }
+            return;
+        }
+        self.has_changed = true;
+        undecided.close_door(turn.endpoint);
+        if let Some(offer) = undecided.offer {
+            self.offers.remove(&offer.token);
+        }
+        self.undecided.remove(&id);
+    }
+
+    pub(super) fn on_undecided_due(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        // An offer may have come while no thread had the time to look.
+        self.on_door(turn, id);
+        if let Some(undecided) = self.undecided.get_mut(&id) {
+            undecided.timer = delivery::Instant::NEVER;
+        }
+        self.step(turn, id, Event::Time);
+    }
+
+    //= sockets-protocol.md: offer.2, offer.5, version.2
     /// Datagrams have come to a door.
     pub(super) fn on_door(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
         let mut room = [0; OFFER_BYTES + 1];
         loop {
-            let Some(joiner) = self.joiners.get_mut(&id) else { return };
-            let Some(door) = &joiner.door else { return };
+            let Some(undecided) = self.undecided.get_mut(&id) else { return };
+            let Some(door) = &undecided.door else { return };
             let Ok((length, Some(from))) = recvfrom::<SockaddrStorage>(door.as_raw_fd(), &mut room)
             else {
                 return;
             };
-            let (local, peer) = (joiner.connection.local(), joiner.connection.peer());
+            let (local, peer) = (undecided.connection.local(), undecided.connection.peer());
             // Strangers have no say, not even by their version.
             let from = ip_of(&from).filter(|from| from.to_canonical() == peer.ip().to_canonical());
             let Some(from) = from else { continue };
             // Until the link is there, offers are not taken: they come again.
-            let Some(site) = turn.endpoint.site(local.ip()) else { continue };
-            let datagram = Offer::decode(room.get(..length).unwrap_or_default());
-            let is_ours = |offer: &Offer| offer.is_for(local, peer, from);
-            match joiner.joining.on_datagram(turn.now, datagram, is_ours) {
-                AtDoor::Ignore => {}
-                AtDoor::Leave(reason) => return self.leave(turn, id, reason),
-                AtDoor::Take(offer) => {
-                    joiner.close_door(turn.endpoint);
-                    self.timers.push(Reverse((joiner.joining.due(), Timer::Joiner(id))));
-                    match self.group_with(turn, offer.incarnation, &site, &offer) {
-                        Ok(handle) => self.join_group(turn, id, handle),
-                        Err(reason) => self.leave(turn, id, reason),
-                    }
-                    return;
+            if turn.endpoint.site(local.ip()).is_none() {
+                continue;
+            }
+            match Offer::decode(room.get(..length).unwrap_or_default()) {
+                Ok(offer) if offer.is_for(local, peer, from) => {
+                    undecided.offer = Some(offer);
+                    self.step(turn, id, Event::Offer);
                 }
+                Err(Malformed::Version(_)) => self.step(turn, id, Event::OtherVersion),
+                Ok(_) | Err(_) => {}
             }
         }
     }
 
-    fn join_group(&mut self, turn: &mut Turn<'_, '_>, id: u64, handle: ConnectionHandle) {
-        let Some(group) = self.groups.get_mut(handle) else { return };
+    fn find_group(&mut self, turn: &mut Turn<'_, '_>, id: u64) -> Result<(), Reason> {
+        let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
+        undecided.close_door(turn.endpoint);
+        let offer = undecided.offer.ok_or(Reason::NoOffer)?;
+        let site = turn.endpoint.site(undecided.connection.local().ip());
+        let site = site.ok_or(Reason::NoEndpoint)?;
+        let handle = self.group_with(turn, offer.incarnation, &site, &offer)?;
+        if let Some(undecided) = self.undecided.get_mut(&id) {
+            undecided.group = Some(handle);
+        }
+        let Some(group) = self.groups.get_mut(handle) else { return Err(Reason::NoGroup) };
         if group.is_established {
-            self.ask(turn, id, handle);
+            self.step(turn, id, Event::GroupUp);
         } else {
             group.joiners.push(id);
         }
+        Ok(())
     }
 
-    //= sockets-protocol.md: join.1
-    /// Takes the offer: the group is there.
-    pub(super) fn ask(&mut self, turn: &mut Turn<'_, '_>, id: u64, handle: ConnectionHandle) {
-        let Some(joiner) = self.joiners.get_mut(&id) else { return };
-        let Some(token) = joiner.joining.on_group(turn.now) else { return };
-        let due = joiner.joining.due();
-        let connection = Arc::clone(&joiner.connection);
-        match self.begin(turn, handle, &connection, EntryStage::Asked(id)) {
-            Ok(end) => {
-                if let Some(joiner) = self.joiners.get_mut(&id) {
-                    (joiner.group, joiner.stream) = (Some(handle), Some(end.number));
-                }
-                self.timers.push(Reverse((due, Timer::Joiner(id))));
-                self.send(turn, handle, Message::Join { token, end }, Context::Message);
-            }
-            Err(reason) => self.leave(turn, id, reason),
-        }
-    }
-
-    /// Makes the stream of a connection: TCP is read by us from now on, for the seal that the peer is told.
-    fn begin(
-        &mut self,
-        turn: &mut Turn<'_, '_>,
-        handle: ConnectionHandle,
-        connection: &Arc<Connection>,
-        stage: EntryStage,
-    ) -> Result<StreamEnd, Reason> {
+    /// Makes the stream of a connection: TCP is read by this library from now on, for the seal that the peer gets.
+    fn make_stream(&mut self, turn: &mut Turn<'_, '_>, id: u64) -> Result<(), Reason> {
+        let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
+        let handle = undecided.group.ok_or(Reason::NoGroup)?;
+        let connection = Arc::clone(&undecided.connection);
         let group = self.groups.get_mut(handle).ok_or(Reason::NoGroup)?;
         let endpoint = self.endpoint.upgrade().ok_or(Reason::NoEndpoint)?;
         let number = self.streams.next_number().ok_or(Reason::Memory)?;
@@ -98,20 +200,34 @@ impl Desk {
         let (seal, bell) = (endpoint.random_seal(), Bell::new(&endpoint, number));
         let ringing = Box::new(bell.clone());
         let parts = StreamParts { send, receive, expected: seal, bell: ringing };
-        let stream =
-            connection.begin(parts).inspect_err(|_| self.graves.extend(group.give_back(&rings)))?;
-        let (connection, timer) = (Arc::clone(connection), delivery::Instant::NEVER);
-        let is_queued = false;
-        let group = handle;
-        let entry = Entry { stream, connection, bell, group, rings, seal, stage, is_queued, timer };
+        let stream = connection
+            .make_stream(parts)
+            .inspect_err(|_| self.graves.extend(group.give_back(&rings)))?;
+        let (group, open, is_queued, timer) = (handle, None, false, delivery::Instant::NEVER);
+        let entry = Entry { stream, connection, bell, group, rings, seal, open, is_queued, timer };
         self.streams.insert(number, entry);
         if let Some(group) = self.groups.get_mut(handle) {
             group.add_stream(number);
         }
-        Ok(StreamEnd { number, seal, ring: rings.receive })
+        if let Some(undecided) = self.undecided.get_mut(&id) {
+            undecided.stream = Some(number);
+        }
+        Ok(())
     }
 
-    //= sockets-protocol.md: join.2, join.3
+    /// Writes the peer's seal into the TCP connection, if it may be written by now.
+    pub(super) fn write_seal(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        let Some(undecided) = self.undecided.get(&id) else { return };
+        let (Some(peer), Some(number)) = (undecided.peer, undecided.stream) else { return };
+        if let Some(entry) = self.streams.get(number) {
+            // What comes out of a TCP write from now on marks it again.
+            entry.bell.unmark();
+        }
+        let actions = undecided.connection.write_seal(peer.seal, peer.ring.bytes, turn.now);
+        self.act(turn, id, &actions);
+    }
+
+    //= sockets-protocol.md: join.2
     /// A peer takes an offer.
     pub(super) fn on_join(
         &mut self,
@@ -120,77 +236,14 @@ impl Desk {
         token: OfferToken,
         end: StreamEnd,
     ) {
-        let refuse = |refusal| Message::Refused { to: end.number, refusal };
-        let Some(Offered { connection, mut offering, .. }) = self.take_offer(token) else {
-            let refused = refuse(Refusal::UnknownToken);
+        let known = self.offers.remove(&token);
+        let undecided = known.and_then(|id| Some((id, self.undecided.get_mut(&id)?)));
+        let Some((id, undecided)) = undecided else {
+            let refused = Message::Refused { to: end.number, refusal: Refusal::UnknownToken };
             return self.send(turn, handle, refused, Context::Message);
         };
-        if offering.step(turn.now) == OfferStep::Expired {
-            connection.leave(Reason::NoAnswer);
-            let refused = refuse(Refusal::UnknownToken);
-            return self.send(turn, handle, refused, Context::Message);
-        }
-        let stage = EntryStage::Sealing(end, Attempts::new(turn.now));
-        match self.begin(turn, handle, &connection, stage) {
-            Ok(own) => self.seal(turn, own.number),
-            Err(reason) => {
-                connection.leave(reason);
-                self.send(turn, handle, refuse(refusal_of(reason)), Context::Message);
-            }
-        }
-    }
-
-    //= sockets-protocol.md: join.3, join.4
-    /// Writes the peer's seal into the TCP connection, if it may be written by now.
-    pub(super) fn seal(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
-        let Some(entry) = self.streams.get_mut(number) else { return };
-        let EntryStage::Sealing(end, attempts) = &mut entry.stage else { return };
-        let end = *end;
-        let handle = entry.group;
-        let is_accepting = entry.connection.role() == crate::settings::Role::Accepting;
-        // Whoever comes out of a TCP write from now on marks it again.
-        entry.bell.unmark();
-        let sealing = match entry.connection.seal(end.seal, end.ring.bytes) {
-            Sealing::Busy if is_accepting && attempts.are_over(turn.now) => {
-                entry.connection.give_up_seal()
-            }
-            sealing => sealing,
-        };
-        self.has_changed |= !matches!(sealing, Sealing::Busy | Sealing::InCall);
-        match sealing {
-            Sealing::Done => {
-                entry.stage = EntryStage::Open { to: end.number, ring: end.ring };
-                if is_accepting {
-                    let own = StreamEnd { number, seal: entry.seal, ring: entry.rings.receive };
-                    let joined = Message::Joined { to: end.number, end: own };
-                    self.send(turn, handle, joined, Context::Message);
-                }
-                self.enqueue(number);
-            }
-            Sealing::Busy | Sealing::InCall => {
-                let again = match sealing {
-                    Sealing::InCall => turn.now.after_ns(FIRST_WAIT_NS),
-                    _ => attempts.again(turn.now),
-                };
-                if again < entry.timer {
-                    entry.timer = again;
-                    self.timers.push(Reverse((again, Timer::Stream(number.0))));
-                }
-            }
-            Sealing::Refused(reason) if is_accepting => {
-                entry.connection.leave(reason);
-                let refused = Message::Refused { to: end.number, refusal: refusal_of(reason) };
-                self.forget_stream(number);
-                self.send(turn, handle, refused, Context::Message);
-            }
-            // The peer has moved its direction already: there is no way back.
-            // It is asked no more; its rings are free when the peer has answered.
-            Sealing::Refused(_) => {
-                entry.stage = EntryStage::Refused;
-                entry.connection.leave(Reason::NoGroup);
-                self.send(turn, handle, Message::Reset { to: end.number }, Context::Message);
-            }
-        }
+        (undecided.group, undecided.peer) = (Some(handle), Some(end));
+        self.step(turn, id, Event::Join);
     }
 
     //= sockets-protocol.md: join.4
@@ -201,20 +254,16 @@ impl Desk {
         to: StreamNumber,
         end: StreamEnd,
     ) {
-        let reset = Message::Reset { to: end.number };
-        let Some(entry) = self.streams.of_group(handle, to) else {
-            return self.send(turn, handle, reset, Context::Message);
-        };
-        let EntryStage::Asked(id) = entry.stage else {
-            return self.send(turn, handle, reset, Context::Message);
-        };
-        let Some(mut joiner) = self.joiners.remove(&id) else { return };
-        match joiner.joining.on_joined() {
-            AtAnswer::Seal => {
-                entry.stage = EntryStage::Sealing(end, Attempts::new(turn.now));
-                self.seal(turn, to);
+        let id = self.streams.of_group(handle, to).map(|entry| entry.connection.token());
+        let asked = id.and_then(|id| Some((id, self.undecided.get_mut(&id)?)));
+        match asked {
+            Some((id, undecided)) if undecided.peer.is_none() => {
+                undecided.peer = Some(end);
+                self.step(turn, id, Event::Joined);
             }
-            AtAnswer::Leave(_) | AtAnswer::Reset => {
+            // It was given up, or was answered before.
+            _ => {
+                let reset = Message::Reset { to: end.number };
                 self.send(turn, handle, reset, Context::Message);
             }
         }
@@ -227,124 +276,30 @@ impl Desk {
         to: StreamNumber,
         refusal: Refusal,
     ) {
-        let Some(entry) = self.streams.of_group(handle, to) else { return };
-        let id = match entry.stage {
-            EntryStage::Asked(id) => id,
-            // It had been given up before.
-            EntryStage::Refused => return self.forget_stream(to),
-            EntryStage::Sealing(..) | EntryStage::Open { .. } => return,
-        };
-        let Some(joiner) = self.joiners.get_mut(&id) else { return };
-        if let AtAnswer::Leave(reason) = joiner.joining.on_refused(refusal) {
-            self.leave(turn, id, reason);
+        if self.streams.of_group(handle, to).is_some_and(|entry| entry.open.is_none()) {
+            self.on_answer(turn, to, Event::Refused(refusal));
         }
     }
 
-    /// A connection that is undecided is left to TCP, if `decide` says so.
-    pub(super) fn give_up(
+    /// The peer has answered that it has no such stream: it does not write to the rings, though this side may have given
+    /// up before.
+    pub(super) fn on_answer(
         &mut self,
         turn: &mut Turn<'_, '_>,
-        id: u64,
-        decide: impl FnOnce(&mut Joining) -> Option<Reason>,
+        number: StreamNumber,
+        event: Event,
     ) {
-        let Some(joiner) = self.joiners.get_mut(&id) else { return };
-        if let Some(reason) = decide(&mut joiner.joining) {
-            self.leave(turn, id, reason);
+        let Some(entry) = self.streams.get(number) else { return };
+        let id = entry.connection.token();
+        if self.undecided.contains_key(&id) {
+            self.step(turn, id, event);
+        } else if entry.connection.on(event, turn.now).contains(&Action::DropStream) {
+            self.forget_stream(number);
         }
-    }
-
-    /// A joiner is left to TCP. Its stream, if the peer was asked, goes on looking for the seal: the peer may have moved
-    /// its direction.
-    fn leave(&mut self, turn: &mut Turn<'_, '_>, id: u64, reason: Reason) {
-        let Some(mut joiner) = self.joiners.remove(&id) else { return };
-        joiner.close_door(turn.endpoint);
-        joiner.connection.leave(reason);
-        let Some(number) = joiner.stream else { return };
-        if matches!(reason, Reason::Refused | Reason::OnlyTcp) {
-            return self.forget_stream(number);
-        }
-        // The peer may write to the ring still.
-        if let Some(entry) = self.streams.get_mut(number) {
-            entry.stage = EntryStage::Refused;
-        }
-    }
-
-    /// A connection was left to TCP by the program, or by us before.
-    pub(super) fn on_left(&mut self, turn: &mut Turn<'_, '_>, token: u64) {
-        if let Some(offer) = self.offered.remove(&token) {
-            self.offers.remove(&offer);
-        }
-        // Who was asked may have moved its direction: its answer is waited for.
-        if self.joiners.get(&token).is_some_and(|joiner| joiner.stream.is_none()) {
-            self.leave(turn, token, Reason::Closed);
-        }
-    }
-
-    /// The connection of an offer that holds no more, or is taken.
-    fn take_offer(&mut self, token: OfferToken) -> Option<Offered> {
-        let offered = self.offers.remove(&token)?;
-        self.offered.remove(&offered.connection.token());
-        Some(offered)
-    }
-
-    pub(super) fn on_joiner_due(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
-        let now = turn.now;
-        // An offer may have come while nobody had the time to look.
-        self.on_door(turn, id);
-        let Some(joiner) = self.joiners.get(&id) else { return };
-        let due = joiner.joining.due();
-        if due > now && due < delivery::Instant::NEVER {
-            // It was entered again when it changed.
-            return;
-        }
-        self.give_up(turn, id, |joining| joining.on_time(now));
-    }
-
-    /// The first bytes have gone over a connection: its offer counts from now, and was sent.
-    pub(super) fn on_first_bytes(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
-        let Some(&token) = self.offered.get(&id) else { return };
-        let Some(offered) = self.offers.get_mut(&token) else { return };
-        offered.offering = Offering::new(turn.now);
-        let _sent = offered.offering.step(turn.now);
-        self.timers.push(Reverse((turn.now, Timer::Offer(token.0))));
-    }
-
-    //= sockets-protocol.md: offer.3, offer.4
-    pub(super) fn on_offer_due(&mut self, turn: &mut Turn<'_, '_>, token: OfferToken) {
-        let Some(offered) = self.offers.get_mut(&token) else { return };
-        let wait = |until| Reverse((until, Timer::Offer(token.0)));
-        match offered.offering.step(turn.now) {
-            OfferStep::Send => {
-                if let Some(site) = turn.endpoint.site(offered.offer.accepting.ip()) {
-                    offered.connection.send_offer(&site, &offered.offer);
-                }
-                self.timers.push(wait(turn.now));
-            }
-            OfferStep::Wait(until) => self.timers.push(wait(until)),
-            // A peer that does not use the connection has no door open: nothing is lost by waiting.
-            OfferStep::Expired if !offered.connection.has_bytes() => {}
-            OfferStep::Expired => {
-                if let Some(offered) = self.take_offer(token) {
-                    offered.connection.leave(Reason::NoAnswer);
-                }
-            }
-        }
-    }
-}
-
-/// What the peer is told.
-const fn refusal_of(reason: Reason) -> Refusal {
-    match reason {
-        Reason::Closed => Refusal::Closed,
-        Reason::Descriptors => Refusal::Descriptors,
-        Reason::OnlyTcp => Refusal::OnlyTcp,
-        Reason::Busy => Refusal::Busy,
-        _ => Refusal::Memory,
     }
 }
 
 fn ip_of(from: &SockaddrStorage) -> Option<std::net::IpAddr> {
-    let v4 = || from.as_sockaddr_in().map(|from| from.ip().into());
-    let v6 = || from.as_sockaddr_in6().map(|from| from.ip().into());
-    v4().or_else(v6)
+    let v4 = from.as_sockaddr_in().map(|from| from.ip().into());
+    v4.or_else(|| from.as_sockaddr_in6().map(|from| from.ip().into()))
 }

@@ -1,6 +1,7 @@
 //! Streams at the desk: what they have to post, and what has come for them.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use delivery::Instant;
@@ -11,8 +12,8 @@ use semantics::{Completion, CompletionKind};
 use super::{Desk, Timer, Turn};
 use crate::attempts::FIRST_WAIT_NS;
 use crate::group::{Context, Group, Write};
+use crate::migration::{Event, Phase};
 use crate::stream::{Bit, HomeProgress, Misbehaved, Out};
-use crate::table::EntryStage;
 use crate::wire::{Message, StreamNumber};
 
 impl Desk {
@@ -45,9 +46,7 @@ impl Desk {
         for number in std::mem::take(&mut self.marked) {
             match self.streams.get(number) {
                 // It is tried again when its time comes.
-                Some(entry) if matches!(entry.stage, EntryStage::Sealing(..)) => {
-                    entry.bell.unmark();
-                }
+                Some(entry) if entry.open.is_none() => entry.bell.unmark(),
                 _ => self.enqueue(number),
             }
         }
@@ -130,16 +129,12 @@ impl Desk {
         let Some(entry) = self.streams.get_mut(number) else { return (0, false) };
         entry.is_queued = false;
         entry.bell.unmark();
-        let (to, ring) = match entry.stage {
-            EntryStage::Open { to, ring } => (to, ring),
-            EntryStage::Sealing(..) => {
-                self.seal(turn, number);
-                return (0, false);
-            }
-            EntryStage::Asked(_) | EntryStage::Refused => {
-                self.settle(turn, number);
-                return (0, false);
-            }
+        let Some((to, ring)) = entry.open else {
+            // Whatever has rung may have made room for the seal.
+            let id = entry.connection.token();
+            self.write_seal(turn, id);
+            self.settle(turn, number);
+            return (0, false);
         };
         let handle = entry.group;
         let has_come = match entry.stream.go_home() {
@@ -194,7 +189,7 @@ impl Desk {
     fn settle(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         // Until the peer has answered it may move its direction, and write to the ring.
-        let is_answered = matches!(entry.stage, EntryStage::Open { .. });
+        let is_answered = entry.open.is_some();
         if entry.stream.is_over() && (is_answered || entry.stream.state.has(Bit::Lost)) {
             return self.forget_stream(number);
         }
@@ -220,15 +215,24 @@ impl Desk {
     }
 
     /// Nothing comes or goes by the group of a stream any more. It goes home, unless the peer has broken a rule.
-    pub(super) fn lose_stream(&mut self, number: StreamNumber, is_condemned: bool) {
+    pub(super) fn lose_stream(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        number: StreamNumber,
+        is_condemned: bool,
+    ) {
         let Some(entry) = self.streams.get(number) else { return };
-        if matches!(entry.stage, EntryStage::Refused) {
-            return self.forget_stream(number);
-        }
-        if is_condemned {
-            entry.stream.on_lost();
+        let (stream, connection) = (Arc::clone(&entry.stream), Arc::clone(&entry.connection));
+        if entry.open.is_none() {
+            self.step(turn, connection.token(), Event::GroupLost);
+            if connection.phase() != Phase::Switching {
+                return self.forget_stream(number);
+            }
+            stream.on_lost();
+        } else if is_condemned {
+            stream.on_lost();
         } else {
-            entry.stream.on_group_lost();
+            stream.on_group_lost();
         }
         self.enqueue(number);
     }
@@ -236,10 +240,6 @@ impl Desk {
     pub(super) fn on_stream_due(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         entry.timer = Instant::NEVER;
-        if matches!(entry.stage, EntryStage::Sealing(..)) {
-            // That needs no room of the group.
-            return self.seal(turn, number);
-        }
         entry.stream.on_due(turn.now);
         self.enqueue(number);
     }
@@ -364,7 +364,7 @@ impl Desk {
             Message::Credit { consumed, .. } => entry.stream.on_credit(consumed)?,
             Message::End { bytes, .. } => entry.stream.on_end(bytes)?,
             Message::Home { .. } => entry.stream.on_peer_home(),
-            _ if matches!(entry.stage, EntryStage::Refused) => self.forget_stream(number),
+            _ if entry.open.is_none() => self.on_answer(turn, number, Event::Forgotten),
             _ => entry.stream.on_reset(),
         }
         self.enqueue(number);

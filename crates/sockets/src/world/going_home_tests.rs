@@ -13,7 +13,7 @@ use super::{RING, World};
 use crate::connection::Route;
 use crate::homing::Record;
 use crate::reasons::Reason;
-use crate::stream::{Bit, HomeProgress, StreamDescriptor};
+use crate::stream::{HomeProgress, StreamDescriptor};
 use crate::waiting::lock;
 
 /// A stream with bytes at each place where bytes can be, of each direction.
@@ -116,7 +116,7 @@ fn a_record_that_cannot_be_resets_the_connection() {
         tcp.write_all(&Record { taken }.encode()).expect("room");
         world.network.carry();
         assert_eq!(world.receive(0, 100), Err(Errno::ECONNRESET));
-        assert!(!lock(&world.network.streams)[0].0.state.has(Bit::Home));
+        assert!(!lock(&world.network.streams)[0].0.is_home());
     }
 }
 

@@ -18,13 +18,19 @@ macro_rules! case {
 }
 pub(super) const ROWS: &[Row] = &[
     printed(
+        "every order of up to 14 events at two ends that move: states without a byte lost, twice or late, and both ends agree",
+        Bound::AtLeast(1_000_000.0, "states"),
+        "states of two ends that move, after up to 14 events",
+        tests("sockets", "--lib", "the_same_of_fourteen"),
+    ),
+    printed(
         "every order of events on the way home, of three bytes each way: states without a byte lost or twice",
         Bound::AtLeast(1_000_000.0, "states"),
         "states of the way home",
         tests("sockets", "--lib", "explored"),
     ),
     none_fails(
-        "planted faults of the way home are found",
+        "planted faults of a move and of the way home are found",
         "sockets",
         "--lib what_breaks_the_rules_is_found",
         true,

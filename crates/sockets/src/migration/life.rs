@@ -1,0 +1,134 @@
+//! What all threads know of where a connection is.
+
+use std::net::Shutdown;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use delivery::Instant;
+
+use super::{Action, Event, Migration, Phase};
+use crate::reasons::Reason;
+use crate::settings::Role;
+use crate::waiting::lock;
+
+/// The [`Migration`] of one end, and which way its bytes go, which calls of the program read without a lock.
+///
+/// The lock is the innermost one: it is held for one event, never over I/O.
+#[derive(Debug)]
+pub(crate) struct Life {
+    migration: Mutex<Migration>,
+    /// The course, and [`WRITES_NO_MORE`]; in the upper byte the reason.
+    published: AtomicU16,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Course {
+    /// By TCP, in which a seal may come.
+    Tcp,
+    /// The same, and nothing is written before the seal.
+    Held,
+    /// By the edge.
+    Edge,
+    /// The same, and it is to go home.
+    Returning,
+    /// Nowhere, for the moment: calls of the program wait.
+    GoingHome,
+    /// The kernel has it.
+    Kernel(Reason),
+}
+
+impl Life {
+    pub(crate) fn new(role: Role) -> Self {
+        let migration = Migration::new(role);
+        let published = AtomicU16::new(published_of(&migration));
+        Self { migration: Mutex::new(migration), published }
+    }
+
+    /// Takes in an event: what is to be done. Who sees the course that follows sees what was done before.
+    pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
+        let mut migration = lock(&self.migration);
+        let actions = migration.on(event, now);
+        self.published.store(published_of(&migration), Ordering::SeqCst);
+        actions
+    }
+
+    /// Takes in an event of the program or the edge, for which the time does not matter.
+    pub(crate) fn tell(&self, event: Event) -> Vec<Action> {
+        self.on(event, Instant(0))
+    }
+
+    /// Which way bytes go. One load.
+    #[inline]
+    pub(crate) fn course(&self) -> Course {
+        let published = self.published.load(Ordering::SeqCst);
+        match published & COURSE {
+            TCP => Course::Tcp,
+            HELD => Course::Held,
+            EDGE => Course::Edge,
+            RETURNING => Course::Returning,
+            GOING_HOME => Course::GoingHome,
+            _ => Course::Kernel(reason_of(published)),
+        }
+    }
+
+    /// Whether the program has said that it writes no more, before the connection has moved.
+    pub(crate) fn writes_no_more(&self) -> bool {
+        self.published.load(Ordering::SeqCst) & WRITES_NO_MORE != 0
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        lock(&self.migration).phase()
+    }
+
+    /// See [`Migration::due`].
+    pub(crate) fn due(&self) -> Instant {
+        lock(&self.migration).due()
+    }
+
+    /// See [`Migration::is_closed`].
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.migration).is_closed()
+    }
+
+    /// See [`Migration::shut`].
+    pub(crate) fn shut(&self) -> Option<Shutdown> {
+        lock(&self.migration).shut()
+    }
+}
+
+#[cold]
+fn reason_of(published: u16) -> Reason {
+    Reason::from_number((published >> 8) as u8).unwrap_or(Reason::Closed)
+}
+
+fn published_of(migration: &Migration) -> u16 {
+    let shut = migration.shut().is_some_and(|how| how != Shutdown::Read);
+    let course = match migration.phase() {
+        Phase::Switching if migration.is_held() => HELD,
+        Phase::OnTcp
+        | Phase::Offering
+        | Phase::Grouping
+        | Phase::Joining
+        | Phase::Switching
+        | Phase::Watching => TCP,
+        Phase::OnEdge | Phase::Gone => EDGE,
+        Phase::Returning => RETURNING,
+        Phase::GoingHome => GOING_HOME,
+        Phase::Ended(reason) => KERNEL | u16::from(reason.number()) << 8,
+    };
+    course | if shut { WRITES_NO_MORE } else { 0 }
+}
+
+const TCP: u16 = 0;
+const HELD: u16 = 1;
+const EDGE: u16 = 2;
+const RETURNING: u16 = 3;
+const GOING_HOME: u16 = 4;
+const KERNEL: u16 = 5;
+
+/// The bits of the course.
+const COURSE: u16 = 7;
+
+/// The program writes no more, and the connection has not moved.
+const WRITES_NO_MORE: u16 = 8;
