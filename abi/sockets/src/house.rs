@@ -22,7 +22,7 @@ pub(crate) fn begin() {
         note(LogLevel::Error, format_args!("{error}; all connections stay on TCP"));
         Settings::off()
     });
-    sockets::log::begin(&settings);
+    sockets::log::begin(settings.log_level(), settings.log_file());
     sockets::counters::begin(&settings);
     SETTINGS.get_or_init(|| Arc::new(settings));
     HOME.store(pid(), Ordering::Relaxed);

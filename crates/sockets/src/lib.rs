@@ -11,71 +11,42 @@
 //! * [`Place`]: what stands between the two and the program's descriptors, the C ABI.
 #![forbid(unsafe_code)]
 
-mod arena;
-mod attempts;
-mod bell;
 mod calls;
-mod connection;
 pub mod counters;
-mod desk;
-mod endpoint;
-mod files;
-mod flags;
-mod group;
-mod groups;
 pub mod handlers;
-mod held;
-mod hidden;
-mod homing;
-mod hooks;
-mod keeper;
+mod lock;
 pub mod log;
 mod migration;
 mod networks;
-mod offer;
 mod paying;
-mod peeking;
 mod peers;
-mod place;
-mod process;
-mod readiness;
 mod reasons;
-mod receiving;
-mod relay;
-mod ring;
+mod rendezvous;
 pub mod rules;
-mod seal;
-mod sending;
 mod settings;
-mod shares;
 pub mod statistics;
-mod stream;
-mod table;
-mod tcp_part;
-mod turns;
-mod undecided;
-mod waiting;
+mod transport;
 mod wire;
 #[cfg(test)]
 mod world;
 
-pub use connection::{Connection, Queued, Route};
-pub use flags::{ReceiveFlags, SendFlags};
-pub use hidden::Hiding;
+pub use calls::connection::{Connection, Queued, Route};
+pub use calls::expected::Hiding;
+pub use calls::flags::{ReceiveFlags, SendFlags};
+pub use calls::place::Place;
+pub use calls::waiting::Waited;
 #[doc(hidden)]
-pub use homing::fuzz_record;
+pub use migration::homing::fuzz_record;
 #[doc(hidden)]
-pub use offer::fuzz_offer;
+pub use migration::offer::fuzz_offer;
 pub use paying::{Direction, Moving, MovingError, Trial};
 pub use peers::{Peers, Service};
-pub use place::Place;
-pub use process::{Sockets, StartError};
-pub use readiness::Readiness;
 pub use reasons::Reason;
+pub use rendezvous::process::{Sockets, StartError};
 pub use rules::Role;
 #[doc(hidden)]
 pub use rules::fuzz_rules;
 pub use settings::{Choice, Settings, SettingsError, variables};
-pub use waiting::Waited;
+pub use transport::readiness::Readiness;
 #[doc(hidden)]
 pub use wire::fuzz_message;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -16,8 +16,6 @@ use link::shared_files;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 use thiserror::Error;
-
-use crate::settings::Settings;
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
@@ -55,10 +53,11 @@ impl FromStr for LogLevel {
     }
 }
 
-/// From now on it is told as these settings say. Only the first call counts: settings are read once.
-pub fn begin(settings: &Settings) {
+/// From now on so much is said, in this file or on the standard error output. Only the first call counts: settings are
+/// read once.
+pub fn begin(level: LogLevel, file: Option<&Path>) {
     // The second is that of another copy of the library.
-    let _ = LOG.set(Log::of(settings));
+    let _ = LOG.set(Log::new(level, file));
 }
 
 /// Something has happened.
@@ -80,10 +79,9 @@ struct Log {
 }
 
 impl Log {
-    fn of(settings: &Settings) -> Self {
+    fn new(level: LogLevel, file: Option<&Path>) -> Self {
         let stderr = fstat(io::stderr()).ok().map(|found| identity(&found));
-        let file = settings.log_file().map(ToOwned::to_owned);
-        Self { level: settings.log_level(), file, stderr }
+        Self { level, file: file.map(ToOwned::to_owned), stderr }
     }
 
     #[cold]
@@ -122,7 +120,7 @@ impl Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Self::of(&Settings::default())
+        Self::new(LogLevel::default(), None)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Networks whose hosts may be reached by the edge: those that are named, or those of this host's interfaces.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -117,6 +117,14 @@ fn bits_of(mask: IpAddr) -> Option<u8> {
 
 /// How old what is known of the interfaces may be before an address is said to be elsewhere.
 const MOMENT: Duration = Duration::from_secs(1);
+
+/// IPv4 is spoken to mapped addresses.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match (address, address.ip().to_canonical()) {
+        (SocketAddr::V6(_), ip) if ip.is_ipv4() => SocketAddr::new(ip, address.port()),
+        _ => address,
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,6 @@
 use thiserror::Error;
 use wire_edge::RemoteKey;
 
-use crate::stream::Out;
-
 /// What a side writes into the TCP connection behind its last byte there. Chosen by the other side at random.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) struct Seal(pub(crate) [u8; Seal::BYTES]);
@@ -52,6 +50,10 @@ pub(crate) struct StreamEnd {
     pub(crate) seal: Seal,
     pub(crate) ring: RingPlace,
 }
+
+/// What the peer or its engine has told cannot be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Implausible;
 
 /// Why an offer came to nothing.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -179,17 +181,6 @@ impl Message {
         };
         reader.finish()?;
         Ok(message)
-    }
-
-    /// The message by which a stream tells its peer, whose number is `to`; none for data.
-    pub(crate) const fn of_stream(out: Out, to: StreamNumber) -> Option<Self> {
-        match out {
-            Out::Data { .. } => None,
-            Out::Credit(consumed) => Some(Self::Credit { to, consumed }),
-            Out::End(bytes) => Some(Self::End { to, bytes }),
-            Out::Reset => Some(Self::Reset { to }),
-            Out::Home => Some(Self::Home { to }),
-        }
     }
 }
 

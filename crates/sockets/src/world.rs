@@ -17,15 +17,19 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use runtime::{Mark, Readiness};
 
-use crate::connection::Connection;
-use crate::flags::{ReceiveFlags, SendFlags};
-use crate::held::Held;
-use crate::migration::{ANSWER_WITHIN_NS, Action, Event, Phase};
-use crate::place::Place;
+use crate::calls::connection::Connection;
+use crate::calls::flags::{ReceiveFlags, SendFlags};
+use crate::calls::place::Place;
+use crate::calls::waiting::{Waited, Waits};
+use crate::lock::lock;
+use crate::migration::machine::{ANSWER_WITHIN_NS, Action, Event, Phase};
 use crate::reasons::Reason;
 use crate::settings::Role;
-use crate::stream::{HomeProgress, Out, RingPart, Stream, StreamDescriptor, StreamParts};
-use crate::waiting::{Ringing, Waited, Waits, lock};
+use crate::transport::held::Held;
+use crate::transport::ring::RingPart;
+use crate::transport::ringing::Ringing;
+use crate::transport::ringing::StreamDescriptor;
+use crate::transport::stream::{HomeProgress, Out, Stream, StreamParts};
 use crate::wire::{Refusal, Seal};
 
 /// Two ends, joined or about to be.

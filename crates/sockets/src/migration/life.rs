@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use delivery::Instant;
 
-use super::{Action, Event, Migration, Phase};
+use super::machine::{Action, Event, Migration, Phase};
+use crate::lock::lock;
 use crate::reasons::Reason;
 use crate::settings::Role;
-use crate::waiting::lock;
 
 /// The [`Migration`] of one end, and which way its bytes go, which calls of the program read without a lock.
 ///

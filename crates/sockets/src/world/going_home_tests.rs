@@ -10,11 +10,12 @@ use nix::sys::socket::{setsockopt, sockopt};
 use runtime::Readiness;
 
 use super::{RING, World};
-use crate::connection::Route;
-use crate::homing::Record;
+use crate::calls::connection::Route;
+use crate::lock::lock;
+use crate::migration::homing::Record;
 use crate::reasons::Reason;
-use crate::stream::{HomeProgress, StreamDescriptor};
-use crate::waiting::lock;
+use crate::transport::ringing::StreamDescriptor;
+use crate::transport::stream::HomeProgress;
 
 /// A stream with bytes at each place where bytes can be, of each direction.
 fn full_of_bytes() -> (World, [Vec<u8>; 2]) {

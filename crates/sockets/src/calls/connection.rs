@@ -1,0 +1,729 @@
+//! What the calls of a program on one descriptor do.
+
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use delivery::Instant;
+use nix::errno::Errno;
+use nix::unistd::dup3;
+use runtime::{Mark, Readiness as DescriptorReadiness};
+
+use crate::calls::expected::Expects;
+use crate::calls::place::Place;
+use crate::calls::tcp::{Reading, Writing};
+use crate::calls::waiting::Waits;
+use crate::counters;
+use crate::lock::lock;
+use crate::migration::life::{Course, Life};
+use crate::migration::machine::{Action, Event, Phase};
+use crate::reasons::Reason;
+use crate::settings::Role;
+use crate::transport::held::Holds;
+use crate::transport::non_blocking::{is_non_blocking, set_non_blocking};
+use crate::transport::readiness::{End, Readiness, pair};
+use crate::transport::ringing::StreamDescriptor;
+use crate::transport::stream::{Bit, Stream, StreamParts};
+use crate::wire::Seal;
+
+/// Which way the bytes of a connection take.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Route {
+    /// TCP, and perhaps the edge later. Calls are made by this crate, since a seal may be among the bytes.
+    Undecided,
+    /// The edge.
+    Moved,
+    /// TCP for good: calls go to the kernel.
+    Left(Reason),
+}
+
+/// Bytes of a stream that wait.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Queued {
+    /// Received and not yet read: `SIOCINQ`.
+    pub received: u64,
+    /// Written and not yet known to be at the peer: `SIOCOUTQ`.
+    pub unsent: u64,
+}
+
+/// A TCP connection of the program that may move, or has.
+pub struct Connection {
+    token: u64,
+    role: Role,
+    local: SocketAddr,
+    peer: SocketAddr,
+    place: Arc<dyn Place>,
+    pub(crate) endpoint: Arc<dyn Waits>,
+    life: Arc<Life>,
+    began: counters::Beginning,
+    /// The program is about to close it: its number may be that of something else from then on.
+    is_closing: AtomicBool,
+    /// Raised when a thread of the program that waits should look again.
+    pub(crate) mark: Arc<Mark>,
+    /// Made when it begins to move.
+    stream: OnceLock<Arc<Stream>>,
+    /// How TCP is read while it is undecided.
+    pub(crate) reading: Mutex<Reading>,
+    /// How TCP is written to while it is undecided.
+    pub(crate) writing: Mutex<Writing>,
+    options: Mutex<Options>,
+    /// Sends the offer that this side has made.
+    offer: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// The desk knows that bytes have gone over it, or is about to.
+    has_told_bytes: AtomicBool,
+}
+
+/// What the program has set, kept for the stream.
+#[derive(Clone, Copy, Debug, Default)]
+struct Options {
+    no_delay: bool,
+    cork: bool,
+    is_watched: bool,
+    tells_edges: bool,
+    is_relayed: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        token: u64,
+        role: Role,
+        local: SocketAddr,
+        peer: SocketAddr,
+        place: Arc<dyn Place>,
+        endpoint: Arc<dyn Waits>,
+    ) -> Arc<Self> {
+        counters::note_begun();
+        Arc::new(Self {
+            token,
+            role,
+            local,
+            peer,
+            place,
+            endpoint,
+            life: Arc::new(Life::new(role)),
+            began: counters::Beginning::now(),
+            is_closing: AtomicBool::new(false),
+            mark: Arc::new(Mark::new()),
+            stream: OnceLock::new(),
+            reading: Mutex::new(Reading::Plain),
+            writing: Mutex::default(),
+            options: Mutex::default(),
+            offer: OnceLock::new(),
+            has_told_bytes: AtomicBool::new(false),
+        })
+    }
+
+    /// What [`Place`] knows it by.
+    pub const fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Which end it is.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// This side's address, as TCP has it.
+    pub const fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The peer's address, as TCP has it.
+    pub const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// An offer was made of it, which this sends. Once.
+    pub(crate) fn offered(&self, send: impl Fn() + Send + Sync + 'static) {
+        self.offer.get_or_init(|| Box::new(send));
+    }
+
+    //= sockets-protocol.md: offer.3
+    /// Sends the offer that was made of it to where the peer's door is, unless another process has it as well.
+    pub(crate) fn send_offer(&self) {
+        if let Some(send) = self.offer.get().filter(|_| !self.place.is_shared(self.token)) {
+            send();
+        }
+    }
+
+    /// Whether bytes have gone over it while it was undecided.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.has_told_bytes.load(Ordering::SeqCst)
+    }
+
+    //= sockets-protocol.md: offer.3, offer.4
+    /// Bytes have gone over it, from the peer or to it.
+    #[inline]
+    pub(crate) fn on_bytes(&self, are_from_peer: bool) {
+        if self.role == Role::Accepting && !self.has_told_bytes.load(Ordering::Relaxed) {
+            self.on_first_bytes(are_from_peer);
+        }
+    }
+
+    #[cold]
+    fn on_first_bytes(&self, are_from_peer: bool) {
+        if !self.has_told_bytes.swap(true, Ordering::SeqCst) {
+            self.endpoint.on_first_bytes(self.token);
+        }
+        // The peer's program has begun to use the connection, so its door is open by now.
+        if are_from_peer {
+            self.send_offer();
+        }
+    }
+
+    /// It is left to TCP, if it has not begun to move.
+    pub(crate) fn leave(&self, reason: Reason) {
+        let _none_of_the_desk = self.on(Event::Stay(reason), Instant(0));
+    }
+
+    /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
+    /// begun. False if it is too late for that.
+    pub fn stay(&self, reason: Reason) -> bool {
+        self.leave(reason);
+        self.is_left()
+    }
+
+    /// Where it is.
+    pub(crate) fn phase(&self) -> Phase {
+        self.life.phase()
+    }
+
+    /// When [`Event::Time`] is wanted.
+    pub(crate) fn due(&self) -> Instant {
+        self.life.due()
+    }
+
+    /// Takes in an event, and does what is to be done with the connection. What is left is for the desk.
+    pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
+        let mut actions = self.life.on(event, now);
+        actions.retain(|action| match action {
+            Action::Watch => {
+                lock(&self.reading).watch();
+                false
+            }
+            Action::ShutTcp => {
+                self.shut_tcp();
+                false
+            }
+            Action::Leave(reason) => {
+                self.on_left(*reason);
+                false
+            }
+            _ => true,
+        });
+        actions
+    }
+
+    /// The part of [`Connection::on`] that is left when the kernel has shut TCP down, or has closed it.
+    fn leave_if(&self, actions: &[Action]) {
+        for action in actions {
+            if let Action::Leave(reason) = action {
+                self.on_left(*reason);
+            }
+        }
+    }
+
+    /// Whether nothing is written into TCP before the seal.
+    pub(crate) fn is_held(&self) -> bool {
+        self.life.course() == Course::Held
+    }
+
+    /// Whether the program has said so while the way of the bytes was undecided.
+    pub(crate) fn writes_no_more(&self) -> bool {
+        self.life.writes_no_more()
+    }
+
+    /// Shuts TCP down as the program has asked, who has the result already.
+    fn shut_tcp(&self) {
+        let Some(how) = self.life.shut() else { return };
+        if let Some(stream) = self.stream.get() {
+            let _over = shutdown_by_kernel(stream.socket().as_fd(), how);
+        } else if let Some(tcp) = self.place.duplicate(self.token) {
+            let _over = shutdown_by_kernel(tcp.as_fd(), how);
+        }
+    }
+
+    /// The kernel has it.
+    fn on_left(&self, reason: Reason) {
+        // Calls that are under way are shown all that TCP has.
+        *lock(&self.reading) = Reading::Plain;
+        if let Some(stream) = self.stream.get() {
+            // A seal may have waited for room.
+            stream.bell.unwatch(stream.socket().as_fd());
+            if self.life.is_closed() && stream.state.set(Bit::Released) {
+                stream.bell.mark();
+            }
+        }
+        self.mark.raise();
+        self.place.decided(self.token);
+        self.endpoint.on_left(self.token);
+        counters::note_decided();
+        counters::note_left(self.role, self.local, self.peer, reason);
+    }
+
+    /// Makes its stream. From now on TCP is read by this crate only, which looks for the seal.
+    pub(crate) fn make_stream(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
+        let expected = parts.expected;
+        let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
+        let mut reading = lock(&self.reading);
+        let stream = Stream::new(parts, tcp, Arc::clone(&self.mark), Arc::clone(&self.life));
+        if self.stream.set(Arc::clone(&stream)).is_err() {
+            return Err(Reason::Misbehaved);
+        }
+        *reading = Reading::Expecting(expected, Expects::new());
+        drop(reading);
+        let options = *lock(&self.options);
+        stream.sending.set_no_delay(options.no_delay);
+        stream.sending.set_corked(options.cork);
+        Ok(stream)
+    }
+
+    /// Tries to write the peer's seal into the TCP connection, behind which the stream [opens](Stream::open): the
+    /// connection has moved then. What is left to do is for the desk.
+    pub(crate) fn write_seal(&self, seal: Seal, peer_ring: u32, now: Instant) -> Vec<Action> {
+        let Some(stream) = self.stream.get().filter(|_| self.phase() == Phase::Switching) else {
+            return Vec::new();
+        };
+        // Inside the engine no thread waits for one of the program.
+        let locks = (self.reading.try_lock(), self.writing.try_lock());
+        let (Ok(mut reading), Ok(mut writing)) = locks else {
+            drop(locks);
+            return self.on(Event::InCall, now);
+        };
+        let program = match self.try_seal(stream, &mut writing, seal) {
+            Ok(program) => program,
+            Err(event) => {
+                drop((reading, writing));
+                return self.on(event, now);
+            }
+        };
+        // What TCP has is in the stream before anything asks the stream.
+        stream.open(peer_ring);
+        let actions = self.on(Event::SealWritten, now);
+        // It is needed again if the connection is to be relayed.
+        let kept = program.try_clone().ok();
+        counters::note_decided();
+        counters::note_moved(self.role, self.local, self.peer, self.began);
+        // One that is closed is there for no program, nor is any when the process ends.
+        let is_there = !self.life.is_closed() && self.place.put(self.token, program);
+        // The stream looks for the seal, and the kernel counts it no more at the program's descriptor.
+        *reading = Reading::Plain;
+        if let Some(how) = self.life.shut() {
+            Self::shut_stream(stream, how);
+        }
+        drop((reading, writing));
+        self.mark.raise();
+        self.on_switched(stream, kept.filter(|_| is_there), is_there);
+        actions
+    }
+
+    /// Writes the seal: the program's end of the pair that is to take the place of the TCP socket, or what is in the way.
+    fn try_seal(
+        &self,
+        stream: &Arc<Stream>,
+        writing: &mut Writing,
+        seal: Seal,
+    ) -> Result<OwnedFd, Event> {
+        // Who joins must be who holds the TCP connection: that side's seal came first.
+        if self.role == Role::Connecting && !stream.is_seal_there() {
+            // What stands before the seal is read by no program: TCP resets such a connection.
+            let is_unread = self.life.is_closed() && stream.tcp.has_unread();
+            return Err(if is_unread {
+                Event::SealFails(Reason::Closed)
+            } else {
+                Event::SealEarly
+            });
+        }
+        let no_descriptors = Event::SealFails(Reason::Descriptors);
+        let tcp = stream.socket();
+        let (program, library) = pair(tcp.as_fd()).map_err(|_none| no_descriptors)?;
+        // A number that programs do not come across. Where the program has closed its own, what it has written goes
+        // on to the peer all the same, and then the end.
+        let high = match self.place.duplicate(self.token) {
+            None => library,
+            Some(mut high) => {
+                dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC)
+                    .map_err(|_none| no_descriptors)?;
+                high
+            }
+        };
+        match writing.seal(tcp.as_fd(), seal) {
+            Ok(true) => {}
+            // The peer waits: nothing else is written before the seal. The program could not write now anyway.
+            Ok(false) => {
+                let wanted = DescriptorReadiness { readable: false, writable: true };
+                stream
+                    .bell
+                    .watch(StreamDescriptor::Tcp, tcp.as_fd(), wanted)
+                    .map_err(|_none| no_descriptors)?;
+                return Err(Event::SealWaits { has_begun: writing.has_begun() });
+            }
+            Err(_) => return Err(Event::SealFails(Reason::Closed)),
+        }
+        stream.end.install(high);
+        Ok(program)
+    }
+
+    /// The program's descriptor is the end of a pair, if it is there at all: what the program had asked of TCP holds there
+    /// too.
+    fn on_switched(&self, stream: &Arc<Stream>, program: Option<OwnedFd>, is_there: bool) {
+        // One that has broken off is hung up, which would be taken for the program's last close.
+        if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
+            let wanted = DescriptorReadiness::default();
+            if stream.bell.watch(StreamDescriptor::End, end.as_fd(), wanted).is_err() {
+                stream.reset();
+            }
+        }
+        // Who sets one of these sees the route, or is seen here.
+        let options = *lock(&self.options);
+        if options.tells_edges {
+            stream.end.watch_edges();
+        } else if options.is_watched {
+            stream.end.watch();
+        }
+        match program {
+            Some(program) if options.is_relayed => stream.start_relay(program.as_fd()),
+            _ if is_there => stream.tell_arrival(),
+            _ => drop(stream.abandon()),
+        }
+    }
+
+    /// The peer's seal is in TCP: what this side answers may wait for it. Outside of locks.
+    pub(crate) fn on_seal_seen(&self) {
+        if let Some(stream) = self.stream.get() {
+            stream.bell.ring();
+        }
+    }
+
+    /// Its stream, once it has moved.
+    #[inline]
+    pub(crate) fn moved(&self) -> Option<&Arc<Stream>> {
+        match self.life.course() {
+            Course::Edge | Course::Returning | Course::GoingHome => self.stream.get(),
+            Course::Tcp | Course::Held | Course::Kernel(_) => None,
+        }
+    }
+
+    /// As `shutdown`.
+    ///
+    /// # Errors
+    /// As of `shutdown`.
+    pub fn shutdown(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
+        let Some(stream) = self.moved().filter(|stream| !stream.relay.is_on()) else {
+            return self.shutdown_tcp(fd, how);
+        };
+        if stream.state.is_broken() {
+            return Err(Errno::ENOTCONN);
+        }
+        Self::shut_stream(stream, how);
+        stream.bell.ring();
+        self.endpoint.raise(&self.mark);
+        Ok(())
+    }
+
+    /// The same of one that has not moved, or is relayed.
+    fn shutdown_tcp(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
+        // No seal can be written behind the end of TCP, nor while this is under way.
+        let writing = lock(&self.writing);
+        if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
+            drop(writing);
+            return self.shutdown(fd, how);
+        }
+        let actions = self.life.tell(Event::Shut(how.into()));
+        let is_put_off = self.route() == Route::Undecided && actions.is_empty();
+        let result = if is_put_off { Ok(()) } else { shutdown_by_kernel(fd, how) };
+        drop(writing);
+        self.leave_if(&actions);
+        result
+    }
+
+    fn shut_stream(stream: &Stream, how: Shutdown) {
+        if how != Shutdown::Read {
+            let _writers = lock(&stream.writers);
+            stream.state.set(Bit::WriteShut);
+            stream.sending.push();
+        }
+        if how != Shutdown::Write {
+            stream.state.set(Bit::ReadShut);
+            // As of TCP: it is at its end for this side.
+            stream.end.on_end();
+        }
+    }
+
+    /// Which way its bytes take.
+    #[inline]
+    pub fn route(&self) -> Route {
+        match self.life.course() {
+            Course::Tcp | Course::Held => Route::Undecided,
+            Course::Edge | Course::Returning | Course::GoingHome => Route::Moved,
+            Course::Kernel(reason) => Route::Left(reason),
+        }
+    }
+
+    /// Whether the calls of the program go to the kernel, and bytes are carried behind.
+    #[inline]
+    pub fn is_relayed(&self) -> bool {
+        self.moved().is_some_and(|stream| stream.relay.is_on())
+    }
+
+    /// Has bytes carried between the program's descriptor and the stream, so that the program's calls may go to the
+    /// kernel: another process is to use the descriptor, or something that this crate does not stand before. `fd` is any
+    /// descriptor of it. Before the connection has moved, it is relayed from then on, if it does.
+    pub fn relay(&self, fd: BorrowedFd<'_>) {
+        lock(&self.options).is_relayed = true;
+        // Who moves it has set the route before it looks at this.
+        if let Some(stream) = self.moved() {
+            stream.start_relay(fd);
+            stream.bell.ring();
+            self.endpoint.raise(&self.mark);
+        }
+    }
+
+    /// Brings a connection that has moved back to TCP, for at most `limit`, and lets the kernel do the rest: the TCP socket
+    /// is at the program's numbers then. False if it cannot come home, or has not by then: it may come later.
+    pub fn go_home(&self, limit: Duration) -> bool {
+        let Some(stream) = self.moved() else { return self.is_left() };
+        if !stream.begin_home() {
+            return self.is_left();
+        }
+        stream.bell.ring();
+        let mut ready = || self.life.course() != Course::GoingHome;
+        let _timed_out = self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready);
+        self.is_left()
+    }
+
+    /// Whether it goes home.
+    pub fn is_going_home(&self) -> bool {
+        self.life.course() == Course::GoingHome
+    }
+
+    /// All bytes of its stream are in TCP: the TCP socket takes the place of the program's end. False if a thread of the
+    /// program is inside a call, or no descriptor is left: to be tried again. Inside the engine.
+    pub(crate) fn come_home(&self) -> bool {
+        let Some(stream) = self.moved() else { return true };
+        let locks = (stream.writers.try_lock(), stream.readers.try_lock(), self.reading.try_lock());
+        let (Ok(_writers), Ok(_readers), Ok(_reading)) = locks else { return false };
+        let tcp = stream.socket();
+        let Ok(own) = tcp.try_clone() else { return false };
+        if stream.state.has(Bit::WriteShut) {
+            // The peer may have closed it.
+            let _over = shutdown_by_kernel(tcp.as_fd(), Shutdown::Write);
+        }
+        if stream.state.has(Bit::ReadShut) {
+            let _over = shutdown_by_kernel(tcp.as_fd(), Shutdown::Read);
+        }
+        if let Some(end) = self.place.duplicate(self.token) {
+            set_non_blocking(tcp.as_fd(), is_non_blocking(end.as_fd()));
+        }
+        // Nothing is written to the program's numbers, nor read there, once TCP has them.
+        stream.end.retire();
+        // One that is closed is there for no program.
+        let is_there = !self.life.is_closed() && self.place.put(self.token, own);
+        let _none = self.life.tell(Event::Arrived);
+        stream.on_home();
+        self.place.decided(self.token);
+        if is_there {
+            counters::note_home(self.role, self.local, self.peer);
+        }
+        self.mark.raise();
+        true
+    }
+
+    pub(crate) fn is_left(&self) -> bool {
+        matches!(self.life.course(), Course::Kernel(_))
+    }
+
+    /// What it is ready for.
+    pub fn readiness(&self) -> Readiness {
+        self.moved().map(|stream| stream.readiness()).unwrap_or_default()
+    }
+
+    /// The program is about to have the kernel tell it when the descriptor is ready: from now on the kernel knows.
+    pub fn watch(&self) {
+        self.watch_as(false);
+    }
+
+    /// The same where it is told of edges (`EPOLLET`): of each arrival.
+    pub fn watch_edges(&self) {
+        self.watch_as(true);
+    }
+
+    fn watch_as(&self, tells_edges: bool) {
+        {
+            let mut options = lock(&self.options);
+            options.is_watched = true;
+            options.tells_edges |= tells_edges;
+        }
+        let Some(stream) = self.moved() else { return };
+        if tells_edges {
+            stream.end.watch_edges();
+        } else if !stream.end.is_watched() {
+            stream.end.watch();
+        } else {
+            return;
+        }
+        stream.end.on_arrived(|| stream.is_readable());
+    }
+
+    /// Bytes that wait.
+    pub fn queued(&self) -> Queued {
+        self.moved().map_or_else(Queued::default, |stream| Queued {
+            received: stream.received(),
+            unsent: stream.sending.unacknowledged(),
+        })
+    }
+
+    /// What `SO_ERROR` is to say once it has moved: the reason of a reset, once.
+    pub fn take_error(&self, fd: BorrowedFd<'_>) -> Option<Errno> {
+        let error = self.moved().and_then(|stream| stream.take_error());
+        error.inspect(|_| End::on_error_told(fd))
+    }
+
+    /// `TCP_NODELAY`.
+    pub fn set_no_delay(&self, on: bool) {
+        lock(&self.options).no_delay = on;
+        if let Some(stream) = self.stream.get() {
+            stream.sending.set_no_delay(on);
+            if on && self.moved().is_some() {
+                stream.push();
+            }
+        }
+    }
+
+    /// `TCP_CORK`.
+    pub fn set_cork(&self, on: bool) {
+        lock(&self.options).cork = on;
+        if let Some(stream) = self.stream.get() {
+            stream.sending.set_corked(on);
+            if !on && self.moved().is_some() {
+                stream.push();
+            }
+        }
+    }
+
+    /// The TCP socket, once the connection has moved: it answers what the program asks of addresses and options.
+    pub fn tcp(&self) -> Option<Arc<OwnedFd>> {
+        self.moved().map(|stream| stream.socket())
+    }
+
+    /// The library's end has told the stream something: perhaps that the program has closed the last descriptor by a call
+    /// that nothing saw, so that its numbers may be something else by now.
+    pub(crate) fn on_end_ready(&self) {
+        if self.stream.get().is_some_and(|stream| stream.state.has(Bit::Released)) {
+            self.place.closed(self.token);
+        }
+    }
+
+    /// The process is about to end: as if the program had closed its descriptors.
+    /// One that has not begun to move does not any more; one that moves goes on, as the peer may have moved its direction.
+    pub(crate) fn end(&self) {
+        {
+            // Who moves it holds the same lock.
+            let _reading = lock(&self.reading);
+            let _none = self.life.tell(Event::ProcessEnds);
+        }
+        if let Some(stream) = self.moved() {
+            stream.abandon();
+        }
+        if let Some(stream) = self.stream.get() {
+            stream.bell.ring();
+        }
+    }
+
+    /// Nothing of it is lost when the process ends now.
+    pub(crate) fn is_out(&self) -> bool {
+        match self.moved() {
+            Some(stream) => stream.is_out(),
+            None => !matches!(self.phase(), Phase::Joining | Phase::Switching),
+        }
+    }
+
+    /// See [`Stream::end_tcp`].
+    pub(crate) fn end_tcp(&self) {
+        if let Some(stream) = self.moved() {
+            stream.end_tcp();
+        }
+    }
+
+    /// The program is about to close the last of its descriptors. Calls of other threads that are still under way fail with
+    /// `EBADF`, because the number may belong to something else from then on.
+    pub fn closing(&self) {
+        {
+            // Calls look at it under the same locks before they use the number.
+            let _locks = (lock(&self.reading), lock(&self.writing));
+            self.is_closing.store(true, Ordering::SeqCst);
+        }
+        if let Some(stream) = self.moved() {
+            stream.end.on_closing();
+        }
+        self.endpoint.raise(&self.mark);
+    }
+
+    #[inline]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
+    }
+
+    /// The program has closed the last of its descriptors in this process. What it has written goes on to the peer;
+    /// if `SO_LINGER` says so, this waits for that.
+    pub fn released(&self) {
+        let actions = {
+            // Who moves it holds the same lock: either it sees that this is closed, or is seen below.
+            let _reading = lock(&self.reading);
+            self.life.tell(Event::Closed)
+        };
+        self.leave_if(&actions);
+        let Some(stream) = self.moved() else {
+            if let Some(stream) = self.stream.get() {
+                // The peer may have moved its direction: only when that is decided it can be told of the end.
+                stream.bell.ring();
+            }
+            return;
+        };
+        // Other processes may have it still: then the library's end tells when they have closed it, too.
+        if !stream.end.is_abandoned() || stream.has_more_to_relay() {
+            return;
+        }
+        stream.unwatch_end();
+        let is_ending = stream.abandon();
+        stream.bell.ring();
+        let linger = stream.linger().filter(|linger| linger.l_onoff != 0 && linger.l_linger > 0);
+        if let Some(linger) = linger.filter(|_| is_ending) {
+            let limit = Duration::from_secs(linger.l_linger as u64);
+            let mut ready = || stream.state.is_broken() || stream.state.has(Bit::EndAcknowledged);
+            let _over = self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready);
+        }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("token", &self.token)
+            .field("role", &self.role)
+            .field("route", &self.route())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a call of the program on a moved connection is told; an error is so once.
+#[inline]
+pub(super) fn told(fd: BorrowedFd<'_>, result: Result<usize, Errno>) -> Result<usize, Errno> {
+    result.inspect_err(|error| {
+        if *error != Errno::EAGAIN {
+            End::on_error_told(fd);
+        }
+    })
+}
+
+fn shutdown_by_kernel(fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
+    use nix::sys::socket::Shutdown as How;
+    let how = match how {
+        Shutdown::Read => How::Read,
+        Shutdown::Write => How::Write,
+        Shutdown::Both => How::Both,
+    };
+    nix::sys::socket::shutdown(fd.as_raw_fd(), how)
+}

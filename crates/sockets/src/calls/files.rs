@@ -1,0 +1,110 @@
+//! Bytes of files that are sent.
+
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+
+use nix::errno::Errno;
+use nix::libc::off_t;
+use nix::sys::sendfile::sendfile;
+use nix::sys::uio::pread;
+use nix::unistd::{Whence, lseek, read};
+
+use crate::calls::connection::Connection;
+use crate::calls::connection::Route;
+use crate::calls::flags::SendFlags;
+
+/// As `sendfile` of the kernel.
+pub(crate) fn send_file_by_kernel(
+    fd: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: Option<&mut u64>,
+    count: usize,
+) -> Result<usize, Errno> {
+    let Some(offset) = offset else { return sendfile(fd, file, None, count) };
+    let mut at = off_t::try_from(*offset).map_err(|_| Errno::EINVAL)?;
+    let sent = sendfile(fd, file, Some(&mut at), count)?;
+    *offset = at as u64;
+    Ok(sent)
+}
+
+impl Connection {
+    /// Sends bytes of a file, as `sendfile` would.
+    ///
+    /// # Errors
+    /// As of `sendfile`.
+    pub fn send_file(
+        &self,
+        fd: BorrowedFd<'_>,
+        file: BorrowedFd<'_>,
+        offset: Option<&mut u64>,
+        count: usize,
+    ) -> Result<usize, Errno> {
+        if self.is_relayed() || matches!(self.route(), Route::Left(_)) {
+            return send_file_by_kernel(fd, file, offset, count);
+        }
+        self.send_file_by_copy(fd, file, offset, count)
+    }
+
+    /// Reads the file and sends it. What was read of a file and could not be sent is read again.
+    pub(crate) fn send_file_by_copy(
+        &self,
+        fd: BorrowedFd<'_>,
+        file: BorrowedFd<'_>,
+        offset: Option<&mut u64>,
+        count: usize,
+    ) -> Result<usize, Errno> {
+        let mut bytes = vec![0; count.min(FILE_BYTES)];
+        let begins = match &offset {
+            Some(offset) => off_t::try_from(**offset).map_err(|_| Errno::EINVAL)?,
+            // A file that cannot be read elsewhere than where it is, is read once.
+            None => lseek(file, 0, Whence::SeekCur).unwrap_or(NOT_SEEKABLE),
+        };
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < count {
+            let length = bytes.len().min(count - done);
+            let got = match begins {
+                NOT_SEEKABLE => read(file, &mut bytes[..length]),
+                begins => {
+                    pread(file, &mut bytes[..length], begins.saturating_add_unsigned(done as u64))
+                }
+            };
+            let length = match got {
+                Ok(0) => break,
+                Ok(length) => length,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            };
+            let more = done + length < count;
+            let flags = SendFlags { more, ..SendFlags::default() };
+            match self.send(fd, &[IoSlice::new(&bytes[..length])], flags) {
+                Ok(sent) => {
+                    done += sent;
+                    if sent < length {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        match offset {
+            Some(offset) => *offset += done as u64,
+            None if begins != NOT_SEEKABLE && done > 0 => {
+                lseek(file, begins.saturating_add_unsigned(done as u64), Whence::SeekSet)?;
+            }
+            None => {}
+        }
+        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+    }
+}
+
+/// Bytes of a file that are read at a time.
+const FILE_BYTES: usize = 64 * 1024;
+
+/// The place in a file that has none, as a pipe.
+const NOT_SEEKABLE: off_t = -1;

@@ -1,0 +1,100 @@
+//! Bytes that TCP has and the program does not: the seal of a connection that moves. The kernel counts it, so what it
+//! says of the descriptor meanwhile is set right.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::sys::socket::{MsgFlags, recv};
+
+use crate::calls::connection::{Connection, Route};
+use crate::calls::tcp::{Reading, make_room_behind};
+use crate::lock::lock;
+use crate::transport::seal::{Scan, scan};
+use crate::wire::Seal;
+
+impl Connection {
+    /// Whether the kernel errs if it has said that `fd`, the program's descriptor, is readable or at its end: a read finds
+    /// nothing. Also right of a connection that has moved since.
+    pub fn has_nothing_to_read(&self, fd: BorrowedFd<'_>) -> bool {
+        match self.route() {
+            Route::Undecided if self.has_only_seal(fd) => true,
+            // It may have moved before it was looked at.
+            Route::Undecided => self.route() == Route::Moved && self.has_nothing_to_read(fd),
+            Route::Moved if self.is_relayed() => false,
+            Route::Moved => {
+                let state = self.readiness();
+                !state.readable && !state.peer_ended
+            }
+            Route::Left(_) => false,
+        }
+    }
+
+    /// Whether all that TCP has is the seal, or what may be its beginning.
+    pub(crate) fn has_only_seal(&self, fd: BorrowedFd<'_>) -> bool {
+        let mut bytes = [0; Seal::BYTES];
+        let Some((count, scan)) = self.scanned(fd, &mut bytes) else { return false };
+        let is_only_seal = count > 0 && scan.shown == 0;
+        if scan.is_sealed {
+            self.on_seal_seen();
+        } else if is_only_seal {
+            // The program learns of no bytes, so it does not read, which makes room as well.
+            make_room_behind(fd);
+        }
+        is_only_seal
+    }
+
+    /// Bytes of the program among the `counted` that the kernel has for an undecided connection.
+    pub fn shown(&self, fd: BorrowedFd<'_>, counted: usize) -> usize {
+        let mut bytes = vec![0; counted];
+        self.scanned(fd, &mut bytes).map_or(counted, |(_, scan)| scan.shown)
+    }
+
+    /// Looks for the seal among the bytes that TCP has, and how many these are; `None` if no seal is expected.
+    fn scanned(&self, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Option<(usize, Scan)> {
+        let reading = lock(&self.reading);
+        // Whoever moves it holds the lock, so the descriptor is TCP's still.
+        let Reading::Expecting(seal, _) = &*reading else { return None };
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        let count = recv(fd.as_raw_fd(), bytes, flags).unwrap_or(0);
+        Some((count, scan(&bytes[..count], seal)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+    use crate::calls::expected::Hiding;
+    use crate::world::World;
+
+    /// What the kernel says of the descriptor of the end that has connected, and what is so.
+    fn asked(world: &World) -> (bool, bool, usize) {
+        world.ends[0].call(|connection, fd| {
+            let mut entries = [PollFd::new(fd, PollFlags::POLLIN)];
+            let is_said = poll(&mut entries, PollTimeout::ZERO) == Ok(1);
+            (is_said, !connection.has_nothing_to_read(fd), connection.shown(fd, 100))
+        })
+    }
+
+    #[test]
+    fn a_seal_is_nothing_to_read() {
+        let before = Hiding::begin();
+        let world = World::new();
+        world.ends[0].connection.watch();
+        assert!(world.move_on(0));
+        assert!(before.was_possible());
+        assert_eq!(world.send(1, b"ab"), Ok(2));
+        assert!(world.move_on(1));
+        assert_eq!(asked(&world), (true, true, 2));
+        assert_eq!(world.receive(0, 10).as_deref(), Ok(b"ab".as_slice()));
+        assert_eq!(asked(&world), (true, false, 0));
+        assert!(world.move_on(2));
+        assert!(!asked(&world).0);
+        let has_nothing =
+            |connection: &Connection, fd: BorrowedFd<'_>| connection.has_nothing_to_read(fd);
+        assert!(world.ends[0].call(has_nothing), "what was said before it moved is not so");
+        assert_eq!(world.send(1, b"c"), Ok(1));
+        world.network().carry();
+        assert!(!world.ends[0].call(has_nothing));
+    }
+}

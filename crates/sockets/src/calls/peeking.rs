@@ -1,0 +1,67 @@
+//! A look at what has come that waits until there is as much as the program has asked for.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::calls::connection::Connection;
+use crate::calls::waiting::{Waited, Waiting};
+use crate::transport::held::Holds;
+use crate::transport::stream::{Bit, Stream};
+
+/// For how long one call has looked at TCP.
+#[derive(Debug, Default)]
+pub(crate) struct Peeking {
+    waited: Duration,
+}
+
+impl Connection {
+    /// More than `seen` bytes are to come before they are looked at again. False if the program is to be shown what there
+    /// is: no more comes, the time is over, or a signal has come.
+    #[cold]
+    pub(crate) fn wait_for_more(
+        &self,
+        fd: BorrowedFd<'_>,
+        seen: usize,
+        peeking: &mut Peeking,
+    ) -> bool {
+        self.endpoint.held().push_all();
+        let Some(stream) = self.moved() else {
+            return self.wait_for_more_of_tcp(fd, peeking);
+        };
+        stream.push();
+        let has_more = || stream.received() > seen as u64;
+        let limit = Waiting::ToReceive.limit(stream.socket().as_fd());
+        let is_kernels = || stream.relay.is_on() || self.is_left();
+        let mut ready = || has_more() || stream.brings_no_more() || is_kernels();
+        let waited = self.endpoint.wait_beside(&self.mark, &mut [], limit, &mut ready);
+        waited == Ok(Waited::Ready) && (has_more() || is_kernels())
+    }
+
+    /// The kernel says that there is something, again and again: it is asked in steps.
+    fn wait_for_more_of_tcp(&self, fd: BorrowedFd<'_>, peeking: &mut Peeking) -> bool {
+        let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];
+        let over = poll(&mut entries, PollTimeout::ZERO);
+        let limit = Waiting::ToReceive.limit(fd);
+        if over != Ok(0) || limit.is_some_and(|limit| peeking.waited >= limit) {
+            // It may have moved meanwhile, and what has its number now is another descriptor.
+            return self.moved().is_some();
+        }
+        peeking.waited += STEP;
+        let mut ready = || self.moved().is_some();
+        self.endpoint.wait_beside(&self.mark, &mut [], Some(STEP), &mut ready).is_ok()
+    }
+}
+
+impl Stream {
+    /// Nothing is added to what has come, before some of it is read.
+    fn brings_no_more(&self) -> bool {
+        (self.tcp.is_sealed() && (self.receiving.has_end() || self.receiving.is_full()))
+            || self.state.is_broken()
+            || self.state.has(Bit::ReadShut)
+    }
+}
+
+/// How long it waits until it looks at TCP again.
+const STEP: Duration = Duration::from_millis(1);

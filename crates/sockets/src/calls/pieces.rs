@@ -1,0 +1,27 @@
+//! Pieces of memory that a call works on, behind the bytes that it has done.
+
+use std::io::{IoSlice, IoSliceMut};
+
+/// The pieces behind the first `done` bytes.
+pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoSliceMut<'a>> {
+    let mut skipped = done;
+    let rest = into.iter_mut().filter_map(|piece| {
+        let passed = skipped.min(piece.len());
+        skipped -= passed;
+        let rest = &mut piece[passed..];
+        (!rest.is_empty()).then(|| IoSliceMut::new(rest))
+    });
+    rest.collect()
+}
+
+/// The same of pieces that are sent.
+pub(crate) fn rest_of<'a>(from: &'a [IoSlice<'_>], done: usize) -> Vec<IoSlice<'a>> {
+    let mut skipped = done;
+    let rest = from.iter().filter_map(|piece| {
+        let passed = skipped.min(piece.len());
+        skipped -= passed;
+        let rest = &piece[passed..];
+        (!rest.is_empty()).then(|| IoSlice::new(rest))
+    });
+    rest.collect()
+}

@@ -1,0 +1,116 @@
+//! Calls of a program that receive.
+
+use std::io::IoSliceMut;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use crate::calls::connection::{Connection, told};
+use crate::calls::flags::ReceiveFlags;
+use crate::calls::peeking::Peeking;
+use crate::calls::waiting::{Blocking, Waiting};
+use crate::transport::stream::Stream;
+
+impl Connection {
+    /// Receives bytes, as `recvmsg` would of `fd`, the program's descriptor.
+    ///
+    /// # Errors
+    /// As of `recvmsg`.
+    pub fn receive(
+        &self,
+        fd: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize, Errno> {
+        if flags.discard && !flags.peek {
+            return self.discard(fd, into, flags);
+        }
+        let total: usize = into.iter().map(|piece| piece.len()).sum();
+        let mut blocking = Blocking::new(flags.dont_wait);
+        let mut peeking = Peeking::default();
+        let mut done = 0;
+        loop {
+            let result = match self.moved() {
+                Some(stream) if stream.relay.is_on() => {
+                    return Self::receive_relayed(fd, into, flags);
+                }
+                Some(stream) => told(fd, self.receive_moved(stream, fd, into, done, flags.peek)),
+                None => match self.receive_undecided(fd, into, done, flags.peek) {
+                    // It moved before TCP was asked: its bytes are in the stream.
+                    Err(Errno::EAGAIN) if self.moved().is_some() => continue,
+                    result => result,
+                },
+            };
+            match result {
+                Ok(0) => return Ok(done),
+                Ok(count) if flags.peek => {
+                    // What was shown is shown again, with what comes.
+                    let waits = flags.wait_all && count < total && blocking.may_wait(fd);
+                    if !waits || !self.wait_for_more(fd, count, &mut peeking) {
+                        return Ok(count);
+                    }
+                }
+                Ok(count) => {
+                    done += count;
+                    if done >= total || !flags.wait_all {
+                        return Ok(done);
+                    }
+                }
+                Err(Errno::EAGAIN) if blocking.may_wait(fd) => {
+                    match self.wait(fd, Waiting::ToReceive, &mut || self.can_receive()) {
+                        Ok(()) => {}
+                        Err(_) if done > 0 => return Ok(done),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    #[inline]
+    fn receive_moved(
+        &self,
+        stream: &Arc<Stream>,
+        fd: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        done: usize,
+        peek: bool,
+    ) -> Result<usize, Errno> {
+        let mut result = stream.read(into, done, peek);
+        if result == Err(Errno::EAGAIN) {
+            // It may be about to come.
+            self.endpoint.drive();
+            result = stream.read(into, done, peek);
+        }
+        if !peek {
+            stream.end.on_read(fd, || stream.is_readable());
+            if stream.receiving.is_credit_due() {
+                stream.bell.ring();
+            }
+        }
+        result
+    }
+
+    #[inline]
+    fn can_receive(&self) -> bool {
+        self.moved().is_none_or(|stream| stream.is_readable() || stream.relay.is_on())
+    }
+
+    fn discard(
+        &self,
+        fd: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize, Errno> {
+        let total: usize = into.iter().map(|piece| piece.len()).sum();
+        let mut scratch = vec![0; total.min(SCRATCH_BYTES)];
+        let mut pieces = [IoSliceMut::new(&mut scratch)];
+        self.receive(fd, &mut pieces, ReceiveFlags { discard: false, ..flags })
+    }
+}
+
+/// Bytes that are thrown away at a time.
+const SCRATCH_BYTES: usize = 64 * 1024;

@@ -1,0 +1,176 @@
+//! How TCP is read and written while it is undecided which way a connection takes: with an eye on seals.
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, getsockopt, recv, send, setsockopt, sockopt};
+
+use crate::calls::expected::Expects;
+use crate::transport::seal::{Scan, Watch, scan};
+use crate::wire::Seal;
+
+/// How TCP is read.
+#[derive(Debug)]
+pub(crate) enum Reading {
+    /// As ever.
+    Plain,
+    /// The seal may come. Bytes that may be its beginning stay with the kernel, so that nothing is kept here of a
+    /// connection that does not move after all.
+    Expecting(Seal, Expects),
+    /// The seal must not come any more, but may: then the peer has moved, and this side cannot.
+    Watching(Watch),
+}
+
+/// How TCP is written to.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    /// Bytes of the seal that are written.
+    sealed: usize,
+}
+
+impl Reading {
+    /// The seal is not expected any more, but may come.
+    pub(crate) fn watch(&mut self) {
+        if let Self::Expecting(seal, _) = *self {
+            *self = Self::Watching(Watch::new(seal));
+        }
+    }
+}
+
+impl Writing {
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.sealed > 0
+    }
+
+    /// Writes the seal, which goes at once: it would wait for an acknowledgement of what the program has written before.
+    /// False if there is no room for all of it.
+    pub(crate) fn seal(&mut self, tcp: BorrowedFd<'_>, seal: Seal) -> Result<bool, Errno> {
+        let result = self.write_seal(tcp, seal);
+        // Setting it sends what is queued, even under a cork. What the program has asked for is as it was afterwards.
+        let is_gathered = !getsockopt(&tcp, sockopt::TcpNoDelay)?;
+        setsockopt(&tcp, sockopt::TcpNoDelay, &true)?;
+        if is_gathered {
+            setsockopt(&tcp, sockopt::TcpNoDelay, &false)?;
+        }
+        result
+    }
+
+    fn write_seal(&mut self, tcp: BorrowedFd<'_>, seal: Seal) -> Result<bool, Errno> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        while self.sealed < Seal::BYTES {
+            match send(tcp.as_raw_fd(), &seal.0[self.sealed..], flags) {
+                Ok(count) => self.sealed += count,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Receives what comes before the seal, and whether that follows: looks, and takes no more than that.
+pub(super) fn receive_before(
+    fd: BorrowedFd<'_>,
+    into: &mut [IoSliceMut<'_>],
+    seal: Seal,
+    peek: bool,
+) -> (Result<usize, Errno>, bool) {
+    let wanted: usize = into.iter().map(|piece| piece.len()).sum();
+    let mut bytes = match looked_at(fd, wanted) {
+        Ok(bytes) if !bytes.is_empty() => bytes,
+        ended => return (ended.map(|_| 0), false),
+    };
+    let Scan { shown, is_sealed } = scan(&bytes, &seal);
+    (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), is_sealed)
+}
+
+/// Receives bytes among which the seal must not come. A program gets no byte of a seal that has come whole, however few
+/// bytes it asks for.
+pub(super) fn receive_watched(
+    fd: BorrowedFd<'_>,
+    into: &mut [IoSliceMut<'_>],
+    watch: &mut Watch,
+    peek: bool,
+) -> Result<usize, Errno> {
+    let wanted: usize = into.iter().map(|piece| piece.len()).sum();
+    let mut bytes = looked_at(fd, wanted)?;
+    let Scan { shown, is_sealed } = watch.scan(&bytes);
+    // Few bytes of a program may look like the beginning of a seal, and nothing may follow them.
+    let is_seal = is_sealed || bytes.len() - shown > SEAL_BEGINS;
+    let length = if is_seal { shown } else { bytes.len() }.min(wanted);
+    if is_seal && length == 0 && wanted > 0 {
+        return Err(Errno::ECONNRESET);
+    }
+    let bytes = &mut bytes[..length];
+    if bytes.is_empty() || peek {
+        scatter(into, bytes);
+        return Ok(length);
+    }
+    let taken = take_before(fd, into, bytes, false)?;
+    if watch.completes(bytes) { Err(Errno::ECONNRESET) } else { Ok(taken) }
+}
+
+/// Bytes that TCP has, which stay there: so many as are wanted, and a seal behind them.
+fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; (wanted + Seal::BYTES).min(LOOKED_AT_BYTES)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+    let count = recv(fd.as_raw_fd(), &mut bytes, flags)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// Hands out bytes that the kernel has first, and has it forget them if they are not only peeked at.
+fn take_before(
+    fd: BorrowedFd<'_>,
+    into: &mut [IoSliceMut<'_>],
+    bytes: &mut [u8],
+    peek: bool,
+) -> Result<usize, Errno> {
+    if bytes.is_empty() {
+        if into.iter().all(|piece| piece.is_empty()) {
+            return Ok(0);
+        }
+        make_room_behind(fd);
+        return Err(Errno::EAGAIN);
+    }
+    scatter(into, bytes);
+    if !peek {
+        // They are there, and nobody else reads.
+        recv(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?;
+    }
+    Ok(bytes.len())
+}
+
+fn scatter(into: &mut [IoSliceMut<'_>], mut from: &[u8]) {
+    for piece in into {
+        let (now, later) = from.split_at(from.len().min(piece.len()));
+        piece[..now.len()].copy_from_slice(now);
+        from = later;
+    }
+}
+
+/// Bytes stay in the socket that may be the beginning of the seal: what follows must come, however large the buffer is in
+/// which they are.
+pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
+    let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
+    if size().is_none() {
+        return;
+    }
+    // It may not be allowed: then it is as it was.
+    let _as_it_was = link::make_room(fd, ROOM_BYTES);
+    if let Some(size) = size() {
+        // The program has set it. The kernel takes twice as much as it is told, as far as the host allows.
+        let _as_it_was = setsockopt(&fd, sockopt::RcvBuf, &size);
+    }
+}
+
+/// More bytes than these that look like the beginning of a seal are one: a program's are by chance once in 2^72 times.
+const SEAL_BEGINS: usize = 8;
+
+/// Bytes that are looked at before they are taken.
+const LOOKED_AT_BYTES: usize = 64 * 1024;
+
+/// Bytes for which the kernel has room behind those that wait: more than a buffer of it keeps.
+const ROOM_BYTES: u32 = 1 << 20;

@@ -1,0 +1,164 @@
+//! Calls of the program while it is undecided which way a connection takes: they are made of TCP, and never block in
+//! it, as the connection may move meanwhile.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recvmsg, sendmsg};
+
+use crate::calls::connection::Connection;
+use crate::calls::flags::{ReceiveFlags, SendFlags};
+use crate::calls::pieces::{behind, rest_of};
+use crate::calls::tcp::{Reading, receive_before, receive_watched};
+use crate::calls::waiting::{Waited, Waiting};
+use crate::lock::lock;
+use crate::transport::held::Holds;
+
+impl Connection {
+    /// `EAGAIN`, if there is nothing or the connection has moved.
+    pub(crate) fn receive_undecided(
+        &self,
+        fd: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        done: usize,
+        peek: bool,
+    ) -> Result<usize, Errno> {
+        let mut reading = lock(&self.reading);
+        if self.is_closing() {
+            return Err(Errno::EBADF);
+        }
+        if self.moved().is_some() {
+            // The caller tries again, as it does after a wait.
+            return Err(Errno::EAGAIN);
+        }
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let flags = if peek { flags | MsgFlags::MSG_PEEK } else { flags };
+        let mut rest = behind(into, done);
+        match &mut *reading {
+            Reading::Plain => {
+                let count = recvmsg::<()>(fd.as_raw_fd(), &mut rest, None, flags)?.bytes;
+                if count > 0 {
+                    self.on_bytes(true);
+                }
+                Ok(count)
+            }
+            Reading::Watching(watch) => receive_watched(fd, &mut rest, watch, peek),
+            Reading::Expecting(seal, _) => {
+                let (result, is_sealed) = receive_before(fd, &mut rest, *seal, peek);
+                drop(reading);
+                if is_sealed {
+                    self.on_seal_seen();
+                }
+                result
+            }
+        }
+    }
+
+    pub(crate) fn send_undecided(
+        &self,
+        fd: BorrowedFd<'_>,
+        from: &[IoSlice<'_>],
+        done: usize,
+        flags: SendFlags,
+    ) -> Result<usize, Errno> {
+        let _writing = lock(&self.writing);
+        if self.writes_no_more() {
+            return Err(Errno::EPIPE);
+        }
+        if self.is_closing() {
+            return Err(Errno::EBADF);
+        }
+        if self.is_held() || self.moved().is_some() {
+            return Err(Errno::EAGAIN);
+        }
+        let mut how = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        if flags.more {
+            how |= MsgFlags::from_bits_retain(libc::MSG_MORE);
+        }
+        let rest = rest_of(from, done);
+        let sent = sendmsg::<()>(fd.as_raw_fd(), &rest, &[], how, None);
+        if sent.is_ok() {
+            self.on_bytes(false);
+        }
+        sent
+    }
+
+    /// The call waits, for as long as the program allows. The caller tries again afterwards.
+    #[cold]
+    pub(super) fn wait(
+        &self,
+        fd: BorrowedFd<'_>,
+        what: Waiting,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Errno> {
+        self.endpoint.held().push_all();
+        if let Some(stream) = self.moved() {
+            stream.push();
+            let limit = what.limit(stream.socket().as_fd());
+            return match self.endpoint.wait_beside(&self.mark, &mut [], limit, ready)? {
+                Waited::Ready | Waited::Others => Ok(()),
+                Waited::TimedOut => Err(Errno::EAGAIN),
+            };
+        }
+        self.wait_undecided(fd, what)
+    }
+
+    /// Waits for TCP, or for the connection to move.
+    pub(crate) fn wait_undecided(&self, fd: BorrowedFd<'_>, what: Waiting) -> Result<(), Errno> {
+        let limit = what.limit(fd);
+        // What was left to TCP before is no reason to look again.
+        let was_left = self.is_left();
+        let is_decided = || self.moved().is_some() || (self.is_left() && !was_left);
+        let mut ready = || self.is_closing() || is_decided();
+        let is_held = match what {
+            Waiting::ToReceive => self.has_only_seal(fd),
+            Waiting::ToSend => self.is_held(),
+        };
+        if is_held {
+            // The kernel would say again and again that there is something: the rest of the seal is on its way.
+            let limit = Some(HELD_LOOK);
+            return self.endpoint.wait_beside(&self.mark, &mut [], limit, &mut ready).map(drop);
+        }
+        let mut others = [what.entry(fd)];
+        match self.endpoint.wait_beside(&self.mark, &mut others, limit, &mut ready)? {
+            Waited::Ready | Waited::Others => Ok(()),
+            Waited::TimedOut => Err(Errno::EAGAIN),
+        }
+    }
+}
+
+/// Calls that the kernel makes for a relayed connection.
+impl Connection {
+    pub(crate) fn receive_relayed(
+        fd: BorrowedFd<'_>,
+        into: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize, Errno> {
+        let mut how = MsgFlags::empty();
+        how.set(MsgFlags::MSG_PEEK, flags.peek);
+        how.set(MsgFlags::MSG_WAITALL, flags.wait_all);
+        how.set(MsgFlags::MSG_DONTWAIT, flags.dont_wait);
+        Ok(recvmsg::<()>(fd.as_raw_fd(), into, None, how)?.bytes)
+    }
+
+    pub(crate) fn send_relayed(
+        fd: BorrowedFd<'_>,
+        from: &[IoSlice<'_>],
+        done: usize,
+        flags: SendFlags,
+    ) -> Result<usize, Errno> {
+        let mut how = MsgFlags::MSG_NOSIGNAL;
+        how.set(MsgFlags::MSG_DONTWAIT, flags.dont_wait);
+        let sent = sendmsg::<()>(fd.as_raw_fd(), &rest_of(from, done), &[], how, None);
+        match sent {
+            Ok(count) => Ok(done + count),
+            Err(_) if done > 0 => Ok(done),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How long a thread waits for the rest of what may be the seal before it looks again.
+const HELD_LOOK: Duration = Duration::from_millis(1);

@@ -1,0 +1,127 @@
+//! Whatever happens in whatever order, a connection is decided once, and time alone decides it.
+
+use delivery::Instant;
+use proptest::prelude::*;
+
+use super::table_tests::{ARRIVED, EVENTS};
+use super::{ANSWER_WITHIN_NS, Action, Event, Migration, Phase};
+use crate::migration::offer::OFFER_HOLDS_NS;
+use crate::reasons::Reason;
+use crate::settings::Role;
+
+const START: Instant = Instant(5);
+
+fn role() -> impl Strategy<Value = Role> {
+    prop_oneof![Just(Role::Connecting), Just(Role::Accepting)]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let on_the_way = [
+        Event::Begin,
+        Event::Bytes,
+        Event::Offer,
+        Event::GroupUp,
+        Event::Join,
+        Event::Joined,
+        Event::SealWritten,
+    ];
+    let any = (0..=EVENTS.len()).prop_map(|at| EVENTS.get(at).copied().unwrap_or(ARRIVED));
+    prop_oneof![prop::sample::select(on_the_way.to_vec()), any]
+}
+
+/// What may be done once only.
+const ONCE: [fn(&Action) -> bool; 6] = [
+    |action| matches!(action, Action::Leave(_)),
+    |action| matches!(action, Action::Switch),
+    |action| matches!(action, Action::FindGroup),
+    |action| matches!(action, Action::MakeStream),
+    |action| matches!(action, Action::SendJoin),
+    |action| matches!(action, Action::SendJoined),
+];
+
+proptest! {
+    //= sockets-protocol.md: offer.5, join.2
+    #[test]
+    fn a_connection_is_decided_once(
+        role in role(),
+        events in prop::collection::vec((event(), 0..6_000_000_000_u64), 0..40),
+    ) {
+        let (mut end, mut now, mut all) = (Migration::new(role), START, Vec::new());
+        for (event, wait_ns) in events {
+            now = now.after_ns(wait_ns);
+            all.extend(end.on(event, now));
+            for is_one in ONCE {
+                prop_assert!(all.iter().filter(|action| is_one(action)).count() <= 1);
+            }
+            let has_left = all.iter().any(ONCE[0]);
+            let has_switched = all.iter().any(ONCE[1]);
+            prop_assert!(!(has_left && has_switched), "either, not both");
+            prop_assert!(!has_switched || all.contains(&Action::WriteSeal));
+            if has_left {
+                prop_assert!(matches!(end.phase(), Phase::Ended(_)));
+                prop_assert_eq!(end.due(), Instant::NEVER);
+            }
+        }
+    }
+
+    //= sockets-protocol.md: join.5, offer.4
+    /// No phase before the seal may be written lasts for longer than its limit, whatever the peer does not do.
+    #[test]
+    fn time_alone_decides(role in role(), events in prop::collection::vec(event(), 0..12)) {
+        let mut end = Migration::new(role);
+        for event in events {
+            drop(end.on(event, START));
+        }
+        let mut now = START;
+        for _ in 0..40 {
+            if end.due() < Instant::NEVER {
+                prop_assert!(end.due() <= now.after_ns(ANSWER_WITHIN_NS));
+                now = end.due().max(now);
+                for action in end.on(Event::Time, now) {
+                    // TCP takes nothing, as the peer does not read.
+                    if action == Action::WriteSeal {
+                        drop(end.on(Event::SealWaits { has_begun: false }, now));
+                    }
+                }
+            }
+        }
+        let is_waiting = match end.phase() {
+            Phase::Offering => role == Role::Connecting || end.due() < Instant::NEVER,
+            Phase::Grouping | Phase::Joining => true,
+            _ => false,
+        };
+        prop_assert!(!is_waiting, "{:?} for ever", end.phase());
+    }
+}
+
+//= sockets-protocol.md: join.5
+#[test]
+fn a_peer_that_offers_and_never_answers_is_given_up() {
+    let mut end = Migration::new(Role::Connecting);
+    for event in [Event::Begin, Event::Offer, Event::GroupUp] {
+        drop(end.on(event, START));
+    }
+    let almost = START.after_ns(ANSWER_WITHIN_NS - 1);
+    assert_eq!(end.on(Event::Time, almost), []);
+    assert_eq!(end.on(Event::Time, START.after_ns(ANSWER_WITHIN_NS)), [Action::Watch]);
+    assert_eq!(end.on(Event::Joined, almost), [Action::SendReset], "too late");
+}
+
+//= sockets-protocol.md: offer.3, offer.4
+#[test]
+fn an_offer_counts_from_the_first_bytes_and_expires_only_then() {
+    let mut end = Migration::new(Role::Accepting);
+    drop(end.on(Event::Begin, START));
+    let late = START.after_ns(2 * OFFER_HOLDS_NS);
+    while end.due() < Instant::NEVER {
+        assert!(end.on(Event::Time, end.due()).iter().all(|action| *action == Action::SendOffer));
+    }
+    assert_eq!(end.phase(), Phase::Offering);
+    drop(end.on(Event::Bytes, late));
+    let mut all = Vec::new();
+    while end.due() < Instant::NEVER {
+        all.extend(end.on(Event::Time, end.due()));
+    }
+    assert_eq!(all.iter().filter(|action| **action == Action::SendOffer).count(), 9);
+    assert_eq!(end.phase(), Phase::Ended(Reason::NoAnswer));
+}

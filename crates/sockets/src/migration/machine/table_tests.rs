@@ -1,0 +1,222 @@
+//! The table of transitions in `docs/sockets-protocol.md` is what the product does: all of it, and nothing else.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use delivery::Instant;
+
+use super::{Event, Half, Migration, Phase};
+use crate::migration::offer::OFFER_HOLDS_NS;
+use crate::reasons::Reason;
+use crate::settings::Role;
+use crate::wire::Refusal;
+
+const START: Instant = Instant(0);
+
+/// All events. Reasons and refusals stand for all others.
+pub(super) const EVENTS: [Event; 26] = [
+    Event::Begin,
+    Event::Bytes,
+    Event::Time,
+    Event::Offer,
+    Event::OtherVersion,
+    Event::GroupUp,
+    Event::GroupLost,
+    Event::NoStream(Reason::Memory),
+    Event::Join,
+    Event::Joined,
+    Event::Refused(Refusal::Closed),
+    Event::Refused(Refusal::OnlyTcp),
+    Event::Forgotten,
+    Event::SealWritten,
+    Event::SealWaits { has_begun: false },
+    Event::SealWaits { has_begun: true },
+    Event::SealEarly,
+    Event::InCall,
+    Event::SealFails(Reason::Closed),
+    Event::Stay(Reason::Forked),
+    Event::Shut(Half::Write),
+    Event::Closed,
+    Event::ProcessEnds,
+    Event::Return,
+    Event::LeaveEdge,
+    Event::PeerGone,
+];
+
+/// What the event of an arrival home needs is a phase that no other event leads out of.
+pub(super) const ARRIVED: Event = Event::Arrived;
+
+/// How an end comes to each place of the table.
+fn places(role: Role) -> Vec<Migration> {
+    let to_switch = match role {
+        Role::Connecting => &[Event::Begin, Event::Offer, Event::GroupUp, Event::Joined][..],
+        Role::Accepting => &[Event::Begin, Event::Bytes, Event::Join],
+    };
+    let mut ways: Vec<Vec<Event>> =
+        (0..=to_switch.len()).map(|length| to_switch[..length].to_vec()).collect();
+    let joining = (role == Role::Connecting).then(|| to_switch[..3].to_vec());
+    let switching = to_switch.to_vec();
+    for way in joining.iter().chain([&switching]) {
+        for more in [Event::Shut(Half::Write), Event::Closed] {
+            ways.push([way.as_slice(), &[more]].concat());
+        }
+    }
+    ways.extend(joining.map(|way| [way.as_slice(), &[Event::GroupLost]].concat()));
+    ways.push([switching.as_slice(), &[Event::SealWaits { has_begun: false }]].concat());
+    ways.push([switching.as_slice(), &[Event::SealWaits { has_begun: true }]].concat());
+    let edge = [switching.as_slice(), &[Event::SealWritten]].concat();
+    let home = [edge.as_slice(), &[Event::Return]].concat();
+    let going = [home.as_slice(), &[Event::LeaveEdge]].concat();
+    ways.push([edge.as_slice(), &[Event::PeerGone]].concat());
+    ways.extend([edge, home, going, vec![Event::Closed]]);
+    let reached = ways.into_iter().map(|way| {
+        let mut end = Migration::new(role);
+        for event in way {
+            drop(end.on(event, START));
+        }
+        end
+    });
+    reached.collect()
+}
+
+/// The phase, and what else matters in it.
+fn name(end: &Migration) -> String {
+    let phase = match end.phase {
+        Phase::Ended(reason) => return format!("Ended ({})", reason.name()),
+        phase => format!("{phase:?}"),
+    };
+    let is_switching = end.phase == Phase::Switching;
+    let is_moving = is_switching || end.phase == Phase::Joining;
+    let marks = [
+        (end.phase == Phase::Offering && end.has_bytes, "used"),
+        (is_moving && end.writes_no_more, "shut"),
+        (is_moving && end.is_closed, "closed"),
+        (is_switching && end.has_begun_seal, "begun"),
+        (is_switching && end.is_held && !end.has_begun_seal, "no room"),
+        (is_switching && end.is_peer_gone, "peer gone"),
+        (is_switching && end.is_to_return, "to return"),
+    ];
+    let marks = marks.into_iter().filter(|(is_so, _)| *is_so).map(|(_, mark)| format!(", {mark}"));
+    phase + &marks.collect::<String>()
+}
+
+/// The phase without what else matters.
+fn plain(name: &str) -> &str {
+    name.split(',').next().unwrap_or(name)
+}
+
+fn event_name(event: Event) -> String {
+    match event {
+        Event::NoStream(reason) | Event::SealFails(reason) | Event::Stay(reason) => {
+            let whole = format!("{event:?}");
+            let kind = whole.split('(').next().unwrap_or_default();
+            format!("{kind} ({})", reason.name())
+        }
+        Event::Refused(refusal) => format!("Refused ({refusal:?})"),
+        Event::SealWaits { has_begun: false } => "SealWaits".into(),
+        Event::SealWaits { has_begun: true } => "SealWaits, begun".into(),
+        Event::Shut(_) => "Shut".into(),
+        event => format!("{event:?}"),
+    }
+}
+
+/// The rows of one end: only those of events that change something.
+fn rows(role: Role) -> Vec<String> {
+    let (mut seen, mut known) = (BTreeSet::new(), BTreeSet::new());
+    let mut rows = Vec::new();
+    for end in places(role) {
+        let phase = name(&end);
+        if !seen.insert(phase.clone()) {
+            continue;
+        }
+        for event in EVENTS.into_iter().chain([ARRIVED]) {
+            for is_late in [false, true] {
+                let mut after = end.clone();
+                let now = match event {
+                    _ if is_late => START.after_ns(LATE_NS),
+                    Event::Time => end.due,
+                    _ => START,
+                };
+                let actions = after.on(event, now);
+                if after == end && actions.is_empty() {
+                    continue;
+                }
+                let actions: Vec<String> =
+                    actions.iter().map(|action| format!("{action:?}")).collect();
+                let (event, actions) = (event_name(event), actions.join(", "));
+                let next = name(&after);
+                // What is so without the mark, or in time, goes without saying.
+                let row = |phase: &str, is_late| {
+                    (
+                        plain(phase).to_owned(),
+                        event.clone(),
+                        is_late,
+                        plain(&next).to_owned(),
+                        actions.clone(),
+                    )
+                };
+                let is_known =
+                    known.contains(&row(&phase, false)) || known.contains(&row(&phase, is_late));
+                if plain(&phase) == phase {
+                    known.insert(row(&phase, is_late));
+                }
+                let next = if next == phase && actions.is_empty() { "(noted)" } else { &next };
+                let row = |when: &str| format!("| {phase} | {event}{when} | {next} | {actions} |");
+                if !is_known && !rows.contains(&row("")) {
+                    rows.push(row(if is_late { " (late)" } else { "" }));
+                }
+            }
+        }
+    }
+    rows
+}
+
+fn table() -> String {
+    let of = |(role, who)| {
+        let rows = rows(role).join("\n");
+        format!(
+            "The side that {who}:\n\n| phase | event | next | actions |\n|---|---|---|---|\n{rows}\n\n"
+        )
+    };
+    [(Role::Connecting, "connected"), (Role::Accepting, "accepted")].map(of).concat()
+}
+
+//= sockets-protocol.md: offer.5, version.2, join.1, join.2, join.3, join.4, join.5, join.6
+#[test]
+fn the_table_in_the_documentation_is_what_is_done() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sockets-protocol.md");
+    let text = std::fs::read_to_string(&path).expect("the documentation is there");
+    let (before, rest) = text.split_once(BEGIN).expect("the table has a beginning");
+    let (written, after) = rest.split_once(END).expect("the table has an end");
+    let table = format!("\n\n{}", table());
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&path, [before, BEGIN, &table, END, after].concat()).expect("written");
+        return;
+    }
+    let of = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (written, made) = (of(written), of(&table));
+    let missing: Vec<&String> = made.difference(&written).collect();
+    let wrong: Vec<&String> = written.difference(&made).collect();
+    assert!(
+        missing.is_empty() && wrong.is_empty(),
+        "docs/sockets-protocol.md lacks {missing:#?} and has {wrong:#?}; UPDATE_SNAPSHOTS=1 writes the table"
+    );
+}
+
+/// Each phase can be reached, and each but those that are for good can be left.
+#[test]
+fn every_phase_is_in_the_table() {
+    for role in [Role::Connecting, Role::Accepting] {
+        let names: BTreeSet<String> = places(role).iter().map(name).collect();
+        for phase in ["OnTcp", "Offering", "Switching", "OnEdge", "Returning", "GoingHome", "Gone"]
+        {
+            assert!(names.contains(phase), "{phase} of {role:?}");
+        }
+        assert!(names.iter().any(|name| name.starts_with("Ended")));
+    }
+}
+
+const LATE_NS: u64 = 10 * OFFER_HOLDS_NS;
+
+const BEGIN: &str = "<!-- transitions -->";
+const END: &str = "<!-- end of transitions -->";

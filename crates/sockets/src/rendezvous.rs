@@ -1,0 +1,14 @@
+//! How two processes find each other: doors, offers, link groups, joins.
+
+pub(crate) mod bell;
+pub(crate) mod desk;
+pub(crate) mod endpoint;
+pub(crate) mod exchange;
+pub(crate) mod group;
+pub(crate) mod groups;
+pub(crate) mod hooks;
+pub(crate) mod keeper;
+pub(crate) mod process;
+pub(crate) mod shares;
+pub(crate) mod table;
+pub(crate) mod turns;

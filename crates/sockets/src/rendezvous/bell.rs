@@ -1,0 +1,145 @@
+//! How a stream calls for the engine.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use runtime::Readiness;
+
+use crate::rendezvous::exchange::Exchange;
+use crate::transport::ringing::Ringing;
+use crate::transport::ringing::StreamDescriptor;
+use crate::wire::StreamNumber;
+
+/// What a stream has of the endpoint. Copies are the same bell.
+#[derive(Clone)]
+pub(crate) struct Bell {
+    exchange: Arc<Exchange>,
+    number: StreamNumber,
+    is_marked: Arc<AtomicBool>,
+}
+
+impl Bell {
+    pub(crate) fn new(exchange: &Arc<Exchange>, number: StreamNumber) -> Self {
+        Self { exchange: Arc::clone(exchange), number, is_marked: Arc::default() }
+    }
+
+    /// The stream has something to post, or is due at another time: called by threads outside of the engine and of
+    /// locks that are taken inside it.
+    pub(crate) fn ring(&self) {
+        self.mark();
+        self.exchange.ring();
+    }
+
+    /// The same inside the engine, or under such a lock: what there is goes in this turn or the next. A thread that is
+    /// not inside the engine rings when it has let go of its locks.
+    pub(crate) fn mark(&self) {
+        if !self.is_marked.swap(true, Ordering::AcqRel) {
+            self.exchange.mark(self.number);
+        }
+    }
+
+    /// The stream is about to be asked: what it has from now on needs another mark.
+    pub(crate) fn unmark(&self) {
+        self.is_marked.store(false, Ordering::Release);
+    }
+
+    /// Has the stream told when a descriptor of it is ready. It must be unwatched before it is closed.
+    pub(crate) fn watch(
+        &self,
+        which: StreamDescriptor,
+        fd: BorrowedFd<'_>,
+        ready: Readiness,
+    ) -> io::Result<()> {
+        let runtime = self.exchange.runtime().ok_or(io::ErrorKind::NotConnected)?;
+        runtime.watch_descriptor(fd, DescriptorKey::Stream(self.number, which).bits(), ready)
+    }
+
+    /// Has it told no more.
+    pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
+        if let Some(runtime) = self.exchange.runtime() {
+            runtime.unwatch_descriptor(fd);
+        }
+    }
+}
+
+impl Ringing for Bell {
+    #[inline]
+    fn ring(&self) {
+        Self::ring(self);
+    }
+
+    fn mark(&self) {
+        Self::mark(self);
+    }
+
+    fn watch(
+        &self,
+        which: StreamDescriptor,
+        fd: BorrowedFd<'_>,
+        ready: Readiness,
+    ) -> io::Result<()> {
+        Self::watch(self, which, fd, ready)
+    }
+
+    fn unwatch(&self, fd: BorrowedFd<'_>) {
+        Self::unwatch(self, fd);
+    }
+}
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bell").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// Which descriptor it is that the runtime tells of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum DescriptorKey {
+    /// The door of a joiner.
+    Door(u64),
+    /// A descriptor of a stream.
+    Stream(StreamNumber, StreamDescriptor),
+}
+
+impl DescriptorKey {
+    /// As the runtime keeps it: below 2^63.
+    pub(crate) const fn bits(self) -> u64 {
+        match self {
+            Self::Door(id) => id & !OF_STREAM,
+            Self::Stream(number, which) => {
+                let is_end = matches!(which, StreamDescriptor::End);
+                OF_STREAM | (number.0 as u64) << 1 | is_end as u64
+            }
+        }
+    }
+
+    pub(crate) const fn of_bits(bits: u64) -> Self {
+        if bits & OF_STREAM == 0 {
+            return Self::Door(bits);
+        }
+        let which = if bits & 1 == 0 { StreamDescriptor::Tcp } else { StreamDescriptor::End };
+        Self::Stream(StreamNumber((bits >> 1) as u32), which)
+    }
+}
+
+const OF_STREAM: u64 = 1 << 62;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_descriptors_are_told_apart() {
+        let number = StreamNumber(0xffff_fffe);
+        for key in [
+            DescriptorKey::Door(77),
+            DescriptorKey::Stream(number, StreamDescriptor::Tcp),
+            DescriptorKey::Stream(number, StreamDescriptor::End),
+        ] {
+            assert!(key.bits() < 1 << 63);
+            assert_eq!(DescriptorKey::of_bits(key.bits()), key);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Link groups at the desk: how they come and end.
+
+use std::cmp::Reverse;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use delivery::Instant;
+use engine::{Closed, ConnectRequest, ConnectionHandle, Terms};
+use wire_edge::PeerAddr;
+
+use crate::log::{LogLevel, note};
+use crate::migration::machine::Event;
+use crate::migration::offer::Offer;
+use crate::reasons::Reason;
+use crate::rendezvous::desk::{Desk, SERVICE, Timer, Turn};
+use crate::rendezvous::exchange::Site;
+use crate::rendezvous::group::{Group, JOIN_WITHIN_NS};
+use crate::wire::{Incarnation, decode_greeting, encode_greeting};
+
+impl Desk {
+    //= sockets-protocol.md: group.1, group.2, group.3, group.5
+    /// A process asks for a group.
+    pub(super) fn accept_group(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        connection: ConnectionHandle,
+        at: PeerAddr,
+        greeting: &[u8],
+    ) {
+        let peer = decode_greeting(greeting).ok().filter(|_| self.groups.admits(at));
+        let Some(peer) = peer else {
+            // It is gone if it cannot be rejected.
+            let _gone = turn.engine.reject(connection, &[]);
+            return;
+        };
+        let own = encode_greeting(turn.exchange.incarnation);
+        let domain = turn.memory.table().allocate_domain();
+        let queue = Arc::clone(&self.queue);
+        let accepted = turn.engine.accept(turn.now, connection, domain, queue, &own);
+        let group = Group::new(turn.memory.table(), connection, domain, peer, at);
+        match (accepted, group) {
+            (Ok(()), Ok(group)) => {
+                group.post_letters(turn.engine, turn.memory);
+                self.insert_group(turn.now, group);
+            }
+            (Ok(()), Err(_)) => {
+                let _gone = turn.engine.close(turn.now, connection, &[]);
+            }
+            (Err(_), group) => self.graves.extend(group.ok().map(Group::into_grave)),
+        }
+    }
+
+    /// The group with a process that is there or on its way, or a new one.
+    pub(super) fn group_with(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        peer: Incarnation,
+        site: &Site,
+        offer: &Offer,
+    ) -> Result<ConnectionHandle, Reason> {
+        if let Some(group) = self.groups.with(peer) {
+            return Ok(group.handle());
+        }
+        let domain = turn.memory.table().allocate_domain();
+        let mut address = offer.accepting;
+        address.set_port(offer.port);
+        let at = PeerAddr::from(address);
+        let request = ConnectRequest {
+            paths: vec![(site.link, at)],
+            service: SERVICE,
+            private_data: encode_greeting(turn.exchange.incarnation),
+            domain,
+            queues: Arc::clone(&self.queue).into(),
+            terms: Terms::default(),
+        };
+        let handle = turn.engine.connect(turn.now, request).map_err(|_refused| Reason::NoGroup)?;
+        let Ok(group) = Group::new(turn.memory.table(), handle, domain, peer, at) else {
+            let _gone = turn.engine.close(turn.now, handle, &[]);
+            return Err(Reason::Memory);
+        };
+        group.post_letters(turn.engine, turn.memory);
+        self.insert_group(turn.now, group);
+        Ok(handle)
+    }
+
+    fn insert_group(&mut self, now: Instant, group: Group) {
+        let handle = group.handle();
+        self.turns.open(handle);
+        self.groups.insert(group);
+        self.look_later(handle, now.after_ns(JOIN_WITHIN_NS));
+    }
+
+    fn look_later(&mut self, handle: ConnectionHandle, at: Instant) {
+        let owner = handle.owner();
+        self.timers.push(Reverse((at, Timer::Group(owner.index(), owner.life()))));
+    }
+
+    //= sockets-protocol.md: group.6
+    /// Looks whether a group is used.
+    pub(super) fn on_group_due(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+        let Some(group) = self.groups.get_mut(handle) else { return };
+        if let Some(after_ns) = group.look() {
+            return self.look_later(handle, turn.now.after_ns(after_ns));
+        }
+        let peer = group.peer.0;
+        note(LogLevel::Debug, format_args!("the link group with {peer:032x} is not used"));
+        self.close_group(turn, handle);
+    }
+
+    /// Closes a group. The event that follows does the rest.
+    fn close_group(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+        self.groups.retire(handle);
+        let _gone = turn.engine.close(turn.now, handle, &[]);
+    }
+
+    pub(super) fn on_established(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+        let Some(group) = self.groups.get_mut(handle) else { return };
+        group.is_established = true;
+        // Messages may wait for that.
+        self.turns.wake(handle);
+        let joiners = std::mem::take(&mut group.joiners);
+        for id in joiners {
+            self.step(turn, id, Event::GroupUp);
+        }
+    }
+
+    //= sockets-protocol.md: group.4
+    pub(super) fn on_group_lost(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        reason: Closed,
+    ) {
+        let Some(peer) = self.groups.get(handle).map(|group| group.peer) else { return };
+        note(
+            LogLevel::Debug,
+            format_args!("the link group with {:032x} has ended: {reason}", peer.0),
+        );
+        // What completed before its end comes first.
+        self.take_completions(turn);
+        let Some(group) = self.groups.remove(handle) else { return };
+        self.turns.close(handle);
+        for id in &group.joiners {
+            self.step(turn, *id, Event::GroupLost);
+        }
+        for number in group.streams() {
+            self.lose_stream(turn, number, group.is_condemned);
+        }
+        self.graves.push(group.into_grave());
+    }
+
+    /// A peer has broken a rule: its group ends.
+    pub(super) fn condemn(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        why: &dyn Display,
+    ) {
+        if let Some(group) = self.groups.get_mut(handle) {
+            group.is_condemned = true;
+        }
+        note(
+            LogLevel::Warn,
+            format_args!("a peer has broken a rule, its connections are reset: {why}"),
+        );
+        self.close_group(turn, handle);
+    }
+}

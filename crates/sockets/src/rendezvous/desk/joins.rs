@@ -1,0 +1,301 @@
+//! Connections on their way into a group: what happens to them, and what is done then. When, their
+//! [`Migration`](crate::migration::Migration) decides.
+
+use std::cmp::Reverse;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use engine::ConnectionHandle;
+use nix::sys::socket::{SockaddrStorage, recvfrom};
+
+use crate::calls::connection::Connection;
+use crate::migration::machine::{Action, Event, Phase};
+use crate::migration::offer::{OFFER_BYTES, Offer};
+use crate::reasons::Reason;
+use crate::rendezvous::bell::Bell;
+use crate::rendezvous::desk::{Desk, Timer, Turn, Undecided};
+use crate::rendezvous::group::Context;
+use crate::rendezvous::table::Entry;
+use crate::transport::stream::StreamParts;
+use crate::wire::{Malformed, Message, OfferToken, Refusal, StreamEnd, StreamNumber};
+
+impl Desk {
+    /// A connection is to move: its door is open, or the first offer is sent.
+    pub(super) fn begin(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        connection: &Arc<Connection>,
+        door: Option<OwnedFd>,
+        offer: Option<Offer>,
+    ) {
+        let id = connection.token();
+        if let Some(offer) = &offer {
+            self.offers.insert(offer.token, id);
+        }
+        let (group, stream, peer) = (None, None, None);
+        let (connection, timer) = (Arc::clone(connection), delivery::Instant::NEVER);
+        let has_bytes = connection.has_bytes();
+        let undecided = Undecided { connection, door, offer, group, stream, peer, timer };
+        self.undecided.insert(id, undecided);
+        self.step(turn, id, Event::Begin);
+        if has_bytes {
+            self.step(turn, id, Event::Bytes);
+        }
+    }
+
+    /// Something has happened to a connection that is to move.
+    pub(super) fn step(&mut self, turn: &mut Turn<'_, '_>, id: u64, event: Event) {
+        let Some(undecided) = self.undecided.get(&id) else { return };
+        let actions = undecided.connection.on(event, turn.now);
+        self.act(turn, id, &actions);
+    }
+
+    fn act(&mut self, turn: &mut Turn<'_, '_>, id: u64, actions: &[Action]) {
+        for action in actions {
+            let done = match *action {
+                Action::FindGroup => self.find_group(turn, id),
+                Action::MakeStream => self.make_stream(turn, id),
+                Action::WriteSeal => {
+                    self.write_seal(turn, id);
+                    Ok(())
+                }
+                action => {
+                    self.act_on_peer(turn, id, action);
+                    Ok(())
+                }
+            };
+            if let Err(reason) = done {
+                // What was to be done next needs what cannot be had.
+                return self.step(turn, id, Event::NoStream(reason));
+            }
+        }
+        self.settle_undecided(turn, id);
+    }
+
+    /// Does what needs nothing but the peer, its group and the stream.
+    fn act_on_peer(&mut self, turn: &mut Turn<'_, '_>, id: u64, action: Action) {
+        let Some(undecided) = self.undecided.get(&id) else { return };
+        let &Undecided { group, stream, peer, offer, .. } = undecided;
+        if action == Action::SendOffer {
+            undecided.connection.send_offer();
+            return;
+        }
+        let own = stream.and_then(|number| {
+            let entry = self.streams.get_mut(number)?;
+            if let (Action::Switch, Some(peer)) = (action, peer) {
+                entry.open = Some((peer.number, peer.ring));
+            }
+            Some(StreamEnd { number, seal: entry.seal, ring: entry.rings.receive })
+        });
+        let token = offer.map(|offer| offer.token);
+        let to = peer.map(|peer| peer.number);
+        let message = match (action, own, to, token) {
+            (Action::SendJoin, Some(end), _, Some(token)) => Message::Join { token, end },
+            (Action::SendJoined, Some(end), Some(to), _) => Message::Joined { to, end },
+            (Action::SendRefused(refusal), _, Some(to), _) => Message::Refused { to, refusal },
+            (Action::SendReset, _, Some(to), _) => Message::Reset { to },
+            (Action::DropStream, Some(end), ..) => return self.forget_stream(end.number),
+            (Action::Switch, Some(end), ..) => return self.enqueue(end.number),
+            _ => return,
+        };
+        if let Some(group) = group {
+            self.send(turn, group, message, Context::Message);
+        }
+    }
+
+    /// After a step: a connection that is decided is none of these any more, and another has its time.
+    pub(super) fn settle_undecided(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        let Some(undecided) = self.undecided.get_mut(&id) else { return };
+        let is_undecided = matches!(
+            undecided.connection.phase(),
+            Phase::OnTcp | Phase::Offering | Phase::Grouping | Phase::Joining | Phase::Switching
+        );
+        if is_undecided {
+            let due = undecided.connection.due();
+            if due < undecided.timer {
+                undecided.timer = due;
+                self.timers.push(Reverse((due, Timer::Undecided(id))));
+            }
+            return;
+        }
+        self.has_changed = true;
+        undecided.close_door(turn.exchange);
+        if let Some(offer) = undecided.offer {
+            self.offers.remove(&offer.token);
+        }
+        self.undecided.remove(&id);
+    }
+
+    pub(super) fn on_undecided_due(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        // An offer may have come while no thread had the time to look.
+        self.on_door(turn, id);
+        if let Some(undecided) = self.undecided.get_mut(&id) {
+            undecided.timer = delivery::Instant::NEVER;
+        }
+        self.step(turn, id, Event::Time);
+    }
+
+    //= sockets-protocol.md: offer.2, offer.5, version.2
+    /// Datagrams have come to a door.
+    pub(super) fn on_door(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        let mut room = [0; OFFER_BYTES + 1];
+        loop {
+            let Some(undecided) = self.undecided.get_mut(&id) else { return };
+            let Some(door) = &undecided.door else { return };
+            let Ok((length, Some(from))) = recvfrom::<SockaddrStorage>(door.as_raw_fd(), &mut room)
+            else {
+                return;
+            };
+            let (local, peer) = (undecided.connection.local(), undecided.connection.peer());
+            // Strangers have no say, not even by their version.
+            let from = ip_of(&from).filter(|from| from.to_canonical() == peer.ip().to_canonical());
+            let Some(from) = from else { continue };
+            // Until the link is there, offers are not taken: they come again.
+            if turn.exchange.site(local.ip()).is_none() {
+                continue;
+            }
+            match Offer::decode(room.get(..length).unwrap_or_default()) {
+                Ok(offer) if offer.is_for(local, peer, from) => {
+                    undecided.offer = Some(offer);
+                    self.step(turn, id, Event::Offer);
+                }
+                Err(Malformed::Version(_)) => self.step(turn, id, Event::OtherVersion),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
+    fn find_group(&mut self, turn: &mut Turn<'_, '_>, id: u64) -> Result<(), Reason> {
+        let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
+        undecided.close_door(turn.exchange);
+        let offer = undecided.offer.ok_or(Reason::NoOffer)?;
+        let site = turn.exchange.site(undecided.connection.local().ip());
+        let site = site.ok_or(Reason::NoEndpoint)?;
+        let handle = self.group_with(turn, offer.incarnation, &site, &offer)?;
+        if let Some(undecided) = self.undecided.get_mut(&id) {
+            undecided.group = Some(handle);
+        }
+        let Some(group) = self.groups.get_mut(handle) else { return Err(Reason::NoGroup) };
+        if group.is_established {
+            self.step(turn, id, Event::GroupUp);
+        } else {
+            group.joiners.push(id);
+        }
+        Ok(())
+    }
+
+    /// Makes the stream of a connection: TCP is read by this library from now on, for the seal that the peer gets.
+    fn make_stream(&mut self, turn: &mut Turn<'_, '_>, id: u64) -> Result<(), Reason> {
+        let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
+        let handle = undecided.group.ok_or(Reason::NoGroup)?;
+        let connection = Arc::clone(&undecided.connection);
+        let group = self.groups.get_mut(handle).ok_or(Reason::NoGroup)?;
+        let number = self.streams.next_number().ok_or(Reason::Memory)?;
+        let rings = group.arena.take(turn.memory.table()).map_err(|_full| Reason::Memory)?;
+        let (send, receive) = group.arena.parts(&rings);
+        let (seal, bell) = (self.exchange.random_seal(), Bell::new(&self.exchange, number));
+        let ringing = Box::new(bell.clone());
+        let parts = StreamParts { send, receive, expected: seal, bell: ringing };
+        let stream = connection
+            .make_stream(parts)
+            .inspect_err(|_| self.graves.extend(group.give_back(&rings)))?;
+        let (group, open, is_queued, timer) = (handle, None, false, delivery::Instant::NEVER);
+        let entry = Entry { stream, connection, bell, group, rings, seal, open, is_queued, timer };
+        self.streams.insert(number, entry);
+        if let Some(group) = self.groups.get_mut(handle) {
+            group.add_stream(number);
+        }
+        if let Some(undecided) = self.undecided.get_mut(&id) {
+            undecided.stream = Some(number);
+        }
+        Ok(())
+    }
+
+    /// Writes the peer's seal into the TCP connection, if it may be written by now.
+    pub(super) fn write_seal(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        let Some(undecided) = self.undecided.get(&id) else { return };
+        let (Some(peer), Some(number)) = (undecided.peer, undecided.stream) else { return };
+        if let Some(entry) = self.streams.get(number) {
+            // What comes out of a TCP write from now on marks it again.
+            entry.bell.unmark();
+        }
+        let actions = undecided.connection.write_seal(peer.seal, peer.ring.bytes, turn.now);
+        self.act(turn, id, &actions);
+    }
+
+    //= sockets-protocol.md: join.2
+    /// A peer takes an offer.
+    pub(super) fn on_join(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        token: OfferToken,
+        end: StreamEnd,
+    ) {
+        let known = self.offers.remove(&token);
+        let undecided = known.and_then(|id| Some((id, self.undecided.get_mut(&id)?)));
+        let Some((id, undecided)) = undecided else {
+            let refused = Message::Refused { to: end.number, refusal: Refusal::UnknownToken };
+            return self.send(turn, handle, refused, Context::Message);
+        };
+        (undecided.group, undecided.peer) = (Some(handle), Some(end));
+        self.step(turn, id, Event::Join);
+    }
+
+    //= sockets-protocol.md: join.4
+    pub(super) fn on_joined(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        to: StreamNumber,
+        end: StreamEnd,
+    ) {
+        let id = self.streams.of_group(handle, to).map(|entry| entry.connection.token());
+        let asked = id.and_then(|id| Some((id, self.undecided.get_mut(&id)?)));
+        match asked {
+            Some((id, undecided)) if undecided.peer.is_none() => {
+                undecided.peer = Some(end);
+                self.step(turn, id, Event::Joined);
+            }
+            // It was given up, or was answered before.
+            _ => {
+                let reset = Message::Reset { to: end.number };
+                self.send(turn, handle, reset, Context::Message);
+            }
+        }
+    }
+
+    pub(super) fn on_refused(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        to: StreamNumber,
+        refusal: Refusal,
+    ) {
+        if self.streams.of_group(handle, to).is_some_and(|entry| entry.open.is_none()) {
+            self.on_answer(turn, to, Event::Refused(refusal));
+        }
+    }
+
+    /// The peer has answered that it has no such stream: it does not write to the rings, though this side may have given
+    /// up before.
+    pub(super) fn on_answer(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        number: StreamNumber,
+        event: Event,
+    ) {
+        let Some(entry) = self.streams.get(number) else { return };
+        let id = entry.connection.token();
+        if self.undecided.contains_key(&id) {
+            self.step(turn, id, event);
+        } else if entry.connection.on(event, turn.now).contains(&Action::DropStream) {
+            self.forget_stream(number);
+        }
+    }
+}
+
+fn ip_of(from: &SockaddrStorage) -> Option<std::net::IpAddr> {
+    let v4 = from.as_sockaddr_in().map(|from| from.ip().into());
+    v4.or_else(|| from.as_sockaddr_in6().map(|from| from.ip().into()))
+}

@@ -1,0 +1,387 @@
+//! Streams at the desk: what they have to post, and what has come for them.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use delivery::Instant;
+use engine::ConnectionHandle;
+use runtime::{Posted, Rest};
+use semantics::{Completion, CompletionKind};
+
+use crate::migration::attempts::FIRST_WAIT_NS;
+use crate::migration::machine::{Event, Phase};
+use crate::rendezvous::desk::{Desk, Timer, Turn};
+use crate::rendezvous::group::{Context, Group, Write};
+use crate::transport::stream::{Bit, HomeProgress, Misbehaved, Out};
+use crate::wire::{Message, StreamNumber};
+
+impl Desk {
+    /// Posts what streams have, `limit` pieces at most.
+    pub(crate) fn post(&mut self, turn: &mut Turn<'_, '_>, limit: u32) -> Posted {
+        self.take_completions(turn);
+        turn.exchange.take_marked(&mut self.marked);
+        let marked = std::mem::take(&mut self.marked);
+        for number in &marked {
+            self.enqueue(*number);
+        }
+        self.marked = marked;
+        self.marked.clear();
+        let (mut count, mut refused) = (0, Vec::new());
+        while count < limit {
+            let Some(handle) = self.turns.next_group() else { break };
+            count += self.serve_group(turn, handle, &mut refused);
+        }
+        // What streams have marked while they were asked is not forgotten when nothing else happens.
+        self.take_late_marks(turn);
+        let rest = if self.turns.is_empty() { Rest::Blocked } else { Rest::More };
+        for handle in refused {
+            self.turns.wake(handle);
+        }
+        Posted { count, rest }
+    }
+
+    fn take_late_marks(&mut self, turn: &mut Turn<'_, '_>) {
+        turn.exchange.take_marked(&mut self.marked);
+        for number in std::mem::take(&mut self.marked) {
+            match self.streams.get(number) {
+                // It is tried again when its time comes.
+                Some(entry) if entry.open.is_none() => entry.bell.unmark(),
+                _ => self.enqueue(number),
+            }
+        }
+    }
+
+    /// A stream is asked for what it has when its turn comes.
+    pub(super) fn enqueue(&mut self, number: StreamNumber) {
+        let Some(entry) = self.streams.get_mut(number) else { return };
+        if !entry.is_queued {
+            entry.is_queued = true;
+            self.turns.add(entry.group, number);
+        }
+    }
+
+    /// A group has its turn: posts messages that wait, and some of what one of its streams has. How much it was.
+    ///
+    /// If the engine has no room, the group is set aside until an operation of it is complete. It is added to `refused` if
+    /// none is under way: others have taken the room, and the group tries again with the next call.
+    fn serve_group(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        refused: &mut Vec<ConnectionHandle>,
+    ) -> u32 {
+        let mut count = self.flush(turn, handle);
+        let mut stalled = None;
+        if !self.groups.get(handle).is_some_and(Group::is_held_up) {
+            if let Some(number) = self.turns.next_stream(handle) {
+                let (posted, is_stalled) = self.serve(turn, number);
+                count += posted;
+                stalled = is_stalled.then_some(number);
+            }
+            if stalled.is_none() {
+                self.turns.put_back(handle);
+                return count;
+            }
+        }
+        if let Some(entry) = stalled.and_then(|number| self.streams.get_mut(number)) {
+            entry.is_queued = true;
+        }
+        self.turns.set_aside(handle, stalled);
+        let is_established = self.groups.get(handle).is_some_and(|group| group.is_established);
+        if is_established && turn.engine.outstanding(handle) == 0 {
+            refused.push(handle);
+        }
+        count
+    }
+
+    /// Posts messages of a group that wait; how many.
+    fn flush(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) -> u32 {
+        let Some(group) = self.groups.get_mut(handle) else { return 0 };
+        let count = group.flush(turn.engine, turn.memory);
+        turn.exchange.under_way.fetch_add(count, Ordering::Relaxed);
+        count
+    }
+
+    /// Sends a message of a group.
+    pub(super) fn send(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        message: Message,
+        context: Context,
+    ) {
+        let Some(group) = self.groups.get_mut(handle) else { return };
+        let posted = group.send(turn.engine, turn.memory, message, context);
+        turn.exchange.under_way.fetch_add(posted, Ordering::Relaxed);
+        if !group.is_held_up() {
+            return;
+        }
+        let checked = group.check_outbox();
+        self.turns.add_group(handle);
+        if let Err(why) = checked {
+            self.condemn(turn, handle, &why);
+        }
+    }
+
+    /// Posts some of what a stream has. How much it was, and whether there is more for which there is no room.
+    fn serve(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) -> (u32, bool) {
+        let Some(entry) = self.streams.get_mut(number) else { return (0, false) };
+        entry.is_queued = false;
+        entry.bell.unmark();
+        let Some((to, ring)) = entry.open else {
+            // Whatever has rung may have made room for the seal.
+            let id = entry.connection.token();
+            self.write_seal(turn, id);
+            self.settle(turn, number);
+            return (0, false);
+        };
+        let handle = entry.group;
+        let has_come = match entry.stream.go_home() {
+            HomeProgress::Waits => true,
+            HomeProgress::InCall => false,
+            HomeProgress::Arrived => entry.connection.come_home(),
+        };
+        if !has_come {
+            self.wake_stream(number, turn.now.after_ns(FIRST_WAIT_NS));
+        }
+        let mut count = 0;
+        while count < IN_A_ROW {
+            let Some(entry) = self.streams.get(number) else { return (count, false) };
+            let Some(out) = entry.stream.next(turn.now) else {
+                self.settle(turn, number);
+                return (count, false);
+            };
+            match out {
+                Out::Data { at, length, to: offset } => {
+                    let Some(group) = self.groups.get(handle) else {
+                        entry.stream.not_posted(out);
+                        return (count, false);
+                    };
+                    let (region, start) = entry.rings.send;
+                    let from = (region, start + u64::from(at));
+                    let write = Write { from, length, ring, to: offset, number, peer: to };
+                    let is_posted = !group.is_held_up()
+                        && group.write(turn.engine, turn.memory, &write).is_ok();
+                    if !is_posted {
+                        entry.stream.not_posted(out);
+                        return (count, true);
+                    }
+                    turn.exchange.under_way.fetch_add(1, Ordering::Relaxed);
+                }
+                Out::Credit(_) | Out::End(_) | Out::Reset | Out::Home => {
+                    let context = match out {
+                        Out::Credit(_) | Out::Home => Context::Message,
+                        _ => Context::Last(number),
+                    };
+                    if let Some(message) = message_of(out, to) {
+                        self.send(turn, handle, message, context);
+                    }
+                }
+            }
+            count += 1;
+        }
+        self.enqueue(number);
+        (count, false)
+    }
+
+    /// After a stream was told of something, or gave what it had: is it over, when is it due?
+    fn settle(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
+        let Some(entry) = self.streams.get_mut(number) else { return };
+        // Until the peer has answered it may move its direction, and write to the ring.
+        let is_answered = entry.open.is_some();
+        if entry.stream.is_over() && (is_answered || entry.stream.state.has(Bit::Lost)) {
+            return self.forget_stream(number);
+        }
+        let due = entry.stream.due();
+        self.wake_stream(number, due.max(turn.now.after_ns(1)));
+    }
+
+    /// A stream has a turn at this time at the latest.
+    fn wake_stream(&mut self, number: StreamNumber, due: Instant) {
+        let Some(entry) = self.streams.get_mut(number) else { return };
+        if due < entry.timer {
+            entry.timer = due;
+            self.timers.push(Reverse((due, Timer::Stream(number.0))));
+        }
+    }
+
+    /// A stream is no more at this side, and the peer does not write to its ring any more.
+    pub(super) fn forget_stream(&mut self, number: StreamNumber) {
+        let Some(entry) = self.streams.remove(number) else { return };
+        if let Some(group) = self.groups.get_mut(entry.group) {
+            self.graves.extend(group.remove_stream(number, &entry.rings));
+        }
+    }
+
+    /// Nothing comes or goes by the group of a stream any more. It goes home, unless the peer has broken a rule.
+    pub(super) fn lose_stream(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        number: StreamNumber,
+        is_condemned: bool,
+    ) {
+        let Some(entry) = self.streams.get(number) else { return };
+        let (stream, connection) = (Arc::clone(&entry.stream), Arc::clone(&entry.connection));
+        if entry.open.is_none() {
+            self.step(turn, connection.token(), Event::GroupLost);
+            if connection.phase() != Phase::Switching {
+                return self.forget_stream(number);
+            }
+            stream.on_lost();
+        } else if is_condemned {
+            stream.on_lost();
+        } else {
+            stream.on_group_lost();
+        }
+        self.enqueue(number);
+    }
+
+    pub(super) fn on_stream_due(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
+        let Some(entry) = self.streams.get_mut(number) else { return };
+        entry.timer = Instant::NEVER;
+        entry.stream.on_due(turn.now);
+        self.enqueue(number);
+    }
+
+    /// Tells streams what has happened to what they posted, and what has come.
+    pub(super) fn take_completions(&mut self, turn: &mut Turn<'_, '_>) {
+        while let Some(completion) = self.queue.poll() {
+            self.has_changed = true;
+            let handle = ConnectionHandle::of(completion.owner);
+            match completion.kind {
+                CompletionKind::Notification => {
+                    if let Err(error) = self.on_arrived(handle, &completion) {
+                        self.condemn(turn, handle, &error);
+                    }
+                }
+                CompletionKind::Receive => self.on_letter(turn, handle, &completion),
+                _ => self.on_done(turn, handle, &completion),
+            }
+        }
+    }
+
+    /// The peer has written to a ring.
+    fn on_arrived(
+        &mut self,
+        handle: ConnectionHandle,
+        completion: &Completion,
+    ) -> Result<(), Misbehaved> {
+        let number = StreamNumber(completion.immediate.unwrap_or_default());
+        // What was under way when it was reset.
+        let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
+        let ring = entry.rings.receive;
+        let length = completion.bytes;
+        let at = completion.value.wrapping_sub(ring.address);
+        let ends = at.checked_add(length.into());
+        if ends.is_none_or(|ends| ends > ring.bytes.into()) {
+            return Err(Misbehaved::Data { at: u32::MAX, length });
+        }
+        entry.stream.on_arrived(at as u32, length)?;
+        self.enqueue(number);
+        Ok(())
+    }
+
+    /// An operation is complete.
+    fn on_done(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        completion: &Completion,
+    ) {
+        turn.exchange.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.turns.wake(handle);
+        let number = match Context::of_bits(completion.context) {
+            Context::Data(number) | Context::Last(number) => number,
+            Context::Message | Context::Letter(_) => return,
+        };
+        // A failed one ends the group, of which its streams are told.
+        if completion.result.is_err() {
+            return;
+        }
+        let Some(entry) = self.streams.of_group(handle, number) else { return };
+        if completion.kind == CompletionKind::Write {
+            entry.stream.on_acknowledged(completion.bytes);
+        } else {
+            entry.stream.on_end_acknowledged();
+        }
+        self.enqueue(number);
+    }
+
+    //= sockets-protocol.md: message.2, message.4
+    /// A message has come.
+    fn on_letter(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        completion: &Completion,
+    ) {
+        let Context::Letter(letter) = Context::of_bits(completion.context) else { return };
+        let Some(group) = self.groups.get(handle) else { return };
+        if completion.result.is_err() {
+            return;
+        }
+        let (bytes, length) = group.read_letter(letter, completion.bytes);
+        group.post_letter(turn.engine, turn.memory, letter);
+        let message = Message::decode(bytes.get(..length).unwrap_or_default());
+        match message {
+            Ok(message) => {
+                if let Err(error) = self.on_message(turn, handle, message) {
+                    self.condemn(turn, handle, &error);
+                }
+            }
+            Err(error) => self.condemn(turn, handle, &error),
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        turn: &mut Turn<'_, '_>,
+        handle: ConnectionHandle,
+        message: Message,
+    ) -> Result<(), Misbehaved> {
+        let number = match message {
+            Message::Join { token, end } => {
+                self.on_join(turn, handle, token, end);
+                return Ok(());
+            }
+            Message::Joined { to, end } => {
+                self.on_joined(turn, handle, to, end);
+                return Ok(());
+            }
+            Message::Refused { to, refusal } => {
+                self.on_refused(turn, handle, to, refusal);
+                return Ok(());
+            }
+            Message::Credit { to, .. }
+            | Message::End { to, .. }
+            | Message::Reset { to }
+            | Message::Home { to } => to,
+        };
+        // What crossed with a reset of this side.
+        let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
+        match message {
+            Message::Credit { consumed, .. } => entry.stream.on_credit(consumed)?,
+            Message::End { bytes, .. } => entry.stream.on_end(bytes)?,
+            Message::Home { .. } => entry.stream.on_peer_home(),
+            _ if entry.open.is_none() => self.on_answer(turn, number, Event::Forgotten),
+            _ => entry.stream.on_reset(),
+        }
+        self.enqueue(number);
+        Ok(())
+    }
+}
+
+/// The message by which a stream tells its peer, whose number is `to`; none for data.
+const fn message_of(out: Out, to: StreamNumber) -> Option<Message> {
+    match out {
+        Out::Data { .. } => None,
+        Out::Credit(consumed) => Some(Message::Credit { to, consumed }),
+        Out::End(bytes) => Some(Message::End { to, bytes }),
+        Out::Reset => Some(Message::Reset { to }),
+        Out::Home => Some(Message::Home { to }),
+    }
+}
+
+/// Pieces of one stream that are posted before others have their turn: four of 64 KiB are a ring.
+const IN_A_ROW: u32 = 4;

@@ -1,0 +1,299 @@
+//! A link group: the edge connection between two processes, and what its streams share.
+
+use std::collections::{HashSet, VecDeque};
+
+use engine::{ConnectionHandle, Engine};
+use mem::{MemoryAccess, MemoryTable, ProtectionDomain, RegionId, RegisterError};
+use semantics::{INLINE_BYTES_MAX, Operation, OperationFlags, PostError, Receive, Request, Source};
+use thiserror::Error;
+use wire_edge::PeerAddr;
+
+use crate::transport::arena::{Arena, LETTERS, Letterbox, Rings};
+use crate::wire::{Incarnation, Message, RingPlace, StreamNumber};
+
+/// A link group.
+pub(crate) struct Group {
+    handle: ConnectionHandle,
+    domain: ProtectionDomain,
+    /// The process at the other end, as it says.
+    pub(crate) peer: Incarnation,
+    /// Where it is reached.
+    pub(crate) at: PeerAddr,
+    pub(crate) is_established: bool,
+    /// The peer has broken a rule.
+    pub(crate) is_condemned: bool,
+    pub(crate) arena: Arena,
+    letters: Letterbox,
+    /// Messages for which the engine had no room. Nothing of a stream goes before them.
+    outbox: VecDeque<(Message, u64)>,
+    /// Joiners that wait until it is established.
+    pub(crate) joiners: Vec<u64>,
+    /// Streams that are there.
+    streams: HashSet<StreamNumber>,
+    /// A stream was there since [`Group::look`].
+    is_used: bool,
+}
+
+impl Group {
+    pub(crate) fn new(
+        memory: &MemoryTable,
+        handle: ConnectionHandle,
+        domain: ProtectionDomain,
+        peer: Incarnation,
+        at: PeerAddr,
+    ) -> Result<Self, RegisterError> {
+        let letters = Letterbox::new(memory, domain)?;
+        Ok(Self {
+            handle,
+            domain,
+            peer,
+            at,
+            is_established: false,
+            is_condemned: false,
+            arena: Arena::new(domain),
+            letters,
+            outbox: VecDeque::new(),
+            joiners: Vec::new(),
+            streams: HashSet::new(),
+            is_used: false,
+        })
+    }
+
+    pub(crate) const fn handle(&self) -> ConnectionHandle {
+        self.handle
+    }
+
+    /// A stream of it begins.
+    pub(crate) fn add_stream(&mut self, number: StreamNumber) {
+        self.streams.insert(number);
+        self.is_used = true;
+    }
+
+    /// A stream of it is no more: its rings are free.
+    #[must_use]
+    pub(crate) fn remove_stream(&mut self, number: StreamNumber, rings: &Rings) -> Option<Grave> {
+        self.streams.remove(&number);
+        self.give_back(rings)
+    }
+
+    /// Gives back rings that no stream uses. What is returned is to be taken away outside of the engine.
+    #[must_use]
+    pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<Grave> {
+        let regions = self.arena.give_back(rings)?;
+        Some(Grave { domain: None, regions: regions.to_vec() })
+    }
+
+    pub(crate) fn streams(&self) -> impl Iterator<Item = StreamNumber> {
+        self.streams.iter().copied()
+    }
+
+    //= sockets-protocol.md: group.6
+    /// When to look whether it is used the next time, in nanoseconds; `None` if no stream was there since the last time:
+    /// then it is closed. The first look is [`JOIN_WITHIN_NS`] after it began.
+    pub(crate) fn look(&mut self) -> Option<u64> {
+        let was_used = std::mem::replace(&mut self.is_used, !self.streams.is_empty());
+        (was_used || !self.joiners.is_empty()).then_some(IDLE_NS)
+    }
+
+    /// Posts all buffers for messages.
+    pub(crate) fn post_letters(&self, engine: &mut Engine, memory: &MemoryAccess<'_>) {
+        for letter in 0..LETTERS {
+            self.post_letter(engine, memory, letter);
+        }
+    }
+
+    /// Posts a buffer again whose message was read.
+    pub(crate) fn post_letter(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, letter: u32) {
+        let (region, offset, length) = self.letters.place(letter);
+        let context = Context::Letter(letter).bits();
+        let receive = Receive { region, offset, length, context };
+        // There is room for so many, or the connection is over.
+        let _over = engine.post_receive(memory, self.handle, receive);
+    }
+
+    /// The message in a buffer.
+    pub(crate) fn read_letter(&self, letter: u32, bytes: u32) -> ([u8; 64], usize) {
+        self.letters.read(letter, bytes)
+    }
+
+    /// Sends a message, now or when there is room.
+    pub(crate) fn send(
+        &mut self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        message: Message,
+        context: Context,
+    ) -> u32 {
+        self.outbox.push_back((message, context.bits()));
+        self.flush(engine, memory)
+    }
+
+    /// Sends what waits; how many were posted.
+    pub(crate) fn flush(&mut self, engine: &mut Engine, memory: &MemoryAccess<'_>) -> u32 {
+        let mut posted = 0;
+        while let Some((message, context)) = self.outbox.front() {
+            let operation = message_operation(message, *context);
+            match engine.post(memory, self.handle, &operation) {
+                Ok(_) => {
+                    self.outbox.pop_front();
+                    posted += 1;
+                }
+                // It is over: nobody waits for them.
+                Err(PostError::NotConnected) if self.is_established => self.outbox.clear(),
+                Err(_) => break,
+            }
+        }
+        posted
+    }
+
+    /// Whether messages wait for room.
+    pub(crate) fn is_held_up(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    //= sockets-protocol.md: message.5
+    /// Whether more messages wait than for a peer that is stopped: what it asks for would take memory without end.
+    pub(crate) fn check_outbox(&self) -> Result<(), TakesNoAnswers> {
+        let limit = MESSAGES_MAX + MESSAGES_OF_STREAM * self.streams.len();
+        let waiting = self.outbox.len();
+        if waiting <= limit { Ok(()) } else { Err(TakesNoAnswers(waiting)) }
+    }
+
+    /// Posts data of a stream.
+    pub(crate) fn write(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        data: &Write,
+    ) -> Result<(), PostError> {
+        let (region, offset) = data.from;
+        let operation = Operation {
+            request: Request::Write {
+                source: Source::Region { region, offset },
+                key: data.ring.key,
+                address: data.ring.address + u64::from(data.to),
+            },
+            length: data.length,
+            flags: OperationFlags { signalled: true, notify: true, ..OperationFlags::default() },
+            immediate: Some(data.peer.0),
+            context: Context::Data(data.number).bits(),
+            status: None,
+        };
+        engine.post(memory, self.handle, &operation).map(|_| ())
+    }
+
+    /// What is left of it, to be taken away outside of the engine.
+    pub(crate) fn into_grave(self) -> Grave {
+        let mut regions: Vec<_> = self.arena.regions().collect();
+        regions.push(self.letters.region());
+        Grave { domain: Some(self.domain), regions }
+    }
+}
+
+/// The peer goes on asking, and takes no answers.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("it takes no answers, {0} of which wait")]
+pub(crate) struct TakesNoAnswers(usize);
+
+/// A write of data into the peer's ring.
+pub(crate) struct Write {
+    /// Region and offset of the first byte.
+    pub(crate) from: (RegionId, u64),
+    pub(crate) length: u32,
+    pub(crate) ring: RingPlace,
+    /// Offset in the ring.
+    pub(crate) to: u32,
+    /// The stream here, and at the peer.
+    pub(crate) number: StreamNumber,
+    pub(crate) peer: StreamNumber,
+}
+
+/// Memory of a group that is used no more.
+pub(crate) struct Grave {
+    /// That of a group that is no more.
+    domain: Option<ProtectionDomain>,
+    regions: Vec<RegionId>,
+}
+
+impl Grave {
+    /// Takes it out of the table; not inside the engine.
+    pub(crate) fn fill_in(self, memory: &MemoryTable) {
+        for region in self.regions {
+            // It was registered by the group, and nobody else knows it.
+            let _known = memory.deregister(region);
+        }
+        if let Some(domain) = self.domain {
+            let _empty = memory.release_domain(domain);
+        }
+    }
+}
+
+/// What a completion is of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Context {
+    /// Data of a stream.
+    Data(StreamNumber),
+    /// A message that nobody follows.
+    Message,
+    /// The last message of a stream: its end, or a reset.
+    Last(StreamNumber),
+    /// A buffer for messages.
+    Letter(u32),
+}
+
+impl Context {
+    pub(crate) const fn bits(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Data(number) => (0, number.0),
+            Self::Message => (1, 0),
+            Self::Last(number) => (2, number.0),
+            Self::Letter(letter) => (3, letter),
+        };
+        kind << 32 | number as u64
+    }
+
+    pub(crate) const fn of_bits(bits: u64) -> Self {
+        let number = bits as u32;
+        match bits >> 32 {
+            0 => Self::Data(StreamNumber(number)),
+            2 => Self::Last(StreamNumber(number)),
+            3 => Self::Letter(number),
+            _ => Self::Message,
+        }
+    }
+}
+
+fn message_operation(message: &Message, context: u64) -> Operation {
+    let mut bytes = Vec::with_capacity(INLINE_BYTES_MAX);
+    message.encode(&mut bytes);
+    let mut inline = [0; INLINE_BYTES_MAX];
+    for (to, from) in inline.iter_mut().zip(&bytes) {
+        *to = *from;
+    }
+    Operation {
+        request: Request::Send { source: Source::Inline(inline) },
+        length: bytes.len() as u32,
+        flags: OperationFlags { signalled: true, notify: true, ..OperationFlags::default() },
+        immediate: None,
+        context,
+        status: None,
+    }
+}
+
+/// Messages of a group that wait for the engine, beside those of its streams: refusals of as many joins as a busy client
+/// has under way. They take 64 KiB.
+const MESSAGES_MAX: usize = 1024;
+
+/// Messages of a stream that wait at most: the answer to its join, credit for each quarter of a ring and for the rest, its
+/// end, and a reset.
+const MESSAGES_OF_STREAM: usize = 8;
+
+/// For how long a group may be there before its first stream, in nanoseconds: a peer asks for one to join a connection,
+/// and its message follows within a round trip.
+pub(crate) const JOIN_WITHIN_NS: u64 = 10_000_000_000;
+
+/// A group without streams is closed after this time, in nanoseconds, and at most twice as much: a client that connects
+/// once a minute finds it again, and what is left of a host that is gone goes away.
+const IDLE_NS: u64 = 60_000_000_000;
+
+const _: () = assert!(crate::wire::MESSAGE_BYTES_MAX <= INLINE_BYTES_MAX);

@@ -1,0 +1,75 @@
+//! The link groups of a process: by their handle, by the process at the other end, and how many each host has.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use engine::ConnectionHandle;
+use wire_edge::PeerAddr;
+
+use crate::rendezvous::group::Group;
+use crate::rendezvous::shares::admits_group;
+use crate::wire::Incarnation;
+
+/// All link groups of a process.
+#[derive(Default)]
+pub(crate) struct Groups {
+    all: HashMap<ConnectionHandle, Group>,
+    /// The groups that connections may join, by the process at the other end: in most cases one each.
+    by_peer: HashMap<Incarnation, Vec<ConnectionHandle>>,
+    /// How many each host has.
+    hosts: HashMap<PeerAddr, u32>,
+}
+
+impl Groups {
+    /// Whether the host at this address may have another group.
+    pub(crate) fn admits(&self, at: PeerAddr) -> bool {
+        let own = self.hosts.get(&at.host()).copied().unwrap_or_default();
+        admits_group(own, self.all.len() as u32)
+    }
+
+    pub(crate) fn insert(&mut self, group: Group) {
+        let handle = group.handle();
+        *self.hosts.entry(group.at.host()).or_default() += 1;
+        self.by_peer.entry(group.peer).or_default().push(handle);
+        let before = self.all.insert(handle, group);
+        assert!(before.is_none(), "no two connections have the same handle");
+    }
+
+    pub(crate) fn get(&self, handle: ConnectionHandle) -> Option<&Group> {
+        self.all.get(&handle)
+    }
+
+    pub(crate) fn get_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Group> {
+        self.all.get_mut(&handle)
+    }
+
+    /// The group with a process that connections may join: one that is established, if there is one.
+    pub(crate) fn with(&self, peer: Incarnation) -> Option<&Group> {
+        let handles = self.by_peer.get(&peer)?.iter();
+        let groups = handles.filter_map(|handle| self.all.get(handle));
+        groups.max_by_key(|group| group.is_established)
+    }
+
+    /// The group is about to end: connections join it no more.
+    pub(crate) fn retire(&mut self, handle: ConnectionHandle) {
+        let Some(group) = self.all.get(&handle) else { return };
+        if let Entry::Occupied(mut handles) = self.by_peer.entry(group.peer) {
+            handles.get_mut().retain(|other| *other != handle);
+            if handles.get().is_empty() {
+                handles.remove();
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, handle: ConnectionHandle) -> Option<Group> {
+        self.retire(handle);
+        let group = self.all.remove(&handle)?;
+        if let Entry::Occupied(mut count) = self.hosts.entry(group.at.host()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        Some(group)
+    }
+}

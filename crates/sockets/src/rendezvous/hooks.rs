@@ -1,0 +1,72 @@
+//! What the runtime tells a process of its groups, doors and streams.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use delivery::Instant;
+use engine::{Engine, Event};
+use mem::MemoryAccess;
+use runtime::{Hooks, Readiness};
+
+use crate::calls::waiting::Waits;
+use crate::counters;
+use crate::rendezvous::bell::DescriptorKey;
+use crate::rendezvous::desk::Desk;
+use crate::rendezvous::endpoint::Endpoint;
+use crate::statistics::{KEY, Statistics};
+use crate::transport::held;
+
+/// Passes it on to the desk; answers those who ask what the process counts, and keeps the file of it.
+pub(crate) struct DeskHooks {
+    endpoint: Arc<Endpoint>,
+    statistics: Option<Arc<Statistics>>,
+    /// When the file is due, in nanoseconds of the runtime's clock.
+    counted: AtomicU64,
+}
+
+impl DeskHooks {
+    pub(crate) fn new(endpoint: &Arc<Endpoint>, statistics: Option<Arc<Statistics>>) -> Self {
+        let counted = if counters::is_kept() { 0 } else { u64::MAX };
+        Self { endpoint: Arc::clone(endpoint), statistics, counted: AtomicU64::new(counted) }
+    }
+}
+
+impl Hooks for DeskHooks {
+    fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
+        self.endpoint.at_desk(engine, memory, now, |desk, turn| desk.on_event(turn, event));
+    }
+
+    fn on_descriptor(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        key: u64,
+        ready: Readiness,
+    ) {
+        if let (KEY, Some(statistics)) = (key, &self.statistics) {
+            return statistics.answer();
+        }
+        if key == held::KEY {
+            // What it marks is taken at the end of the turn.
+            return self.endpoint.exchange.held().on_expired();
+        }
+        let key = DescriptorKey::of_bits(key);
+        self.endpoint
+            .at_desk(engine, memory, now, |desk, turn| desk.on_descriptor(turn, key, ready));
+    }
+
+    fn due(&self) -> Instant {
+        let counted = self.counted.load(Ordering::Relaxed);
+        Instant(self.endpoint.due().0.min(counted))
+    }
+
+    fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
+        self.endpoint.at_desk(engine, memory, now, Desk::on_due);
+        if now.0 >= self.counted.load(Ordering::Relaxed) {
+            counters::write_if_due();
+            let next = now.0.saturating_add(counters::INTERVAL.as_nanos() as u64);
+            self.counted.store(next, Ordering::Relaxed);
+        }
+    }
+}

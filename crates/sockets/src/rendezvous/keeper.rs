@@ -1,0 +1,251 @@
+//! The thread that does what nobody else may wait for: starts the endpoint, opens its links, takes memory away.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use delivery::LinkId;
+use link::{Fault, FaultShares, Link, ShmLink, UdpConfig, UdpLink};
+use links::Opener;
+use runtime::{Runtime, RuntimeConfig, WorkSource};
+use thiserror::Error;
+
+use crate::calls::connection::Connection;
+use crate::calls::waiting::Waits;
+use crate::counters;
+use crate::log::{LogLevel, note};
+use crate::migration::offer::Offer;
+use crate::networks::canonical;
+use crate::reasons::Reason;
+use crate::rendezvous::bell::DescriptorKey;
+use crate::rendezvous::desk::SERVICE;
+use crate::rendezvous::endpoint::Endpoint;
+use crate::rendezvous::exchange::{Arrival, Exchange, Job, Site};
+use crate::rendezvous::hooks::DeskHooks;
+use crate::settings::Settings;
+use crate::statistics::Statistics;
+
+/// What it does next; `None` if nobody asks any more.
+fn next(jobs: &Receiver<Job>, is_counting: bool) -> Option<Job> {
+    if !is_counting {
+        return jobs.recv().ok();
+    }
+    match jobs.recv_timeout(LOOK) {
+        Ok(job) => Some(job),
+        Err(RecvTimeoutError::Timeout) => Some(Job::Look),
+        Err(RecvTimeoutError::Disconnected) => None,
+    }
+}
+
+/// How often it looks whether counters are to be written.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Its life.
+pub(crate) fn keep(
+    endpoint: &Arc<Endpoint>,
+    settings: &Settings,
+    config: RuntimeConfig,
+    runtime: &OnceLock<Arc<Runtime>>,
+    jobs: &Receiver<Job>,
+) {
+    let started = match start(endpoint, settings, config) {
+        Ok(started) => started,
+        Err(error) => {
+            note(LogLevel::Error, format_args!("{error}; connections stay on TCP"));
+            endpoint.exchange.failed();
+            return refuse_all(jobs);
+        }
+    };
+    endpoint.exchange.started(&started);
+    let runtime = runtime.get_or_init(|| started);
+    while let Some(job) = next(jobs, settings.counters().is_some()) {
+        match job {
+            Job::Look => counters::write_if_due(),
+            Job::Join { connection, door } => join(&endpoint.exchange, runtime, connection, door),
+            Job::Offer { connection } => offer(&endpoint.exchange, runtime, &connection),
+            Job::Bury(graves) => {
+                for grave in graves {
+                    grave.fill_in(runtime.memory());
+                }
+            }
+            // Here, as its own thread may be the last that holds the runtime: inside the engine it cannot stop it.
+            Job::Stop => return runtime.stop(),
+        }
+    }
+}
+
+fn start(
+    endpoint: &Arc<Endpoint>,
+    settings: &Settings,
+    config: RuntimeConfig,
+) -> Result<Arc<Runtime>, Failed> {
+    let statistics = Statistics::listen().map(Arc::new);
+    let hooks = Box::new(DeskHooks::new(endpoint, statistics.clone()));
+    let faults = endpoint.exchange.faults();
+    let mut links: Vec<Box<dyn Link>> = Vec::new();
+    if settings.links().is_empty() {
+        // A host that has none does with what else there is. Frames are not lost in memory, so there is none where
+        // losses are asked for.
+        if !faults.is_any()
+            && let Ok(shared) = ShmLink::open()
+        {
+            links.push(Box::new(shared));
+        }
+    }
+    let opener = Opener { udp: UdpConfig::default(), port: 0 };
+    let mut named = Vec::new();
+    for spec in settings.links() {
+        let link = opener.open_named(&spec.to_string())?;
+        named.push((LinkId(links.len() as u8), link.caps().local.to_socket()));
+        links.push(misbehaving(link, faults)?);
+    }
+    let runtime = Runtime::start(config, links, hooks)?;
+    for (link, address) in named {
+        if let Some(address) = address.filter(|address| !address.ip().is_unspecified()) {
+            add_site(&endpoint.exchange, link, address)?;
+        }
+    }
+    runtime.control(|engine, _, _| engine.listen(SERVICE))?;
+    if let Some(statistics) = &statistics {
+        // Who asks is not answered otherwise; nothing else depends on it.
+        let _unwatched = statistics.watch(&runtime);
+    }
+    // Without it, bytes that are held back wait until the program does.
+    let _unlimited = Waits::held(&*endpoint.exchange).limit(&runtime);
+    // It is asked from now on whenever something has happened.
+    let source = Arc::clone(endpoint) as Arc<dyn WorkSource>;
+    runtime.ring(&source)?;
+    Ok(Arc::new(runtime))
+}
+
+fn refuse_all(jobs: &Receiver<Job>) {
+    for job in jobs {
+        match job {
+            Job::Join { connection, .. } | Job::Offer { connection } => {
+                connection.leave(Reason::NoEndpoint);
+            }
+            Job::Bury(_) | Job::Look => {}
+            Job::Stop => return,
+        }
+    }
+}
+
+fn join(exchange: &Arc<Exchange>, runtime: &Runtime, connection: Arc<Connection>, door: OwnedFd) {
+    if let Err(error) = site_at(exchange, runtime, connection.local()) {
+        note(LogLevel::Warn, format_args!("{}: {error}", connection.local()));
+        return connection.leave(Reason::NoEndpoint);
+    }
+    open(exchange, runtime, connection, door);
+    // The program may have begun to wait before this was left at the desk.
+    exchange.ring();
+}
+
+/// Has the door watched, and leaves it at the desk.
+pub(crate) fn open(
+    exchange: &Arc<Exchange>,
+    runtime: &Runtime,
+    connection: Arc<Connection>,
+    door: OwnedFd,
+) {
+    let key = DescriptorKey::Door(connection.token()).bits();
+    if runtime.watch_descriptor(door.as_fd(), key, runtime::Readiness::READABLE).is_err() {
+        return connection.leave(Reason::Descriptors);
+    }
+    // No turn is made for it: the offer brings one, and until the program waits, which is another, nobody minds a door
+    // that is open for longer.
+    exchange.leave(Arrival::Joiner { connection, door });
+    if exchange.is_crowded() {
+        let _forked = runtime.drive();
+    }
+}
+
+fn offer(exchange: &Arc<Exchange>, runtime: &Runtime, connection: &Arc<Connection>) {
+    match site_at(exchange, runtime, connection.local()) {
+        Ok(site) => {
+            make_offer(exchange, &site, connection);
+            // As with a door.
+            exchange.ring();
+        }
+        Err(error) => {
+            note(LogLevel::Warn, format_args!("{}: {error}", connection.local()));
+            connection.leave(Reason::NoEndpoint);
+        }
+    }
+}
+
+/// Makes an offer, for the first time.
+pub(crate) fn make_offer(exchange: &Arc<Exchange>, site: &Site, connection: &Arc<Connection>) {
+    let offer = Offer {
+        token: exchange.random_token(),
+        incarnation: exchange.incarnation,
+        port: site.port,
+        accepting: connection.local(),
+        connecting: canonical(connection.peer()),
+    };
+    let offers = Arc::clone(&site.offers);
+    connection.offered(move || {
+        // No process may be there, or none yet: it is repeated.
+        let _refused = offers.send_to(&offer.encode(), offer.connecting);
+    });
+    exchange.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
+    // The answer brings a turn, and so does the program when it waits.
+    connection.send_offer();
+}
+
+/// The link at an address of this host, which is opened if there is none.
+fn site_at(exchange: &Exchange, runtime: &Runtime, local: SocketAddr) -> Result<Site, Failed> {
+    if let Some(site) = exchange.site(local.ip()) {
+        return Ok(site);
+    }
+    let mut any_port = canonical(local);
+    any_port.set_port(0);
+    let link: Box<dyn Link> = Box::new(UdpLink::bind(any_port, &UdpConfig::default())?);
+    let address = link.caps().local.to_socket().ok_or(Failed::NoAddress(local.ip()))?;
+    let link = runtime.attach_link(misbehaving(link, exchange.faults())?)?;
+    any_port.set_port(address.port());
+    add_site(exchange, link, any_port)
+}
+
+/// The exchange is reached at this address by this link from now on.
+fn add_site(exchange: &Exchange, link: LinkId, address: SocketAddr) -> Result<Site, Failed> {
+    let mut any_port = address;
+    any_port.set_port(0);
+    let offers = UdpSocket::bind(any_port).map_err(Failed::Offers)?;
+    offers.set_nonblocking(true).map_err(Failed::Offers)?;
+    let site = Site { link, port: address.port(), offers: Arc::new(offers) };
+    exchange.add_site(address.ip(), site.clone());
+    Ok(site)
+}
+
+/// A link that does wrong what is asked for.
+fn misbehaving(link: Box<dyn Link>, faults: FaultShares) -> Result<Box<dyn Link>, Failed> {
+    if !faults.is_any() {
+        return Ok(link);
+    }
+    let seed = RandomState::new().hash_one(0);
+    Ok(Box::new(Fault::new(link, faults.config(seed))?))
+}
+
+/// Why there is no endpoint, or none at an address.
+#[derive(Debug, Error)]
+enum Failed {
+    #[error(transparent)]
+    Start(#[from] runtime::StartError),
+    #[error(transparent)]
+    Forked(#[from] runtime::Forked),
+    #[error(transparent)]
+    Bind(#[from] link::UdpError),
+    #[error(transparent)]
+    Name(#[from] links::BindError),
+    #[error(transparent)]
+    Fault(#[from] delivery::SettingError),
+    #[error(transparent)]
+    Attach(#[from] runtime::AttachError),
+    #[error("the link at {0} has no UDP port")]
+    NoAddress(IpAddr),
+    #[error("no socket to send offers from: {0}")]
+    Offers(#[source] std::io::Error),
+}

@@ -1,0 +1,101 @@
+//! The streams of a process, by number.
+
+use std::sync::Arc;
+
+use delivery::Instant;
+use engine::ConnectionHandle;
+
+use crate::calls::connection::Connection;
+use crate::rendezvous::bell::Bell;
+use crate::transport::arena::Rings;
+use crate::transport::stream::Stream;
+use crate::wire::{RingPlace, Seal, StreamNumber};
+
+/// What is known of a stream.
+pub(crate) struct Entry {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) bell: Bell,
+    /// The link group.
+    pub(crate) group: ConnectionHandle,
+    pub(crate) rings: Rings,
+    /// What the peer writes into the TCP connection.
+    pub(crate) seal: Seal,
+    /// Its number at the peer, and where the peer lets this side write, once it has moved.
+    pub(crate) open: Option<(StreamNumber, RingPlace)>,
+    /// It is among those that have a turn.
+    pub(crate) is_queued: bool,
+    /// When it was last entered to be told of the time.
+    pub(crate) timer: Instant,
+}
+
+/// Entries by number. A number is used again only after 2^16 others at its place.
+#[derive(Default)]
+pub(crate) struct StreamTable {
+    places: Vec<Place>,
+    free: Vec<u16>,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u16,
+    entry: Option<Entry>,
+}
+
+impl StreamTable {
+    /// A number for the next stream; `None` if there are 2^16, as many as numbers have places.
+    pub(crate) fn next_number(&mut self) -> Option<StreamNumber> {
+        if self.free.is_empty() {
+            let index = u16::try_from(self.places.len()).ok()?;
+            self.places.push(Place::default());
+            self.free.push(index);
+        }
+        let index = *self.free.last()?;
+        let generation = self.places[usize::from(index)].generation;
+        Some(StreamNumber(u32::from(generation) << 16 | u32::from(index)))
+    }
+
+    /// Enters a stream under the number that was next.
+    pub(crate) fn insert(&mut self, number: StreamNumber, entry: Entry) {
+        let index = self.free.pop();
+        assert!(index == Some(number.0 as u16), "the number is the next one");
+        self.places[usize::from(number.0 as u16)].entry = Some(entry);
+    }
+
+    pub(crate) fn get(&self, number: StreamNumber) -> Option<&Entry> {
+        let place = self.places.get(usize::from(number.0 as u16))?;
+        place.entry.as_ref().filter(|_| place.generation == (number.0 >> 16) as u16)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: StreamNumber) -> Option<&mut Entry> {
+        let place = self.places.get_mut(usize::from(number.0 as u16))?;
+        let generation = place.generation;
+        place.entry.as_mut().filter(|_| generation == (number.0 >> 16) as u16)
+    }
+
+    /// The stream of a group under this number.
+    pub(crate) fn of_group(
+        &mut self,
+        group: ConnectionHandle,
+        number: StreamNumber,
+    ) -> Option<&mut Entry> {
+        self.get_mut(number).filter(|entry| entry.group == group)
+    }
+
+    pub(crate) fn remove(&mut self, number: StreamNumber) -> Option<Entry> {
+        self.get(number)?;
+        let place = self.places.get_mut(usize::from(number.0 as u16))?;
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(number.0 as u16);
+        place.entry.take()
+    }
+
+    /// The numbers of all.
+    pub(crate) fn numbers(&self) -> Vec<StreamNumber> {
+        let number = |(index, place): (usize, &Place)| {
+            let number = u32::from(place.generation) << 16 | index as u32;
+            place.entry.as_ref().map(|_| StreamNumber(number))
+        };
+        self.places.iter().enumerate().filter_map(number).collect()
+    }
+}

@@ -1,0 +1,16 @@
+//! A connection that has moved: its rings, its seal, what the kernel says of its descriptor.
+
+pub(crate) mod arena;
+pub(crate) mod held;
+pub(crate) mod non_blocking;
+pub(crate) mod readiness;
+pub(crate) mod reads_and_writes;
+pub(crate) mod receiving;
+pub(crate) mod relay;
+pub(crate) mod relaying;
+pub(crate) mod ring;
+pub(crate) mod ringing;
+pub(crate) mod seal;
+pub(crate) mod sending;
+pub(crate) mod stream;
+pub(crate) mod tcp_part;

@@ -1,0 +1,243 @@
+//! Memory of a link group: rings of its streams, and room for its messages.
+
+use std::sync::Arc;
+
+use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
+
+use crate::transport::ring::RingPart;
+use crate::wire::{MESSAGE_BYTES_MAX, RingPlace};
+
+/// The rings of the streams of one group, all in one protection domain: no other peer reaches them.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    domain: ProtectionDomain,
+    /// Places of chunks, some of which are empty.
+    chunks: Vec<Option<Chunk>>,
+}
+
+/// Rings of some streams, registered together: peers write to the one half, and are sent from the other.
+#[derive(Debug)]
+struct Chunk {
+    receive: (Arc<Buffer>, Region),
+    send: (Arc<Buffer>, Region),
+    /// A bit for each pair of rings that is free.
+    free: u32,
+}
+
+/// A pair of rings of an arena.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Rings {
+    chunk: u32,
+    slot: u32,
+    /// Where data to send comes from: region, and offset of the ring in it.
+    pub(crate) send: (RegionId, u64),
+    /// Where the peer writes.
+    pub(crate) receive: RingPlace,
+}
+
+impl Arena {
+    pub(crate) const fn new(domain: ProtectionDomain) -> Self {
+        Self { domain, chunks: Vec::new() }
+    }
+
+    /// A free pair of rings.
+    pub(crate) fn take(&mut self, memory: &MemoryTable) -> Result<Rings, RegisterError> {
+        let has_room = |chunk: &Option<Chunk>| chunk.as_ref().is_some_and(|chunk| chunk.free != 0);
+        let index = match self.chunks.iter().position(has_room) {
+            Some(index) => index,
+            None => self.add(Chunk::new(memory, self.domain)?),
+        };
+        let chunk = self.chunk_mut(index as u32);
+        let slot = chunk.free.trailing_zeros();
+        chunk.free &= !(1 << slot);
+        let [offset, send_offset] =
+            [RING_BYTES, SEND_RING_BYTES].map(|bytes| u64::from(slot) * u64::from(bytes));
+        let (receive, send) = (&chunk.receive.1, &chunk.send.1);
+        Ok(Rings {
+            chunk: index as u32,
+            slot,
+            send: (send.id, send_offset),
+            receive: RingPlace {
+                key: receive.key,
+                address: receive.start + offset,
+                bytes: RING_BYTES,
+            },
+        })
+    }
+
+    /// The memory of a pair that was taken: to send from, and to receive in.
+    pub(crate) fn parts(&self, rings: &Rings) -> (RingPart, RingPart) {
+        let chunk = self.chunk(rings.chunk);
+        let part = |memory: &Arc<Buffer>, bytes: u32| RingPart {
+            memory: Arc::clone(memory),
+            offset: u64::from(rings.slot) * u64::from(bytes),
+            bytes,
+        };
+        (part(&chunk.send.0, SEND_RING_BYTES), part(&chunk.receive.0, RING_BYTES))
+    }
+
+    /// Gives back a pair that neither this side nor the peer uses any more. Returns regions of which no pair is used, to be
+    /// deregistered outside of the engine. One chunk stays for the next stream.
+    pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<[RegionId; 2]> {
+        let chunk = self.chunk_mut(rings.chunk);
+        assert!(chunk.free & 1 << rings.slot == 0, "rings are given back once");
+        chunk.free |= 1 << rings.slot;
+        if chunk.free != FREE {
+            return None;
+        }
+        let unused = self.chunks.iter().flatten().filter(|chunk| chunk.free == FREE);
+        if unused.count() < 2 {
+            return None;
+        }
+        let chunk = self.chunks.get_mut(rings.chunk as usize)?.take()?;
+        Some([chunk.receive.1.id, chunk.send.1.id])
+    }
+
+    /// Puts a chunk in the first empty place.
+    fn add(&mut self, chunk: Chunk) -> usize {
+        let index = self.chunks.iter().position(Option::is_none).unwrap_or(self.chunks.len());
+        if index == self.chunks.len() {
+            self.chunks.push(None);
+        }
+        self.chunks[index] = Some(chunk);
+        index
+    }
+
+    fn chunk(&self, index: u32) -> &Chunk {
+        let chunk = self.chunks[index as usize].as_ref();
+        chunk.expect("a chunk stays while a pair of its rings is used")
+    }
+
+    fn chunk_mut(&mut self, index: u32) -> &mut Chunk {
+        let chunk = self.chunks[index as usize].as_mut();
+        chunk.expect("a chunk stays while a pair of its rings is used")
+    }
+
+    /// Its regions, to be deregistered outside of the engine.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = RegionId> {
+        self.chunks.iter().flatten().flat_map(|chunk| [chunk.receive.1.id, chunk.send.1.id])
+    }
+}
+
+impl Chunk {
+    fn new(memory: &MemoryTable, domain: ProtectionDomain) -> Result<Self, RegisterError> {
+        let make = |rights, bytes: u32| {
+            let buffer = Buffer::new(u64::from(CHUNK_RINGS) * u64::from(bytes));
+            let region = memory.register_as(domain, Arc::clone(&buffer), 0, rights)?;
+            Ok((buffer, region))
+        };
+        let receive = make(Rights::REMOTE_WRITE, RING_BYTES)?;
+        let send = make(Rights::NONE, SEND_RING_BYTES).inspect_err(|_| {
+            // Nobody knows it yet. Inside the engine that is refused, and it goes with the table.
+            let _refused = memory.deregister(receive.1.id);
+        })?;
+        Ok(Self { receive, send, free: FREE })
+    }
+}
+
+/// Buffers for the messages of a group, posted all the time.
+#[derive(Debug)]
+pub(crate) struct Letterbox {
+    buffer: Arc<Buffer>,
+    region: Region,
+}
+
+impl Letterbox {
+    pub(crate) fn new(
+        memory: &MemoryTable,
+        domain: ProtectionDomain,
+    ) -> Result<Self, RegisterError> {
+        let buffer = Buffer::new(u64::from(LETTERS) * LETTER_BYTES);
+        let region = memory.register_as(domain, Arc::clone(&buffer), 0, Rights::LOCAL_WRITE)?;
+        Ok(Self { buffer, region })
+    }
+
+    /// Region, offset and bytes of a buffer, counted from 0 up to [`LETTERS`].
+    pub(crate) fn place(&self, letter: u32) -> (RegionId, u64, u32) {
+        (self.region.id, u64::from(letter) * LETTER_BYTES, LETTER_BYTES as u32)
+    }
+
+    /// The message in a buffer.
+    pub(crate) fn read(&self, letter: u32, bytes: u32) -> ([u8; LETTER_BYTES as usize], usize) {
+        let mut message = [0; LETTER_BYTES as usize];
+        self.buffer.read(u64::from(letter) * LETTER_BYTES, &mut message);
+        (message, (bytes as usize).min(message.len()))
+    }
+
+    pub(crate) const fn region(&self) -> RegionId {
+        self.region.id
+    }
+}
+
+/// Bytes of a ring: what 10 Gb/s carry in 200 us, the time after which a reader on a busy host has read some.
+pub(crate) const RING_BYTES: u32 = 256 * 1024;
+
+/// Bytes of the ring to send from: what the peer's ring holds, which may have to be sent a second time, and as much that is
+/// not sent yet.
+const SEND_RING_BYTES: u32 = 2 * RING_BYTES;
+
+/// Pairs of rings that are registered together. 8 × 256 KiB are 2 MiB each way, of which the kernel gives pages when they
+/// are touched.
+const CHUNK_RINGS: u32 = 8;
+
+const FREE: u32 = (1 << CHUNK_RINGS) - 1;
+
+/// Messages of a peer that may be under way: it sends one for each quarter of a ring that it has read, and a handful for
+/// each stream that comes or goes.
+pub(crate) const LETTERS: u32 = 64;
+
+/// Room for any message.
+const LETTER_BYTES: u64 = 64;
+
+const _: () = assert!(MESSAGE_BYTES_MAX as u64 <= LETTER_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use mem::TableLimits;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_two_streams_have_the_same_ring(takes in prop::collection::vec(any::<bool>(), 0..60)) {
+            let memory = MemoryTable::new(TableLimits::default(), [1, 2]);
+            let mut arena = Arena::new(memory.allocate_domain());
+            let mut taken: Vec<Rings> = Vec::new();
+            for take in takes {
+                if take {
+                    let rings = arena.take(&memory).expect("regions are left");
+                    let same = |other: &Rings| other.receive.key == rings.receive.key
+                        && other.receive.address == rings.receive.address
+                        || other.send == rings.send;
+                    prop_assert!(!taken.iter().any(same));
+                    taken.push(rings);
+                } else if let Some(rings) = taken.pop() {
+                    deregister(&memory, arena.give_back(&rings));
+                }
+            }
+        }
+    }
+
+    fn deregister(memory: &MemoryTable, regions: Option<[RegionId; 2]>) {
+        for region in regions.into_iter().flatten() {
+            memory.deregister(region).expect("it was registered");
+        }
+    }
+
+    #[test]
+    fn memory_of_streams_that_have_ended_is_given_back_but_for_one_chunk() {
+        let memory = MemoryTable::new(TableLimits::default(), [1, 2]);
+        let mut arena = Arena::new(memory.allocate_domain());
+        for _ in 0..3 {
+            let taken: Vec<_> = (0..3 * CHUNK_RINGS)
+                .map(|_| arena.take(&memory).expect("regions are left"))
+                .collect();
+            assert_eq!(arena.regions().count(), 6);
+            for rings in &taken {
+                deregister(&memory, arena.give_back(rings));
+            }
+            assert_eq!(arena.regions().count(), 2);
+        }
+    }
+}

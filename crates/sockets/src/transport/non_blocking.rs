@@ -1,0 +1,20 @@
+//! Whether calls on a descriptor wait.
+
+use std::os::fd::BorrowedFd;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+/// Whether `O_NONBLOCK` is set.
+pub(crate) fn is_non_blocking(fd: BorrowedFd<'_>) -> bool {
+    fcntl(fd, FcntlArg::F_GETFL)
+        .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
+}
+
+/// Sets `O_NONBLOCK`, or clears it.
+pub(crate) fn set_non_blocking(fd: BorrowedFd<'_>, is_set: bool) {
+    let Ok(flags) = fcntl(fd, FcntlArg::F_GETFL) else { return };
+    let mut flags = OFlag::from_bits_retain(flags);
+    flags.set(OFlag::O_NONBLOCK, is_set);
+    // The kernel refuses no such flag of a socket.
+    let _set = fcntl(fd, FcntlArg::F_SETFL(flags));
+}

@@ -1,0 +1,509 @@
+//! What a program that polls a descriptor is told.
+//!
+//! The program's descriptor is one end of a Unix socket pair, the library holds the other, and has the kernel tell
+//! of the first what is true of the stream: a byte waits in it while the stream is readable; it is full while the send
+//! ring is; no more is to come when the peer has ended; it is hung up when the connection is lost. So the kernel's `epoll` (level,
+//! edge, one-shot), `poll` and `select` work on it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, recv, send, setsockopt,
+    shutdown, socketpair, sockopt,
+};
+
+use crate::lock::lock;
+use crate::transport::non_blocking::is_non_blocking;
+
+/// What a stream is ready for, as `poll` would tell it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Readiness {
+    /// `POLLIN`: a read returns at once.
+    pub readable: bool,
+    /// `POLLOUT`: a write takes something at once.
+    pub writable: bool,
+    /// `POLLRDHUP`: the peer sends no more.
+    pub peer_ended: bool,
+    /// `POLLHUP`: both sides send no more.
+    pub hung_up: bool,
+    /// `POLLERR`: the connection was reset.
+    pub error: bool,
+}
+
+/// The library's end of a socket pair, of which the other is the program's descriptor.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// Taken away when the stream is reset.
+    socket: Mutex<Option<Arc<OwnedFd>>>,
+    /// The program has the kernel tell it of the descriptor.
+    is_watched: AtomicBool,
+    /// It is told of edges: of each arrival.
+    tells_edges: AtomicBool,
+    /// The descriptor was filled, as the send ring is full.
+    is_full: AtomicBool,
+    inside: Mutex<Inside>,
+}
+
+/// What is in the socket pair.
+#[derive(Debug, Default)]
+struct Inside {
+    /// Bytes that make the program's end readable.
+    tokens: usize,
+    /// Bytes that make the program's end unwritable.
+    filling: usize,
+    /// Nothing is told any more: bytes in the pair are those of the stream, or the stream is over.
+    is_silent: bool,
+    is_hung_up: bool,
+    /// The program closes its number, which may be that of something else from then on.
+    is_closing: bool,
+}
+
+/// A socket pair for a stream: the program's end, which blocks if its TCP socket does, and the library's. In the latter a
+/// byte waits that nobody reads, so that closing it is an error for the program's.
+pub(crate) fn pair(tcp: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let (program, library) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
+    if !is_non_blocking(tcp) {
+        fcntl(&program, FcntlArg::F_SETFL(OFlag::empty()))?;
+    }
+    // A message or two make it unwritable, beside that byte.
+    setsockopt(&program, sockopt::SndBuf, &LEAST_BYTES)?;
+    send(program.as_raw_fd(), &[0; KEPT_BYTES], MsgFlags::MSG_NOSIGNAL)?;
+    Ok((program, library))
+}
+
+impl End {
+    /// The connection has moved: this is the library's end.
+    pub(crate) fn install(&self, socket: OwnedFd) {
+        *lock(&self.socket) = Some(Arc::new(socket));
+    }
+
+    /// The library's end, unless it was never there or the stream was reset.
+    pub(crate) fn socket(&self) -> Option<Arc<OwnedFd>> {
+        lock(&self.socket).clone()
+    }
+
+    /// The kernel is to tell the program of the descriptor from now on.
+    pub(crate) fn watch(&self) {
+        self.is_watched.store(true, Ordering::SeqCst);
+    }
+
+    /// The same, of each arrival.
+    pub(crate) fn watch_edges(&self) {
+        self.tells_edges.store(true, Ordering::SeqCst);
+        self.watch();
+    }
+
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::SeqCst)
+    }
+
+    /// Something has arrived: makes the program's end readable if `is_readable` says that the stream is.
+    pub(crate) fn on_arrived(&self, is_readable: impl FnOnce() -> bool) {
+        if self.is_watched() {
+            self.tell(is_readable);
+        }
+    }
+
+    #[cold]
+    fn tell(&self, is_readable: impl FnOnce() -> bool) {
+        let Some(socket) = self.socket() else { return };
+        let mut inside = lock(&self.inside);
+        let tells = inside.tokens == 0
+            || (self.tells_edges.load(Ordering::Relaxed) && inside.tokens < TOKENS_MAX);
+        // Who has drained the stream has seen what came before, and takes tokens out under the lock.
+        if tells && !inside.is_silent && is_readable() {
+            inside.tokens += send_some(socket.as_fd(), &[0]);
+        }
+    }
+
+    /// The program has read: if `is_readable` says that nothing is left, its end `program` is made so.
+    #[inline]
+    pub(crate) fn on_read(&self, program: BorrowedFd<'_>, is_readable: impl FnOnce() -> bool) {
+        if self.is_watched() {
+            self.untell(program, is_readable);
+        }
+    }
+
+    fn untell(&self, program: BorrowedFd<'_>, is_readable: impl FnOnce() -> bool) {
+        let mut inside = lock(&self.inside);
+        if inside.tokens != 0 && inside.may_use_program() && !is_readable() {
+            inside.take_tokens(program);
+        }
+    }
+
+    /// A write has found no room: the program's end is made unwritable, if `has_room` does not say that there
+    /// is some now.
+    #[cold]
+    pub(crate) fn on_full(&self, program: BorrowedFd<'_>, has_room: impl FnOnce() -> bool) {
+        let mut inside = lock(&self.inside);
+        if !inside.may_use_program() || inside.filling != 0 {
+            return;
+        }
+        // Either this side sees the room that was made, or `on_room` sees this.
+        self.is_full.store(true, Ordering::SeqCst);
+        if has_room() {
+            self.is_full.store(false, Ordering::SeqCst);
+            return;
+        }
+        inside.filling += send_some(program, &[0; FILLING_BYTES]);
+        // What stays there when it is emptied again takes no more room than before.
+        inside.filling += send_some(program, &[0; KEPT_BYTES]);
+    }
+
+    /// There is room in the send ring: the program's end is made writable if it was not.
+    #[inline]
+    pub(crate) fn on_room(&self) {
+        if self.is_full.load(Ordering::SeqCst) {
+            self.empty();
+        }
+    }
+
+    #[cold]
+    fn empty(&self) {
+        let Some(socket) = self.socket() else { return };
+        let mut inside = lock(&self.inside);
+        self.is_full.store(false, Ordering::SeqCst);
+        if !inside.is_silent {
+            inside.take_filling(socket.as_fd());
+        }
+    }
+
+    /// The peer sends no more: the program's end is readable for ever, and says why.
+    pub(crate) fn on_end(&self) {
+        let Some(socket) = self.socket() else { return };
+        let inside = lock(&self.inside);
+        if !inside.is_silent {
+            // It may be closed already.
+            let _closed = shutdown(socket.as_raw_fd(), Shutdown::Write);
+        }
+    }
+
+    /// The stream is over: the program's end says so, and the library's is of no more use.
+    pub(crate) fn hang_up(&self) {
+        let Some(socket) = self.socket() else { return };
+        let mut inside = lock(&self.inside);
+        inside.is_silent = true;
+        if !inside.is_hung_up {
+            inside.is_hung_up = true;
+            let _closed = shutdown(socket.as_raw_fd(), Shutdown::Both);
+        }
+    }
+
+    /// The stream was reset: the program's end is hung up with an error.
+    pub(crate) fn reset(&self) {
+        {
+            let mut inside = lock(&self.inside);
+            inside.is_silent = true;
+            inside.is_hung_up |= self.socket().is_some();
+        }
+        // The byte in it makes this an error.
+        drop(lock(&self.socket).take());
+    }
+
+    /// The program was told of the error, as it is once: its end `program` has it no more.
+    pub(crate) fn on_error_told(program: BorrowedFd<'_>) {
+        // To ask for it is to take it.
+        let _taken = getsockopt(&program, sockopt::SocketError);
+    }
+
+    /// From now on the bytes in the pair are those of the stream. What was there to tell readiness is taken out, for
+    /// which a descriptor of the program's end is needed. False if the stream is over.
+    pub(crate) fn relay(&self, program: BorrowedFd<'_>) -> bool {
+        let Some(socket) = self.socket() else { return false };
+        let mut inside = lock(&self.inside);
+        if inside.is_silent {
+            return false;
+        }
+        inside.take_tokens(program);
+        inside.filling += KEPT_BYTES;
+        inside.take_filling(socket.as_fd());
+        inside.is_silent = true;
+        // Others write to it now, as quickly as to any socket.
+        let _as_it_was = setsockopt(&program, sockopt::SndBuf, &RELAY_BYTES);
+        true
+    }
+
+    /// The program is about to close its last number: nothing is read or written there from now on.
+    pub(crate) fn on_closing(&self) {
+        lock(&self.inside).is_closing = true;
+    }
+
+    /// The connection is the kernel's, and another descriptor is about to take the place of the program's end.
+    pub(crate) fn retire(&self) {
+        lock(&self.inside).is_silent = true;
+    }
+
+    /// Another descriptor has taken its place: a thread that sleeps on this one looks again.
+    pub(crate) fn wake(&self) {
+        if let Some(socket) = self.socket() {
+            send_some(socket.as_fd(), &[0]);
+        }
+    }
+
+    /// All copies of the program's end are closed, in whatever processes.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let Some(socket) = self.socket() else { return lock(&self.inside).is_hung_up };
+        let mut entries = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+        let count = poll(&mut entries, PollTimeout::ZERO).unwrap_or(0);
+        count > 0 && entries[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+    }
+}
+
+impl Inside {
+    /// Whether bytes at the program's end are those that this puts there.
+    const fn may_use_program(&self) -> bool {
+        !self.is_silent && !self.is_closing
+    }
+
+    fn take_tokens(&mut self, program: BorrowedFd<'_>) {
+        let mut bytes = [0; TOKENS_MAX];
+        let count = self.tokens.min(TOKENS_MAX);
+        self.tokens -= receive_some(program, &mut bytes[..count]);
+    }
+
+    fn take_filling(&mut self, library: BorrowedFd<'_>) {
+        let mut bytes = [0; FILLING_BYTES];
+        while self.filling > 0 {
+            let count = self.filling.min(FILLING_BYTES);
+            match receive_some(library, &mut bytes[..count]) {
+                // Somebody has taken it.
+                0 => self.filling = 0,
+                taken => self.filling -= taken,
+            }
+        }
+    }
+}
+
+fn send_some(socket: BorrowedFd<'_>, bytes: &[u8]) -> usize {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    send(socket.as_raw_fd(), bytes, flags).unwrap_or(0)
+}
+
+fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> usize {
+    recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).unwrap_or(0)
+}
+
+/// The most bytes that make a descriptor readable: with more, one who waits for edges has long been told.
+const TOKENS_MAX: usize = 128;
+
+/// The send buffer of a descriptor, in bytes, of which the kernel takes twice as much.
+const LEAST_BYTES: usize = 4096;
+
+/// Bytes that stay in the library's end.
+const KEPT_BYTES: usize = 1;
+
+/// Bytes of a message that fills a descriptor: a part of its send buffer, of which a quarter must be free to be writable.
+const FILLING_BYTES: usize = 2048;
+
+/// The send buffer of a descriptor that is relayed.
+const RELAY_BYTES: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+    use super::*;
+
+    struct World {
+        program: OwnedFd,
+        end: End,
+        readable: Cell<bool>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (tcp, _peer) = std::os::unix::net::UnixStream::pair().expect("a pair");
+            let (program, library) = pair(tcp.as_fd()).expect("a pair");
+            let end = End::default();
+            end.install(library);
+            end.watch();
+            Self { program, end, readable: Cell::new(false) }
+        }
+
+        fn arrive(&self) {
+            self.readable.set(true);
+            self.end.on_arrived(|| self.readable.get());
+        }
+
+        fn drain(&self) {
+            self.readable.set(false);
+            self.end.on_read(self.program.as_fd(), || self.readable.get());
+        }
+
+        fn polled(&self) -> PollFlags {
+            let wanted = PollFlags::POLLIN | PollFlags::POLLOUT;
+            let mut entries = [PollFd::new(self.program.as_fd(), wanted)];
+            poll(&mut entries, PollTimeout::ZERO).expect("a poll");
+            entries[0].revents().expect("known flags")
+        }
+
+        fn epoll(&self, flags: EpollFlags) -> Epoll {
+            let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("a set");
+            set.add(&self.program, EpollEvent::new(flags, 1)).expect("added");
+            set
+        }
+    }
+
+    fn events(set: &Epoll) -> EpollFlags {
+        let mut events = [EpollEvent::empty()];
+        match set.wait(&mut events, EpollTimeout::ZERO).expect("a wait") {
+            0 => EpollFlags::empty(),
+            _ => events[0].events(),
+        }
+    }
+
+    #[test]
+    fn it_is_readable_while_the_stream_is() {
+        let world = World::new();
+        assert_eq!(world.polled(), PollFlags::POLLOUT);
+        world.arrive();
+        world.arrive();
+        assert_eq!(world.polled(), PollFlags::POLLIN | PollFlags::POLLOUT);
+        world.end.on_read(world.program.as_fd(), || true);
+        assert!(world.polled().contains(PollFlags::POLLIN), "something is left");
+        world.drain();
+        assert_eq!(world.polled(), PollFlags::POLLOUT);
+    }
+
+    /// Another thread may be inside a read, and the number be that of another connection.
+    #[test]
+    fn nothing_is_taken_from_a_number_that_is_about_to_be_closed() {
+        let world = World::new();
+        world.arrive();
+        world.end.on_closing();
+        world.drain();
+        assert!(world.polled().contains(PollFlags::POLLIN), "the byte is there still");
+        world.end.on_full(world.program.as_fd(), || false);
+        assert!(world.polled().contains(PollFlags::POLLOUT));
+    }
+
+    #[test]
+    fn it_is_unwritable_while_the_send_ring_is_full() {
+        let world = World::new();
+        world.end.on_full(world.program.as_fd(), || true);
+        assert_eq!(world.polled(), PollFlags::POLLOUT, "room was made meanwhile");
+        for _ in 0..3 {
+            world.end.on_full(world.program.as_fd(), || false);
+            world.end.on_full(world.program.as_fd(), || false);
+            assert_eq!(world.polled(), PollFlags::empty());
+            world.end.on_room();
+            assert_eq!(world.polled(), PollFlags::POLLOUT);
+        }
+    }
+
+    #[test]
+    fn level_triggered_sets_tell_again_and_again() {
+        let world = World::new();
+        let set = world.epoll(EpollFlags::EPOLLIN);
+        world.arrive();
+        assert_eq!((events(&set), events(&set)), (EpollFlags::EPOLLIN, EpollFlags::EPOLLIN));
+        world.drain();
+        assert_eq!(events(&set), EpollFlags::empty());
+    }
+
+    #[test]
+    fn edge_triggered_sets_tell_each_arrival_once() {
+        let world = World::new();
+        world.end.watch_edges();
+        let set = world.epoll(EpollFlags::EPOLLIN | EpollFlags::EPOLLET);
+        for _ in 0..300 {
+            world.arrive();
+            assert_eq!(events(&set), EpollFlags::EPOLLIN);
+            assert_eq!(events(&set), EpollFlags::empty());
+            if world.end.inside.lock().expect("no panic").tokens > 100 {
+                world.drain();
+            }
+        }
+        world.drain();
+        assert_eq!(world.polled(), PollFlags::POLLOUT);
+    }
+
+    #[test]
+    fn edge_triggered_sets_tell_that_there_is_room_again() {
+        let world = World::new();
+        let set = world.epoll(EpollFlags::EPOLLOUT | EpollFlags::EPOLLET);
+        assert_eq!(events(&set), EpollFlags::EPOLLOUT);
+        world.end.on_full(world.program.as_fd(), || false);
+        assert_eq!(events(&set), EpollFlags::empty());
+        world.end.on_room();
+        assert_eq!(events(&set), EpollFlags::EPOLLOUT);
+        assert_eq!(events(&set), EpollFlags::empty());
+    }
+
+    #[test]
+    fn one_shot_sets_tell_what_is_left_when_they_are_armed_again() {
+        let world = World::new();
+        let set = world.epoll(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT);
+        world.arrive();
+        assert_eq!(events(&set), EpollFlags::EPOLLIN);
+        world.arrive();
+        assert_eq!(events(&set), EpollFlags::empty());
+        let again = EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT;
+        set.modify(&world.program, &mut EpollEvent::new(again, 1)).expect("modified");
+        assert_eq!(events(&set), EpollFlags::EPOLLIN);
+    }
+
+    #[test]
+    fn the_end_of_the_peer_is_told_and_stays() {
+        let world = World::new();
+        let set = world.epoll(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP);
+        world.end.on_end();
+        let both = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
+        assert_eq!((events(&set), events(&set)), (both, both));
+        assert!(world.polled().contains(PollFlags::POLLOUT), "this side may still write");
+    }
+
+    #[test]
+    fn a_stream_that_is_over_is_hung_up() {
+        let world = World::new();
+        world.end.hang_up();
+        assert!(world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN));
+    }
+
+    #[test]
+    fn a_stream_that_is_reset_is_hung_up_with_an_error_that_is_told_once() {
+        let world = World::new();
+        world.end.on_full(world.program.as_fd(), || false);
+        world.end.on_room();
+        world.end.reset();
+        assert!(world.end.is_abandoned());
+        assert!(
+            world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN | PollFlags::POLLERR)
+        );
+        End::on_error_told(world.program.as_fd());
+        assert!(world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN));
+        assert!(!world.polled().contains(PollFlags::POLLERR));
+    }
+
+    #[test]
+    fn only_bytes_of_the_program_are_relayed() {
+        let world = World::new();
+        world.arrive();
+        world.end.on_full(world.program.as_fd(), || false);
+        assert!(world.end.relay(world.program.as_fd()));
+        let library = world.end.socket().expect("it is there");
+        for socket in [library.as_fd(), world.program.as_fd()] {
+            assert_eq!(receive_some(socket, &mut [0; 10]), 0);
+        }
+    }
+
+    #[test]
+    fn the_last_close_is_seen() {
+        let world = World::new();
+        let other = world.program.try_clone().expect("a descriptor");
+        let World { program, end, .. } = world;
+        drop(program);
+        assert!(!end.is_abandoned());
+        drop(other);
+        assert!(end.is_abandoned());
+    }
+}

@@ -1,0 +1,153 @@
+//! What threads of the program do with a stream.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::{Arc, Weak};
+
+use nix::errno::Errno;
+
+use crate::lock::lock;
+use crate::transport::held::{Held, Holds};
+use crate::transport::receiving::Taking;
+use crate::transport::stream::{Bit, Stream};
+
+impl Stream {
+    /// Copies bytes of `from`, behind the first `done` of them, to the send ring: not more than [`WRITTEN_BYTES_MAX`] and
+    /// than there is room for. 0 if there is none.
+    ///
+    /// # Errors
+    /// What TCP says of a connection that was reset, or shut down.
+    #[inline]
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        from: &[IoSlice<'_>],
+        done: usize,
+    ) -> Result<usize, Errno> {
+        let _writers = lock(&self.writers);
+        if self.state.has_any(&[Bit::WriteShut, Bit::ResetDue, Bit::PeerReset, Bit::Lost]) {
+            return Err(self.error_for(done).unwrap_or(Errno::EPIPE));
+        }
+        if self.leaves_edge() {
+            return Ok(0);
+        }
+        let (mut skipped, mut taken) = (done, 0);
+        for piece in from {
+            let Some(bytes) = piece.get(skipped..) else {
+                skipped -= piece.len();
+                continue;
+            };
+            skipped = 0;
+            let wanted = bytes.len().min(WRITTEN_BYTES_MAX - taken);
+            let written = self.sending.write(&bytes[..wanted]);
+            taken += written;
+            if written < bytes.len() {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The error of a connection that is broken off, for a call that has transferred `done` bytes. A call that has
+    /// transferred some returns their number, and the next one gets the error.
+    #[cold]
+    fn error_for(&self, done: usize) -> Option<Errno> {
+        if done > 0 { Some(Errno::EPIPE) } else { self.take_error() }
+    }
+
+    /// Something was written: it is sent, or held back for more to come.
+    #[inline]
+    pub(crate) fn on_written(self: &Arc<Self>, held: &Held) {
+        if self.sending.is_due() {
+            self.bell.ring();
+        } else {
+            held.add(self.is_held(), self.sending.is_corked(), || {
+                let stream: Weak<Self> = Arc::downgrade(self);
+                stream
+            });
+        }
+    }
+
+    /// Reads what is there, as far as it fits.
+    ///
+    /// # Errors
+    /// `EAGAIN` if nothing is there, and what TCP says of a connection that was reset. 0 is the end.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        into: &mut [IoSliceMut<'_>],
+        done: usize,
+        peek: bool,
+    ) -> Result<usize, Errno> {
+        let _readers = lock(&self.readers);
+        if self.leaves_edge() {
+            return Err(Errno::EAGAIN);
+        }
+        let (mut skipped, mut taken) = (done, 0);
+        for piece in into {
+            let length = piece.len();
+            let Some(bytes) = piece.get_mut(skipped..) else {
+                skipped -= length;
+                continue;
+            };
+            skipped = 0;
+            let wanted = bytes.len();
+            let taking = if peek { Taking::Peek(taken as u64) } else { Taking::Take };
+            let count = self.take(bytes, taking);
+            taken += count;
+            if count < wanted {
+                break;
+            }
+        }
+        if taken > 0 {
+            return Ok(taken);
+        }
+        if self.is_at_end() || self.state.has(Bit::ReadShut) {
+            return Ok(0);
+        }
+        if self.state.is_broken_off() {
+            return self.error_for(done).map_or(Ok(0), Err);
+        }
+        Err(Errno::EAGAIN)
+    }
+
+    //= sockets-protocol.md: seal.1
+    /// Bytes of the TCP part, and of the ring when that is over. One thread at a time.
+    #[inline]
+    pub(crate) fn take(&self, out: &mut [u8], taking: Taking) -> usize {
+        if self.tcp.is_over() {
+            self.receiving.read(out, taking)
+        } else {
+            self.take_prefix(out, taking)
+        }
+    }
+
+    #[cold]
+    fn take_prefix(&self, out: &mut [u8], taking: Taking) -> usize {
+        let peek = match taking {
+            Taking::Take => None,
+            Taking::Peek(passed) => Some(passed),
+        };
+        let count = self.tcp.read(out, peek);
+        if peek.is_none() {
+            self.on_prefix_read();
+        }
+        if self.tcp.is_over() && count < out.len() {
+            return count + self.receiving.read(&mut out[count..], taking);
+        }
+        count
+    }
+
+    /// All that the peer will ever send was read.
+    #[inline]
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.tcp.is_over() && self.receiving.is_at_end()
+    }
+
+    /// Bytes that can be read.
+    pub(crate) fn received(&self) -> u64 {
+        let ring = if self.tcp.is_sealed() { self.receiving.available() } else { 0 };
+        self.tcp.available() + ring
+    }
+}
+
+/// The most that is copied before the engine is told: the wire works while the next piece is copied.
+const WRITTEN_BYTES_MAX: usize = 32 * 1024;

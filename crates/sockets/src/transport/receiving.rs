@@ -1,0 +1,321 @@
+//! The receiving half of a stream: bytes that the peer has written to the ring, until the program reads them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::transport::ring::Ring;
+use crate::wire::Implausible;
+
+/// Bytes that have arrived, that the program has read, and of which the peer was told that they are.
+///
+/// Positions count bytes of the stream: `told` ≤ `consumed` ≤ `arrived` ≤ `told` and the ring. `consumed`
+/// belongs to the program's threads, who come one after the other (the caller's lock), the others to whoever is inside the
+/// engine. The peer may write to the ring from `arrived` to `told` and the ring whenever it likes; if it writes
+/// elsewhere, its own stream is garbled and nothing else.
+#[derive(Debug)]
+pub(crate) struct ReceiveHalf {
+    ring: Ring,
+    engine: EngineSide,
+    program: ProgramSide,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct EngineSide {
+    arrived: AtomicU64,
+    /// The peer knows that so much is consumed.
+    told: AtomicU64,
+    /// What it was told before, in case the last credit is not posted.
+    told_before: AtomicU64,
+    /// Where the stream ends; [`NO_END`] while that is not known.
+    end: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct ProgramSide {
+    consumed: AtomicU64,
+}
+
+/// Whether bytes that are read go away.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Taking {
+    /// They do.
+    Take,
+    /// They are read again next time; so many are passed over before.
+    Peek(u64),
+}
+
+impl ReceiveHalf {
+    pub(crate) fn new(ring: Ring) -> Self {
+        let [arrived, told, told_before] = [0; 3].map(AtomicU64::new);
+        let engine = EngineSide { arrived, told, told_before, end: AtomicU64::new(NO_END) };
+        Self { ring, engine, program: ProgramSide::default() }
+    }
+
+    /// Bytes that can be read.
+    #[inline]
+    pub(crate) fn available(&self) -> u64 {
+        let consumed = self.program.consumed.load(Ordering::Relaxed);
+        self.engine.arrived.load(Ordering::SeqCst) - consumed
+    }
+
+    /// Bytes that the program has read.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.program.consumed.load(Ordering::SeqCst)
+    }
+
+    /// The peer may write nothing before something is read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.available() == u64::from(self.ring.size().bytes())
+    }
+
+    /// All that the peer has sent, and will ever send, was read.
+    #[inline]
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.program.consumed.load(Ordering::Relaxed) == self.engine.end.load(Ordering::SeqCst)
+    }
+
+    /// The peer has said where the stream ends.
+    pub(crate) fn has_end(&self) -> bool {
+        self.engine.end.load(Ordering::SeqCst) != NO_END
+    }
+
+    /// Reads what is there, as far as it fits. One thread at a time.
+    #[inline]
+    pub(crate) fn read(&self, out: &mut [u8], taking: Taking) -> usize {
+        let consumed = self.program.consumed.load(Ordering::Relaxed);
+        let arrived = self.engine.arrived.load(Ordering::SeqCst);
+        let from = match taking {
+            Taking::Take => consumed,
+            Taking::Peek(passed) => consumed + passed.min(arrived - consumed),
+        };
+        let length = out.len().min((arrived - from) as usize);
+        self.ring.read(from, &mut out[..length]);
+        if taking == Taking::Take {
+            self.program.consumed.store(consumed + length as u64, Ordering::SeqCst);
+        }
+        length
+    }
+
+    /// Whether the peer is to be told how much was read: a quarter of the ring, so that it need not wait, and
+    /// is not told more often than that costs.
+    #[inline]
+    pub(crate) fn is_credit_due(&self) -> bool {
+        let told = self.engine.told.load(Ordering::SeqCst);
+        let consumed = self.program.consumed.load(Ordering::SeqCst);
+        consumed - told >= u64::from(self.ring.size().bytes() / 4) && !self.has_end()
+    }
+
+    /// What the peer is to be told now, which counts as told. Inside the engine, as all below.
+    #[inline]
+    pub(crate) fn next_credit(&self) -> Option<u64> {
+        if !self.is_credit_due() {
+            return None;
+        }
+        let consumed = self.program.consumed.load(Ordering::SeqCst);
+        let before = self.engine.told.swap(consumed, Ordering::SeqCst);
+        self.engine.told_before.store(before, Ordering::Relaxed);
+        Some(consumed)
+    }
+
+    /// The last credit could not be posted: it is due again.
+    pub(crate) fn take_back(&self) {
+        let before = self.engine.told_before.load(Ordering::Relaxed);
+        self.engine.told.store(before, Ordering::SeqCst);
+    }
+
+    //= sockets-protocol.md: data.1, data.2
+    /// The peer has written bytes to a place in the ring: those that come next, and no more than it may.
+    #[inline]
+    pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Implausible> {
+        let arrived = self.engine.arrived.load(Ordering::Relaxed);
+        let told = self.engine.told.load(Ordering::Relaxed);
+        let size = self.ring.size();
+        let room = told + u64::from(size.bytes()) - arrived;
+        if at != size.place(arrived)
+            || length > size.to_the_end(arrived)
+            || u64::from(length) > room
+            || self.has_end()
+        {
+            return Err(Implausible);
+        }
+        self.engine.arrived.store(arrived + u64::from(length), Ordering::SeqCst);
+        Ok(())
+    }
+
+    //= sockets-protocol.md: data.4
+    /// The peer has sent so many bytes, and sends no more.
+    pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Implausible> {
+        if self.has_end() || bytes != self.engine.arrived.load(Ordering::Relaxed) {
+            return Err(Implausible);
+        }
+        self.engine.end.store(bytes, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+const NO_END: u64 = u64::MAX;
+
+#[cfg(test)]
+mod tests {
+    use mem::Buffer;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::transport::ring::RingSize;
+    use crate::transport::sending::{Piece, SendHalf};
+
+    const RING: u32 = 4096;
+
+    fn ring(memory: &std::sync::Arc<Buffer>) -> Ring {
+        Ring::new(std::sync::Arc::clone(memory), 0, RingSize::new(RING).expect("a size"))
+    }
+
+    #[test]
+    fn a_peer_writes_only_what_follows_and_has_room() {
+        let half = ReceiveHalf::new(ring(&Buffer::new(u64::from(RING))));
+        assert_eq!(half.on_arrived(1, 10), Err(Implausible));
+        assert_eq!(half.on_arrived(0, RING + 1), Err(Implausible));
+        assert_eq!(half.on_arrived(0, RING), Ok(()));
+        assert_eq!(half.on_arrived(0, 1), Err(Implausible), "nothing was consumed");
+        assert_eq!(half.read(&mut [0; 1500], Taking::Take), 1500);
+        assert_eq!(half.on_arrived(0, 1), Err(Implausible), "the peer was not told");
+        assert_eq!(half.next_credit(), Some(1500));
+        half.take_back();
+        assert_eq!(half.next_credit(), Some(1500));
+        assert_eq!(half.on_arrived(0, 1501), Err(Implausible));
+        assert_eq!(half.on_arrived(0, 1500), Ok(()));
+        assert_eq!(half.on_end(RING.into()), Err(Implausible));
+        assert_eq!(half.on_end(u64::from(RING) + 1500), Ok(()));
+        assert_eq!(half.on_arrived(1500, 1), Err(Implausible), "behind the end");
+    }
+
+    /// What happens next between a sender and a receiver.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write(usize),
+        Push,
+        /// Post what there is; the engine refuses this many pieces first.
+        Post(u8),
+        /// The oldest piece arrives.
+        Arrive,
+        /// The oldest piece that has arrived is acknowledged.
+        Acknowledge,
+        Read(usize),
+        Peek(usize),
+        Credit,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (1_usize..3000).prop_map(Step::Write),
+            Just(Step::Push),
+            (0_u8..3).prop_map(Step::Post),
+            Just(Step::Arrive),
+            Just(Step::Arrive),
+            Just(Step::Acknowledge),
+            Just(Step::Acknowledge),
+            (1_usize..3000).prop_map(Step::Read),
+            (1_usize..3000).prop_map(Step::Peek),
+            Just(Step::Credit),
+        ];
+        proptest::collection::vec(step, 1..200)
+    }
+
+    /// A sender, a receiver, what is between them, and a model of all: the bytes that were written and not read.
+    struct World {
+        sender: SendHalf,
+        receiver: ReceiveHalf,
+        memory: [std::sync::Arc<Buffer>; 2],
+        under_way: Vec<Piece>,
+        arrived: Vec<u32>,
+        model: Vec<u8>,
+        written: u64,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let memory = [(); 2].map(|()| Buffer::new(u64::from(RING)));
+            let sender = SendHalf::new(ring(&memory[0]));
+            sender.open(RingSize::new(RING).expect("a size"));
+            let receiver = ReceiveHalf::new(ring(&memory[1]));
+            let (under_way, arrived, model) = (Vec::new(), Vec::new(), Vec::new());
+            Self { sender, receiver, memory, under_way, arrived, model, written: 0 }
+        }
+
+        fn run(&mut self, step: &Step) {
+            match *step {
+                Step::Write(length) => {
+                    let bytes: Vec<u8> =
+                        (self.written..).take(length).map(|at| (at * 7 % 251) as u8).collect();
+                    let taken = self.sender.write(&bytes);
+                    self.model.extend_from_slice(&bytes[..taken]);
+                    self.written += taken as u64;
+                }
+                Step::Push => drop(self.sender.push()),
+                Step::Post(refused) => {
+                    for _ in 0..refused {
+                        if let Some(Piece { length, .. }) = self.sender.next() {
+                            self.sender.take_back(length);
+                        }
+                    }
+                    self.under_way.extend(std::iter::from_fn(|| self.sender.next()));
+                }
+                Step::Arrive if !self.under_way.is_empty() => {
+                    let Piece { at, length, to } = self.under_way.remove(0);
+                    let mut bytes = vec![0; length as usize];
+                    self.memory[0].read(at.into(), &mut bytes);
+                    self.memory[1].write(to.into(), &bytes);
+                    self.receiver.on_arrived(to, length).expect("it follows and has room");
+                    self.arrived.push(length);
+                }
+                Step::Acknowledge if !self.arrived.is_empty() => {
+                    self.sender.on_acknowledged(self.arrived.remove(0));
+                }
+                Step::Read(length) => {
+                    let mut out = vec![0; length];
+                    let count = self.receiver.read(&mut out, Taking::Take);
+                    let expected: Vec<u8> = self.model.drain(..count).collect();
+                    assert_eq!(out[..count], expected);
+                }
+                Step::Peek(length) => {
+                    let mut out = vec![0; length];
+                    let count = self.receiver.read(&mut out, Taking::Peek(5));
+                    let passed = 5.min(self.receiver.available() as usize);
+                    assert_eq!(out[..count], self.model[passed..passed + count]);
+                }
+                Step::Credit => {
+                    if let Some(consumed) = self.receiver.next_credit() {
+                        assert_eq!(self.sender.on_credit(consumed), Ok(true));
+                    }
+                }
+                Step::Arrive | Step::Acknowledge => {}
+            }
+        }
+
+        /// Everything that is under way comes to rest.
+        fn settle(&mut self) {
+            for _ in 0..64 {
+                for step in [Step::Push, Step::Post(0), Step::Arrive, Step::Acknowledge] {
+                    self.run(&step);
+                }
+                self.run(&Step::Read(5000));
+                self.run(&Step::Credit);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_once_and_in_order(steps in steps()) {
+            let mut world = World::new();
+            for step in &steps {
+                world.run(step);
+            }
+            world.settle();
+            prop_assert!(world.model.is_empty(), "{} bytes are lost", world.model.len());
+            prop_assert_eq!(world.receiver.on_end(world.written), Ok(()));
+            prop_assert!(world.receiver.is_at_end());
+        }
+    }
+}

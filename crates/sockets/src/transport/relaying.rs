@@ -1,0 +1,136 @@
+//! Bytes carried between a descriptor and its stream for those who call the kernel.
+//!
+//! Another process that has the program's descriptor, and whatever in this one this crate does not stand before, reads and
+//! writes one end of the socket pair; here they go on between the other end and the rings.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
+use runtime::Readiness;
+
+use crate::lock::lock;
+use crate::transport::receiving::Taking;
+use crate::transport::relay::Carried;
+use crate::transport::ringing::StreamDescriptor;
+use crate::transport::stream::{Bit, Stream};
+
+impl Stream {
+    /// Begins to carry.
+    pub(crate) fn start_relay(&self, program: BorrowedFd<'_>) {
+        // No reader or writer of this process is inside the stream meanwhile.
+        let _writers = lock(&self.writers);
+        let _readers = lock(&self.readers);
+        if !self.relay.is_on() && !self.leaves_edge() && self.end.relay(program) {
+            self.relay.turn_on();
+            self.carry();
+        }
+    }
+
+    /// Something has come, or there is room, at either side.
+    #[inline]
+    pub(super) fn on_relay_change(&self) {
+        if self.relay.is_on() {
+            self.carry();
+        }
+    }
+
+    /// Whether bytes may still come from the pair.
+    pub(crate) fn has_more_to_relay(&self) -> bool {
+        let relay = &self.relay;
+        relay.is_on() && !lock(&relay.carried).is_input_over && !self.state.is_broken()
+    }
+
+    #[cold]
+    fn carry(&self) {
+        let Some(end) = self.end.socket() else { return };
+        let end = end.as_fd();
+        let mut carried = lock(&self.relay.carried);
+        carried.take_from(self, end);
+        carried.give_to(self, end);
+        carried.watch(self, end);
+    }
+}
+
+impl Carried {
+    /// Bytes that were written to the pair go to the send ring.
+    fn take_from(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
+        let mut bytes = [0; CARRIED_BYTES];
+        let mut has_written = false;
+        while !self.is_input_over && !stream.state.is_broken() {
+            let room = bytes.len().min(stream.sending.room() as usize);
+            if room == 0 {
+                break;
+            }
+            match recv(end.as_raw_fd(), &mut bytes[..room], MsgFlags::MSG_DONTWAIT) {
+                Ok(count @ 1..) => {
+                    let taken = stream.sending.write(&bytes[..count]);
+                    assert_eq!(taken, count, "nobody else writes to a relayed stream");
+                    has_written = true;
+                }
+                Err(Errno::EAGAIN | Errno::EINTR) => break,
+                // All copies of the descriptor are closed, or shut down.
+                Ok(_) | Err(_) => {
+                    self.is_input_over = true;
+                    if stream.end.is_abandoned() {
+                        stream.unwatch_end();
+                        self.is_output_over = true;
+                        stream.abandon();
+                    } else {
+                        stream.state.set(Bit::WriteShut);
+                    }
+                    has_written = true;
+                }
+            }
+        }
+        if has_written {
+            stream.sending.push();
+            stream.bell.mark();
+        }
+    }
+
+    /// Bytes of the stream go to the pair.
+    fn give_to(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
+        while !self.is_output_over {
+            if self.left.is_empty() {
+                self.left.resize(CARRIED_BYTES, 0);
+                let count = stream.take(&mut self.left, Taking::Take);
+                self.left.truncate(count);
+                if count == 0 {
+                    break;
+                }
+            }
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            match send(end.as_raw_fd(), &self.left, flags) {
+                Ok(count) => drop(self.left.drain(..count)),
+                Err(Errno::EAGAIN | Errno::EINTR) => return,
+                Err(_) => self.is_output_over = true,
+            }
+        }
+        if stream.receiving.is_credit_due() {
+            stream.bell.mark();
+        }
+        if !self.is_output_over && stream.is_at_end() {
+            self.is_output_over = true;
+            let _closed = shutdown(end.as_raw_fd(), Shutdown::Write);
+        }
+    }
+
+    /// Has the end watched for what there is to wait for.
+    fn watch(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
+        let wanted = Readiness {
+            readable: !self.is_input_over && stream.sending.room() > 0 && !stream.state.is_broken(),
+            writable: !self.is_output_over && !self.left.is_empty(),
+        };
+        // What came before the peer's end goes on, though the peer is gone.
+        if self.watched != wanted && !stream.state.has_any(&[Bit::Broken, Bit::Released]) {
+            self.watched = wanted;
+            if stream.bell.watch(StreamDescriptor::End, end, wanted).is_err() {
+                stream.reset();
+            }
+        }
+    }
+}
+
+/// Bytes carried at a time.
+const CARRIED_BYTES: usize = 16 * 1024;

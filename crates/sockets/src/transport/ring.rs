@@ -1,0 +1,143 @@
+//! Rings of bytes in registered memory: where a position of a stream is in them.
+
+use std::sync::Arc;
+
+use mem::Buffer;
+
+/// A ring of bytes. Positions count the bytes of a stream from its beginning, and never wrap.
+///
+/// Who copies where is settled by who owns which positions: see `SendHalf` and `ReceiveHalf`.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring {
+    memory: Arc<Buffer>,
+    /// Where it begins in `memory`.
+    offset: u64,
+    size: RingSize,
+}
+
+/// A ring's place in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct RingPart {
+    pub(crate) memory: Arc<Buffer>,
+    /// Offset in `memory`, in bytes.
+    pub(crate) offset: u64,
+    /// Bytes of the ring: a power of two from 4 KiB to 16 MiB.
+    pub(crate) bytes: u32,
+}
+
+/// Bytes of a ring: a power of two.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct RingSize(u32);
+
+impl RingSize {
+    /// None if no ring has so many bytes.
+    pub(crate) const fn new(bytes: u32) -> Option<Self> {
+        if bytes.is_power_of_two() && bytes >= BYTES_MIN && bytes <= BYTES_MAX {
+            Some(Self(bytes))
+        } else {
+            None
+        }
+    }
+
+    /// Bytes.
+    #[inline]
+    pub(crate) const fn bytes(self) -> u32 {
+        self.0
+    }
+
+    /// Where a position is in the ring.
+    #[inline]
+    pub(crate) const fn place(self, position: u64) -> u32 {
+        position as u32 & (self.0 - 1)
+    }
+
+    /// How many bytes follow a position before the ring begins anew.
+    #[inline]
+    pub(crate) const fn to_the_end(self, position: u64) -> u32 {
+        self.0 - self.place(position)
+    }
+}
+
+impl Ring {
+    /// The ring that begins at `offset` of `memory`.
+    ///
+    /// # Panics
+    /// If it leaves the memory.
+    pub(crate) fn new(memory: Arc<Buffer>, offset: u64, size: RingSize) -> Self {
+        let end = offset.checked_add(u64::from(size.bytes()));
+        assert!(end.is_some_and(|end| end <= memory.len()), "a ring leaves its memory");
+        Self { memory, offset, size }
+    }
+
+    #[inline]
+    pub(crate) const fn size(&self) -> RingSize {
+        self.size
+    }
+
+    /// Copies bytes to a position; there are no more of them than the ring holds.
+    #[inline]
+    pub(crate) fn write(&self, position: u64, bytes: &[u8]) {
+        let (first, second) = bytes.split_at(self.first_part(position, bytes.len()));
+        self.memory.write(self.offset + u64::from(self.size.place(position)), first);
+        if !second.is_empty() {
+            self.memory.write(self.offset, second);
+        }
+    }
+
+    /// Copies bytes from a position on; no more than the ring holds.
+    #[inline]
+    pub(crate) fn read(&self, position: u64, out: &mut [u8]) {
+        let (first, second) = out.split_at_mut(self.first_part(position, out.len()));
+        self.memory.read(self.offset + u64::from(self.size.place(position)), first);
+        if !second.is_empty() {
+            self.memory.read(self.offset, second);
+        }
+    }
+
+    #[inline]
+    fn first_part(&self, position: u64, length: usize) -> usize {
+        assert!(length <= self.size.bytes() as usize, "{length} bytes are more than a ring");
+        length.min(self.size.to_the_end(position) as usize)
+    }
+}
+
+/// The smallest ring: smaller ones would have peers exchange credits more often than bytes.
+const BYTES_MIN: u32 = 4096;
+
+/// The largest ring: a peer is believed no more.
+const BYTES_MAX: u32 = 1 << 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_two_within_limits() {
+        let is_size = |bytes| RingSize::new(bytes).is_some();
+        assert!(is_size(4096) && is_size(1 << 18) && is_size(1 << 24));
+        assert!(!is_size(0) && !is_size(2048) && !is_size(5000) && !is_size(1 << 25));
+    }
+
+    #[test]
+    fn what_crosses_the_end_goes_on_at_the_beginning() {
+        let size = RingSize::new(4096).expect("a size");
+        let memory = Buffer::new(3 * 4096);
+        let ring = Ring::new(Arc::clone(&memory), 4096, size);
+        let bytes: Vec<u8> = (0..100).collect();
+        ring.write(2 * 4096 - 30, &bytes);
+        let mut out = [0; 100];
+        ring.read(2 * 4096 - 30, &mut out);
+        assert_eq!(out.as_slice(), bytes);
+        memory.read(4096, &mut out[..70]);
+        assert_eq!(out[..70], bytes[30..]);
+        memory.read(2 * 4096 - 30, &mut out[..30]);
+        assert_eq!(out[..30], bytes[..30]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves its memory")]
+    fn a_ring_lies_in_its_memory() {
+        let size = RingSize::new(4096).expect("a size");
+        Ring::new(Buffer::new(4096), 1, size);
+    }
+}

@@ -1,0 +1,317 @@
+//! The sending half of a stream: bytes of the program on their way to the peer's ring.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::transport::ring::{Ring, RingSize};
+use crate::wire::Implausible;
+
+/// Bytes that the program has written, that were posted, and that the peer has.
+///
+/// Positions count bytes of the stream: `consumed` ≤ `acknowledged` ≤ `posted` ≤ `written`, and `posted` is at most
+/// `consumed` and the peer's ring. The ring holds the bytes from `consumed` to `written`: until the peer's program has read
+/// them they may have to be sent a second time, by TCP ([`crate::migration::homing`]). `written` and
+/// `pushed` belong to the program's threads, who come one after the other (the caller's lock), the others to whoever is
+/// inside the engine, so that neither waits for the other.
+#[derive(Debug)]
+pub(crate) struct SendHalf {
+    ring: Ring,
+    /// The ring at the peer, once it is known: nothing is posted before.
+    peer: OnceLock<RingSize>,
+    program: ProgramSide,
+    engine: EngineSide,
+}
+
+/// What the program's threads change.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct ProgramSide {
+    written: AtomicU64,
+    /// What lies below is not held back.
+    pushed: AtomicU64,
+    no_delay: AtomicBool,
+    /// A cork, or the last write said that more follows.
+    corked: AtomicBool,
+    more: AtomicBool,
+}
+
+/// What is changed inside the engine.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct EngineSide {
+    posted: AtomicU64,
+    acknowledged: AtomicU64,
+    /// What the peer's program has read.
+    consumed: AtomicU64,
+}
+
+/// Bytes to be written to the peer's ring.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Piece {
+    /// Where they are in the send ring.
+    pub(crate) at: u32,
+    pub(crate) length: u32,
+    /// Where they go in the peer's ring.
+    pub(crate) to: u32,
+}
+
+impl SendHalf {
+    /// Nothing was written yet.
+    pub(crate) fn new(ring: Ring) -> Self {
+        let (program, engine) = (ProgramSide::default(), EngineSide::default());
+        Self { ring, peer: OnceLock::new(), program, engine }
+    }
+
+    /// The size of the ring at the peer: bytes may be posted from now on.
+    pub(crate) fn open(&self, peer: RingSize) {
+        self.peer.get_or_init(|| peer);
+    }
+
+    /// Bytes that can be written now.
+    #[inline]
+    pub(crate) fn room(&self) -> u32 {
+        let written = self.program.written.load(Ordering::Relaxed);
+        // What the peer's program has read is sent no more.
+        self.ring.size().bytes() - (written - self.consumed()) as u32
+    }
+
+    #[inline]
+    pub(crate) fn capacity(&self) -> u32 {
+        self.ring.size().bytes()
+    }
+
+    /// Copies as many bytes as there is room for. One thread at a time.
+    #[inline]
+    pub(crate) fn write(&self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.room() as usize);
+        let written = self.program.written.load(Ordering::Relaxed);
+        self.ring.write(written, &bytes[..taken]);
+        // Either who is inside the engine sees it, or `is_due` sees what he did.
+        self.program.written.store(written + taken as u64, Ordering::SeqCst);
+        taken
+    }
+
+    /// Whether what was written is to be sent now: else it goes when earlier bytes are acknowledged, when more has come
+    /// or when it is pushed.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.due(self.written(), self.engine.posted.load(Ordering::SeqCst))
+    }
+
+    #[inline]
+    fn due(&self, written: u64, posted: u64) -> bool {
+        let program = &self.program;
+        if written - posted >= FULL_BYTES || posted < program.pushed.load(Ordering::SeqCst) {
+            return true;
+        }
+        if program.corked.load(Ordering::SeqCst) || program.more.load(Ordering::Relaxed) {
+            return false;
+        }
+        program.no_delay.load(Ordering::SeqCst)
+            || self.engine.acknowledged.load(Ordering::SeqCst) == posted
+    }
+
+    /// Nothing that was written so far is held back any more; whether there is something to send.
+    #[inline]
+    pub(crate) fn push(&self) -> bool {
+        let written = self.written();
+        self.program.more.store(false, Ordering::Relaxed);
+        if self.engine.posted.load(Ordering::SeqCst) == written {
+            return false;
+        }
+        self.program.pushed.fetch_max(written, Ordering::SeqCst);
+        true
+    }
+
+    pub(crate) fn set_no_delay(&self, no_delay: bool) {
+        self.program.no_delay.store(no_delay, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_corked(&self, corked: bool) {
+        self.program.corked.store(corked, Ordering::SeqCst);
+    }
+
+    /// Whether more was said to follow what was written last.
+    #[inline]
+    pub(crate) fn set_more(&self, more: bool) {
+        if self.program.more.load(Ordering::Relaxed) != more {
+            self.program.more.store(more, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether small writes wait for more of the program, however much is acknowledged.
+    pub(crate) fn is_corked(&self) -> bool {
+        let program = &self.program;
+        program.corked.load(Ordering::SeqCst) || program.more.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn written(&self) -> u64 {
+        self.program.written.load(Ordering::SeqCst)
+    }
+
+    /// What the peer's program has read, as far as this side knows.
+    #[inline]
+    pub(crate) fn consumed(&self) -> u64 {
+        self.engine.consumed.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    pub(crate) fn posted(&self) -> u64 {
+        self.engine.posted.load(Ordering::SeqCst)
+    }
+
+    /// Copies bytes from a position on that the peer's program has not read, as far as they fit; how many.
+    pub(crate) fn again(&self, from: u64, out: &mut [u8]) -> usize {
+        let length = out.len().min((self.written() - from) as usize);
+        self.ring.read(from, &mut out[..length]);
+        length
+    }
+
+    #[inline]
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.engine.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// All that was written was posted.
+    #[inline]
+    pub(crate) fn is_posted(&self) -> bool {
+        self.engine.posted.load(Ordering::SeqCst) == self.written()
+    }
+
+    /// Nothing that was posted is under way.
+    pub(crate) fn is_all_acknowledged(&self) -> bool {
+        self.engine.posted.load(Ordering::SeqCst) == self.acknowledged()
+    }
+
+    /// Bytes that the peer has not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        self.written() - self.acknowledged()
+    }
+
+    //= sockets-protocol.md: data.1, data.2
+    /// The bytes to be posted next, which count as posted from now on. Inside the engine, as all below.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Piece> {
+        let peer = *self.peer.get()?;
+        let (engine, written) = (&self.engine, self.written());
+        let posted = engine.posted.load(Ordering::Relaxed);
+        let limit = engine.consumed.load(Ordering::Relaxed) + u64::from(peer.bytes());
+        let length = (written - posted).min(limit - posted).min(PIECE_BYTES_MAX) as u32;
+        if length == 0 || !self.due(written, posted) {
+            return None;
+        }
+        let ring = self.ring.size();
+        let length = length.min(ring.to_the_end(posted)).min(peer.to_the_end(posted));
+        engine.posted.store(posted + u64::from(length), Ordering::SeqCst);
+        Some(Piece { at: ring.place(posted), length, to: peer.place(posted) })
+    }
+
+    /// The last piece could not be posted.
+    pub(crate) fn take_back(&self, length: u32) {
+        let posted = self.engine.posted.load(Ordering::Relaxed);
+        self.engine.posted.store(posted - u64::from(length), Ordering::SeqCst);
+    }
+
+    /// The oldest bytes that were posted are in the peer's ring.
+    #[inline]
+    pub(crate) fn on_acknowledged(&self, length: u32) {
+        let acknowledged = self.engine.acknowledged.load(Ordering::Relaxed) + u64::from(length);
+        let posted = self.engine.posted.load(Ordering::Relaxed);
+        assert!(acknowledged <= posted, "more bytes are acknowledged than were posted");
+        self.engine.acknowledged.store(acknowledged, Ordering::SeqCst);
+    }
+
+    //= sockets-protocol.md: data.3
+    /// The peer's program has read so many bytes of the stream. True if this is news.
+    pub(crate) fn on_credit(&self, consumed: u64) -> Result<bool, Implausible> {
+        let (posted, known) = (&self.engine.posted, &self.engine.consumed);
+        let before = known.load(Ordering::Relaxed);
+        if consumed < before || consumed > posted.load(Ordering::Relaxed) {
+            return Err(Implausible);
+        }
+        known.store(consumed, Ordering::SeqCst);
+        Ok(consumed > before)
+    }
+}
+
+/// So much is sent whatever is under way: several frames of any network.
+const FULL_BYTES: u64 = 8192;
+
+/// The most that is posted as one operation: others have their turn after it.
+const PIECE_BYTES_MAX: u64 = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use mem::Buffer;
+
+    use super::*;
+
+    fn half() -> SendHalf {
+        let size = RingSize::new(4 * 8192).expect("a size");
+        let half = SendHalf::new(Ring::new(Buffer::new(4 * 8192), 0, size));
+        half.open(size);
+        half
+    }
+
+    fn lengths(half: &SendHalf) -> Vec<u32> {
+        std::iter::from_fn(|| half.next().map(|piece| piece.length)).collect()
+    }
+
+    #[test]
+    fn small_writes_wait_while_earlier_ones_are_not_acknowledged() {
+        let half = half();
+        half.write(&[1; 10]);
+        assert!(half.is_due());
+        assert_eq!(lengths(&half), [10]);
+        half.write(&[2; 20]);
+        half.write(&[3; 30]);
+        assert!(!half.is_due() && lengths(&half).is_empty());
+        half.on_acknowledged(10);
+        assert_eq!(lengths(&half), [50]);
+    }
+
+    #[test]
+    fn without_delay_each_write_goes() {
+        let half = half();
+        half.set_no_delay(true);
+        half.write(&[1; 10]);
+        assert_eq!(lengths(&half), [10]);
+        half.write(&[1; 10]);
+        assert_eq!(lengths(&half), [10]);
+    }
+
+    #[test]
+    fn what_is_corked_goes_when_it_is_pushed_or_fills_frames() {
+        let half = half();
+        half.set_no_delay(true);
+        half.set_corked(true);
+        half.write(&[1; 10]);
+        assert!(lengths(&half).is_empty());
+        assert!(half.push());
+        assert_eq!(lengths(&half), [10]);
+        half.write(&[1; FULL_BYTES as usize]);
+        assert_eq!(lengths(&half), [FULL_BYTES as u32]);
+        half.write(&[1; 10]);
+        assert!(lengths(&half).is_empty());
+        half.set_corked(false);
+        assert_eq!(lengths(&half), [10]);
+        assert!(!half.push(), "nothing is left");
+    }
+
+    #[test]
+    fn no_more_is_posted_than_the_peer_has_room_for() {
+        let half = half();
+        assert_eq!(half.write(&vec![1; 40_000]), 32_768);
+        assert_eq!(lengths(&half), [32_768]);
+        half.on_acknowledged(32_768);
+        assert_eq!(half.write(&[1; 100]), 0, "it may have to go a second time");
+        assert!(lengths(&half).is_empty());
+        assert_eq!(half.on_credit(60), Ok(true));
+        assert_eq!(half.write(&[1; 100]), 60);
+        assert_eq!(lengths(&half), [60]);
+        assert_eq!(half.on_credit(60), Ok(false));
+        assert_eq!(half.on_credit(59), Err(Implausible));
+        assert_eq!(half.on_credit(32_829), Err(Implausible));
+    }
+}
