@@ -7,7 +7,7 @@ use crate::suite::Count;
 use crate::workspace::{Workspace, cargo, package_name};
 
 /// Crates with models: modules called `model`, which only exist under `--cfg loom`.
-const PACKAGES: [&str; 4] = ["work", "mem", "semantics", "runtime"];
+const PACKAGES: [&str; 5] = ["work", "mem", "semantics", "runtime", "sockets"];
 
 /// Runs the models in a folder of their own: all below them is built anew, for loom's atomics.
 pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {

@@ -11,6 +11,7 @@
 //! * [`Place`]: what stands between the two and the program's descriptors, the C ABI.
 #![forbid(unsafe_code)]
 
+mod atomics;
 mod calls;
 pub mod counters;
 pub mod handlers;

@@ -191,7 +191,7 @@ const LETTER_BYTES: u64 = 64;
 
 const _: () = assert!(MESSAGE_BYTES_MAX as u64 <= LETTER_BYTES);
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use mem::TableLimits;
     use proptest::prelude::*;

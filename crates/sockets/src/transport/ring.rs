@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+#[cfg(loom)]
+use self::tracked::Memory;
 use mem::Buffer;
+#[cfg(not(loom))]
+use mem::Buffer as Memory;
 
 /// A ring of bytes. Positions count the bytes of a stream from its beginning, and never wrap.
 ///
 /// Who copies where is settled by who owns which positions: see `SendHalf` and `ReceiveHalf`.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
-    memory: Arc<Buffer>,
+    memory: Arc<Memory>,
     /// Where it begins in `memory`.
     offset: u64,
     size: RingSize,
@@ -66,6 +70,8 @@ impl Ring {
     pub(crate) fn new(memory: Arc<Buffer>, offset: u64, size: RingSize) -> Self {
         let end = offset.checked_add(u64::from(size.bytes()));
         assert!(end.is_some_and(|end| end <= memory.len()), "a ring leaves its memory");
+        #[cfg(loom)]
+        let memory = Arc::new(Memory::of(&memory));
         Self { memory, offset, size }
     }
 
@@ -101,13 +107,43 @@ impl Ring {
     }
 }
 
-/// The smallest ring: smaller ones would have peers exchange credits more often than bytes.
-const BYTES_MIN: u32 = 4096;
+/// The smallest ring: smaller ones would have peers exchange credits more often than bytes. Models have few interleavings if
+/// there are few bytes.
+const BYTES_MIN: u32 = if cfg!(loom) { 4 } else { 4096 };
 
 /// The largest ring: a peer is believed no more.
 const BYTES_MAX: u32 = 1 << 24;
 
-#[cfg(test)]
+/// Memory in models: each byte may be seen as old as the accesses of the halves allow.
+#[cfg(loom)]
+mod tracked {
+    use loom::sync::atomic::{AtomicU8, Ordering};
+    use mem::Buffer;
+
+    #[derive(Debug)]
+    pub(super) struct Memory(Box<[AtomicU8]>);
+
+    impl Memory {
+        /// As much as there is of a buffer, all zero.
+        pub(super) fn of(buffer: &Buffer) -> Self {
+            Self((0..buffer.len()).map(|_| AtomicU8::new(0)).collect())
+        }
+
+        pub(super) fn write(&self, offset: u64, bytes: &[u8]) {
+            for (to, byte) in self.0[offset as usize..].iter().zip(bytes) {
+                to.store(*byte, Ordering::Relaxed);
+            }
+        }
+
+        pub(super) fn read(&self, offset: u64, out: &mut [u8]) {
+            for (byte, from) in out.iter_mut().zip(&self.0[offset as usize..]) {
+                *byte = from.load(Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

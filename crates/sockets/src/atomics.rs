@@ -1,0 +1,61 @@
+//! Atomics of the halves of a stream, which a thread of the program and the thread inside the engine share: those of the
+//! standard library, or loom's in its models.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::Mutex;
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64};
+
+#[cfg(not(loom))]
+pub(crate) use crate::lock::lock;
+
+#[cfg(loom)]
+pub(crate) use loom::sync::Mutex;
+
+#[cfg(loom)]
+pub(crate) use self::fenced::{AtomicBool, AtomicU64};
+
+/// As the lock of the same name, of loom's.
+#[cfg(loom)]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Loom takes sequentially consistent accesses for weaker ones, but knows such fences. A sequentially consistent store has
+/// one behind it here, which orders it before later loads, as compilers do it for x86-64. Loads have none, so that a weaker
+/// store beside them is as weak as it says.
+#[cfg(loom)]
+mod fenced {
+    use loom::sync::atomic::{self, Ordering, fence};
+
+    macro_rules! fenced {
+        ($name:ident of $content:ty: $($call:ident -> $result:ty),+) => {
+            #[derive(Debug, Default)]
+            pub(crate) struct $name(atomic::$name);
+
+            impl $name {
+                #[inline]
+                pub(crate) fn load(&self, order: Ordering) -> $content {
+                    self.0.load(order)
+                }
+
+                $(pub(crate) fn $call(&self, value: $content, order: Ordering) -> $result {
+                    let result = self.0.$call(value, order);
+                    if order == Ordering::SeqCst {
+                        fence(Ordering::SeqCst);
+                    }
+                    result
+                })+
+            }
+        };
+    }
+
+    fenced!(AtomicBool of bool: store -> ());
+    fenced!(AtomicU64 of u64: store -> (), swap -> u64, fetch_max -> u64);
+
+    impl AtomicU64 {
+        pub(crate) fn new(value: u64) -> Self {
+            Self(atomic::AtomicU64::new(value))
+        }
+    }
+}

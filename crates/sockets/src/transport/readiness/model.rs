@@ -1,0 +1,146 @@
+//! A thread that reads, writes or begins to watch against the thread inside the engine, in every interleaving: what the
+//! kernel says of the program's descriptor. To run them:
+//!
+//! ```sh
+//! ./x loom
+//! ```
+//!
+//! With `--cfg loom_mutation` in RUSTFLAGS a writer looks for room before it says that it found none, and
+//! `a_writer_that_found_no_room_sees_that_there_is_some` must fail.
+
+use std::os::unix::net::UnixStream;
+
+use loom::sync::Arc;
+use loom::thread;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use super::*;
+use crate::atomics::AtomicU64;
+
+struct Shared {
+    end: End,
+    program: OwnedFd,
+    /// Positions, as the halves have them: bytes that have come, or room.
+    came: AtomicU64,
+    /// What of that the program has taken.
+    gone: AtomicU64,
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        let (tcp, _peer) = UnixStream::pair().expect("a pair");
+        let (program, library) = pair(tcp.as_fd()).expect("a pair");
+        let end = End::default();
+        end.install(library);
+        Arc::new(Self { end, program, came: AtomicU64::new(0), gone: AtomicU64::new(0) })
+    }
+
+    fn has_some(&self) -> bool {
+        self.came.load(Ordering::SeqCst) > self.gone.load(Ordering::SeqCst)
+    }
+
+    /// As `Stream::on_arrived`.
+    fn arrive(&self) {
+        self.come();
+        self.end.on_arrived(|| self.has_some());
+    }
+
+    /// Inside the engine.
+    fn come(&self) {
+        let came = self.came.load(Ordering::Relaxed);
+        self.came.store(came + 1, Ordering::SeqCst);
+    }
+
+    /// Reads all there is, as `Connection::receive`.
+    fn drain(&self) {
+        self.gone.store(self.came.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.end.on_read(self.program.as_fd(), || self.has_some());
+    }
+
+    fn is(&self, events: PollFlags) -> bool {
+        let mut entries = [PollFd::new(self.program.as_fd(), events)];
+        poll(&mut entries, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    }
+}
+
+#[test]
+fn a_program_that_begins_to_watch_sees_what_arrives() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let program = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.end.watch();
+                shared.end.on_arrived(|| shared.has_some());
+            })
+        };
+        shared.arrive();
+        program.join().expect("no panic");
+        assert!(shared.is(PollFlags::POLLIN), "a byte is there, and the program sleeps for ever");
+    });
+}
+
+#[test]
+fn a_writer_that_found_no_room_sees_that_there_is_some() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let program = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let fd = shared.program.as_fd();
+                shared.end.on_full(fd, || shared.has_some());
+            })
+        };
+        shared.come();
+        shared.end.on_room();
+        program.join().expect("no panic");
+        assert!(shared.is(PollFlags::POLLOUT), "there is room, and the program sleeps for ever");
+    });
+}
+
+#[test]
+fn a_program_that_reads_all_sees_what_arrives_next() {
+    loom::model(|| {
+        let shared = Shared::new();
+        shared.end.watch();
+        shared.arrive();
+        let program = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.drain())
+        };
+        shared.arrive();
+        program.join().expect("no panic");
+        let is_readable = shared.is(PollFlags::POLLIN);
+        assert!(is_readable || !shared.has_some(), "the program sleeps for ever");
+        shared.drain();
+        assert!(!shared.is(PollFlags::POLLIN), "the program is woken for nothing");
+    });
+}
+
+#[test]
+fn an_edge_comes_for_what_arrives_after_a_read() {
+    loom::model(|| {
+        let shared = Shared::new();
+        shared.end.watch_edges();
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("a set");
+        let edges = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 1);
+        epoll.add(&shared.program, edges).expect("a descriptor of our own");
+        let is_told = || {
+            let mut events = [EpollEvent::empty()];
+            epoll.wait(&mut events, EpollTimeout::ZERO).expect("a set") > 0
+        };
+        shared.arrive();
+        assert!(is_told());
+        let engine = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.arrive();
+                shared.arrive();
+            })
+        };
+        // A read that is short: the program waits for the next edge.
+        shared.drain();
+        engine.join().expect("no panic");
+        assert!(is_told() || !shared.has_some(), "bytes are there, and no edge comes");
+    });
+}
