@@ -71,12 +71,13 @@ impl SendHalf {
         self.peer.get_or_init(|| peer);
     }
 
-    /// Bytes that can be written now.
+    /// Bytes that can be written now. Exact for the thread that writes; for others it may be over by now.
     #[inline]
     pub(crate) fn room(&self) -> u32 {
-        let written = self.program.written.load(Ordering::Relaxed);
-        // What the peer's program has read is sent no more.
-        self.ring.size().bytes() - (written - self.consumed()) as u32
+        // What the peer's program has read is sent no more. The older position first: other threads move both on meanwhile.
+        let consumed = self.consumed();
+        let kept = self.program.written.load(Ordering::Relaxed).saturating_sub(consumed);
+        self.capacity().saturating_sub(u32::try_from(kept).unwrap_or(u32::MAX))
     }
 
     #[inline]
@@ -100,7 +101,9 @@ impl SendHalf {
     /// or when it is pushed.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.due(self.written(), self.engine.posted.load(Ordering::SeqCst))
+        // The older position first: other threads move both on meanwhile.
+        let posted = self.posted();
+        self.due(self.written(), posted)
     }
 
     #[inline]
@@ -191,7 +194,9 @@ impl SendHalf {
 
     /// Bytes that the peer has not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
-        self.written() - self.acknowledged()
+        // The older position first: other threads move both on meanwhile.
+        let acknowledged = self.acknowledged();
+        (self.written() - acknowledged).min(self.capacity().into())
     }
 
     //= sockets-protocol.md: data.1, data.2

@@ -227,3 +227,25 @@ fn what_is_pushed_goes() {
         engine.settle();
     });
 }
+
+#[test]
+fn what_others_ask_of_it_is_plausible() {
+    loom::model(|| {
+        let shared = Shared::new();
+        shared.half.set_no_delay(true);
+        let mut engine = Engine::new(&shared);
+        let asking = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                assert!(shared.half.unacknowledged() <= RING.into());
+                assert!(shared.half.room() <= RING);
+                let _either = shared.half.is_due();
+            })
+        };
+        shared.write(2);
+        engine.post();
+        engine.acknowledge();
+        engine.credit(2);
+        asking.join().expect("no panic");
+    });
+}
