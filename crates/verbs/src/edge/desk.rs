@@ -2,6 +2,8 @@
 //! inside the engine.
 
 mod given;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -297,8 +299,7 @@ impl Desk {
                 connections.extend(accepted.map(|side| (side.handle, number)));
             }
         }
-        let is_self = search.wanted.expected.is_own_peer();
-        if search.asked.is_none() && (search.accepted.is_none() || is_self) {
+        if search.asked.is_none() && (search.accepted.is_none() || search.asks_beside()) {
             if search.ask_at > now {
                 self.look_at(search.ask_at);
                 return Then::Nothing;
@@ -309,7 +310,9 @@ impl Desk {
         Then::Nothing
     }
 
-    /// Accepts a request; what this end has asked for itself is given up.
+    //= protocol.md: verbs.4
+    /// Accepts a request. What this end has asked for itself stays: the peer may have given the request up, and accept
+    /// the other.
     fn accept(
         &self,
         engine: &mut Engine,
@@ -331,13 +334,13 @@ impl Desk {
             // It has gone meanwhile, and comes again if it is meant.
             return self.registry.disown(&[handle.owner()]);
         }
-        if !search.wanted.expected.is_own_peer()
-            && let Some(asked) = search.asked.take()
-        {
-            let _gone = engine.close(now, asked.handle, &[]);
-        }
         let greeting = Some(request.greeting);
         search.accepted = Some(Side { handle, greeting, is_established: false });
+        search.is_refused = false;
+        source.set_refused(false);
+        if !search.wanted.expected.is_own_peer() {
+            search.ask_at = search.ask_at.max(now.after_ns(SEARCH_NS));
+        }
     }
 
     /// Asks the peer.
@@ -370,6 +373,30 @@ impl Desk {
             // A link that comes back, or a connection that ends, makes room.
             Err(_) => self.look_at(search.ask_at),
         }
+    }
+
+    /// Something happened to a connection of the engine.
+    fn on_event(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        event: &Event,
+    ) {
+        let then = match event {
+            Event::Requested { connection, service: SERVICE, peer, queue_pair, private_data } => {
+                let request = (*connection, *queue_pair);
+                self.on_requested(engine, now, request, *peer, private_data)
+            }
+            Event::Established { connection, private_data } => {
+                self.on_established(engine, now, *connection, private_data)
+            }
+            Event::Closed { connection, reason, .. } => {
+                self.on_closed(engine, now, *connection, *reason)
+            }
+            _ => Then::Nothing,
+        };
+        self.finish(engine, memory, now, then);
     }
 
     //= protocol.md: verbs.3, verbs.5, verbs.6
@@ -423,8 +450,9 @@ impl Desk {
         private_data: &[u8],
     ) -> Then {
         let mut book = self.book();
-        let Some(&number) = book.connections.get(&handle) else { return Then::Nothing };
-        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let Book { entries, connections, .. } = &mut *book;
+        let Some(&number) = connections.get(&handle) else { return Then::Nothing };
+        let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
         let Phase::Seeking(search) = &mut entry.phase else {
             return entry.on_given_established(engine);
         };
@@ -452,9 +480,14 @@ impl Desk {
         );
         self.log.note(LogLevel::Info, what);
         let source = Arc::clone(&entry.source);
-        if search.asked.is_some() {
+        if search.asked.as_ref().is_some_and(|asked| asked.handle == ends.sends) {
             // Nothing comes before. Whoever accepts is known from then on, since messages come to shared receives.
             self.registry.own(ends.sends.owner(), source.queue_pair());
+        }
+        for other in search.beside(ends) {
+            connections.remove(&other);
+            self.registry.disown(&[other.owner()]);
+            let _gone = engine.close(now, other, &[]);
         }
         entry.phase = Phase::Connected { ends, greeting, wanted, has_id: false };
         source.set_ends(ends);
@@ -483,7 +516,7 @@ impl Desk {
                 let is_it = |side: &mut Side| side.handle == handle;
                 let was_asked = search.asked.take_if(is_it).is_some();
                 let was_accepted = search.accepted.take_if(is_it).is_some();
-                if was_asked {
+                if was_asked && search.accepted.is_none() {
                     search.is_refused = matches!(reason, Closed::Rejected(_) | Closed::Refused(_));
                     source.set_refused(search.is_refused);
                 }
@@ -493,7 +526,7 @@ impl Desk {
                     self.registry.disown(&[handle.owner()]);
                 }
                 if was_asked || was_accepted {
-                    search.ask_at = now.after_ns(pause_ns(search.tries));
+                    search.ask_at = now.after_ns(search.pause_ns(reason));
                 }
                 self.go_on(&mut book, engine, now, number)
             }
@@ -718,6 +751,28 @@ impl Search {
         }
     }
 
+    /// Whether this end goes on asking when it has accepted a request, which may be one that the peer has given up. The
+    /// peer that decides which of two requests counts waits for another one then.
+    fn asks_beside(&self) -> bool {
+        self.wanted.expected.is_own_peer() || !self.wanted.expected.decides()
+    }
+
+    /// Pause before this end asks again, when one of its connections has ended before it was there. A peer that rejects a
+    /// request has accepted, or asked for, another one.
+    fn pause_ns(&self, reason: Closed) -> u64 {
+        let has_other = self.accepted.is_some() && !self.wanted.expected.is_own_peer();
+        match reason {
+            Closed::Rejected(_) if has_other => SEARCH_NS,
+            _ => pause_ns(self.tries),
+        }
+    }
+
+    /// The connections that are not those that were established.
+    fn beside(&self, ends: Ends) -> impl Iterator<Item = ConnectionHandle> + use<> {
+        let sides = [&self.asked, &self.accepted].map(|side| side.as_ref().map(|side| side.handle));
+        sides.into_iter().flatten().filter(move |&side| side != ends.sends && side != ends.receives)
+    }
+
     /// The connections, when all are there.
     fn ends(&self) -> Option<Ends> {
         let there = |side: &Option<Side>| {
@@ -827,21 +882,7 @@ pub(crate) struct DeskHooks {
 
 impl Hooks for DeskHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
-        let desk = &self.desk;
-        let then = match &event {
-            Event::Requested { connection, service: SERVICE, peer, queue_pair, private_data } => {
-                let request = (*connection, *queue_pair);
-                desk.on_requested(engine, now, request, *peer, private_data)
-            }
-            Event::Established { connection, private_data } => {
-                desk.on_established(engine, now, *connection, private_data)
-            }
-            Event::Closed { connection, reason, .. } => {
-                desk.on_closed(engine, now, *connection, *reason)
-            }
-            _ => Then::Nothing,
-        };
-        desk.finish(engine, memory, now, then);
+        self.desk.on_event(engine, memory, now, &event);
         // Who is told of a connection finds its queue pair as it then is.
         self.clerk.on_event(engine, memory, now, &event);
     }

@@ -45,6 +45,12 @@ impl Expected {
         self.own <= self.peer
     }
 
+    //= protocol.md: verbs.4
+    /// Whether this end decides which of two requests that cross becomes the connection: it accepts none while it asks.
+    pub(crate) fn decides(&self) -> bool {
+        self.own < self.peer
+    }
+
     /// Whether the queue pair is to be connected to itself.
     pub(crate) fn is_own_peer(&self) -> bool {
         self.own == self.peer
