@@ -473,6 +473,9 @@ impl Desk {
             self.seek_again(&mut book, now, number, wanted);
             return Then::Nothing;
         };
+        // One of two connections may be there long before the other, and was set up with the patience of an attempt.
+        let alone = Ends { sends: handle, receives: handle };
+        be_patient(engine, alone, entry.source.queue_pair(), &greeting);
         let Some(ends) = search.ends() else { return Then::Nothing };
         let what = format_args!(
             "queue pair {number:#x} is connected to {:#x} at {peer}",
@@ -491,8 +494,8 @@ impl Desk {
         }
         entry.phase = Phase::Connected { ends, greeting, wanted, has_id: false };
         source.set_ends(ends);
-        let queue_pair = source.queue_pair();
-        be_patient(engine, ends, queue_pair, &greeting);
+        // The program may have set its timers since.
+        be_patient(engine, ends, source.queue_pair(), &greeting);
         // What the peer has asked for beside the one that is there now.
         book.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, peer));
         Then::Pull(source)

@@ -36,6 +36,25 @@ fn two_ends_that_run_meet_at_once() {
     }
 }
 
+//= protocol.md: verbs.2
+/// The connection that it asked for is there before the one that it accepted.
+#[test]
+fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
+    for turns in 0..8 {
+        let mut world = World::apart(14);
+        for at in [SMALLER, LARGER] {
+            world.seek(at);
+            world.be_ready_to_send(at);
+            for _ in 0..turns {
+                world.turn(at, usize::MAX);
+            }
+        }
+        world.pass(SLOW_NS, &[]);
+        world.pass(500_000_000, &[SMALLER, LARGER]);
+        assert_met(&world);
+    }
+}
+
 //= protocol.md: verbs.4
 /// The end with the smaller number accepts a request when it has given up its own, which the other has not seen yet.
 #[test]
@@ -148,8 +167,9 @@ proptest! {
     fn two_ends_meet_however_slow_their_hosts_are(
         steps in prop::collection::vec(step(), 1..40),
         (timeout, alone_ns_max) in prop_oneof![Just((14, 4_500_000_000)), Just((20, 9_000_000_000))],
+        are_own_peers in prop::bool::weighted(0.2),
     ) {
-        let mut world = World::new(timeout);
+        let mut world = if are_own_peers { World::apart(timeout) } else { World::new(timeout) };
         let mut has_sought = [false; 2];
         let mut alone_ns = 0;
         let rest = [Step::Seek, Step::Send].map(|step| [SMALLER, LARGER].map(step));

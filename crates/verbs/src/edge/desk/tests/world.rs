@@ -50,8 +50,10 @@ pub(super) struct Host {
     queue_pair: Arc<QueuePair>,
     queue: Arc<CompletionQueue>,
     wanted: Wanted,
+    /// The host of its peer.
+    peer: usize,
     timeout: u8,
-    /// Frames that have come and were not taken.
+    /// Frames that were not taken.
     pub(super) inbox: VecDeque<Vec<u8>>,
     has_more: bool,
 }
@@ -59,7 +61,17 @@ pub(super) struct Host {
 impl World {
     /// Two hosts whose queue pairs are ready to receive from each other, with this timeout.
     pub(super) fn new(timeout: u8) -> Self {
-        Self { now: Instant(1000), hosts: [SMALLER, LARGER].map(|at| Host::new(at, timeout)) }
+        Self::with([LARGER, SMALLER], timeout)
+    }
+
+    /// Two hosts whose queue pairs are ready to receive each from itself.
+    pub(super) fn apart(timeout: u8) -> Self {
+        Self::with([SMALLER, LARGER], timeout)
+    }
+
+    fn with(peers: [usize; 2], timeout: u8) -> Self {
+        let hosts = [SMALLER, LARGER].map(|at| Host::new((at, peers[at]), timeout));
+        Self { now: Instant(1000), hosts }
     }
 
     /// A host has its queue pair no more.
@@ -86,11 +98,11 @@ impl World {
     /// The queue pair of a host becomes ready to send, if it is not, and has a message to send.
     pub(super) fn be_ready_to_send(&mut self, at: usize) {
         let now = self.now;
-        let Host { engine, desk, queue_pair, timeout, .. } = &mut self.hosts[at];
+        let Host { engine, desk, queue_pair, timeout, peer, .. } = &mut self.hosts[at];
         if queue_pair.state() != QueuePairState::ReadyToReceive {
             return;
         }
-        modify(queue_pair, (at, *timeout), QueuePairState::ReadyToSend, 0x1_2e01);
+        modify(queue_pair, (*peer, *timeout), QueuePairState::ReadyToSend, 0x1_2e01);
         let send = SendRequest {
             id: 1,
             opcode: SendOpcode::Send { immediate: None },
@@ -107,14 +119,14 @@ impl World {
     /// A host takes at most so many frames, and does what is due, in the order in which the runtime does it.
     pub(super) fn turn(&mut self, at: usize, frames: usize) {
         let now = self.now;
-        let Host { engine, memory, desk, inbox, source, .. } = &mut self.hosts[at];
+        let Host { engine, memory, desk, inbox, source, peer, .. } = &mut self.hosts[at];
         for mut bytes in inbox.drain(..frames.min(inbox.len())) {
             let frame = RxFrame {
                 bytes: &mut bytes,
                 outside: Payload::EMPTY,
                 received_at: now,
                 congestion_experienced: false,
-                from: address(1 - at),
+                from: address(*peer),
             };
             engine.handle_frame(now, &memory.access(), LinkId(0), frame);
         }
@@ -143,7 +155,8 @@ impl World {
             }
             Emitted::Taken(batch.len())
         });
-        self.hosts[1 - at].inbox.extend(sent);
+        let peer = self.hosts[at].peer;
+        self.hosts[peer].inbox.extend(sent);
     }
 
     /// Time passes in which only these hosts run.
@@ -183,7 +196,7 @@ impl World {
 }
 
 impl Host {
-    fn new(at: usize, timeout: u8) -> Self {
+    fn new((at, peer): (usize, usize), timeout: u8) -> Self {
         let memory = Arc::new(MemoryTable::new(TableLimits::default(), [1, 2]));
         let config = EngineConfig::default().confirm_ns(10_000_000_000);
         let status = Arc::new(StatusTable::new(64));
@@ -212,8 +225,8 @@ impl Host {
             signals_all: true,
         };
         let queue_pair = domain.create_queue_pair(&init).expect("a queue pair");
-        modify(&queue_pair, (at, timeout), QueuePairState::Init, 0x39);
-        modify(&queue_pair, (at, timeout), QueuePairState::ReadyToReceive, 0x12_9181);
+        modify(&queue_pair, (peer, timeout), QueuePairState::Init, 0x39);
+        modify(&queue_pair, (peer, timeout), QueuePairState::ReadyToReceive, 0x12_9181);
         queue_pair.post_receive(&[ReceiveRequest { id: 2, pieces: &[] }]).expect("it has room");
         let domain = queue_pair.domain().expect("it has one");
         let source = Arc::new(Source::new(&queue_pair, domain, &desk));
@@ -221,11 +234,11 @@ impl Host {
         let expected = Expected {
             kind: QueuePairType::Reliable,
             own: place(at),
-            peer: place(1 - at),
+            peer: place(peer),
             receive_psn: 7,
             send_psn: None,
         };
-        let wanted = Wanted { expected, path: Some((LinkId(0), address(1 - at))) };
+        let wanted = Wanted { expected, path: Some((LinkId(0), address(peer))) };
         let inbox = VecDeque::new();
         Self {
             engine,
@@ -235,6 +248,7 @@ impl Host {
             queue_pair,
             queue,
             wanted,
+            peer,
             timeout,
             inbox,
             has_more: false,
@@ -250,12 +264,12 @@ impl Host {
     }
 }
 
-/// Moves a queue pair on.
-fn modify(queue_pair: &QueuePair, (at, timeout): (usize, u8), state: QueuePairState, mask: u32) {
-    let gid = place(1 - at).gid;
+/// Moves a queue pair on, whose peer is at that host.
+fn modify(queue_pair: &QueuePair, (peer, timeout): (usize, u8), state: QueuePairState, mask: u32) {
+    let gid = place(peer).gid;
     let attributes = QueuePairAttributes {
         path_mtu: 1024,
-        destination: number(1 - at),
+        destination: number(peer),
         path: AddressVectorAttributes { gid, is_global: true, port: 1, ..Default::default() },
         receive_psn: 7,
         send_psn: 7,
