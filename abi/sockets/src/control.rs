@@ -3,10 +3,10 @@
 use libc::{c_int, c_ulong};
 use sockets::{Connection, Reason, Route};
 
+use crate::asking::{Asked, ask};
 use crate::copying::anywhere;
 use crate::handling::Inside;
 use crate::next::{call_next, errno, fail, interpose, set_errno};
-use crate::options::of_moved;
 use crate::passing::leave_to_kernel;
 use crate::socket::borrowed;
 use crate::table::{self, Kind, is_known};
@@ -60,7 +60,7 @@ unsafe fn controlled(
     fd: c_int,
     command: c_int,
     argument: usize,
-    next: impl FnOnce() -> c_int,
+    next: impl Fn() -> c_int,
 ) -> Option<c_int> {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => anywhere(fd, next),
@@ -74,7 +74,10 @@ unsafe fn controlled(
             stay(fd);
             None
         }
-        _ => None,
+        _ => match ask(fd, next) {
+            Asked::Answered(answer) => Some(answer),
+            Asked::Moved(_) | Asked::Kernel | Asked::Nothing => None,
+        },
     }
 }
 
@@ -90,9 +93,13 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     {
         return Some(result);
     }
-    let connection = match of_moved(fd)? {
-        Ok(connection) => connection,
-        Err(error) => return Some(fail(error, -1)),
+    let by_kernel =
+        || call_next!(ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int, else -1);
+    let connection = match ask(fd, by_kernel) {
+        Asked::Answered(result) => return Some(result),
+        Asked::Moved(connection) => connection,
+        Asked::Kernel => return None,
+        Asked::Nothing => return Some(fail(libc::EBADF, -1)),
     };
     let answer = match request {
         libc::FIONREAD => received(&connection, fd)?,

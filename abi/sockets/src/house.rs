@@ -82,6 +82,9 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
     services::note_asked(socket);
     socket.is_begun.count();
     let (token, local, peer) = (socket.token, socket.local, socket.peer);
+    // Once it may have moved, the number is not that of the TCP socket.
+    let is_prompt = getsockopt(&borrowed(fd), sockopt::TcpNoDelay) == Ok(true);
+    let is_corked = is_corked(fd);
     let moving = match socket.role {
         Role::Connecting => sockets.connected(token, local, peer),
         Role::Accepting => sockets.accepted(token, local, peer, socket.trial.has_bytes()),
@@ -94,10 +97,10 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
         None => {}
     }
     // The same of options, or at the listener.
-    if getsockopt(&borrowed(fd), sockopt::TcpNoDelay) == Ok(true) {
+    if is_prompt {
         moving.set_no_delay(true);
     }
-    if is_corked(fd) {
+    if is_corked {
         moving.set_cork(true);
     }
     Some(moving)

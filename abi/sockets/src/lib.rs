@@ -11,6 +11,7 @@
 
 mod addresses;
 mod armed;
+mod asking;
 mod begun;
 mod closing;
 mod control;

@@ -1,13 +1,14 @@
 //! Calls that ask for and set options and addresses of a connection.
 
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
 
 use libc::{c_int, c_void, sockaddr, socklen_t};
-use sockets::{Connection, Reason, Route};
+use sockets::Reason;
 
+use crate::asking::{Asked, ask};
 use crate::next::{call_next, fail, interpose};
-use crate::socket::{Answering, Owner, answering, borrowed};
+use crate::socket::{Answering, Owner, Socket, answering, borrowed};
 use crate::table::{self, is_known};
 use crate::{addresses, giving, information};
 
@@ -35,17 +36,21 @@ unsafe fn asked(
     value: *mut c_void,
     length: *mut socklen_t,
 ) -> Option<c_int> {
-    let connection = match of_moved(fd)? {
-        Ok(connection) => connection,
-        Err(error) => return Some(fail(error, -1)),
+    let by_kernel = |fd: c_int| {
+        call_next!(
+            getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void,
+                length: *mut socklen_t) -> c_int,
+            else -1
+        )
+    };
+    let connection = match ask(fd, || by_kernel(fd)) {
+        Asked::Answered(result) => return Some(result),
+        Asked::Moved(connection) => connection,
+        Asked::Kernel => return None,
+        Asked::Nothing => return Some(fail(libc::EBADF, -1)),
     };
     let tcp = connection.tcp()?;
-    let tcp = tcp.as_raw_fd();
-    let result = call_next!(
-        getsockopt(tcp: c_int, level: c_int, name: c_int, value: *mut c_void,
-            length: *mut socklen_t) -> c_int,
-        else -1
-    );
+    let result = by_kernel(tcp.as_raw_fd());
     if result != 0 {
         return Some(result);
     }
@@ -107,9 +112,18 @@ unsafe fn set(
             _ => {}
         }
     }
-    let connection = match of_moved(fd)? {
-        Ok(connection) => connection,
-        Err(error) => return Some(fail(error, -1)),
+    let by_kernel = |fd: c_int| {
+        call_next!(
+            setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void,
+                length: socklen_t) -> c_int,
+            else -1
+        )
+    };
+    let connection = match ask(fd, || by_kernel(fd)) {
+        Asked::Answered(result) => return Some(result),
+        Asked::Moved(connection) => connection,
+        Asked::Kernel => return None,
+        Asked::Nothing => return Some(fail(libc::EBADF, -1)),
     };
     if (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY) && on() == Some(true) {
         return Some(fail(libc::EOPNOTSUPP, -1));
@@ -119,29 +133,36 @@ unsafe fn set(
         return Some(0);
     }
     let tcp = connection.tcp()?;
-    let tcp = tcp.as_raw_fd();
-    Some(call_next!(
-        setsockopt(tcp: c_int, level: c_int, name: c_int, value: *const c_void,
-            length: socklen_t) -> c_int,
-        else -1
-    ))
+    Some(by_kernel(tcp.as_raw_fd()))
 }
 
 /// # Safety
 /// As of `getsockname`.
 unsafe fn local(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Option<c_int> {
+    let by_kernel = || {
+        call_next!(
+            getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int,
+            else -1
+        )
+    };
     // SAFETY: the caller's.
-    unsafe { told(fd, address, length, |local, _| local) }
+    unsafe { told(fd, address, length, by_kernel, |socket| socket.local) }
 }
 
 /// # Safety
 /// As of `getpeername`.
 unsafe fn peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Option<c_int> {
+    let by_kernel = || {
+        call_next!(
+            getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int,
+            else -1
+        )
+    };
     // SAFETY: the caller's.
-    unsafe { told(fd, address, length, |_, peer| peer) }
+    unsafe { told(fd, address, length, by_kernel, |socket| socket.peer) }
 }
 
-/// Tells an address of a connection that has moved; that of others is the kernel's matter.
+/// Gives an address of a connection that has moved; that of others is the kernel's matter.
 ///
 /// # Safety
 /// As of `getsockname`.
@@ -149,18 +170,24 @@ unsafe fn told(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
-    which: impl FnOnce(std::net::SocketAddr, std::net::SocketAddr) -> std::net::SocketAddr,
+    by_kernel: impl Fn() -> c_int,
+    which: impl FnOnce(&Socket) -> SocketAddr,
 ) -> Option<c_int> {
-    let Some(socket) = table::socket(fd) else {
-        return (table::kind(fd) == table::Kind::Private).then(|| fail(libc::EBADF, -1));
-    };
-    let has_moved = socket.owner == Owner::Other
-        || socket.begun().is_some_and(|connection| connection.route() == Route::Moved);
-    if !has_moved || address.is_null() || length.is_null() {
+    let known = table::socket(fd);
+    match ask(fd, by_kernel) {
+        Asked::Answered(result) => return Some(result),
+        Asked::Nothing => return Some(fail(libc::EBADF, -1)),
+        Asked::Moved(_) => {}
+        // Of those whose bytes another process carries the kernel knows no address.
+        Asked::Kernel if known.as_ref().is_some_and(|socket| socket.owner == Owner::Other) => {}
+        Asked::Kernel => return None,
+    }
+    let socket = known?;
+    if address.is_null() || length.is_null() {
         return None;
     }
     // SAFETY: the caller's.
-    unsafe { addresses::give(which(socket.local, socket.peer), address, length) };
+    unsafe { addresses::give(which(&socket), address, length) };
     Some(0)
 }
 
@@ -184,14 +211,4 @@ unsafe fn shut_down(fd: c_int, how: c_int) -> Option<c_int> {
         _ => return Some(fail(libc::EINVAL, -1)),
     };
     Some(giving::done(connection.shutdown(borrowed(fd), how)))
-}
-
-/// The connection of a number if it has moved; `None` if the kernel is to answer.
-pub(crate) fn of_moved(fd: c_int) -> Option<Result<std::sync::Arc<Connection>, c_int>> {
-    let Some(socket) = table::socket(fd) else {
-        return (table::kind(fd) == table::Kind::Private).then_some(Err(libc::EBADF));
-    };
-    // To ask is not to use.
-    let connection = socket.begun()?;
-    (connection.route() == Route::Moved).then(|| Ok(std::sync::Arc::clone(connection)))
 }

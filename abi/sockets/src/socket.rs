@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use libc::c_int;
@@ -47,6 +47,8 @@ pub(crate) struct Socket {
     pub(crate) reservation: Reservation,
     /// Made when it begins to move; `None` if this process has no part in any of it.
     connection: OnceLock<Option<Arc<Connection>>>,
+    /// Held while it begins to move, and while the kernel is asked something of it before.
+    beginning: Mutex<()>,
     /// Since the process was forked before anybody used it.
     share: OnceLock<Share>,
     /// In a forked child: the TCP socket of a connection that has moved, should the parent bring it home.
@@ -145,6 +147,7 @@ impl Socket {
             is_begun,
             reservation,
             connection,
+            beginning: Mutex::default(),
             share,
             tcp,
         }
@@ -200,7 +203,7 @@ impl Socket {
     pub(crate) fn begin(&self, fd: c_int) {
         let before = errno();
         let inside = Inside::enter();
-        let _begun = self.connection.get_or_init(|| house::connection(self, fd));
+        let _begun = self.make(fd);
         drop(inside);
         set_errno(before);
     }
@@ -233,13 +236,32 @@ impl Socket {
     #[cold]
     fn first_used(&self, fd: c_int) -> Option<&Arc<Connection>> {
         match self.owner {
-            Owner::Own => self.connection.get_or_init(|| house::connection(self, fd)).as_ref(),
+            Owner::Own => self.make(fd),
             Owner::Inherited => {
                 inherited::fetch(self, fd);
                 None
             }
             Owner::Other => None,
         }
+    }
+
+    fn make(&self, fd: c_int) -> Option<&Arc<Connection>> {
+        let _alone = self.alone();
+        self.connection.get_or_init(|| house::connection(self, fd)).as_ref()
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.beginning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call of the kernel before it begins to move, which it does not until that call is back. `None` if it has
+    /// begun, or does not move at all.
+    pub(crate) fn before_it_begins<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+        if !self.is_unused() {
+            return None;
+        }
+        let _alone = self.alone();
+        self.is_unused().then(call)
     }
 
     /// Its connection, if it was used.

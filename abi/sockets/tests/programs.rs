@@ -45,6 +45,11 @@ fn who_connects_again_is_told_once_that_it_has_connected() {
 }
 
 #[test]
+fn a_connection_is_asked_while_it_moves() {
+    is_the_same("asks", &[], 40);
+}
+
+#[test]
 fn numbers_are_copied_and_closed_in_every_order() {
     is_the_same("numbers", &[], 1);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recvmsg, sendmsg};
 
-use crate::calls::connection::Connection;
+use crate::calls::connection::{Connection, Route};
 use crate::calls::flags::{ReceiveFlags, SendFlags};
 use crate::calls::pieces::{behind, rest_of};
 use crate::calls::tcp::{Reading, receive_before, receive_watched};
@@ -17,6 +17,15 @@ use crate::lock::lock;
 use crate::transport::held::Holds;
 
 impl Connection {
+    /// Has the kernel answer a call at the program's descriptor that moves no bytes and does not wait, unless the connection
+    /// is decided. Until the call is back, no other descriptor takes the place of the TCP socket at the program's number. If
+    /// the connection has moved, the other descriptor is there when this returns.
+    pub fn while_undecided<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+        // The connection moves under the same lock.
+        let _writing = lock(&self.writing);
+        (self.route() == Route::Undecided).then(call)
+    }
+
     /// `EAGAIN`, if there is nothing or the connection has moved.
     pub(crate) fn receive_undecided(
         &self,
