@@ -17,39 +17,61 @@ fn signal_first(running: &Running, name: &str) {
 }
 
 #[test]
-#[ignore = "one answer in some ten thousand is empty, docs/sockets.md, Limits: cargo test -p programs --test sockets_busy -- --ignored"]
 fn nginx_is_reloaded_under_load() {
-    if !are_installed(&["nginx", "ab", "curl"]) {
-        return;
-    }
     for loaded in [Loaded::Neither, Loaded::Both] {
-        let Some(stage) = Stage::new(&Network::Loopback, loaded) else { return };
-        let documents = Documents::of_sizes(&stage, &[1 << 10, 16 << 20]);
-        let port = stage.free_port();
-        let running = HttpServer::Nginx.start(&stage, &documents, port);
-        let address = format!("http://{}:{port}/", stage.address());
-        // One that takes longer than the reloads, as its worker must not end before.
-        let place = documents.fetched().join("size-16777216");
-        let slow = Program::new("curl", "--silent --show-error --fail --limit-rate 6M -o");
-        let slow = slow.argument(&place.display()).argument(&format!("{address}size-16777216"));
-        let slow = stage.start(&slow, Side::Client);
-        let many = Program::new("ab", "-q -n 2000 -c 4").argument(&format!("{address}size-1024"));
-        let many = stage.start(&many, Side::Client);
-        for _ in 0..5 {
-            thread::sleep(Duration::from_millis(200));
-            signal_first(&running, "HUP");
-        }
         println!("{loaded:?}");
-        let many = many.finish();
-        let said = many.expect_success();
-        assert!(said.contains("Failed requests:        0"), "{many}");
-        slow.finish().expect_success();
-        let whole = std::fs::read(place).expect("what was fetched");
-        assert!(whole == documents.all()[1].bytes, "{loaded:?}: {} bytes", whole.len());
-        running.stop();
-        stage.expect_path();
+        if reload_nginx(loaded).is_none() {
+            return;
+        }
     }
 }
+
+#[test]
+#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+fn nginx_is_reloaded_under_load_again_and_again() {
+    for run in 1..=20 {
+        if reload_nginx(Loaded::Both).is_none() {
+            return;
+        }
+        println!("figure: reloads of nginx of which every answer is whole: {}", run * RELOADS);
+    }
+}
+
+/// Renews the workers of nginx while it is asked: every answer is whole.
+#[track_caller]
+fn reload_nginx(loaded: Loaded) -> Option<()> {
+    if !are_installed(&["nginx", "ab", "curl"]) {
+        return None;
+    }
+    let stage = Stage::new(&Network::Loopback, loaded)?;
+    let documents = Documents::of_sizes(&stage, &[1 << 10, 16 << 20]);
+    let port = stage.free_port();
+    let running = HttpServer::Nginx.start(&stage, &documents, port);
+    let address = format!("http://{}:{port}/", stage.address());
+    // One that takes longer than the reloads, as its worker must not end before.
+    let place = documents.fetched().join("size-16777216");
+    let slow = Program::new("curl", "--silent --show-error --fail --limit-rate 6M -o");
+    let slow = slow.argument(&place.display()).argument(&format!("{address}size-16777216"));
+    let slow = stage.start(&slow, Side::Client);
+    let many = Program::new("ab", "-q -n 2000 -c 4").argument(&format!("{address}size-1024"));
+    let many = stage.start(&many, Side::Client);
+    for _ in 0..RELOADS {
+        thread::sleep(Duration::from_millis(200));
+        signal_first(&running, "HUP");
+    }
+    let many = many.finish();
+    let said = many.expect_success();
+    assert!(said.contains("Failed requests:        0"), "{loaded:?}: {many}");
+    slow.finish().expect_success();
+    let whole = std::fs::read(place).expect("what was fetched");
+    assert!(whole == documents.all()[1].bytes, "{loaded:?}: {} bytes", whole.len());
+    running.stop();
+    stage.expect_path();
+    Some(())
+}
+
+/// How often one server is renewed.
+const RELOADS: u32 = 5;
 
 #[test]
 fn redis_saves_under_load() {

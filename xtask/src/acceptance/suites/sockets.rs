@@ -49,6 +49,12 @@ pub(super) const ROWS: &[Row] = &[
         "--test=sockets_services",
         Some("with_the_library"),
     ),
+    printed(
+        "nginx reload under load: reloads of which every answer is whole",
+        Bound::AtLeast(100.0, "reloads"),
+        "reloads of nginx of which every answer is whole",
+        tests("programs", "--test=sockets_busy", "again_and_again"),
+    ),
     none_fails(
         "nginx reload, redis BGSAVE under load, prefork with 8 children, java",
         "programs",
