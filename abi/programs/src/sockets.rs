@@ -193,9 +193,30 @@ impl<'a> Stage<'a> {
     /// If they say something else for longer than a process may take to write them down.
     #[track_caller]
     pub fn expect_path(&self) {
+        self.expect_counted(Self::wrong_path);
+    }
+
+    /// The counters say that the library has had connections on each side that has it, whichever way they took: those that a
+    /// server closes at once may end before they are decided.
+    ///
+    /// # Panics
+    /// If they say something else for longer than a process may take to write them down.
+    #[track_caller]
+    pub fn expect_seen(&self) {
+        self.expect_counted(|stage| {
+            let unseen = [Side::Server, Side::Client].into_iter().find(|side| {
+                let counters = stage.counters(*side);
+                stage.loaded.is_on(*side) && counters.moved + counters.left == 0
+            });
+            unseen.map(|side| format!("{side:?} has had no connection"))
+        });
+    }
+
+    #[track_caller]
+    fn expect_counted(&self, wrong: impl Fn(&Self) -> Option<String>) {
         let since = Instant::now();
         loop {
-            let wrong = self.wrong_path();
+            let wrong = wrong(self);
             let Some(wrong) = wrong else { return };
             assert!(since.elapsed() < COUNTERS_LATE, "{wrong}");
             thread::sleep(LOOK);

@@ -162,7 +162,13 @@ pub fn write_if_due() {
         return;
     }
     written.at = Some(now);
-    written.write(folder);
+    if let Err(error) = written.write(folder) {
+        // Without a free descriptor it is tried again a second later, and at the end.
+        let is_passing = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+        if !is_passing {
+            written.give_up(folder, &error);
+        }
+    }
 }
 
 /// Writes the file, if one is asked for and there is news. To be called when the process ends: what is undecided stays on
@@ -170,7 +176,10 @@ pub fn write_if_due() {
 pub fn finish() {
     COUNTERS.end_undecided();
     let Some(folder) = folder() else { return };
-    WRITTEN.lock().unwrap_or_else(PoisonError::into_inner).write(folder);
+    let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = written.write(folder) {
+        written.give_up(folder, &error);
+    }
 }
 
 /// What the file says.
@@ -183,22 +192,26 @@ impl Written {
     const NOTHING: Self = Self { at: None, report: None };
 
     /// Writes the file unless it says the same already, or there is nothing to say.
-    fn write(&mut self, folder: &Path) {
+    fn write(&mut self, folder: &Path) -> io::Result<()> {
         let report = COUNTERS.report();
         if report.is_empty() || self.report.as_ref() == Some(&report) {
-            return;
+            return Ok(());
         }
-        if let Err(error) = report.write(folder) {
-            let folder = folder.display();
-            note(
-                LogLevel::Error,
-                format_args!(
-                    "ETHERNOT_SOCKETS_COUNTERS={folder}: {error}; every user who runs programs must be able to write \
-                     there"
-                ),
-            );
-        }
+        report.write(folder)?;
         self.report = Some(report);
+        Ok(())
+    }
+
+    /// Logs why the file was not written, once for what it would have said.
+    fn give_up(&mut self, folder: &Path, error: &io::Error) {
+        let folder = folder.display();
+        note(
+            LogLevel::Error,
+            format_args!(
+                "ETHERNOT_SOCKETS_COUNTERS={folder}: {error}; every user who runs programs must be able to write there"
+            ),
+        );
+        self.report = Some(COUNTERS.report());
     }
 }
 
