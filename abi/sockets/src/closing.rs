@@ -9,7 +9,7 @@ use crate::handling::Inside;
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::Socket;
 use crate::table::{self, Kind, is_known};
-use crate::{house, ledger, services};
+use crate::{ledger, services, this_process};
 
 interpose! {
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int,
@@ -51,7 +51,7 @@ unsafe extern "C" fn closefrom_of_ours(first: c_int) {
 
 /// Notes that the program is about to close a number; its connection, if it is its last one.
 pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
-    if !house::is_home() {
+    if !this_process::is_home() {
         return None;
     }
     let last = match table::kind(fd) {

@@ -3,12 +3,12 @@
 use libc::{c_int, c_ulong};
 use sockets::{Connection, Reason, Route};
 
+use crate::answering::borrowed;
 use crate::asking::{Asked, ask};
 use crate::copying::anywhere;
 use crate::handling::Inside;
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::passing::leave_to_kernel;
-use crate::socket::borrowed;
 use crate::table::{self, Kind, is_known};
 
 // A variable argument list is passed in the registers of ordinary arguments on the architectures there are: the third is

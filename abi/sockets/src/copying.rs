@@ -5,7 +5,7 @@ use libc::c_int;
 use crate::closing::{forgotten, released};
 use crate::next::{call_next, fail, interpose};
 use crate::table::{self, Kind, is_known};
-use crate::{house, ledger, opening, passing};
+use crate::{ledger, opening, passing, this_process};
 
 interpose! {
     dup(fd: c_int) -> c_int,
@@ -40,7 +40,7 @@ pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int>
         Kind::Private => Some(fail(libc::EBADF, -1)),
         Kind::Plain | Kind::Unconnected => Some(opening::made(make())),
         Kind::Socket | Kind::Epoll | Kind::OtherEpoll => {
-            if !house::is_home() {
+            if !this_process::is_home() {
                 return None;
             }
             let mut ledger = ledger::lock();
@@ -67,10 +67,10 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     }
     // What is standard input or output is used by functions of the C library that nobody stands before. And another
     // process that shares this memory copies it for whom it becomes.
-    if table::kind(fd) == Kind::Socket && ((0..=2).contains(&to) || !house::is_home()) {
+    if table::kind(fd) == Kind::Socket && ((0..=2).contains(&to) || !this_process::is_home()) {
         passing::leave_to_kernel(fd);
     }
-    if !house::is_home() {
+    if !this_process::is_home() {
         return None;
     }
     // The kernel says whether there is such a number before it closes the other.

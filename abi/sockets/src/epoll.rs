@@ -5,13 +5,13 @@ use std::time::Duration;
 use libc::{c_int, epoll_event, pollfd, sigset_t, timespec};
 use sockets::Hiding;
 
+use crate::answering::{Answering, answering};
 use crate::hidden::Found;
 use crate::next::{call_next, fail, interpose};
 use crate::polling::{masked, time_of};
-use crate::socket::{Answering, answering};
 use crate::table::{self, Kind, is_known};
 use crate::waiting::{of_milliseconds, of_time, wait};
-use crate::{begun, house, ledger};
+use crate::{begun, ledger, this_process};
 
 interpose! {
     epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
@@ -53,7 +53,7 @@ unsafe fn changed(
         }
         Answering::Connection(connection) => connection,
     };
-    if !house::is_home() {
+    if !this_process::is_home() {
         return None;
     }
     // SAFETY: the caller's: null or valid; its place need not be aligned.
@@ -79,7 +79,7 @@ unsafe fn changed_before(
     fd: c_int,
     event: *mut epoll_event,
 ) -> Option<c_int> {
-    if !house::is_home() {
+    if !this_process::is_home() {
         return None;
     }
     // SAFETY: the caller's: null or valid; its place need not be aligned.

@@ -4,9 +4,9 @@ use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use nix::errno::Errno;
 use sockets::Direction;
 
+use crate::answering::{Answering, answering, borrowed};
 use crate::next::{fail, interpose};
 use crate::signals::{raise_broken_pipe, restarted};
-use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
 use crate::{giving, passing};
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use libc::{c_int, c_short, epoll_event, pollfd};
+use libc::{c_int, epoll_event, pollfd};
 use sockets::{Connection, Hiding};
 
+use crate::answering::borrowed;
 use crate::ledger::{self, Registered};
-use crate::nested::only_seals;
-use crate::socket::borrowed;
+use crate::nested::{OF_BYTES, only_seals};
 use crate::table::{self, Kind};
 
 /// What a look of the kernel has found.
@@ -164,9 +164,6 @@ impl Registered {
         if is_one_shot { is_dropped } else { is_edge }
     }
 }
-
-/// What a seal makes the kernel say, and the end of TCP behind it. They are the same in `epoll`.
-pub(crate) const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;
 
 /// What is told in events.
 const REPORTED: u32 = 0xffff;

@@ -2,56 +2,47 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libc::{c_int, c_void};
 use nix::sys::socket::{getsockopt, sockopt};
 use sockets::counters::note_left;
 use sockets::log::{LogLevel, note};
-use sockets::{Choice, Connection, Moving, Place, Reason, Role, Settings, Sockets};
+use sockets::{Choice, Connection, Moving, Place, Reason, Role, Sockets};
 
-use crate::socket::{Socket, borrowed};
+use crate::answering::borrowed;
+use crate::socket::Socket;
+use crate::this_process::{self, is_home};
 use crate::trial::OnTrial;
-use crate::{begun, inherited, ledger, room, services};
+use crate::{begun, chosen, inherited, ledger, room, services, table};
 
-/// Reads the settings. Called once, before `main`.
+/// Called once, before `main`.
 pub(crate) fn begin() {
-    let settings = Settings::from_environment().unwrap_or_else(|error| {
-        note(LogLevel::Error, format_args!("{error}; all connections stay on TCP"));
-        Settings::off()
-    });
-    sockets::log::begin(settings.log_level(), settings.log_file());
-    sockets::counters::begin(&settings);
-    SETTINGS.get_or_init(|| Arc::new(settings));
-    HOME.store(pid(), Ordering::Relaxed);
+    chosen::begin();
+    this_process::begin();
     // SAFETY: the handler is a function without captured state.
     unsafe { libc::atexit(at_end) };
 }
 
 /// What becomes of a connection.
 pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
-    let Some(settings) = SETTINGS.get() else { return Choice::Tcp(Reason::NoEndpoint) };
+    let Some(settings) = chosen::settings() else { return Choice::Tcp(Reason::NoEndpoint) };
     match settings.choice(role, local, peer) {
         Choice::Edge => services::silence(role, local, peer).map_or(Choice::Edge, Choice::Tcp),
         choice @ Choice::Tcp(_) => choice,
     }
 }
 
-/// When connections move.
-pub(crate) fn moving() -> Moving {
-    SETTINGS.get().map_or(Moving::Never, |settings| settings.moving())
-}
-
 /// Whether a new connection moves at its first use, and only because its peer is known to pay.
 pub(crate) fn is_early(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
-    moving() == Moving::WhenItPays && services::is_known_to_pay(role, local, peer)
+    chosen::moving() == Moving::WhenItPays && services::is_known_to_pay(role, local, peer)
 }
 
 /// How a new connection begins.
 pub(crate) fn trial(is_early: bool) -> OnTrial {
-    match moving() {
+    match chosen::moving() {
         Moving::WhenItPays if !is_early => OnTrial::begin(),
         _ => OnTrial::none(),
     }
@@ -67,7 +58,7 @@ pub(crate) fn started() -> Option<&'static Sockets> {
 /// Has a connection move; `None` if it cannot.
 pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> {
     let stays = match services::silence(socket.role, socket.local, socket.peer) {
-        None if !socket.reservation.make(fd) => Some(Reason::Descriptors),
+        None if !socket.reservation.make(fd, table::count_private) => Some(Reason::Descriptors),
         stays => stays,
     };
     if let Some(reason) = stays {
@@ -117,12 +108,6 @@ fn is_corked(fd: c_int) -> bool {
     result == 0 && on != 0
 }
 
-/// Whether this is the process whose table this is: not one that shares its memory (`vfork`), nor a copy that was
-/// not told so (`clone`).
-pub(crate) fn is_home() -> bool {
-    HOME.load(Ordering::Relaxed) == pid()
-}
-
 /// What the program has written is driven out: it ends, or becomes another one.
 pub(crate) fn finish() {
     if !is_home() {
@@ -162,7 +147,7 @@ pub(crate) fn hold() -> MutexGuard<'static, ()> {
 
 /// In a forked child: the one of the parent is gone.
 pub(crate) fn forget_in_child() {
-    HOME.store(pid(), Ordering::Relaxed);
+    this_process::begin();
     HAS_FAILED.store(false, Ordering::Relaxed);
     room::forget_in_child();
     begun::forget_in_child();
@@ -180,7 +165,7 @@ fn start() -> Option<&'static Sockets> {
     if started().is_some() || HAS_FAILED.load(Ordering::Relaxed) {
         return started();
     }
-    let settings = Arc::clone(SETTINGS.get()?);
+    let settings = Arc::clone(chosen::settings()?);
     match Sockets::start(settings, Arc::new(Numbers)) {
         Ok(sockets) => {
             STARTED.store(Box::into_raw(Box::new(sockets)), Ordering::Release);
@@ -238,16 +223,9 @@ impl Place for Numbers {
     }
 }
 
-fn pid() -> i32 {
-    // SAFETY: takes nothing.
-    unsafe { libc::getpid() }
-}
-
-static SETTINGS: OnceLock<Arc<Settings>> = OnceLock::new();
 static STARTED: AtomicPtr<Sockets> = AtomicPtr::new(std::ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
-static HOME: AtomicI32 = AtomicI32::new(0);
 
 /// For how long a program's end waits for the peers to have what it has written.
 const FINISH_LIMIT: Duration = Duration::from_secs(2);

@@ -20,9 +20,10 @@ use nix::sys::socket::{
 use sockets::log::{LogLevel, note};
 use sockets::{Reason, Route};
 
+use crate::answering::borrowed;
 use crate::ledger::{self, Ledger};
 use crate::passing::{HOME_LIMIT, brought_home};
-use crate::socket::{Owner, Socket, borrowed};
+use crate::socket::{Owner, Socket};
 
 /// The two ends of what a child asks its parent through.
 #[derive(Debug)]

@@ -10,15 +10,19 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod addresses;
+mod answering;
 mod armed;
 mod asking;
 mod begun;
+mod chosen;
 mod closing;
 mod control;
 mod copying;
+mod counted;
 mod epoll;
 mod executable;
 mod files;
+mod first_use;
 mod giving;
 mod handling;
 mod hidden;
@@ -48,6 +52,7 @@ mod sharing;
 mod signals;
 mod socket;
 mod table;
+mod this_process;
 mod trial;
 mod waiting;
 

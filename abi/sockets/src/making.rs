@@ -9,7 +9,7 @@ use crate::handling::{Inside, outside};
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::{Owner, Socket};
 use crate::table::{self, Kind, is_known};
-use crate::{addresses, closing, house, inside, ledger, opening};
+use crate::{addresses, closing, house, inside, ledger, opening, this_process};
 
 interpose! {
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int,
@@ -28,7 +28,7 @@ unsafe extern "C" fn socket_of_program(domain: c_int, kind: c_int, protocol: c_i
         && is_stream
         && matches!(domain, libc::AF_INET | libc::AF_INET6)
         && matches!(protocol, 0 | libc::IPPROTO_TCP)
-        && house::is_home()
+        && this_process::is_home()
     {
         table::set(fd, Kind::Unconnected);
     }
@@ -49,7 +49,7 @@ unsafe extern "C" fn socket_of_ours(domain: c_int, kind: c_int, protocol: c_int)
 unsafe fn listening(fd: c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => return Some(fail(libc::EBADF, -1)),
-        Kind::Unconnected if house::is_home() => ledger::lock().forget_unconnected(fd),
+        Kind::Unconnected if this_process::is_home() => ledger::lock().forget_unconnected(fd),
         _ => {}
     }
     None
@@ -105,7 +105,7 @@ unsafe extern "C" fn accept4_of_program(
 
 /// Looks at a connection that the kernel has just accepted: it may move, once the program uses it.
 fn accepted(fd: c_int) -> c_int {
-    if fd >= 0 && house::is_home() {
+    if fd >= 0 && this_process::is_home() {
         let before = errno();
         let inside = Inside::enter();
         opening::made(fd);
@@ -139,7 +139,7 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
         )
     });
     let errno = errno();
-    if (result == 0 || errno == libc::EINPROGRESS) && house::is_home() {
+    if (result == 0 || errno == libc::EINPROGRESS) && this_process::is_home() {
         if let Some(peer) = peer {
             consider(fd, peer, result != 0);
         }

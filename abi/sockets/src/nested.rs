@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use libc::{c_int, pollfd};
+use libc::{c_int, c_short, pollfd};
 use sockets::Connection;
 
-use crate::hidden::OF_BYTES;
 use crate::ledger::{self, Registered};
 
 /// The connections of a set for which the kernel calls it ready, if nothing else makes it so: a seal is among the bytes that
@@ -40,3 +39,6 @@ fn is_ready(set: c_int) -> bool {
     // SAFETY: there is one entry, valid during the call.
     unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
 }
+
+/// What a seal makes the kernel say, and the end of TCP behind it. They are the same in `epoll`.
+pub(crate) const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;

@@ -92,7 +92,7 @@ macro_rules! interpose {
             const _: () = {
                 #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
                 unsafe extern "C" fn of_program($($argument: $kind),*) -> $result {
-                    let mut counting = $crate::trial::Counting::NOTHING;
+                    let mut counting = $crate::counted::Counting::NOTHING;
                     loop {
                         if !$condition {
                             break;
@@ -106,7 +106,7 @@ macro_rules! interpose {
                         let error = if has_failed { $crate::next::errno() } else { before };
                         let is_restarted = $crate::signals::is_restarted();
                         if answer.is_none() {
-                            counting = $crate::trial::take();
+                            counting = $crate::counted::take();
                         }
                         drop(inside);
                         $crate::next::set_errno(error);
@@ -121,7 +121,7 @@ macro_rules! interpose {
                     let result = $crate::next::call_next!(
                         $symbol($($argument: $kind),*) -> $result, else $failed
                     );
-                    counting.end($crate::trial::Amount::amount(&result));
+                    counting.end($crate::counted::Amount::amount(&result));
                     result
                 }
 

@@ -10,7 +10,7 @@ use crate::handling::Inside;
 use crate::inside::kept;
 use crate::next::{call_next, errno, set_errno};
 use crate::table::{self, Kind, is_known};
-use crate::{closing, house};
+use crate::{closing, this_process};
 
 /// A descriptor was made at this number for the program.
 pub(crate) fn made(fd: c_int) -> c_int {
@@ -23,7 +23,7 @@ pub(crate) fn made(fd: c_int) -> c_int {
 #[cold]
 fn clear(fd: c_int) {
     // A process that shares this memory has numbers of its own.
-    if !house::is_home() {
+    if !this_process::is_home() {
         return;
     }
     let before = errno();
@@ -102,7 +102,7 @@ macro_rules! opening_set {
                 #[unsafe(export_name = concat!("ethernot_sockets_", stringify!($symbol)))]
                 unsafe extern "C" fn of_program($argument: c_int) -> c_int {
                     let set = made(call_next!($symbol($argument: c_int) -> c_int, else -1));
-                    if set >= 0 && house::is_home() {
+                    if set >= 0 && this_process::is_home() {
                         table::set(set, Kind::OtherEpoll);
                     }
                     set

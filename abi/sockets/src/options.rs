@@ -6,9 +6,10 @@ use std::os::fd::AsRawFd;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use sockets::Reason;
 
+use crate::answering::{Answering, answering, borrowed};
 use crate::asking::{Asked, ask};
 use crate::next::{call_next, fail, interpose};
-use crate::socket::{Answering, Owner, Socket, answering, borrowed};
+use crate::socket::{Owner, Socket};
 use crate::table::{self, is_known};
 use crate::{addresses, giving, information};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use libc::{c_int, msghdr};
 use sockets::{Connection, Reason, Route};
 
-use crate::socket::{Answering, answering, borrowed};
+use crate::answering::{Answering, answering, borrowed};
 use crate::table::is_known;
-use crate::{house, ledger, table};
+use crate::{ledger, table, this_process};
 
 /// From now on calls on a number go to the kernel: its connection stays on TCP, or comes home. Where it cannot, its bytes
 /// are carried.
@@ -23,7 +23,7 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
         return;
     }
     // A process that shares the memory of another one (`vfork`) has numbers of its own, at which TCP would not be.
-    if !house::is_home() || !brought_home(&connection) {
+    if !this_process::is_home() || !brought_home(&connection) {
         connection.relay(borrowed(fd));
     }
 }

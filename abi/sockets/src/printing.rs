@@ -4,8 +4,8 @@ use std::arch::naked_asm;
 
 use libc::{c_char, c_int, c_void, size_t, ssize_t};
 
+use crate::answering::{Answering, answering};
 use crate::next::{call_next, fail, set_errno};
-use crate::socket::{Answering, answering};
 use crate::table::is_known;
 
 /// A `va_list` as a function takes it: on both architectures that is an address.

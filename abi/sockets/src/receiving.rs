@@ -9,11 +9,11 @@ use libc::{
 use nix::errno::Errno;
 use sockets::{Connection, Direction, ReceiveFlags, Route};
 
+use crate::answering::{Answering, answering, borrowed};
 use crate::handling::outside;
 use crate::next::{call_next, fail, interpose};
 use crate::passing::has_descriptors;
 use crate::signals::restarted;
-use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
 use crate::{giving, opening, passing, pieces};
 

@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::c_int;
 
-use crate::table;
-
 /// Descriptors that a connection is about to take, until it has taken them or stays on TCP.
 #[derive(Debug, Default)]
 pub(crate) struct Reservation {
@@ -15,10 +13,11 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Makes it. False if there is no room. `fd` is the number that the program has for the connection.
-    pub(crate) fn make(&self, fd: c_int) -> bool {
+    /// Makes it. False if there is no room. `fd` is the number that the program has for the connection, and the library has
+    /// `own` descriptors.
+    pub(crate) fn make(&self, fd: c_int, own: impl FnOnce() -> u64) -> bool {
         let moving = MOVING.fetch_add(1, Ordering::SeqCst) + 1;
-        let is_room = in_use(fd) + moving * EACH <= limit() / 2;
+        let is_room = in_use(fd, own) + moving * EACH <= limit() / 2;
         if !is_room || self.is_held.swap(true, Ordering::SeqCst) {
             MOVING.fetch_sub(1, Ordering::SeqCst);
         }
@@ -45,11 +44,11 @@ pub(crate) fn forget_in_child() {
 }
 
 /// Descriptors that the process has.
-fn in_use(fd: c_int) -> u64 {
+fn in_use(fd: c_int, own: impl FnOnce() -> u64) -> u64 {
     // Since Linux 6.2 the folder's size says how many there are.
     match fs::metadata("/proc/self/fd").map(|found| found.len()) {
         Ok(count @ 1..) => count,
-        _ => u64::try_from(fd).unwrap_or(0) + 1 + table::count_private(),
+        _ => u64::try_from(fd).unwrap_or(0) + 1 + own(),
     }
 }
 

@@ -9,10 +9,10 @@ use nix::errno::Errno;
 use sockets::log::{LogLevel, note};
 use sockets::{Connection, Direction, Reason, Route, SendFlags};
 
+use crate::answering::{Answering, answering, borrowed};
 use crate::next::{fail, interpose};
 use crate::passing::{HOME_LIMIT, has_descriptors};
 use crate::signals::{raise_broken_pipe, restarted};
-use crate::socket::{Answering, answering, borrowed};
 use crate::table::is_known;
 use crate::{giving, ledger, passing, pieces};
 

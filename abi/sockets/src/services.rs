@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use sockets::{Moving, Peers, Reason, Role, Route, Service};
 
-use crate::house;
+use crate::chosen;
 use crate::socket::Socket;
 
 /// Why a connection stays on TCP, if its peer was silent a moment ago.
 pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option<Reason> {
-    if house::moving() == Moving::Always {
+    if chosen::moving() == Moving::Always {
         return None;
     }
     let may_ask = with_service(Service::of(role, local, peer), Peers::may_ask).unwrap_or(true);

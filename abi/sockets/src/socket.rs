@@ -1,23 +1,17 @@
 //! A TCP connection of the program, at whatever numbers it is.
 
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use libc::c_int;
-use sockets::counters::note_left;
-use sockets::{Connection, Reason, Role, Route};
+use sockets::{Connection, Role};
 
 use crate::begun::Begun;
-use crate::handling::Inside;
-use crate::next::{errno, set_errno};
 use crate::room::Reservation;
 use crate::sharing::Share;
-use crate::table::{self, Kind};
-use crate::trial::{Counted, OnTrial};
-use crate::{house, inherited, ledger, services};
+use crate::trial::OnTrial;
 
 /// A TCP connection of the program that may move, or has.
 #[derive(Debug)]
@@ -66,40 +60,7 @@ pub(crate) enum Owner {
     Other,
 }
 
-/// Who answers a call of the program.
-#[derive(Debug)]
-pub(crate) enum Answering {
-    /// The kernel.
-    Kernel,
-    /// Nobody: the program has no such descriptor.
-    Nobody,
-    /// The kernel, and what it says is counted: the connection moves when that pays.
-    Trial(Counted),
-    /// Its connection.
-    Connection(Arc<Connection>),
-}
-
 impl Socket {
-    /// One that nobody has used.
-    pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
-        let is_early = house::is_early(role, local, peer);
-        let (token, trial) = (next_token(), house::trial(is_early));
-        let new = Self::of(token, role, local, peer, Owner::Own, OnceLock::new(), trial);
-        Arc::new(Self { is_early, ..new })
-    }
-
-    /// The same connection on trial, if it has begun early and its peer did not answer: that is to see first that it pays.
-    pub(crate) fn again(&self) -> Option<Arc<Self>> {
-        if !self.is_early || self.is_shared() || !services::is_unanswered(self) {
-            return None;
-        }
-        let before = Some(Arc::clone(self.begun()?));
-        let (token, role, trial) = (next_token(), self.role, OnTrial::begin());
-        let again =
-            Self::of(token, role, self.local, self.peer, Owner::Own, OnceLock::new(), trial);
-        Some(Arc::new(Self { before, ..again }))
-    }
-
     /// Whether it may begin to move: no call of the program is on its way any more that began before the trial.
     pub(crate) fn may_begin(&self) -> bool {
         self.before.as_ref().is_none_or(|before| Arc::strong_count(before) == 1)
@@ -120,7 +81,7 @@ impl Socket {
         Arc::new(Self::of(self.token, role, self.local, self.peer, owner, share, trial))
     }
 
-    fn of(
+    pub(crate) fn of(
         token: u64,
         role: Role,
         local: SocketAddr,
@@ -198,56 +159,29 @@ impl Socket {
         self.is_connecting.swap(false, Ordering::Relaxed)
     }
 
-    /// It moves from now on: it has lasted, and no call on it is in the kernel.
-    #[cold]
-    pub(crate) fn begin(&self, fd: c_int) {
-        let before = errno();
-        let inside = Inside::enter();
-        let _begun = self.make(fd);
-        drop(inside);
-        set_errno(before);
+    /// Whether it moves at its first use only because its peer is known to pay.
+    pub(crate) fn early(self, is_early: bool) -> Self {
+        Self { is_early, ..self }
     }
 
-    /// It stays on TCP, if it has not begun to move.
-    #[cold]
-    pub(crate) fn stay(&self, reason: Reason) {
-        if self.trial.end() {
-            let before = errno();
-            let inside = Inside::enter();
-            ledger::lock().forget(self.token);
-            if reason == Reason::Short {
-                services::note_short(self);
-            }
-            note_left(self.role, self.local, self.peer, reason);
-            drop(inside);
-            set_errno(before);
-        }
+    /// It has begun early before, with this.
+    pub(crate) fn after(self, before: Arc<Connection>) -> Self {
+        Self { before: Some(before), ..self }
     }
 
-    /// Its connection, which begins to move with the first use if it was on no trial.
+    /// Whether it is known if there is a connection.
     #[inline]
-    pub(crate) fn used(&self, fd: c_int) -> Option<&Arc<Connection>> {
-        match self.connection.get() {
-            Some(connection) => connection.as_ref(),
-            None => self.first_used(fd),
-        }
+    pub(crate) fn is_decided(&self) -> bool {
+        self.connection.get().is_some()
     }
 
-    #[cold]
-    fn first_used(&self, fd: c_int) -> Option<&Arc<Connection>> {
-        match self.owner {
-            Owner::Own => self.make(fd),
-            Owner::Inherited => {
-                inherited::fetch(self, fd);
-                None
-            }
-            Owner::Other => None,
-        }
-    }
-
-    fn make(&self, fd: c_int) -> Option<&Arc<Connection>> {
+    /// Its connection, which is made by `make` if it is not there.
+    pub(crate) fn connection_or(
+        &self,
+        make: impl FnOnce() -> Option<Arc<Connection>>,
+    ) -> Option<&Arc<Connection>> {
         let _alone = self.alone();
-        self.connection.get_or_init(|| house::connection(self, fd)).as_ref()
+        self.connection.get_or_init(make).as_ref()
     }
 
     fn alone(&self) -> MutexGuard<'_, ()> {
@@ -275,38 +209,7 @@ impl Socket {
     }
 }
 
-/// Who answers a call of the program on a number that is [known](table::is_known).
-#[inline]
-pub(crate) fn answering(fd: c_int) -> Answering {
-    let Some(socket) = table::socket(fd) else {
-        return if table::kind(fd) == Kind::Private {
-            Answering::Nobody
-        } else {
-            Answering::Kernel
-        };
-    };
-    if socket.begun().is_none()
-        && let Some(counted) = Counted::enter(&socket, fd)
-    {
-        return Answering::Trial(counted);
-    }
-    let Some(connection) = socket.used(fd) else { return Answering::Kernel };
-    match connection.route() {
-        Route::Left(_) => Answering::Kernel,
-        Route::Moved if connection.is_relayed() => Answering::Kernel,
-        Route::Undecided | Route::Moved => Answering::Connection(Arc::clone(connection)),
-    }
-}
-
-/// A number of the program for calls of this library.
-pub(crate) fn borrowed(fd: c_int) -> BorrowedFd<'static> {
-    assert!(fd >= 0, "only numbers of the table are borrowed");
-    // SAFETY: the number is not -1. The program is inside a call on it; if another of its threads closes it
-    // meanwhile, the kernel refuses the number or takes what has it then, as with any call.
-    unsafe { BorrowedFd::borrow_raw(fd) }
-}
-
-fn next_token() -> u64 {
+pub(crate) fn next_token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -14,10 +14,10 @@ use nix::errno::Errno;
 use sockets::handlers::before_sleep;
 use sockets::{Connection, Route, Sockets};
 
+use crate::answering::{Answering, answering};
+use crate::counted::{Counted, Counting};
 use crate::hidden::Found;
 use crate::next::fail;
-use crate::socket::{Answering, answering};
-use crate::trial::{Counted, Counting};
 use crate::{begun, house, table};
 
 /// A connection that a call waits for.

@@ -1,0 +1,54 @@
+//! Who answers a call of the program on a number.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use libc::c_int;
+use sockets::{Connection, Route};
+
+use crate::counted::Counted;
+use crate::table::{self, Kind};
+
+/// Who answers a call of the program.
+#[derive(Debug)]
+pub(crate) enum Answering {
+    /// The kernel.
+    Kernel,
+    /// Nothing: the program has no such descriptor.
+    Nobody,
+    /// The kernel, and what it says is counted: the connection moves when that pays.
+    Trial(Counted),
+    /// Its connection.
+    Connection(Arc<Connection>),
+}
+
+/// Who answers a call of the program on a number that is [known](table::is_known).
+#[inline]
+pub(crate) fn answering(fd: c_int) -> Answering {
+    let Some(socket) = table::socket(fd) else {
+        return if table::kind(fd) == Kind::Private {
+            Answering::Nobody
+        } else {
+            Answering::Kernel
+        };
+    };
+    if socket.begun().is_none()
+        && let Some(counted) = Counted::enter(&socket, fd)
+    {
+        return Answering::Trial(counted);
+    }
+    let Some(connection) = socket.used(fd) else { return Answering::Kernel };
+    match connection.route() {
+        Route::Left(_) => Answering::Kernel,
+        Route::Moved if connection.is_relayed() => Answering::Kernel,
+        Route::Undecided | Route::Moved => Answering::Connection(Arc::clone(connection)),
+    }
+}
+
+/// A number of the program for calls of this library.
+pub(crate) fn borrowed(fd: c_int) -> BorrowedFd<'static> {
+    assert!(fd >= 0, "only numbers of the table are borrowed");
+    // SAFETY: the number is not -1. The program is inside a call on it; if another of its threads closes it
+    // meanwhile, the kernel refuses the number or takes what has it then, as with any call.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}

@@ -1,0 +1,144 @@
+//! Calls on connections that are on trial: the kernel answers them, and what it says is counted.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use libc::c_int;
+use sockets::{Direction, Reason};
+
+use crate::socket::Socket;
+
+/// A call on a connection on trial, which cannot begin to move before this is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    socket: Arc<Socket>,
+    fd: c_int,
+    direction: Option<Direction>,
+    bytes: u64,
+}
+
+impl Counted {
+    /// `None` if the connection is not on trial.
+    #[inline]
+    pub(crate) fn enter(socket: &Arc<Socket>, fd: c_int) -> Option<Self> {
+        let socket = socket.trial.enter().then(|| Arc::clone(socket))?;
+        Some(Self { socket, fd, direction: None, bytes: 0 })
+    }
+
+    /// The kernel is to answer the call when this library has left it, and moves bytes in a direction, if in any.
+    #[inline]
+    pub(crate) fn pend(mut self, direction: Option<Direction>) {
+        self.direction = direction;
+        let mut pending = take();
+        pending.add(self);
+        pending.pend();
+    }
+
+    /// The connection stays on TCP for good.
+    pub(crate) fn stay(self, reason: Reason) {
+        self.socket.stay(reason);
+    }
+
+    #[inline]
+    fn end(mut self, result: isize) {
+        match (u64::try_from(result), self.direction) {
+            // The peer has ended its direction: a switch marker cannot follow.
+            (Ok(0), Some(Direction::Received)) => self.socket.stay(Reason::Short),
+            (Ok(bytes), _) => self.bytes = bytes,
+            (Err(_), _) => {}
+        }
+    }
+}
+
+impl Drop for Counted {
+    #[inline]
+    fn drop(&mut self) {
+        let may_begin = || self.socket.may_begin();
+        if self.socket.trial.leave(self.direction, self.bytes, may_begin) {
+            self.socket.begin(self.fd);
+        }
+    }
+}
+
+/// Connections on trial that one call is made on.
+#[derive(Debug, Default)]
+pub(crate) struct Counting {
+    first: Option<Counted>,
+    others: Vec<Counted>,
+}
+
+impl Counting {
+    /// None.
+    pub(crate) const NOTHING: Self = Self { first: None, others: Vec::new() };
+
+    pub(crate) fn add(&mut self, counted: Counted) {
+        match self.first {
+            None => self.first = Some(counted),
+            Some(_) => self.others.push(counted),
+        }
+    }
+
+    /// The kernel is to answer the call when this library has left it.
+    pub(crate) fn pend(self) {
+        PENDING.with(|pending| {
+            drop(ManuallyDrop::into_inner(pending.replace(ManuallyDrop::new(self))));
+        });
+    }
+
+    /// The kernel has answered.
+    #[inline]
+    pub(crate) fn end(self, result: isize) {
+        if let Some(first) = self.first {
+            first.end(result);
+        }
+    }
+}
+
+/// What the calling thread is about to ask the kernel for.
+#[inline]
+pub(crate) fn take() -> Counting {
+    PENDING.with(|pending| {
+        ManuallyDrop::into_inner(pending.replace(ManuallyDrop::new(Counting::NOTHING)))
+    })
+}
+
+thread_local! {
+    /// Never dropped, as it is used until a thread has ended. Nothing is left in it between calls.
+    static PENDING: Cell<ManuallyDrop<Counting>> =
+        const { Cell::new(ManuallyDrop::new(Counting::NOTHING)) };
+}
+
+/// Results of functions of the C library, as numbers of bytes.
+pub(crate) trait Amount {
+    /// Bytes, or a negative number for a failure.
+    fn amount(&self) -> isize;
+}
+
+impl Amount for isize {
+    #[inline]
+    fn amount(&self) -> isize {
+        *self
+    }
+}
+
+impl Amount for c_int {
+    #[inline]
+    fn amount(&self) -> isize {
+        *self as isize
+    }
+}
+
+impl Amount for () {
+    #[inline]
+    fn amount(&self) -> isize {
+        0
+    }
+}
+
+impl<T> Amount for *mut T {
+    #[inline]
+    fn amount(&self) -> isize {
+        0
+    }
+}

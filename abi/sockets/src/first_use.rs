@@ -1,0 +1,84 @@
+//! How the life of a connection of the program begins: with the first use of it, or when a move pays.
+
+use std::sync::{Arc, OnceLock};
+
+use libc::c_int;
+use sockets::counters::note_left;
+use sockets::{Connection, Reason, Role};
+use std::net::SocketAddr;
+
+use crate::handling::Inside;
+use crate::next::{errno, set_errno};
+use crate::socket::{Owner, Socket, next_token};
+use crate::trial::OnTrial;
+use crate::{house, inherited, ledger, services};
+
+impl Socket {
+    /// One that nobody has used.
+    pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
+        let is_early = house::is_early(role, local, peer);
+        let (token, trial) = (next_token(), house::trial(is_early));
+        let new = Self::of(token, role, local, peer, Owner::Own, OnceLock::new(), trial);
+        Arc::new(new.early(is_early))
+    }
+
+    /// The same connection on trial, if it has begun early and its peer did not answer: that is to see first that it pays.
+    pub(crate) fn again(&self) -> Option<Arc<Self>> {
+        if !self.is_early || self.is_shared() || !services::is_unanswered(self) {
+            return None;
+        }
+        let before = Arc::clone(self.begun()?);
+        let (token, role, trial) = (next_token(), self.role, OnTrial::begin());
+        let again =
+            Self::of(token, role, self.local, self.peer, Owner::Own, OnceLock::new(), trial);
+        Some(Arc::new(again.after(before)))
+    }
+
+    /// It moves from now on: it has lasted, and no call on it is in the kernel.
+    #[cold]
+    pub(crate) fn begin(&self, fd: c_int) {
+        let before = errno();
+        let inside = Inside::enter();
+        let _begun = self.make(fd);
+        drop(inside);
+        set_errno(before);
+    }
+
+    /// It stays on TCP, if it has not begun to move.
+    #[cold]
+    pub(crate) fn stay(&self, reason: Reason) {
+        if self.trial.end() {
+            let before = errno();
+            let inside = Inside::enter();
+            ledger::lock().forget(self.token);
+            if reason == Reason::Short {
+                services::note_short(self);
+            }
+            note_left(self.role, self.local, self.peer, reason);
+            drop(inside);
+            set_errno(before);
+        }
+    }
+
+    /// Its connection, which begins to move with the first use if it was on no trial.
+    #[inline]
+    pub(crate) fn used(&self, fd: c_int) -> Option<&Arc<Connection>> {
+        if self.is_decided() { self.begun() } else { self.first_used(fd) }
+    }
+
+    #[cold]
+    fn first_used(&self, fd: c_int) -> Option<&Arc<Connection>> {
+        match self.owner {
+            Owner::Own => self.make(fd),
+            Owner::Inherited => {
+                inherited::fetch(self, fd);
+                None
+            }
+            Owner::Other => None,
+        }
+    }
+
+    fn make(&self, fd: c_int) -> Option<&Arc<Connection>> {
+        self.connection_or(|| house::connection(self, fd))
+    }
+}
