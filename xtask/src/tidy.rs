@@ -4,11 +4,13 @@
 //! bottom demands that the list is empty for this repository.
 
 mod arrows;
+pub(crate) mod circles;
 pub(crate) mod hops;
 mod limits;
 mod markdown;
 pub(crate) mod rules;
 pub(crate) mod source;
+pub(crate) mod without_tests;
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -62,6 +64,7 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     let files = files_below(&workspace.root, &workspace.target_dir)?;
 
     violations.extend(arrows::check_arrows(workspace));
+    violations.extend(circles::check_circles(workspace)?);
     let documented = read(&workspace.root.join("docs/dependencies.md"))?;
     violations.extend(arrows::check_documented(workspace, &documented));
     let crates = workspace.root.join("crates");

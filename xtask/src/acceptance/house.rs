@@ -1,7 +1,6 @@
 //! How the engine is built, as far as that can be counted: in its sources, in what the text says of the way
 //! through it, and in the rules that it cites.
 
-mod circles;
 mod fields;
 mod lines;
 
@@ -84,7 +83,7 @@ fn open_fields(files: &[SourceFile], structs: &[&str]) -> Result<Found, String> 
 fn circle(files: &[SourceFile]) -> Found {
     let places: Vec<(&str, &str)> =
         files.iter().map(|file| (file.place.as_str(), file.text.as_str())).collect();
-    let circle = circles::largest(&places);
+    let circle = tidy::circles::largest(&places);
     let note = if circle.len() > 1 { format!(" ({})", circle.join(", ")) } else { String::new() };
     Found { figure: circle.len() as f64, note, bare: None }
 }

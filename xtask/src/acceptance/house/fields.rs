@@ -1,6 +1,6 @@
 //! Which fields of a struct other files can write.
 
-use super::lines::code_without_tests;
+use crate::tidy::without_tests::code_without_tests;
 
 /// How many fields of the struct `name` can be written outside of the file `text`; `None` if it defines none
 /// of that name with named fields.

@@ -2,6 +2,7 @@
 
 use super::SourceFile;
 use crate::tidy::source::{code_of, without_comments};
+use crate::tidy::without_tests::test_lines;
 
 /// Lines of code of all files.
 pub(super) fn of_files(files: &[SourceFile]) -> usize {
@@ -19,48 +20,10 @@ fn count(text: &str) -> usize {
         .count()
 }
 
-/// The text without tests, comments and the insides of literals.
-pub(super) fn code_without_tests(text: &str) -> String {
-    let code = code_of(text);
-    let of_tests = test_lines(&code);
-    let lines = code.lines().zip(of_tests).filter(|(_, of_tests)| !of_tests);
-    lines.flat_map(|(line, _)| [line, "\n"]).collect()
-}
-
-/// Of each line whether it belongs to an item behind `#[cfg(test)]`.
-fn test_lines(code: &str) -> Vec<bool> {
-    let mut depth: Option<i32> = None;
-    let mut found = Vec::new();
-    for line in code.lines() {
-        let mut rest = line.trim();
-        if depth.is_none()
-            && let Some(after) = rest.strip_prefix("#[cfg(test)]")
-        {
-            depth = Some(0);
-            rest = after;
-        }
-        found.push(depth.is_some());
-        for c in rest.chars() {
-            depth = depth.and_then(|depth| depth_behind(c, depth));
-        }
-    }
-    found
-}
-
-/// How deep in brackets of an item one is behind `c`; `None` when it has ended.
-fn depth_behind(c: char, depth: i32) -> Option<i32> {
-    match c {
-        '(' | '[' | '{' => Some(depth + 1),
-        ')' | ']' => Some(depth - 1),
-        '}' => Some(depth - 1).filter(|&depth| depth > 0),
-        ';' => Some(depth).filter(|&depth| depth > 0),
-        _ => Some(depth),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tidy::without_tests::code_without_tests;
 
     const SOURCE: &str = "\
 //! Words.

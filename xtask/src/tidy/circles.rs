@@ -1,11 +1,88 @@
 //! Files of a crate that import each other.
 
-use super::lines::code_without_tests;
+use std::path::Path;
+
+use super::rules::is_test_file;
+use super::without_tests::code_without_tests;
+use super::{Violation, files_below, read};
+use crate::XtaskError;
+use crate::workspace::Workspace;
+
+/// No files of a crate import each other in a circle, but for crates that had one when this rule came, in which it may not
+/// grow.
+pub(super) fn check_circles(workspace: &Workspace) -> Result<Vec<Violation>, XtaskError> {
+    let mut violations = Vec::new();
+    for package in &workspace.packages {
+        let Some(folder) = package.targets.iter().find_map(|target| source_folder(&target.source))
+        else {
+            continue;
+        };
+        let mut files = Vec::new();
+        for path in files_below(folder, &workspace.target_dir)? {
+            let place = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+            let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+            let is_code = is_rust && !is_test_file(&format!("/{place}"));
+            if is_code {
+                files.push((place, read(&path)?));
+            }
+        }
+        let files: Vec<(&str, &str)> =
+            files.iter().map(|(place, text)| (place.as_str(), text.as_str())).collect();
+        let known = KNOWN.iter().find(|(name, _)| *name == package.name);
+        violations.extend(check(&package.name, &files, known.map_or(1, |(_, files)| *files)));
+    }
+    Ok(violations)
+}
+
+/// The folder `src` of a target.
+fn source_folder(source: &Path) -> Option<&Path> {
+    source.parent().filter(|folder| folder.ends_with("src"))
+}
+
+fn check(package: &str, files: &[(&str, &str)], most: usize) -> Option<Violation> {
+    let circle = largest(files);
+    let what = match circle.len() {
+        found if found > most => format!(
+            "{found} files import each other in a circle ({}), {most} at most may; move what both \
+             need below them",
+            circle.join(", ")
+        ),
+        found if found < most => format!(
+            "has no circle of {most} files any more, {found} at most; say so in KNOWN of \
+             xtask/src/tidy/circles.rs"
+        ),
+        _ => return None,
+    };
+    Some(Violation { place: package.to_owned(), what })
+}
+
+/// Crates with a circle, and how many files are in the largest.
+const KNOWN: &[(&str, usize)] = &[
+    ("bench", 20),
+    ("delivery", 22),
+    ("ethernot", 14),
+    ("ethernot-cli", 6),
+    ("fabric", 16),
+    ("interconnect", 36),
+    ("libibverbs-abi", 13),
+    ("link", 41),
+    ("links", 6),
+    ("mem", 16),
+    ("paths-abi", 2),
+    ("programs", 3),
+    ("report", 4),
+    ("runtime", 22),
+    ("semantics", 20),
+    ("verbs", 42),
+    ("wire-edge", 14),
+    ("work", 8),
+    ("xtask", 24),
+];
 
 /// The files of the largest set in which every file imports every other one, perhaps by way of others. A
 /// file is its path below `src` and its text; an import is any path by `crate`, `super` or `self`, or into a
 /// module below. Where nothing goes around, each file is a set of its own.
-pub(super) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
+pub(crate) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
     let modules: Vec<Vec<&str>> = files.iter().map(|(place, _)| module(place)).collect();
     let mut reaches: Vec<Vec<bool>> = files
         .iter()
@@ -128,6 +205,15 @@ mod tests {
             ("d.rs", "// use crate::a::A;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n"),
         ];
         assert_eq!(largest(&files), ["a.rs", "b.rs", "c.rs"]);
+    }
+
+    #[test]
+    fn a_circle_that_grows_or_shrinks_is_told_with_its_files() {
+        let files = [("a.rs", "use crate::b::B;\n"), ("b.rs", "use crate::a::A;\n")];
+        let grown = check("c", &files, 1).expect("two files are too many");
+        assert!(grown.what.contains("(a.rs, b.rs)"), "{grown}");
+        assert!(check("c", &files, 2).is_none());
+        assert!(check("c", &files, 3).is_some_and(|shrunk| shrunk.what.contains("KNOWN")));
     }
 
     #[test]

@@ -1,0 +1,42 @@
+//! The code of a file without its tests.
+
+use super::source::code_of;
+
+/// The text without tests, comments and the insides of literals.
+pub(crate) fn code_without_tests(text: &str) -> String {
+    let code = code_of(text);
+    let of_tests = test_lines(&code);
+    let lines = code.lines().zip(of_tests).filter(|(_, of_tests)| !of_tests);
+    lines.flat_map(|(line, _)| [line, "\n"]).collect()
+}
+
+/// Of each line whether it belongs to an item behind `#[cfg(test)]`.
+pub(crate) fn test_lines(code: &str) -> Vec<bool> {
+    let mut depth: Option<i32> = None;
+    let mut found = Vec::new();
+    for line in code.lines() {
+        let mut rest = line.trim();
+        if depth.is_none()
+            && let Some(after) = rest.strip_prefix("#[cfg(test)]")
+        {
+            depth = Some(0);
+            rest = after;
+        }
+        found.push(depth.is_some());
+        for c in rest.chars() {
+            depth = depth.and_then(|depth| depth_behind(c, depth));
+        }
+    }
+    found
+}
+
+/// How deep in brackets of an item one is behind `c`; `None` when it has ended.
+fn depth_behind(c: char, depth: i32) -> Option<i32> {
+    match c {
+        '(' | '[' | '{' => Some(depth + 1),
+        ')' | ']' => Some(depth - 1),
+        '}' => Some(depth - 1).filter(|&depth| depth > 0),
+        ';' => Some(depth).filter(|&depth| depth > 0),
+        _ => Some(depth),
+    }
+}
