@@ -364,7 +364,7 @@ impl Desk {
             private_data: greeting.encode().to_vec(),
             domain: source.domain(),
             queues: queue_pair.queues(),
-            terms: terms(queue_pair, &attributes, SEARCH_NS),
+            terms: terms(queue_pair, &attributes, attempt_ns(search.tries)),
         };
         match engine.connect(now, request) {
             Ok(handle) => {
@@ -870,6 +870,12 @@ const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     }
 }
 
+/// How long an attempt lasts if the peer does not answer; `tries` counts it. On hosts that are so busy that an answer takes
+/// longer, the next attempt is not given up before it comes, too.
+fn attempt_ns(tries: u32) -> u64 {
+    SEARCH_NS << tries.saturating_sub(1).min(2)
+}
+
 /// Pause before a peer is asked again that did not want to, or was not there.
 fn pause_ns(tries: u32) -> u64 {
     (RETRY_NS << tries.min(5)).min(RETRY_NS_MAX)
@@ -947,7 +953,8 @@ const RETRY_NS: u64 = 10_000_000;
 /// Longest pause.
 const RETRY_NS_MAX: u64 = 200_000_000;
 
-/// How long one attempt lasts if nobody answers: pauses between its frames grow, and the next begins with short ones.
+/// How long the first attempt lasts if the peer does not answer: pauses between its frames grow, and the next begins with
+/// short ones.
 const SEARCH_NS: u64 = 2_000_000_000;
 
 /// How long a peer that was accepted may take to confirm that. Giving up a connection that it believes to have would fail

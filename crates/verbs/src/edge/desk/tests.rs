@@ -36,6 +36,22 @@ fn two_ends_that_run_meet_at_once() {
     }
 }
 
+//= protocol.md: verbs.6
+/// Four frames each way set a connection up, which takes longer than the first attempt.
+#[test]
+fn an_attempt_lasts_longer_than_the_one_before_it() {
+    for delay_ns in [600_000_000, 900_000_000, 1_200_000_000] {
+        let mut world = World::new(20);
+        world.delay_ns = delay_ns;
+        for at in [SMALLER, LARGER] {
+            world.seek(at);
+            world.be_ready_to_send(at);
+        }
+        world.pass(20_000_000_000, &[SMALLER, LARGER]);
+        assert_met(&world);
+    }
+}
+
 //= protocol.md: verbs.2
 /// The connection that it asked for is there before the one that it accepted.
 #[test]

@@ -39,6 +39,10 @@ pub(super) const LARGER: usize = 1;
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) hosts: [Host; 2],
+    /// How long frames take to the inbox of a host.
+    pub(super) delay_ns: u64,
+    /// Frames that are not there yet: when they are, at which host.
+    transit: VecDeque<(Instant, usize, Vec<u8>)>,
 }
 
 /// A host.
@@ -71,7 +75,7 @@ impl World {
 
     fn with(peers: [usize; 2], timeout: u8) -> Self {
         let hosts = [SMALLER, LARGER].map(|at| Host::new((at, peers[at]), timeout));
-        Self { now: Instant(1000), hosts }
+        Self { now: Instant(1000), hosts, delay_ns: 0, transit: VecDeque::new() }
     }
 
     /// A host has its queue pair no more.
@@ -119,6 +123,11 @@ impl World {
     /// A host takes at most so many frames, and does what is due, in the order in which the runtime does it.
     pub(super) fn turn(&mut self, at: usize, frames: usize) {
         let now = self.now;
+        while self.transit.front().is_some_and(|(due, ..)| *due <= now)
+            && let Some((_, to, bytes)) = self.transit.pop_front()
+        {
+            self.hosts[to].inbox.push_back(bytes);
+        }
         let Host { engine, memory, desk, inbox, source, peer, .. } = &mut self.hosts[at];
         for mut bytes in inbox.drain(..frames.min(inbox.len())) {
             let frame = RxFrame {
@@ -155,8 +164,12 @@ impl World {
             }
             Emitted::Taken(batch.len())
         });
-        let peer = self.hosts[at].peer;
-        self.hosts[peer].inbox.extend(sent);
+        let (due, to) = (now.after_ns(self.delay_ns), self.hosts[at].peer);
+        if self.delay_ns == 0 {
+            self.hosts[to].inbox.extend(sent);
+        } else {
+            self.transit.extend(sent.into_iter().map(|bytes| (due, to, bytes)));
+        }
     }
 
     /// Time passes in which only these hosts run.
@@ -167,7 +180,8 @@ impl World {
                 self.turn(at, usize::MAX);
             }
             let next = running.iter().map(|&at| self.hosts[at].due(self.now)).min();
-            let next = next.unwrap_or(Instant::NEVER).max(self.now.after_ns(DELAY_NS));
+            let arrival = self.transit.front().map_or(Instant::NEVER, |(due, ..)| *due);
+            let next = next.unwrap_or(Instant::NEVER).min(arrival).max(self.now.after_ns(STEP_NS));
             if next > until {
                 break;
             }
@@ -436,5 +450,5 @@ fn caps(at: usize) -> LinkCaps {
     }
 }
 
-/// How long a frame takes to the other host, if that runs.
-const DELAY_NS: u64 = 20_000;
+/// Time between two turns of a host, at least.
+const STEP_NS: u64 = 20_000;
