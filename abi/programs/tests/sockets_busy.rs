@@ -70,6 +70,37 @@ fn reload_nginx(loaded: Loaded) -> Option<()> {
     Some(())
 }
 
+#[test]
+#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+fn storms_of_short_connections() {
+    for storm in 1..=10 {
+        if !are_installed(&["nginx", "ab"]) {
+            return;
+        }
+        let Some(stage) = Stage::new(&Network::Loopback, Loaded::Both) else { return };
+        let documents = Documents::of_sizes(&stage, &[1 << 10]);
+        let port = stage.free_port();
+        let running = HttpServer::Nginx.start(&stage, &documents, port);
+        // A connection without an answer ends the run after 30 s.
+        let many = Program::new("ab", "-q -n 10000 -c 50 -s 30");
+        let many = many.argument(&format!("http://{}:{port}/size-1024", stage.address()));
+        let many = stage.run(&many, Side::Client);
+        let said = many.expect_success();
+        for wanted in ["Complete requests:      10000", "Failed requests:        0"] {
+            assert!(said.contains(wanted), "{many}");
+        }
+        running.stop();
+        stage.expect_path();
+        let moved = stage.counters(Side::Client).moved;
+        println!("storm {storm}: {moved} have moved, {}", requests_per_second(said));
+        println!("figure: storms of which every answer is whole: {storm}");
+    }
+}
+
+fn requests_per_second(said: &str) -> &str {
+    said.lines().find(|line| line.starts_with("Requests per second:")).unwrap_or_default()
+}
+
 /// How often one server is renewed.
 const RELOADS: u32 = 5;
 

@@ -55,6 +55,12 @@ pub(super) const ROWS: &[Row] = &[
         "reloads of nginx of which every answer is whole",
         tests("programs", "--test=sockets_busy", "again_and_again"),
     ),
+    printed(
+        "storms of 10 000 short connections, ab -c 50, both ends: none hangs, none is short",
+        Bound::AtLeast(10.0, "storms"),
+        "storms of which every answer is whole",
+        tests("programs", "--test=sockets_busy", "storms"),
+    ),
     none_fails(
         "nginx reload, redis BGSAVE under load, prefork with 8 children, java",
         "programs",
