@@ -506,6 +506,29 @@ fn after_a_reset_what_has_come_is_read_and_then_the_error_once() {
 }
 
 #[test]
+fn rings_go_to_another_stream_when_no_call_is_inside() {
+    let world = World::moved();
+    assert_eq!(world.send(1, b"unread"), Ok(6));
+    world.network.carry();
+    world.close(1);
+    world.network.carry();
+    let (stream, ..) = lock(&world.network.streams)[0].clone();
+    for lock_of_call in [&stream.readers, &stream.writers] {
+        let inside = lock(lock_of_call);
+        if !stream.is_over() {
+            world.close(0);
+            world.network.carry();
+        }
+        assert!(stream.is_over() && !stream.retire());
+        drop(inside);
+    }
+    assert!(stream.retire());
+    let mut late = [0; 10];
+    let read = stream.read(&mut [IoSliceMut::new(&mut late)], 0, false);
+    assert!(!matches!(read, Ok(1..)), "what is in the ring may be of another stream: {read:?}");
+}
+
+#[test]
 fn an_error_that_cuts_a_call_short_is_returned_by_the_next_call() {
     let world = World::moved();
     let stream = Arc::clone(&lock(&world.network.streams)[0].0);

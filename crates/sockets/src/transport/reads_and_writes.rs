@@ -82,7 +82,9 @@ impl Stream {
             return Err(Errno::EAGAIN);
         }
         let (mut skipped, mut taken) = (done, 0);
-        for piece in into {
+        // A call may come late, when another thread has closed the descriptor.
+        let is_retired = self.state.has(Bit::Retired);
+        for piece in into.iter_mut().filter(|_| !is_retired) {
             let length = piece.len();
             let Some(bytes) = piece.get_mut(skipped..) else {
                 skipped -= length;

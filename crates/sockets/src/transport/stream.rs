@@ -145,6 +145,8 @@ pub(crate) enum Bit {
     PeerHome = 8192,
     /// The group is gone.
     GroupLost = 16_384,
+    /// Its rings are those of another stream.
+    Retired = 32_768,
 }
 
 /// How far the way home has come.
@@ -630,6 +632,18 @@ impl Stream {
         let is_reset = state.has(Bit::ResetPosted) && state.has(Bit::PeerReset);
         let is_ended = state.has(Bit::EndAcknowledged) && self.receiving.has_end();
         is_quiet && (is_reset || is_ended)
+    }
+
+    /// It is over: its rings may go to another stream from now on. False while a thread of the program is inside a call,
+    /// as one may be when another closes the descriptor: it may be copying from a ring or to it. Inside the engine, where no
+    /// thread waits for one of the program.
+    pub(crate) fn retire(&self) -> bool {
+        let locks = (self.writers.try_lock(), self.readers.try_lock());
+        let is_free = matches!(locks, (Ok(_), Ok(_)));
+        if is_free {
+            self.state.set(Bit::Retired);
+        }
+        is_free
     }
 
     /// The peer has all that it will ever get of it, or is gone.

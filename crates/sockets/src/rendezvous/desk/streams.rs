@@ -191,7 +191,10 @@ impl Desk {
         // Until the peer has answered it may move its direction, and write to the ring.
         let is_answered = entry.open.is_some();
         if entry.stream.is_over() && (is_answered || entry.stream.state.has(Bit::Lost)) {
-            return self.forget_stream(number);
+            if entry.stream.retire() {
+                return self.forget_stream(number);
+            }
+            return self.wake_stream(number, turn.now.after_ns(FIRST_WAIT_NS));
         }
         let due = entry.stream.due();
         self.wake_stream(number, due.max(turn.now.after_ns(1)));
