@@ -196,6 +196,18 @@ impl<'a> Stage<'a> {
         self.expect_counted(Self::wrong_path);
     }
 
+    /// Whether connections took the way they should. On a busy host one may stay on TCP, as a peer has a second to answer.
+    pub fn has_path(&self) -> bool {
+        let since = Instant::now();
+        while self.wrong_path().is_some() {
+            if since.elapsed() > COUNTERS_LATE {
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
+        true
+    }
+
     /// The counters say that the library has had connections on each side that has it, whichever way they took: those that a
     /// server closes at once may end before they are decided.
     ///
