@@ -1,6 +1,10 @@
 //! Programs that need many of the descriptors they may have: all of their connections are served, on whichever way.
 
-use programs::{Counters, Loaded, Network, Program, Side, Stage, are_installed};
+use std::time::Duration;
+
+use programs::{
+    Counters, Loaded, Network, Program, Side, Stage, are_installed, build_plain_client,
+};
 
 /// So many connections at once between two programs, each of which may have so many descriptors: all are served. What
 /// the client counted.
@@ -67,6 +71,48 @@ fn six_hundred_connections_are_served_with_1024_descriptors_on_either_side() {
     let Some(counters) = served(600, 1024, "always") else { return };
     assert!(counters.moved > 0 && without_descriptors(&counters) > 0, "{counters:?}");
 }
+
+/// 4096 processes, or as many as there is memory for, which have connections to one server at the same time.
+#[test]
+#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+fn thousands_of_processes_are_served() {
+    let Some(program) = build_plain_client("sockets_peers") else { return };
+    let Some(stage) = Stage::new(&Network::Loopback, Loaded::Both) else { return };
+    let stage = stage.variable("ETHERNOT_SOCKETS_MOVE", "when-it-pays");
+    let processes = (available_bytes() / PROCESS_BYTES).min(4096);
+    let port = stage.free_port();
+    let side = |role: &str| {
+        let program = Program::new(&program.display().to_string(), role);
+        program.argument(&stage.address()).argument(&port)
+    };
+    let mut server = stage.start(&side("server"), Side::Server);
+    server.wait_for_listener(port);
+    let client = side("client").argument(&processes).argument(&ROUNDS_TO_MOVE);
+    let client = stage.start(&client, Side::Client).finish_within(PROCESSES_LIMIT);
+    let wanted = format!("served {processes} of {processes}");
+    assert!(client.expect_success().contains(&wanted), "{client}");
+    let server_counters = stage.counters(Side::Server);
+    server.stop();
+    println!("{server_counters:?}");
+    println!("figure: processes that one server serves at the same time: {processes}");
+}
+
+/// Memory that is free for programs, as the kernel says.
+fn available_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+/// How long it takes a host with one processor to have all of them connect, many times.
+const PROCESSES_LIMIT: Duration = Duration::from_mins(15);
+
+/// What one process whose connection has moved takes at both sides, with the memory that they share, and as much again for others.
+const PROCESS_BYTES: u64 = 16 << 20;
+
+/// Round trips of each process: more than those after which a connection moves by default.
+const ROUNDS_TO_MOVE: u32 = 60;
 
 /// Requests of each connection: enough for it to move.
 const ROUNDS: u32 = 40;

@@ -3,6 +3,7 @@
 use super::{none_fails, printed, tests};
 use crate::acceptance::entries::Step;
 use crate::acceptance::printed::Tests;
+use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::{Bound, Probe, Row};
 
 /// A case of `ethernot bench programs` whose counters prove the way it took, and a quantity of it.
@@ -73,6 +74,32 @@ pub(super) const ROWS: &[Row] = &[
         "--test=sockets_conformance",
         true,
     ),
+    Row {
+        name: "small programs that showed faults, a hundred times each: runs in which one differs from TCP",
+        bound: Bound::AtMost(0.0, "runs that fail"),
+        bound_quick: None,
+        probe: Probe::Repeated {
+            tests: Repeated::Cargo {
+                package: "sockets-abi",
+                targets: &["--test=programs"],
+                names: &[
+                    "a_handler_ends_a_wait_however_threads_wait",
+                    "handlers_end_write_close_and_jump",
+                    "a_connection_is_asked_while_it_moves",
+                    "a_socket_stays_in_the_sets_that_it_was_in_before_it_was_connected",
+                    "functions_that_write_inside_the_c_library_and_programs_it_starts",
+                    "a_program_that_fails_to_become_another_goes_on",
+                    "calls_by_number_are_those_of_the_name",
+                    "a_number_that_was_closed_unseen_is_what_has_it_next",
+                    "a_program_goes_into_the_background_with_its_connection",
+                    "a_child_that_cannot_have_a_connection_of_its_parent_reads_no_other_bytes",
+                    "a_thread_that_waits_gets_no_bytes_of_the_connection_that_has_its_number_next",
+                ],
+            },
+            times_quick: 2,
+            times_full: 100,
+        },
+    },
     program(
         "sockperf ping-pong 14 B, polling, against blocking TCP",
         Bound::AtMost(0.15, "x"),
@@ -259,6 +286,26 @@ pub(super) const ROWS: &[Row] = &[
         "throughput beside peers that take nothing",
         tests("sockets", "--test=connections", "others_are_as_fast"),
     ),
+    none_fails(
+        "600 connections under ulimit -n 1024 on either side, and 40 under 64: all are served",
+        "programs",
+        "--test=sockets_limits served",
+        true,
+    ),
+    Row {
+        name: "processes that one server serves at the same time, as far as there is memory for them",
+        bound: Bound::AtLeast(4096.0, "processes"),
+        bound_quick: None,
+        probe: Probe::Printed {
+            tests: Tests {
+                package: "programs",
+                target: "--test=sockets_limits",
+                part: "thousands_of_processes",
+                part_quick: None,
+            },
+            name: "processes that one server serves at the same time",
+        },
+    },
     none_fails(
         "UDP blocked by a firewall: stays on TCP, and the log says why",
         "programs",
