@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::home::Home;
 use crate::lendable::LendablePages;
+use crate::mapped::MappedPages;
 use crate::{BufferError, Integer, Word, copy};
 
 /// Memory for registration, shared between its user and the table: page-aligned zeroed memory of its own
@@ -54,6 +55,9 @@ impl Buffer {
         let layout = Self::layout(len as usize);
         if let Some(pages) = LendablePages::new(len as usize) {
             return Self::at_home(pages.start(), len as usize, Home::Pages(pages));
+        }
+        if let Some(pages) = MappedPages::new(len as usize) {
+            return Self::at_home(pages.start(), len as usize, Home::Mapped { _pages: pages });
         }
         // SAFETY: the layout has a size that is not zero.
         let start = unsafe { alloc_zeroed(layout) };

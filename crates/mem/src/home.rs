@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::Buffer;
 use crate::lendable::LendablePages;
+use crate::mapped::MappedPages;
 
 /// Where the bytes of a buffer are.
 pub(crate) enum Home {
@@ -15,6 +16,8 @@ pub(crate) enum Home {
     Heap(Layout),
     /// On pages that other processes may be lent.
     Pages(LendablePages),
+    /// On pages of this process alone.
+    Mapped { _pages: MappedPages },
     /// In what was a vector of this capacity.
     Vector { capacity: usize },
     /// In memory that something else keeps.
@@ -78,7 +81,7 @@ impl Home {
                 // SAFETY: these are the parts of the vector that `of_vector` took apart.
                 drop(unsafe { Vec::from_raw_parts(start.as_ptr(), len, capacity) });
             }
-            Self::Pages(_) | Self::Owner { .. } => {}
+            Self::Pages(_) | Self::Mapped { .. } | Self::Owner { .. } => {}
         }
     }
 }
@@ -88,6 +91,7 @@ impl fmt::Debug for Home {
         f.write_str(match self {
             Self::Heap(_) => "heap",
             Self::Pages(_) => "pages",
+            Self::Mapped { .. } => "mapped",
             Self::Vector { .. } => "vector",
             Self::Owner { is_writable: true, .. } => "owner",
             Self::Owner { is_writable: false, .. } => "owner, read-only",

@@ -72,6 +72,7 @@ mod ghost;
 mod hint;
 mod home;
 mod lendable;
+mod mapped;
 #[cfg(all(test, not(miri)))]
 mod mapping;
 mod payload;
