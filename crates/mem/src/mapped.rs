@@ -46,7 +46,7 @@ impl Drop for MappedPages {
 /// Smaller pieces come from the heap, in bytes: a mapping costs two system calls, as much as writing zeros to them.
 const MAPPED_BYTES_MIN: usize = 64 * 1024;
 
-#[cfg(all(test, not(miri)))]
+#[cfg(test)]
 mod tests {
     use crate::Buffer;
 
@@ -63,6 +63,7 @@ mod tests {
 
     /// A process with thousands of streams has rings for each, and touches a page or two of most.
     #[test]
+    #[cfg_attr(miri, ignore = "there is no kernel")]
     fn pages_of_large_buffers_are_there_when_they_are_touched() {
         // More than can be lent.
         let buffers: Vec<_> = (0..80).map(|_| Buffer::new(1 << 20)).collect();

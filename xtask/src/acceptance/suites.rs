@@ -12,6 +12,7 @@ mod speed;
 mod verbs;
 mod waiting;
 
+use super::house::Count;
 use super::printed::Tests;
 use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
 
@@ -23,6 +24,11 @@ const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: 
 /// The same of a figure that is the same on all machines.
 const fn reproducible(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Reproducible { tests, name: figure } }
+}
+
+/// What is counted in the sources.
+const fn sources(name: &'static str, bound: Bound, count: Count) -> Row {
+    Row { name, bound, bound_quick: None, probe: Probe::Sources(count) }
 }
 
 /// Tests that a quick run has time for.

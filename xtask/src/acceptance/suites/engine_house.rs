@@ -1,12 +1,9 @@
 //! The engine as a house to work in: what is open to whom, how far one walks, and that it is as quick and as
 //! safe as before.
 
+use super::sources;
 use crate::acceptance::house::Count;
 use crate::acceptance::{Bound, Measurement, Probe, Row};
-
-const fn sources(name: &'static str, bound: Bound, count: Count) -> Row {
-    Row { name, bound, bound_quick: None, probe: Probe::Sources(count) }
-}
 
 const fn against(
     name: &'static str,

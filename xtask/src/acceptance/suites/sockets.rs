@@ -1,7 +1,8 @@
 //! Unmodified programs with ordinary sockets: that they work over the edge, and what they gain.
 
-use super::{none_fails, printed, tests};
+use super::{none_fails, printed, sources, tests};
 use crate::acceptance::entries::Step;
+use crate::acceptance::house::Count;
 use crate::acceptance::printed::Tests;
 use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::{Bound, Probe, Row};
@@ -35,6 +36,11 @@ pub(super) const ROWS: &[Row] = &[
         "sockets",
         "--lib what_breaks_the_rules_is_found",
         true,
+    ),
+    sources(
+        "functions from `send(2)` to `sendmsg`",
+        Bound::AtMost(45.0, "functions"),
+        Count::Hops { table: 2 },
     ),
     runs(
         "{apache prefork, worker, event; nginx; python; node; java} × {curl, wrk, ab, python, java, node} × {neither, both, one with the library}: runs",
@@ -306,6 +312,12 @@ pub(super) const ROWS: &[Row] = &[
             name: "processes that one server serves at the same time",
         },
     },
+    printed(
+        "1000 connections, both ends, idle after a question and an answer: resident memory of an end",
+        Bound::AtMost(24.0, "KiB"),
+        "resident memory of an idle connection, KiB",
+        tests("sockets", "--test=connections", "idle_connections"),
+    ),
     none_fails(
         "UDP blocked by a firewall: stays on TCP, and the log says why",
         "programs",

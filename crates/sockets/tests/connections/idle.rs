@@ -1,0 +1,43 @@
+//! What connections cost that have moved and are idle.
+
+use std::fs;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::pair::Pair;
+
+/// Connections, of which this process has both ends.
+const CONNECTIONS: u64 = 1000;
+
+#[test]
+#[ignore = "slow, and alone in its process: run by `cargo xtask acceptance sockets`"]
+fn idle_connections_take_little_memory() {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("there is a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it is allowed");
+    let pair = Pair::new();
+    // What the first connection needs is there for all others.
+    let _first = pair.moved();
+    let before = resident_kib();
+    let all: Vec<_> = (0..CONNECTIONS)
+        .map(|_| {
+            let (client, server) = pair.moved();
+            client.send_all(b"question");
+            server.expect(b"question");
+            server.send_all(b"answer");
+            client.expect(b"answer");
+            (client, server)
+        })
+        .collect();
+    let each = resident_kib().saturating_sub(before) as f64 / (2 * CONNECTIONS) as f64;
+    drop(all);
+    // Read by `xtask acceptance sockets`.
+    println!("figure: resident memory of an idle connection, KiB: {each:.1}");
+}
+
+/// Memory of this process, in KiB.
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("the kernel says it");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.expect("a number of KiB")
+}
