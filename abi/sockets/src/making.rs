@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use libc::{c_int, sockaddr, socklen_t};
-use sockets::{Choice, Role, Route};
+use sockets::{Choice, Role};
 
+use crate::asking::{Asked, ask};
 use crate::handling::{Inside, outside};
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::{Owner, Socket};
@@ -129,16 +130,17 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     }
     // SAFETY: the caller's: so many bytes are there.
     let peer = unsafe { addresses::parsed(address, length) };
-    if let Some(answer) = connected_again(fd) {
-        return Some(answer);
-    }
-    // The kernel may wait for the peer.
-    let result = outside(|| {
-        call_next!(
+    let connect = || {
+        let result = call_next!(
             connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, else -1
-        )
-    });
-    let errno = errno();
+        );
+        (result, errno())
+    };
+    let (result, errno) = match connected_again(fd, connect) {
+        Again::First => outside(connect),
+        Again::Kernel(answer) => answer,
+        Again::Moved(answer) => return Some(answer),
+    };
     if (result == 0 || errno == libc::EINPROGRESS) && this_process::is_home() {
         if let Some(peer) = peer {
             consider(fd, peer, result != 0);
@@ -146,22 +148,35 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
         if table::kind(fd) == Kind::Unconnected {
             ledger::lock().forget_unconnected(fd);
         }
-        if result != 0 {
-            return Some(fail(errno, result));
-        }
     }
-    Some(result)
+    Some(if result == 0 { 0 } else { fail(errno, result) })
 }
 
-/// What the kernel would say of a connection that has moved, of which it does not know that it is one.
-fn connected_again(fd: c_int) -> Option<c_int> {
-    let socket = table::socket(fd)?;
-    let has_moved = socket.owner == Owner::Other
-        || socket.begun().is_some_and(|connection| connection.route() == Route::Moved);
-    if !has_moved {
-        return None;
+/// What comes of a call on what may be connected by now.
+enum Again {
+    /// Nothing yet: the kernel may wait for the peer.
+    First,
+    /// The result and `errno` of the kernel, which has TCP still.
+    Kernel((c_int, c_int)),
+    /// What the kernel would say of a connection that has moved, of which it does not know that it is one.
+    Moved(c_int),
+}
+
+fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
+    let Some(socket) = table::socket(fd) else { return Again::First };
+    let told = || if socket.ends_to_connect() { 0 } else { fail(libc::EISCONN, -1) };
+    if socket.owner == Owner::Other {
+        return Again::Moved(told());
     }
-    Some(if socket.ends_to_connect() { 0 } else { fail(libc::EISCONN, -1) })
+    if socket.begun().is_none() {
+        return Again::First;
+    }
+    // What begins to move is connected, so that the kernel does not wait.
+    match ask(fd, connect) {
+        Asked::Answered(answer) => Again::Kernel(answer),
+        Asked::Moved(_) => Again::Moved(told()),
+        Asked::Kernel | Asked::Nothing => Again::First,
+    }
 }
 
 fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {

@@ -33,6 +33,14 @@ static void *asks(void *unused) {
         expect(option(SOL_SOCKET, SO_DOMAIN) == AF_INET, "SO_DOMAIN");
         expect(family(getsockname) == AF_INET, "getsockname");
         expect(family(getpeername) == AF_INET, "getpeername");
+        struct sockaddr_in peer;
+        socklen_t length = sizeof peer;
+        expect(getpeername(asked, (struct sockaddr *)&peer, &length) == 0, "getpeername");
+        for (int time = 0; time < 10; time++) {
+            errno = 0;
+            int again = connect(asked, (struct sockaddr *)&peer, length);
+            expect(again == 0 || errno == EISCONN, "connect again");
+        }
         expect(ioctl(asked, TIOCOUTQ, &unsent) == 0 && unsent < 100, "TIOCOUTQ");
         int flags = on ? O_RDWR | O_NONBLOCK : O_RDWR;
         expect(fcntl(asked, F_SETFL, flags) == 0, "F_SETFL");
