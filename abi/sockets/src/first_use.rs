@@ -14,7 +14,7 @@ use crate::trial::OnTrial;
 use crate::{house, inherited, ledger, services};
 
 impl Socket {
-    /// One that nobody has used.
+    /// A connection that the program has not used.
     pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
         let is_early = house::is_early(role, local, peer);
         let (token, trial) = (next_token(), house::trial(is_early));

@@ -40,5 +40,5 @@ fn is_ready(set: c_int) -> bool {
     unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
 }
 
-/// What a seal makes the kernel say, and the end of TCP behind it. They are the same in `epoll`.
+/// Events that the kernel reports for a seal, and for the end of TCP behind it. `epoll` has the same bits.
 pub(crate) const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;

@@ -7,8 +7,8 @@ pub(crate) fn begin() {
     HOME.store(pid(), Ordering::Relaxed);
 }
 
-/// Whether this is the process whose table this is: not one that shares its memory (`vfork`), nor a copy that was
-/// not told so (`clone`).
+/// Whether this is the process whose table this is: not one that shares its memory (`vfork`), nor a copy that
+/// the library has not seen (`clone`).
 pub(crate) fn is_home() -> bool {
     HOME.load(Ordering::Relaxed) == pid()
 }

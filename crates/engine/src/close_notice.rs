@@ -2,7 +2,7 @@
 
 use wire_edge::{CLOSE_PRIVATE_BYTES_MAX, CloseReason, Control, OperationNumber};
 
-/// What the peer is told when this end closes the connection.
+/// The Close frame of this end.
 #[derive(Debug)]
 pub(crate) struct CloseNotice {
     reason: CloseReason,

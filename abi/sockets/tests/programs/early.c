@@ -27,10 +27,7 @@ int main(int count, char **words) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
-    CHECK(listen(listener, 8) == 0);
-    CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+    int listener = listening(&address);
     CHECK((peer = fork()) >= 0);
     if (peer) {
         int fd = accept(listener, NULL, NULL);

@@ -28,6 +28,16 @@
 
 static pid_t peer;
 
+/* A socket that listens at a free port, which is entered in the address. */
+static inline int listening(struct sockaddr_in *address) {
+    socklen_t length = sizeof *address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listener, (struct sockaddr *)address, length) == 0);
+    CHECK(listen(listener, 8) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)address, &length) == 0);
+    return listener;
+}
+
 /* Bytes to and fro until a connection that can move has moved. */
 static inline void settle(int fd, int begins) {
     char byte = 's';
@@ -46,12 +56,7 @@ static inline void settle(int fd, int begins) {
 /* Listens, and has a child connect; returns the child's end in the child and the accepted one in the parent. */
 static int connected(int *is_client) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(listener >= 0);
-    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
-    CHECK(listen(listener, 8) == 0);
-    CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+    int listener = listening(&address);
     peer = fork();
     CHECK(peer >= 0);
     *is_client = peer == 0;
@@ -59,7 +64,7 @@ static int connected(int *is_client) {
     if (*is_client) {
         close(listener);
         fd = socket(AF_INET, SOCK_STREAM, 0);
-        CHECK(connect(fd, (struct sockaddr *)&address, length) == 0);
+        CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
     } else {
         fd = accept(listener, NULL, NULL);
         CHECK(fd >= 0);

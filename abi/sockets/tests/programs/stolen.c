@@ -18,10 +18,7 @@ static void *reader(void *unused) {
 int main(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
-    CHECK(listen(listener, 8) == 0);
-    CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+    int listener = listening(&address);
     pid_t client = fork();
     CHECK(client >= 0);
     if (client == 0) {

@@ -71,7 +71,7 @@ pub struct Connection {
     options: Mutex<Options>,
     /// Sends the offer that this side has made.
     offer: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// The desk knows that bytes have gone over it, or is about to.
+    /// The desk was notified that the connection has carried bytes.
     has_told_bytes: AtomicBool,
 }
 
@@ -195,7 +195,7 @@ impl Connection {
         self.life.due()
     }
 
-    /// Takes in an event, and does what is to be done with the connection. What is left is for the desk.
+    /// Handles an event: carries out the actions that concern the connection, and returns those that are left to the desk.
     pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = self.life.on(event, now);
         actions.retain(|action| match action {
@@ -225,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing is written into TCP before the seal.
+    /// Whether writes of the program wait until the seal is in TCP.
     pub(crate) fn is_held(&self) -> bool {
         self.life.course() == Course::Held
     }

@@ -171,7 +171,7 @@ impl Desk {
             self.has_changed = true;
             match timer {
                 Timer::Undecided(id) => self.on_undecided_due(turn, id),
-                Timer::Stream(number) => self.on_stream_due(turn, StreamNumber(number)),
+                Timer::Stream(number) => self.on_stream_due(StreamNumber(number)),
                 Timer::Group(index, life) => {
                     self.on_group_due(turn, ConnectionHandle::of(Owner::new(index, life)));
                 }

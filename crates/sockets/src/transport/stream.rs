@@ -602,17 +602,6 @@ impl Stream {
         }
     }
 
-    /// When [`Stream::on_due`] is wanted; asked after each call inside the engine.
-    #[expect(clippy::unused_self, reason = "streams hold nothing back by time")]
-    pub(crate) fn due(&self) -> Instant {
-        Instant::NEVER
-    }
-
-    /// The time of [`Stream::due`] has come.
-    pub(crate) fn on_due(&self, _now: Instant) {
-        self.bell.mark();
-    }
-
     /// Both ends were exchanged, or it was reset, and nothing is under way: the group takes its rings back.
     pub(crate) fn is_over(&self) -> bool {
         let state = &self.state;

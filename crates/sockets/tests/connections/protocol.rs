@@ -372,3 +372,27 @@ fn who_loses_the_group_before_the_answer_goes_on_by_tcp_until_a_seal_comes() {
     };
     assert_eq!(error, Errno::ECONNRESET);
 }
+
+//= sockets-protocol.md: join.5, join.6, message.4
+#[test]
+fn answers_that_do_not_fit_are_answered_with_reset_and_change_nothing() {
+    let mut asked = Asked::new();
+    let [first, second] = asked.joins();
+    let number = |end: &StreamEnd| end.number.to_be_bytes();
+    // The one peer has given up after a part of the seal, and says then that it has joined.
+    asked.hand.say(&[RESET, &number(&first)]);
+    asked.hand.say(&[JOINED, &number(&first), &asked.hand.end(NUMBER, SEAL)]);
+    assert_eq!(asked.hand.hear(), [RESET, &NUMBER.to_be_bytes()[..]].concat());
+    asked.client[0].send_all(b"by TCP");
+    let mut bytes = [0; 6];
+    asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
+    assert_eq!((&bytes, asked.client[0].connection.route()), (b"by TCP", Route::Undecided));
+    // The other joins twice, and refuses after that.
+    for given in [NUMBER, NUMBER + 1] {
+        asked.hand.say(&[JOINED, &number(&second), &asked.hand.end(given, SEAL)]);
+    }
+    asked.hand.say(&[&[REFUSED], &number(&second), &[5]]);
+    assert_eq!(asked.hand.hear(), [RESET, &(NUMBER + 1).to_be_bytes()[..]].concat());
+    asked.tcp[1].write_all(&second.seal).expect("it is sent");
+    asked.client[1].wait_until(crate::pair::is_moved);
+}

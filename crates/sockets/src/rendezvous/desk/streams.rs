@@ -185,7 +185,7 @@ impl Desk {
         (count, false)
     }
 
-    /// After a stream was told of something, or gave what it had: is it over, when is it due?
+    /// After a stream was notified of something, or gave what it had: is it over?
     fn settle(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         // Until the peer has answered it may move its direction, and write to the ring.
@@ -194,10 +194,8 @@ impl Desk {
             if entry.stream.retire() {
                 return self.forget_stream(number);
             }
-            return self.wake_stream(number, turn.now.after_ns(FIRST_WAIT_NS));
+            self.wake_stream(number, turn.now.after_ns(FIRST_WAIT_NS));
         }
-        let due = entry.stream.due();
-        self.wake_stream(number, due.max(turn.now.after_ns(1)));
     }
 
     /// A stream has a turn at this time at the latest.
@@ -240,10 +238,9 @@ impl Desk {
         self.enqueue(number);
     }
 
-    pub(super) fn on_stream_due(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
+    pub(super) fn on_stream_due(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         entry.timer = Instant::NEVER;
-        entry.stream.on_due(turn.now);
         self.enqueue(number);
     }
 
