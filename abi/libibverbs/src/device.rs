@@ -7,6 +7,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use verbs::cm::ManagedDevice;
+use verbs::edge;
 use verbs::{Error, LogLevel, PortCounters, Settings, sysfs};
 
 use crate::failure::{code, invalid, number, pointer, say, silent};
@@ -20,7 +22,7 @@ pub(crate) struct Device {
     /// Vendors' libraries compare what stands here with their own drivers: it is none of them.
     driver: *const u8,
     index: usize,
-    opens: Arc<verbs::Device>,
+    opens: ManagedDevice,
 }
 
 /// What is ours of an open device.
@@ -104,7 +106,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> 
     silent("ibv_get_device_guid", 0, || {
         // SAFETY: as the caller says.
         let device = unsafe { ours(device) }?;
-        Ok(u64::from_ne_bytes(device.opens.attributes().node_guid))
+        Ok(u64::from_ne_bytes(device.opens.device.attributes().node_guid))
     })
 }
 
@@ -129,7 +131,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) ->
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     pointer("ibv_open_device", || {
         // SAFETY: as the caller says.
-        let opened = unsafe { ours(device) }?.opens.open()?;
+        let opened = unsafe { ours(device) }?.opens.device.open()?;
         end::announce();
         let command =
             OpenOptions::new().read(true).write(true).open("/dev/null").map_err(|cause| {
@@ -216,9 +218,9 @@ fn read(path: &str) -> Result<String, Error> {
 }
 
 /// The devices of this process, as programs know them and as they are.
-pub(crate) fn all() -> Result<Vec<(*mut ibv_device, Arc<verbs::Device>)>, Error> {
+pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
     // SAFETY: devices are never freed.
-    let pair = |device: &*mut Device| (device.cast(), Arc::clone(unsafe { &(**device).opens }));
+    let pair = |device: &*mut Device| (device.cast(), unsafe { &**device }.opens.clone());
     Ok(devices()?.devices.iter().map(pair).collect())
 }
 
@@ -228,7 +230,7 @@ pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::Entry)>, Error> {
     let mut files = Vec::new();
     for &device in &devices()?.devices {
         // SAFETY: devices are never freed.
-        let Device { opens: device, index, .. } = unsafe { &*device };
+        let Device { opens: ManagedDevice { device, .. }, index, .. } = unsafe { &*device };
         let (provider, attributes) = (device.provider(), device.attributes());
         let is_counted = path.contains("counters");
         let counters = if is_counted { provider.counters() } else { PortCounters::default() };
@@ -276,7 +278,7 @@ pub(crate) fn tell_of_failure() {
     // SAFETY: the list and the devices are never freed.
     for &device in unsafe { &(*known).devices } {
         // SAFETY: as above.
-        unsafe { &*device }.opens.provider().registry().on_device_failed();
+        unsafe { &*device }.opens.device.provider().registry().on_device_failed();
     }
 }
 
@@ -292,7 +294,7 @@ fn devices() -> Result<&'static Devices, Error> {
         return Ok(devices);
     }
     let settings = Settings::from_environment().inspect_err(report)?;
-    let made = verbs::devices(&settings).inspect_err(report)?;
+    let made = edge::devices(&settings).inspect_err(report)?;
     let devices = made.into_iter().enumerate().map(|(index, device)| make(index, device)).collect();
     let fresh = Box::into_raw(Box::new(Devices { process, devices }));
     let stored = DEVICES.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
@@ -306,8 +308,8 @@ fn report(error: &Error) {
     say(LogLevel::Error, &error.to_string());
 }
 
-fn make(index: usize, device: Arc<verbs::Device>) -> *mut Device {
-    let name = device.name().to_owned();
+fn make(index: usize, opens: ManagedDevice) -> *mut Device {
+    let name = opens.device.name().to_owned();
     let descriptor = sysfs::descriptor_name(index);
     let c = ibv_device {
         ops: [ptr::null(); 2],
@@ -318,7 +320,7 @@ fn make(index: usize, device: Arc<verbs::Device>) -> *mut Device {
         dev_path: text(&format!("{}/{descriptor}", sysfs::DESCRIPTORS)),
         ibdev_path: text(&format!("{}/{name}", sysfs::DEVICES)),
     };
-    Box::into_raw(Box::new(Device { c, driver: &raw const DRIVER, index, opens: device }))
+    Box::into_raw(Box::new(Device { c, driver: &raw const DRIVER, index, opens }))
 }
 
 /// A text in the room there is for it, with a zero at its end.

@@ -214,7 +214,7 @@ impl Variables {
         let mut specs = Vec::new();
         if wanted.device {
             let settings = self.settings()?;
-            verbs::devices(&settings)?;
+            verbs::edge::devices(&settings)?;
             specs.extend(settings.links);
             specs.extend(settings.others.into_iter().flat_map(|device| device.links));
         }

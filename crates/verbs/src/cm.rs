@@ -15,7 +15,7 @@ mod tests;
 
 pub use event::{ConnectionDetails, DatagramDetails, Details, Event, EventChannel, EventKind};
 pub use id::{AcceptOptions, ConnectOptions, Id, IdOption, QUEUE_KEY, REJECTED_BY_PROGRAM};
-pub use manager::{Caller, ConnectionManager, Exchange, Listener, Listening, Over};
+pub use manager::{Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, Over};
 pub use message::{End, Refusal, Reply, Request, fuzz_message};
 pub use port_space::{PortSpace, PrivateLimits};
 pub use ports::Host;

@@ -13,17 +13,7 @@ use crate::error::Error;
 use crate::event_queue::EventQueue;
 use crate::protection_domain::ProtectionDomain;
 use crate::provider::Provider;
-use crate::settings::Settings;
 use crate::uses::Uses;
-
-/// The devices there are. Nothing is started.
-///
-/// # Errors
-/// What is wrong with the settings.
-pub fn devices(settings: &Settings) -> Result<Vec<Arc<Device>>, Error> {
-    let providers = crate::edge::providers(settings)?;
-    Ok(providers.into_iter().map(Device::new).collect())
-}
 
 /// A device.
 pub struct Device {

@@ -35,24 +35,25 @@ use self::instance::{DOMAINS_MAX, Instance, READ_DEPTH, SharedCapture, failed};
 use self::numbers::INDICES;
 use self::wire::{ConnectedWire, Source};
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, QueuePairType};
-use crate::cm::ConnectionManager;
+use crate::cm::ManagedDevice;
+use crate::device::Device;
 use crate::error::Error;
 use crate::provider::{Provider, Wire};
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
 use crate::settings::{DeviceSettings, Settings};
 
-/// The providers of this process, one for each device. Nothing is started; a forked child that wants some makes its own.
+/// The devices of this process. Nothing is started; a forked child that wants some makes its own.
 ///
 /// # Errors
 /// What is wrong with the settings.
-pub fn providers(settings: &Settings) -> Result<Vec<Arc<dyn Provider>>, Error> {
+pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     let host = interfaces().map_err(failed)?;
     let capture = Arc::new(SharedCapture::default());
-    let mut providers: Vec<Arc<dyn Provider>> = Vec::new();
+    let mut devices = Vec::new();
     for (index, settings) in (0..).zip(each_device(settings, &host)?) {
         let places = Places::of(&settings.links, &host)?;
-        providers.push(Arc::new(Edge {
+        let edge = Arc::new(Edge {
             attributes: attributes(&settings, &places, &host, index),
             settings,
             places,
@@ -62,9 +63,10 @@ pub fn providers(settings: &Settings) -> Result<Vec<Arc<dyn Provider>>, Error> {
             instance: OnceLock::new(),
             starting: Mutex::new(()),
             started_in: AtomicU32::new(0),
-        }));
+        });
+        devices.push(ManagedDevice { device: Device::new(edge.clone()), manager: edge });
     }
-    Ok(providers)
+    Ok(devices)
 }
 
 /// The settings of each device as if it were the only one.
@@ -240,10 +242,6 @@ impl Provider for Edge {
         }
     }
 
-    fn manager(&self) -> Option<&dyn ConnectionManager> {
-        Some(self)
-    }
-
     fn wake(&self) {
         if let Some(instance) = self.running() {
             instance.runtime().wake_waiting();
@@ -326,7 +324,6 @@ mod tests {
     use crate::attributes::{
         AddressVectorAttributes, QueuePairAttributes, QueuePairLimits, QueuePairState,
     };
-    use crate::device::Device;
     use crate::queue_pair::{AttributeMask, Modification, QueuePairInit};
     use crate::work_request::{SendFlags, SendOpcode, SendRequest};
 

@@ -41,7 +41,7 @@ pub use attributes::{
 };
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
-pub use device::{Context, Device, devices};
+pub use device::{Context, Device};
 #[doc(hidden)]
 pub use edge::fuzz_greeting;
 pub use error::Error;

@@ -7,7 +7,6 @@ use semantics::SharedReceives;
 use work::Owner;
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, QueuePairType};
-use crate::cm::ConnectionManager;
 use crate::error::Error;
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
@@ -80,11 +79,6 @@ pub trait Provider: Send + Sync {
     /// The application is about to wait in a way of which the device knows nothing, as for a descriptor: progress
     /// must not depend on it any more.
     fn serve_alone(&self);
-
-    /// What connects ids of the device ([`crate::cm`]), if it has something that does.
-    fn manager(&self) -> Option<&dyn ConnectionManager> {
-        None
-    }
 }
 
 /// What carries the work of one queue pair, from when it is made until it is destroyed: through RESET and back. It is

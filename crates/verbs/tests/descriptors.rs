@@ -8,15 +8,15 @@ use ends::loopback;
 use mem::Buffer;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use verbs::{AccessFlags, Device, Error, edge};
+use verbs::edge::devices;
+use verbs::{AccessFlags, Error};
 
 /// Descriptors of the process at a time.
 const LIMIT: u64 = 64;
 
 /// What a program does before it makes queue pairs.
 fn start() -> Result<(), Error> {
-    let provider = edge::providers(&loopback())?.remove(0);
-    let context = Device::new(provider).open()?;
+    let context = devices(&loopback())?.remove(0).device.open()?;
     let domain = context.allocate_domain()?;
     let buffer = Buffer::new(4096);
     let access = AccessFlags(0x1f);

@@ -15,6 +15,7 @@ use runtime::{Hooks, Runtime, RuntimeConfig};
 use verbs::cm::{
     ConnectOptions, End, EventChannel, EventKind, Host, Id, PortSpace, Refusal, Reply, Request,
 };
+use verbs::edge::devices;
 use verbs::{Gid, QueuePairState, QueuePairType};
 use wire_edge::PeerAddr;
 use work::{CompletionQueue, Queues};
@@ -123,8 +124,9 @@ fn fitting(request: &Request) -> Reply {
 
 /// What who has asked a peer is told, and the status; the id has a queue pair, or not.
 fn told(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
-    let program = Program::new(&loopback());
-    let host = Host::new(vec![Arc::clone(program.context.device())]);
+    let managed = devices(&loopback()).expect("the settings are good").remove(0);
+    let program = Program::of(managed.device.open().expect("it opens"));
+    let host = Host::new(vec![managed]);
     let channel = EventChannel::new(&host).expect("a channel");
     let next = || {
         let event = channel.get().expect("there will be an event");
@@ -214,8 +216,7 @@ fn the_address_that_a_reply_came_from_counts_and_not_the_one_it_claims() {
 
 /// A listener, and a peer that asks it with a lie: that its GID is another, and that a queue pair takes over.
 fn ask_with_a_lie(has_feature: bool) -> (Peer, Arc<Id>, Arc<EventChannel>) {
-    let program = Program::new(&loopback());
-    let host = Host::new(vec![Arc::clone(program.context.device())]);
+    let host = Host::new(devices(&loopback()).expect("the settings are good"));
     let channel = EventChannel::new(&host).expect("a channel");
     let listener = Id::new(&host, &channel, PortSpace::Tcp, None).expect("an id");
     listener.bind(([127, 0, 0, 1], 0).into()).expect("a free port");

@@ -1,6 +1,7 @@
 //! Who only looks which devices there are gets no threads and no sockets.
 
-use verbs::{PortState, Settings, devices};
+use verbs::edge::devices;
+use verbs::{PortState, Settings};
 
 fn count(folder: &str) -> usize {
     std::fs::read_dir(folder).expect("Linux tells what a process has").count()
@@ -11,9 +12,10 @@ fn count(folder: &str) -> usize {
 fn a_device_that_is_only_looked_at_starts_nothing() {
     let before = [count("/proc/self/fd"), count("/proc/self/task")];
     let devices = devices(&Settings::default()).expect("this host has an address");
-    assert_eq!(devices[0].name(), "edge0");
+    let device = &devices[0].device;
+    assert_eq!(device.name(), "edge0");
     assert_eq!([count("/proc/self/fd"), count("/proc/self/task")], before);
-    let context = devices[0].open().expect("it opens");
+    let context = device.open().expect("it opens");
     let opened = [count("/proc/self/fd"), count("/proc/self/task")];
     let port = context.query_port(1).expect("the port is there");
     let gids = context.gids().expect("not forked");

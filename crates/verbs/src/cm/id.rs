@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub use self::connect::{AcceptOptions, ConnectOptions, REJECTED_BY_PROGRAM};
 use self::group::Group;
 use super::event::{Event, EventChannel, EventKind};
-use super::manager::Exchange;
+use super::manager::{Exchange, ManagedDevice};
 use super::message::End;
 use super::port_space::{PortSpace, PrivateLimits};
 use super::ports::{Claim, Heard, Host};
@@ -47,7 +47,7 @@ pub struct Id {
 #[derive(Default)]
 struct Inner {
     state: State,
-    device: Option<Arc<Device>>,
+    device: Option<ManagedDevice>,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
     claim: Option<Claim>,
@@ -193,7 +193,7 @@ impl Id {
 
     /// The device it is of, once it is known.
     pub fn device(&self) -> Option<Arc<Device>> {
-        self.lock().device.clone()
+        self.lock().device.as_ref().map(|managed| Arc::clone(&managed.device))
     }
 
     /// Its address.

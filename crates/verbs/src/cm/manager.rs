@@ -1,13 +1,30 @@
 //! What the connection manager needs of a wire.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use super::message::{Refusal, Reply, Request};
 use super::port_space::PortSpace;
 use crate::attributes::Gid;
+use crate::device::Device;
 use crate::error::Error;
 use crate::queue_pair::QueuePair;
+
+/// A device whose wire connects ids.
+#[derive(Clone)]
+pub struct ManagedDevice {
+    /// The device.
+    pub device: Arc<Device>,
+    /// Connects its ids.
+    pub manager: Arc<dyn ConnectionManager>,
+}
+
+impl fmt::Debug for ManagedDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.fmt(f)
+    }
+}
 
 /// How ids of one device meet ids of others. What is carried are requests and answers. Where both ids have their queue
 /// pairs by then, what carries them becomes the connection of these; all others are connected by what was said, as

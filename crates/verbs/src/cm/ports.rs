@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 
-use super::manager::{ConnectionManager, Listener, Listening};
+use super::manager::{Listener, Listening, ManagedDevice};
 use super::port_space::PortSpace;
-use crate::device::Device;
 use crate::error::Error;
 
 /// What all ids of a process share: the devices, and who has which port.
@@ -17,7 +16,7 @@ use crate::error::Error;
 /// one, and it is free again however a process ends.
 #[derive(Debug)]
 pub struct Host {
-    devices: Vec<Arc<Device>>,
+    devices: Vec<ManagedDevice>,
     claimed: Mutex<HashMap<SocketAddr, Claimed>>,
 }
 
@@ -33,31 +32,29 @@ struct Claimed {
 
 impl Host {
     /// Ids are of these devices.
-    pub fn new(devices: Vec<Arc<Device>>) -> Arc<Self> {
+    pub fn new(devices: Vec<ManagedDevice>) -> Arc<Self> {
         Arc::new(Self { devices, claimed: Mutex::default() })
     }
 
     /// A program waits for events in a way of which the devices know nothing.
     pub(crate) fn serve_alone(&self) {
-        for device in &self.devices {
-            device.provider().serve_alone();
+        for managed in &self.devices {
+            managed.device.provider().serve_alone();
         }
     }
 
     /// The device that has an address. One of the host itself, which no device has, is as good as any of them.
-    pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&Arc<Device>> {
+    pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&ManagedDevice> {
         let known = self.device_with(ip);
         if known.is_none() && ip.is_loopback() {
-            return self.devices.iter().find(|device| manager(device).is_ok());
+            return self.devices.first();
         }
         known
     }
 
     /// The device one of whose links has an address.
-    pub(crate) fn device_with(&self, ip: IpAddr) -> Option<&Arc<Device>> {
-        let has =
-            |device: &&Arc<Device>| manager(device).is_ok_and(|manager| manager.has_address(ip));
-        self.devices.iter().find(has)
+    pub(crate) fn device_with(&self, ip: IpAddr) -> Option<&ManagedDevice> {
+        self.devices.iter().find(|device| device.manager.has_address(ip))
     }
 
     /// Claims a port; 0 for any that is free.
@@ -115,8 +112,8 @@ impl Claim {
     /// Has requests for the port passed on, by all devices that have its address.
     pub(crate) fn listen(&self, listener: &Arc<dyn Listener>) -> Result<Heard, Error> {
         let ip = self.at.ip();
-        let devices: Vec<&Arc<Device>> = if ip.is_unspecified() {
-            self.host.devices.iter().filter(|device| manager(device).is_ok()).collect()
+        let devices: Vec<&ManagedDevice> = if ip.is_unspecified() {
+            self.host.devices.iter().collect()
         } else {
             self.host.device_of(ip).into_iter().collect()
         };
@@ -128,9 +125,9 @@ impl Claim {
             return Err(Error::Invalid("the port was given back".into()));
         };
         let mut socket = known.socket.take();
-        let listen = |device: &&Arc<Device>| {
+        let listen = |device: &&ManagedDevice| {
             let listener = Arc::clone(listener);
-            manager(device)?.listen(self.at, self.space, socket.take(), listener)
+            device.manager.listen(self.at, self.space, socket.take(), listener)
         };
         let listening = devices.iter().map(listen).collect::<Result<Vec<_>, _>>();
         match listening {
@@ -180,13 +177,6 @@ impl Drop for Heard {
             }
         }
     }
-}
-
-/// What connects ids of a device.
-pub(crate) fn manager(device: &Device) -> Result<&dyn ConnectionManager, Error> {
-    device.provider().manager().ok_or_else(|| {
-        Error::NotSupported(format!("device {} has no connection manager", device.name()))
-    })
 }
 
 /// The address from which this host reaches another one, and a port there that was free a moment ago.

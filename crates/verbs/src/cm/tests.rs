@@ -22,7 +22,6 @@ use crate::{Device, Error};
 
 /// A device without queue pairs, whose requests go through memory.
 struct Memory {
-    this: Weak<Self>,
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
     listeners: Mutex<Vec<Listens>>,
@@ -234,10 +233,6 @@ impl Provider for Memory {
     fn wait(&self, _ready: &mut dyn FnMut() -> bool) {}
     fn wake(&self) {}
     fn serve_alone(&self) {}
-    fn manager(&self) -> Option<&dyn ConnectionManager> {
-        // It is asked only while it is there.
-        self.this.upgrade().map(|_| self as &dyn ConnectionManager)
-    }
 }
 
 fn attributes() -> DeviceAttributes {
@@ -274,14 +269,16 @@ struct World {
 impl World {
     fn new() -> Self {
         let asked_psn = Arc::new(AtomicU32::new(0));
-        let provider = Arc::new_cyclic(|this| Memory {
-            this: Weak::clone(this),
+        let provider = Arc::new(Memory {
             attributes: attributes(),
             registry: Registry::new(),
             listeners: Mutex::default(),
             asked_psn: Arc::clone(&asked_psn),
         });
-        let host = Host::new(vec![Device::new(provider)]);
+        let host = Host::new(vec![ManagedDevice {
+            device: Device::new(provider.clone()),
+            manager: provider,
+        }]);
         let channel = || {
             let channel = EventChannel::new(&host).expect("a channel");
             let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK);

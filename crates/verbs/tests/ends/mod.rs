@@ -7,10 +7,9 @@ use links::LinkSpec;
 use mem::Buffer;
 use verbs::{
     AccessFlags, AddressVectorAttributes, AttributeMask, CompletionQueue, CompletionStatus,
-    Context, Device, Gid, MemoryRegion, Modification, ProtectionDomain, QueuePair,
-    QueuePairAttributes, QueuePairInit, QueuePairLimits, QueuePairState, QueuePairType,
-    ReceiveRequest, ScatterGather, SendFlags, SendOpcode, SendRequest, Settings,
-    SharedReceiveQueue, WorkCompletion, edge,
+    Context, Gid, MemoryRegion, Modification, ProtectionDomain, QueuePair, QueuePairAttributes,
+    QueuePairInit, QueuePairLimits, QueuePairState, QueuePairType, ReceiveRequest, ScatterGather,
+    SendFlags, SendOpcode, SendRequest, Settings, SharedReceiveQueue, WorkCompletion, edge,
 };
 
 /// Bytes of each end's memory.
@@ -55,9 +54,8 @@ pub(crate) fn with_links(links: &str) -> Settings {
 
 impl Program {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let provider = edge::providers(settings).expect("the settings are good").remove(0);
-        let context = Device::new(provider).open().expect("it opens");
-        Self::of(context)
+        let managed = edge::devices(settings).expect("the settings are good").remove(0);
+        Self::of(managed.device.open().expect("it opens"))
     }
 
     pub(crate) fn of(context: Arc<Context>) -> Self {

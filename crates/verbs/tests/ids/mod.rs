@@ -4,8 +4,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use verbs::Settings;
 use verbs::cm::{ConnectOptions, Event, EventChannel, EventKind, Host, Id, PortSpace};
-use verbs::{Device, Settings};
+use verbs::edge::devices;
 
 use crate::ends::{End, Program, loopback};
 
@@ -22,9 +23,9 @@ impl Process {
     }
 
     pub(crate) fn with(settings: &Settings) -> Self {
-        let program = Program::new(settings);
-        let device: Arc<Device> = Arc::clone(program.context.device());
-        let host = Host::new(vec![device]);
+        let managed = devices(settings).expect("the settings are good").remove(0);
+        let program = Program::of(managed.device.open().expect("it opens"));
+        let host = Host::new(vec![managed]);
         let channel = EventChannel::new(&host).expect("a channel");
         Self { program, host, channel }
     }

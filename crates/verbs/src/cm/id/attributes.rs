@@ -6,6 +6,7 @@ use super::{Id, Inner, QUEUE_KEY};
 use crate::attributes::{
     AddressVectorAttributes, Gid, QueuePairAttributes, QueuePairState, QueuePairType,
 };
+use crate::cm::manager::ManagedDevice;
 use crate::cm::message::End;
 use crate::device::Device;
 use crate::error::Error;
@@ -18,7 +19,7 @@ impl Id {
     /// [`Error::Invalid`] if the device or the peer is not known yet.
     pub fn modification(&self, to: QueuePairState) -> Result<Modification, Error> {
         let inner = self.lock();
-        let Some(device) = &inner.device else {
+        let Some(ManagedDevice { device, .. }) = &inner.device else {
             return Err(Error::Invalid("the id has no device yet".into()));
         };
         let is_datagram = self.service == QueuePairType::Datagram;
@@ -102,7 +103,7 @@ impl Inner {
 
     /// By which index of the device's table it is known.
     pub(super) fn gid(&self) -> Option<(Gid, u8)> {
-        let (device, local) = (self.device.as_ref()?, self.local?);
+        let (device, local) = (&self.device.as_ref()?.device, self.local?);
         let wanted = Gid::of(local.ip().to_canonical());
         let gids = device.provider().gids();
         // An address of the host itself, which no device has.
@@ -176,7 +177,7 @@ fn to_send(inner: &Inner, peer: Option<&End>, service: QueuePairType) -> Modific
         }
         _ => Mask::SEND_PSN,
     };
-    let max = inner.device.as_ref().map_or(0, |device| device.attributes().read_depth_max);
+    let max = inner.device.as_ref().map_or(0, |managed| managed.device.attributes().read_depth_max);
     let mut change = change(QueuePairState::ReadyToSend, mask);
     change.attributes = QueuePairAttributes {
         send_psn: peer.map_or(inner.own.psn, |peer| peer.psn),

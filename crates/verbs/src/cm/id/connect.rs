@@ -6,9 +6,8 @@ use std::sync::{Arc, PoisonError};
 use super::news::Ear;
 use super::{Id, Inner, Own, QUEUE_KEY, State};
 use crate::attributes::QueuePairType;
-use crate::cm::manager::{Caller, Exchange};
+use crate::cm::manager::{Caller, Exchange, ManagedDevice};
 use crate::cm::message::{End, Refusal, Reply, Request};
-use crate::cm::ports::manager;
 use crate::error::Error;
 
 /// How a program wants to be connected.
@@ -47,10 +46,10 @@ impl Id {
     pub fn connect(&self, options: &ConnectOptions) -> Result<(), Error> {
         check_private(&options.private_data, self.private_limits().request)?;
         let queue_pair = self.connected_queue_pair();
-        let (device, from, to, request) = {
+        let (manager, from, to, request) = {
             let mut inner = self.lock();
             inner.check("connecting", |state| state == State::RouteResolved)?;
-            let (Some(device), Some(local), Some(remote)) =
+            let (Some(ManagedDevice { device, manager }), Some(local), Some(remote)) =
                 (inner.device.clone(), inner.local, inner.remote)
             else {
                 return Err(Error::Invalid("the id has no address".into()));
@@ -74,13 +73,11 @@ impl Id {
             let private_data = options.private_data.clone();
             let gid = crate::Gid::of(remote.ip().to_canonical());
             let request = Request { space, port, source_port, to: gid, end, private_data };
-            (device, from, to, request)
+            (manager, from, to, request)
         };
         let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let caller: Arc<dyn Caller> = Arc::new(Ear(self.this.clone()));
-        let asked = manager(&device)
-            .and_then(|by| by.connect(from, to, &request, queue_pair.as_ref(), caller));
-        match asked {
+        match manager.connect(from, to, &request, queue_pair.as_ref(), caller) {
             Ok(asked) => {
                 *exchange = Some(asked);
                 Ok(())
@@ -213,7 +210,8 @@ impl Inner {
 
     /// What holds for a connection that is accepted: what the peer wants, or what the program says.
     fn agree(&mut self, options: Option<&ConnectOptions>) {
-        let max = self.device.as_ref().map_or(0, |device| device.attributes().read_depth_max);
+        let max =
+            self.device.as_ref().map_or(0, |managed| managed.device.attributes().read_depth_max);
         let peer = self.peer;
         let wanted = |of: fn(&End) -> u8| peer.as_ref().map_or(0, of).min(max);
         let said = |of: fn(&ConnectOptions) -> Option<u8>| options.and_then(of);

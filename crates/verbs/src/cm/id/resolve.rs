@@ -8,9 +8,8 @@ use nix::errno::Errno;
 use super::news::Ear;
 use super::{Id, Inner, State};
 use crate::cm::event::EventKind;
-use crate::cm::manager::Listener;
+use crate::cm::manager::{Listener, ManagedDevice};
 use crate::cm::ports::{source_of, unspecified};
-use crate::device::Device;
 use crate::error::Error;
 
 impl Id {
@@ -122,12 +121,12 @@ impl Id {
     }
 
     /// The device of an address; none of an unspecified one.
-    fn device_at(&self, ip: IpAddr) -> Result<Option<Arc<Device>>, Error> {
+    fn device_at(&self, ip: IpAddr) -> Result<Option<ManagedDevice>, Error> {
         if ip.is_unspecified() {
             return Ok(None);
         }
         match self.host.device_of(ip.to_canonical()) {
-            Some(device) => Ok(Some(Arc::clone(device))),
+            Some(device) => Ok(Some(device.clone())),
             None => Err(Error::System {
                 what: format!("no device has the address {ip}"),
                 number: Errno::ENODEV as i32,
@@ -136,7 +135,7 @@ impl Id {
     }
 
     /// The own address and the device by which another host is reached.
-    fn find_way(&self, to: SocketAddr) -> Result<(SocketAddr, Arc<Device>), Error> {
+    fn find_way(&self, to: SocketAddr) -> Result<(SocketAddr, ManagedDevice), Error> {
         let bound = {
             let Inner { local, device, .. } = &*self.lock();
             local.map(|local| (local, device.clone()))
