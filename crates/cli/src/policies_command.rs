@@ -58,6 +58,9 @@ pub(crate) struct Arguments {
     /// Only with absences of the hosts' processors, or only without
     #[arg(long, value_name = "YES|NO", value_parser = parse_yes)]
     absences: Option<bool>,
+    /// Drivers say that equal frames cost as little as one, as UDP's do
+    #[arg(long)]
+    offloads: bool,
     /// Seeds of each point [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
@@ -100,7 +103,7 @@ impl Arguments {
 fn setting(arguments: &Arguments) -> Setting {
     let seeds = arguments.seeds.unwrap_or(if arguments.quick { 1 } else { 3 });
     let timer_ps = arguments.timer_us * PS_PER_US;
-    Setting { costs: Costs { timer_ps, ..CALIBRATED }, seeds }
+    Setting { costs: Costs { timer_ps, ..CALIBRATED }, seeds, offloads: arguments.offloads }
 }
 
 fn recoveries(setting: &Setting) -> Result<Vec<Recovery>, Failure> {

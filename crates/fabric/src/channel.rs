@@ -89,6 +89,9 @@ pub struct LinkModel {
     pub reports_too_big: bool,
     /// Whether the interface says what its rate is, as virtual ones do not.
     pub tells_rate: bool,
+    /// Whether the driver says that equal frames handed over together cost as little as one, as UDP does where
+    /// the kernel segments.
+    pub offloads: bool,
 }
 
 impl LinkModel {
@@ -106,6 +109,7 @@ impl LinkModel {
             frame_bytes_max: 1472,
             reports_too_big: false,
             tells_rate: true,
+            offloads: false,
         }
     }
 

@@ -385,7 +385,7 @@ impl Network {
             frame_bytes_max: state.outward.model.frame_bytes_max,
             frame_bytes_safe: state.outward.model.frame_bytes_max.min(FRAME_BYTES_SAFE),
             segments: 16,
-            offloads: false,
+            offloads: state.outward.model.offloads,
             receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
             rate: state.outward.model.tells_rate.then_some(state.outward.model.rate),
             local: state.address,

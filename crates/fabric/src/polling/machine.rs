@@ -569,7 +569,7 @@ impl Host {
         let mut engine = EdgeHost::with_config(config, entropy);
         for (link, model) in trial.links.iter().enumerate() {
             let local = port_address(number as u8, link as u8);
-            engine.attach_link(Instant(0), LinkId(link as u8), caps(model, local, false));
+            engine.attach_link(Instant(0), LinkId(link as u8), caps(model, local));
         }
         let bytes = trial.message_bytes.max(WORD_BYTES);
         let (source, target) = (engine.register(bytes), engine.register(bytes));
@@ -619,12 +619,12 @@ impl Host {
 }
 
 /// What the packet link says of itself.
-pub(super) fn caps(model: &LinkModel, local: PeerAddr, offloads: bool) -> LinkCaps {
+pub(super) fn caps(model: &LinkModel, local: PeerAddr) -> LinkCaps {
     LinkCaps {
         frame_bytes_max: model.frame_bytes_max,
         frame_bytes_safe: model.frame_bytes_max.min(FRAME_BYTES_SAFE),
         segments: 2 * CALL_FRAMES as u16,
-        offloads,
+        offloads: model.offloads,
         receive_buffer_bytes: RING_SLOTS * u32::from(model.frame_bytes_max),
         // Virtual interfaces tell none.
         rate: None,

@@ -60,12 +60,11 @@ impl LinkSet {
         self.links.iter().all(|link| Some(link) == self.links.first())
     }
 
-    /// The links in both directions.
-    pub fn models(&self, shaper: Shaper) -> Vec<LinkModel> {
-        self.links
-            .iter()
-            .map(|&(rate, propagation_ns)| model(rate, propagation_ns, shaper))
-            .collect()
+    /// The links in both directions, with drivers that offload or do not ([`LinkModel::offloads`]).
+    pub fn models(&self, shaper: Shaper, offloads: bool) -> Vec<LinkModel> {
+        let models =
+            self.links.iter().map(|&(rate, propagation_ns)| model(rate, propagation_ns, shaper));
+        models.map(|link| LinkModel { offloads, ..link }).collect()
     }
 }
 

@@ -49,8 +49,6 @@ impl Mode {
 pub struct Trial<'a> {
     /// Both directions of each link.
     pub links: &'a [LinkModel],
-    /// Frames that are handed over together cost the drivers of the links as little as one.
-    pub offloads: bool,
     /// What is done.
     pub exercise: Exercise,
     /// How both applications wait.

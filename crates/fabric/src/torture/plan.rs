@@ -183,6 +183,7 @@ impl Plan {
         if options.queue_pairs {
             plan.queue_pairs = Some(QueuePairs::draw(seed, &mut plan));
         }
+        draw_offloads(seed, &mut plan.links);
         plan
     }
 
@@ -192,6 +193,7 @@ impl Plan {
         let mut random = Random::stream(seed, CHURN_STREAM);
         let links = random.pick(&[2, 2, 3, 3, 4]);
         plan.links = (0..links).map(|_| draw_link(&mut random)).collect();
+        draw_offloads(seed, &mut plan.links);
         plan.hosts = random.pick(&[2, 3, 3, 4]);
         plan.pairs = (1..plan.hosts)
             .map(|second| {
@@ -253,8 +255,18 @@ fn draw_link(random: &mut Random) -> LinkPlan {
         frame_bytes_max: random.pick(&[1_472, 1_472, 1_232, 8_972]),
         reports_too_big: random.chance_ppm(500_000),
         tells_rate: true,
+        offloads: false,
     };
     LinkPlan { model, switched: random.chance_ppm(300_000) }
+}
+
+/// Makes about half of the links such that their drivers say, as UDP's do, that many frames cost as little as
+/// one. A stream of its own leaves what else a seed means.
+fn draw_offloads(seed: u64, links: &mut [LinkPlan]) {
+    let mut random = Random::stream(seed, OFFLOADS_STREAM);
+    for link in links {
+        link.model.offloads = random.chance_ppm(500_000);
+    }
 }
 
 fn draw_faults(random: &mut Random, lenient: bool) -> Faults {
@@ -363,6 +375,7 @@ fn draw_traffic(random: &mut Random, hosts: usize) -> TrafficPlan {
 
 const PLAN_STREAM: u64 = 0x706c_616e;
 const CHURN_STREAM: u64 = 0x6368_7572;
+const OFFLOADS_STREAM: u64 = 0x6f66_666c;
 
 /// Longer than the five seconds after which a silent peer is dead.
 const LONG_OUTAGE_NS: u64 = 7_000_000_000;

@@ -26,6 +26,8 @@ pub struct Setting {
     pub costs: Costs,
     /// Each point is run with the seeds below, at least 1.
     pub seeds: u64,
+    /// Drivers say that equal frames handed over together cost as little as one.
+    pub offloads: bool,
 }
 
 /// A point, by each policy.
@@ -79,7 +81,7 @@ impl Comparison {
 /// # Errors
 /// A connection cannot be made or ends, or nothing moves.
 pub fn compare(point: &Point, setting: &Setting) -> Result<Comparison, TransferError> {
-    let links = point.links.models(point.shaper);
+    let links = point.links.models(point.shaper, setting.offloads);
     let by = |links: &[LinkModel], policies| -> Result<Vec<Figures>, TransferError> {
         let seeds = 0..setting.seeds.max(1);
         seeds.map(|seed| measure(point, &setting.costs, links, policies, seed)).collect()

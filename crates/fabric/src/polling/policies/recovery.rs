@@ -79,7 +79,8 @@ impl fmt::Display for Recovery {
 /// # Errors
 /// The connection cannot be made or ends.
 pub fn recover(belief: Belief, setting: &Setting) -> Result<Recovery, TransferError> {
-    let links = LinkSet { name: "2x1G", links: &[(GIGABIT, 0); 2] }.models(Shaper::Timers);
+    let links = LinkSet { name: "2x1G", links: &[(GIGABIT, 0); 2] };
+    let links = links.models(Shaper::Timers, setting.offloads);
     let trial = Trial {
         links: &links,
         exercise: Exercise::OneWay,

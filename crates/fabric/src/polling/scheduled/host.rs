@@ -215,7 +215,7 @@ impl Host {
         let mut engine = EdgeHost::with_config(EngineConfig::default(), entropy);
         for (link, model) in trial.links.iter().enumerate() {
             let local = port_address(number as u8, link as u8);
-            engine.attach_link(Instant(0), LinkId(link as u8), caps(model, local, trial.offloads));
+            engine.attach_link(Instant(0), LinkId(link as u8), caps(model, local));
         }
         let bytes = trial.message_bytes.max(WORD_BYTES);
         let (source, target) = (engine.register(bytes), engine.register(bytes));

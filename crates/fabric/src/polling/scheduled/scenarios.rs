@@ -163,7 +163,6 @@ fn trial(
 ) -> Result<Outcome, TransferError> {
     let trial = Trial {
         links: &LINKS,
-        offloads: false,
         exercise: point.exercise,
         mode: point.mode,
         message_bytes: point.message_bytes,

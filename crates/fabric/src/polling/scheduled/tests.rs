@@ -11,7 +11,6 @@ const SLEEP_COST_NS: u64 = PROCESSORS.sleep_cost_ns();
 fn trial(exercise: Exercise, mode: Mode, message_bytes: u32, busy: usize) -> Trial<'static> {
     Trial {
         links: &LINKS,
-        offloads: false,
         exercise,
         mode,
         message_bytes,
@@ -119,7 +118,7 @@ fn a_trial_repeats_itself() {
 /// By threads that wait, with and without intervals.
 #[test]
 fn streams_over_slow_links_take_less_of_a_processor_at_intervals_on_every_host() {
-    const LINKS: [LinkModel; 1] = [raw_link(1_000_000_000, 0)];
+    const LINKS: [LinkModel; 1] = [LinkModel { offloads: true, ..raw_link(1_000_000_000, 0) }];
     const SEEDS: u64 = 8;
     for quarters in scenarios::SPEEDS {
         // What both directions need of a slow host leaves no time to sleep.
@@ -128,7 +127,6 @@ fn streams_over_slow_links_take_less_of_a_processor_at_intervals_on_every_host()
             let processors = PROCESSORS.scaled(quarters);
             let trial = Trial {
                 links: &LINKS,
-                offloads: true,
                 costs: scaled(&CALIBRATED, quarters),
                 processors,
                 ..trial(exercise, Mode::Waits, 64 << 10, 0)
