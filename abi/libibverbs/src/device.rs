@@ -22,7 +22,7 @@ pub(crate) struct Device {
     /// Vendors' libraries compare what stands here with their own drivers: it is none of them.
     driver: *const u8,
     index: usize,
-    opens: ManagedDevice,
+    managed: ManagedDevice,
 }
 
 /// What is ours of an open device.
@@ -106,7 +106,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> 
     silent("ibv_get_device_guid", 0, || {
         // SAFETY: as the caller says.
         let device = unsafe { ours(device) }?;
-        Ok(u64::from_ne_bytes(device.opens.device.attributes().node_guid))
+        Ok(u64::from_ne_bytes(device.managed.device.attributes().node_guid))
     })
 }
 
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) ->
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     pointer("ibv_open_device", || {
         // SAFETY: as the caller says.
-        let opened = unsafe { ours(device) }?.opens.device.open()?;
+        let opened = unsafe { ours(device) }?.managed.device.open()?;
         end::announce();
         let command =
             OpenOptions::new().read(true).write(true).open("/dev/null").map_err(|cause| {
@@ -220,7 +220,7 @@ fn read(path: &str) -> Result<String, Error> {
 /// The devices of this process, as programs know them and as they are.
 pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
     // SAFETY: devices are never freed.
-    let pair = |device: &*mut Device| (device.cast(), unsafe { &**device }.opens.clone());
+    let pair = |device: &*mut Device| (device.cast(), unsafe { &**device }.managed.clone());
     Ok(devices()?.devices.iter().map(pair).collect())
 }
 
@@ -230,7 +230,7 @@ pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::Entry)>, Error> {
     let mut files = Vec::new();
     for &device in &devices()?.devices {
         // SAFETY: devices are never freed.
-        let Device { opens: ManagedDevice { device, .. }, index, .. } = unsafe { &*device };
+        let Device { managed: ManagedDevice { device, .. }, index, .. } = unsafe { &*device };
         let (provider, attributes) = (device.provider(), device.attributes());
         let is_counted = path.contains("counters");
         let counters = if is_counted { provider.counters() } else { PortCounters::default() };
@@ -278,7 +278,7 @@ pub(crate) fn tell_of_failure() {
     // SAFETY: the list and the devices are never freed.
     for &device in unsafe { &(*known).devices } {
         // SAFETY: as above.
-        unsafe { &*device }.opens.device.provider().registry().on_device_failed();
+        unsafe { &*device }.managed.device.provider().registry().on_device_failed();
     }
 }
 
@@ -308,8 +308,8 @@ fn report(error: &Error) {
     say(LogLevel::Error, &error.to_string());
 }
 
-fn make(index: usize, opens: ManagedDevice) -> *mut Device {
-    let name = opens.device.name().to_owned();
+fn make(index: usize, managed: ManagedDevice) -> *mut Device {
+    let name = managed.device.name().to_owned();
     let descriptor = sysfs::descriptor_name(index);
     let c = ibv_device {
         ops: [ptr::null(); 2],
@@ -320,7 +320,7 @@ fn make(index: usize, opens: ManagedDevice) -> *mut Device {
         dev_path: text(&format!("{}/{descriptor}", sysfs::DESCRIPTORS)),
         ibdev_path: text(&format!("{}/{name}", sysfs::DEVICES)),
     };
-    Box::into_raw(Box::new(Device { c, driver: &raw const DRIVER, index, opens }))
+    Box::into_raw(Box::new(Device { c, driver: &raw const DRIVER, index, managed }))
 }
 
 /// A text in the room there is for it, with a zero at its end.

@@ -283,6 +283,12 @@ fn policies_are_compared_at_the_points_that_are_wanted() {
     let text = String::from_utf8(output.stdout).unwrap();
     let last = text.lines().last().unwrap_or_default();
     assert!(last.starts_with("2 points in "), "{text}");
+    assert_eq!(result["offloads"], false);
+    let offloading = [&arguments[..], &["--offloads"]].concat();
+    assert_eq!(folder.json(&[&offloading[..], &["--json", "-"]].concat())["offloads"], true);
+    let text = String::from_utf8(folder.sim(&offloading).stdout).unwrap();
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.starts_with("2 points over drivers that offload in "), "{text}");
     assert!(folder.refused(&["policies", "--links", "3x100M"]).contains("1G/20us+1G/2ms"));
     let none = [
         "policies",

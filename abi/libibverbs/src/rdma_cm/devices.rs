@@ -21,7 +21,7 @@ pub(super) struct Shared {
 }
 
 struct Slot {
-    device: ManagedDevice,
+    managed: ManagedDevice,
     context: *mut ibv_context,
     /// The domain of ids whose programs bring none, made when it is first asked for.
     domain: Mutex<usize>,
@@ -40,17 +40,17 @@ pub(super) fn shared() -> Result<&'static Shared, Error> {
         return Ok(shared);
     }
     let mut slots = Vec::new();
-    for (c, device) in device::all()? {
+    for (c, managed) in device::all()? {
         // SAFETY: it is one of the list.
         let context = unsafe { device::ibv_open_device(c) };
         if context.is_null() {
-            let what = format!("opening {}", device.device.name());
+            let what = format!("opening {}", managed.device.name());
             let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
             return Err(Error::System { what, number });
         }
-        slots.push(Slot { device, context, domain: Mutex::new(0) });
+        slots.push(Slot { managed, context, domain: Mutex::new(0) });
     }
-    let host = Host::new(slots.iter().map(|slot| slot.device.clone()).collect());
+    let host = Host::new(slots.iter().map(|slot| slot.managed.clone()).collect());
     let fresh = Box::into_raw(Box::new(Shared { process, host, slots }));
     let stored = SHARED.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
     // Another thread was faster: those are shared, and what was made here is never of use.
@@ -60,7 +60,7 @@ pub(super) fn shared() -> Result<&'static Shared, Error> {
 
 impl Shared {
     fn slot(&self, device: &Arc<Device>) -> Result<&Slot, Error> {
-        let slot = self.slots.iter().find(|slot| Arc::ptr_eq(&slot.device.device, device));
+        let slot = self.slots.iter().find(|slot| Arc::ptr_eq(&slot.managed.device, device));
         slot.ok_or_else(|| Error::NoDevice("it is of the parent process".into()))
     }
 
