@@ -206,12 +206,14 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     let usage = || XtaskError::Usage { what: format!("acceptance needs one of: {}", known()) };
     let mut quick = false;
     let mut against = None;
+    let mut only = Vec::new();
     let mut names = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--quick" => quick = true,
             "--against" => against = Some(arguments.next().ok_or_else(usage)?.clone()),
+            "--only" => only.push(arguments.next().ok_or_else(usage)?.as_str()),
             _ => names.push(argument),
         }
     }
@@ -223,12 +225,13 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     if let Some(commit) = suite.against.filter(|_| against.is_none()) {
         println!("compared with {commit}, as --against names no commit");
     }
+    let rows = chosen(suite, &only)?;
     let against = against.or_else(|| suite.against.map(str::to_owned));
     let mut runner = Runner::new(workspace, quick, against);
     println!("row | measured | bound | verdict");
     let mut verdicts = [0_usize; 3];
     let mut works = true;
-    for row in suite.rows {
+    for row in rows {
         let bound = row.bound_quick.filter(|_| quick).unwrap_or(row.bound);
         let outcome = runner.measure(&row.probe, bound);
         let class = match &outcome {
@@ -245,6 +248,20 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     let [ok, short, cannot] = verdicts;
     println!("{}: {ok} ok, {short} short, {cannot} cannot run here", suite.name);
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The rows of a suite whose names contain one of these texts; all if there is none.
+fn chosen(suite: &Suite, only: &[&str]) -> Result<Vec<&'static Row>, XtaskError> {
+    let is_in_no_name = |text: &&&str| !suite.rows.iter().any(|row| row.name.contains(**text));
+    if let Some(text) = only.iter().find(is_in_no_name) {
+        let names: Vec<_> = suite.rows.iter().map(|row| row.name).collect();
+        let (suite, names) = (suite.name, names.join("\n"));
+        let what =
+            format!("no row of suite {suite} has `{text}` in its name; its rows are:\n{names}");
+        return Err(XtaskError::Usage { what });
+    }
+    let is_chosen = |row: &&Row| only.is_empty() || only.iter().any(|text| row.name.contains(text));
+    Ok(suite.rows.iter().filter(is_chosen).collect())
 }
 
 impl Probe {
@@ -347,6 +364,17 @@ mod tests {
         let tests = printed::Tests { package: "p", target: "--lib", part: "t", part_quick };
         assert_eq!(Probe::Reproducible { tests, name: "n" }.kind(), Kind::Works);
         assert_eq!(Probe::Printed { tests, name: "n" }.kind(), Kind::ForTheRecord);
+    }
+
+    #[test]
+    fn rows_are_chosen_by_a_part_of_their_names() {
+        let suite = &SUITES[0];
+        assert_eq!(chosen(suite, &[]).unwrap().len(), suite.rows.len());
+        let (name, rows) = (suite.rows[0].name, chosen(suite, &[suite.rows[0].name]).unwrap());
+        assert!(rows.iter().all(|row| row.name.contains(name)) && rows[0].name == name);
+        let refusal =
+            chosen(suite, &[suite.rows[0].name, "no such row"]).err().unwrap().to_string();
+        assert!(refusal.contains("`no such row`") && refusal.contains(name), "{refusal}");
     }
 
     #[test]

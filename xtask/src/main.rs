@@ -32,8 +32,9 @@ usage: cargo xtask COMMAND
   test                       format, lints, documentation, every test, torture; ends with a count
   bench|sim|serve|report|doctor [ARGS]
                              build `ethernot` in release and run that command of it
-  acceptance NAME [--quick] [--against COMMIT]
-                             measure a suite of bounds; prints a table, exits 1 if something does not work
+  acceptance NAME [--quick] [--against COMMIT] [--only TEXT]...
+                             measure a suite of bounds, or its rows with a TEXT in their names; prints a table, exits 1
+                             if something does not work
   api                        check the public Rust API: listing, examples, errors (UPDATE_SNAPSHOTS=1 keeps it)
   c-abi                      compare the ABI of the C library with the recorded one (needs abidiff; UPDATE_SNAPSHOTS=1 keeps it)
   dissector                  regenerate tools/wireshark/ethernot.lua

@@ -711,8 +711,10 @@ impl HostEngine for EdgeHost {
         let (used, limits) = (self.engine.pool_use(), &self.config.pools);
         let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
         let connections = self.engine.connection_count();
-        // Of these each connection has some in any case, of the others one.
-        let operations = limits.operations + connections * semantics::OPERATION_SHARE;
+        // Of these each connection has some in any case, of the others one. While the peer of a queue pair has no
+        // receive, what the pair holds takes nothing from others (pool.6), who may have all of it at that time.
+        let pools = if self.shape.is_of_queue_pairs { connections.max(1) } else { 1 };
+        let operations = pools * limits.operations + connections * semantics::OPERATION_SHARE;
         one("operations", used.operations, operations);
         one("incoming operations", used.incoming, limits.incoming + connections);
         one("responses", used.responses, limits.responses + connections);

@@ -133,6 +133,7 @@ impl<E: HostEngine> World<E> {
             turns: None,
             load: None,
             wants_turn: true,
+            frames_handled: 0,
             newest_ordinal: 0,
             overtaken: 0,
         });
@@ -209,6 +210,12 @@ impl<E: HostEngine> World<E> {
             self.deliver(host, link, arrival);
         }
         self.handle_timer(host);
+    }
+
+    /// How many frames the engines of a host have handled, from the start. Only a frame changes memory that
+    /// a peer writes.
+    pub fn frames_handled(&self, host: usize) -> u64 {
+        self.hosts[host].frames_handled
     }
 
     /// Whether a host does not run.
@@ -377,6 +384,7 @@ impl<E: HostEngine> World<E> {
         let state = &mut self.hosts[host];
         state.overtaken += u64::from(arrival.ordinal < state.newest_ordinal);
         state.newest_ordinal = state.newest_ordinal.max(arrival.ordinal);
+        state.frames_handled += 1;
         state.engine.handle_frame(now, link, frame);
         self.network.recycle(arrival.bytes);
     }
@@ -548,6 +556,8 @@ struct Host<E> {
     load: Option<load::LoadState>,
     /// Outputs have not been polled since the last input.
     wants_turn: bool,
+    /// Frames that the engines of this host have handled.
+    frames_handled: u64,
     /// Ordinal of the newest frame that was handled.
     newest_ordinal: u64,
     /// Frames handled after one that was sent later.

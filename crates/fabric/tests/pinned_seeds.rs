@@ -53,6 +53,10 @@ const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ("a write whose key had ended, and of which a newer one had hidden all", &[55_331]),
     ("acknowledgements that no frame carried, as the memory of the first was gone", &[393, 689]),
     ("datagrams that drivers were in doubt about and that were sent again", &[58, 162, 175]),
+    (
+        "the oracle's: operations of pairs that wait for receives, which take none from others",
+        &[911, 977, 1_440, 1_992],
+    ),
 ];
 
 /// Hours of churn, with their seeds, that ended with links or addresses that one end alone knew of.

@@ -15,7 +15,8 @@ pub struct Options {
     pub twice: bool,
     /// Events of the trace kept for the report of a failure.
     pub tail_entries: usize,
-    /// Every how many turns of a host its memory is compared with the model entirely; at least 1.
+    /// Every how many turns of hosts that have handled a frame their memory is compared with the model entirely; at
+    /// least 1.
     pub compare_interval_turns: u64,
     /// Whether seeds draw classes of scenario beside their plan, as they have since there are such.
     pub classes: bool,

@@ -75,6 +75,7 @@ pub(super) struct Run<'a, E> {
     /// All is done, and applications close what they have.
     pub(super) is_closing: bool,
     pub(super) healed: bool,
+    /// Turns of hosts that had handled a frame.
     pub(super) turns: u64,
     pub(super) violation: Option<Violation>,
     pub(super) tally: Counts,
@@ -98,6 +99,8 @@ pub(super) struct HostState {
     pub(super) inbox: Option<SharedInbox>,
     /// Its port of datagrams.
     pub(super) mailbox: Option<Mailbox>,
+    /// Frames that it had handled when its memory was last looked at.
+    pub(super) frames_seen: u64,
 }
 
 /// A counter to which several connections add 1.
@@ -413,6 +416,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 shared: Default::default(),
                 inbox: None,
                 mailbox: None,
+                frames_seen: 0,
             });
             let now = world.now();
             world.engine_mut(host).listen(now);

@@ -137,15 +137,7 @@ pub(super) const ROWS: &[Row] = &[
             names: &["equal_senders_have_equal_shares_of_a_full_buffer"],
         },
     ),
-    // The torture has stuck pairs, many peers, strangers that lie and frames that drivers refuse.
-    torture(
-        "torture seeds, none failing",
-        &["sim", "torture", "--seeds", SEEDS, "--json", "{json}"],
-    ),
-    torture(
-        "same of queue pairs",
-        &["sim", "torture", "--queue-pairs", "--seeds", SEEDS, "--json", "{json}"],
-    ),
+    // What the torture is worth.
     none_fails(
         "planted bugs not found within 2000 seeds: records without shares, numbers used again, strangers that are believed",
         "fabric",
@@ -267,5 +259,15 @@ pub(super) const ROWS: &[Row] = &[
     as_quick(
         "ib_write_bw 1 MiB against another commit",
         perftest_against("speed of ib_write_bw of 1 MiB against another commit"),
+    ),
+    // The torture has stuck pairs, many peers, strangers that lie and frames that drivers refuse. It comes last because
+    // it takes longest: an hour of two processors for each row.
+    torture(
+        "torture seeds, none failing",
+        &["sim", "torture", "--seeds", SEEDS, "--json", "{json}"],
+    ),
+    torture(
+        "same of queue pairs",
+        &["sim", "torture", "--queue-pairs", "--seeds", SEEDS, "--json", "{json}"],
     ),
 ];
