@@ -200,9 +200,14 @@ enum Outcome {
     },
 }
 
+/// The suites that there are.
+fn suite_names() -> Vec<&'static str> {
+    SUITES.iter().map(|suite| suite.name).collect()
+}
+
 /// Prints the table of a suite.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
-    let known = || SUITES.iter().map(|suite| suite.name).collect::<Vec<_>>().join(", ");
+    let known = || suite_names().join(", ");
     let usage = || XtaskError::Usage { what: format!("acceptance needs one of: {}", known()) };
     let mut quick = false;
     let mut against = None;
@@ -243,7 +248,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
             *counter += 1;
         }
         works &= class != 1 || row.probe.kind() == Kind::ForTheRecord;
-        println!("{}", line(row.name, bound, &outcome));
+        println!("{}", line(row.name, bound, &outcome, row.probe.kind()));
     }
     let [ok, short, cannot] = verdicts;
     println!("{}: {ok} ok, {short} short, {cannot} cannot run here", suite.name);
@@ -279,10 +284,13 @@ impl Probe {
     }
 }
 
-fn line(name: &str, bound: Bound, outcome: &Outcome) -> String {
+fn line(name: &str, bound: Bound, outcome: &Outcome, kind: Kind) -> String {
     let (measured, verdict) = match outcome {
         Outcome::Measured { value, ok: true } => (value.as_str(), "ok".to_owned()),
-        Outcome::Measured { value, ok: false } => (value.as_str(), "short".to_owned()),
+        Outcome::Measured { value, ok: false } => {
+            let record = if kind == Kind::ForTheRecord { " (for the record)" } else { "" };
+            (value.as_str(), format!("short{record}"))
+        }
         Outcome::BeyondHere { value, reason } => {
             (value.as_str(), format!("cannot run here: {reason}"))
         }
@@ -330,6 +338,7 @@ fn rounded(figure: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tidy::{files_below, ignored, read};
 
     #[test]
     fn a_bound_is_met_at_its_edge() {
@@ -344,10 +353,13 @@ mod tests {
     fn a_row_prints_its_four_fields() {
         let bound = Bound::AtLeast(1.5e6, "op/s");
         let measured = Outcome::Measured { value: "7 op/s".into(), ok: false };
-        assert_eq!(line("n", bound, &measured), "n | 7 op/s | >= 1500000 op/s | short");
+        let works = line("n", bound, &measured, Kind::Works);
+        assert_eq!(works, "n | 7 op/s | >= 1500000 op/s | short");
+        let record = line("n", bound, &measured, Kind::ForTheRecord);
+        assert_eq!(record, "n | 7 op/s | >= 1500000 op/s | short (for the record)");
         let cannot = Outcome::CannotRun { reason: "needs root".into() };
         assert_eq!(
-            line("n", bound, &cannot),
+            line("n", bound, &cannot, Kind::Works),
             "n | - | >= 1500000 op/s | cannot run here: needs root"
         );
     }
@@ -364,6 +376,21 @@ mod tests {
         let tests = printed::Tests { package: "p", target: "--lib", part: "t", part_quick };
         assert_eq!(Probe::Reproducible { tests, name: "n" }.kind(), Kind::Works);
         assert_eq!(Probe::Printed { tests, name: "n" }.kind(), Kind::ForTheRecord);
+    }
+
+    #[test]
+    fn suites_that_slow_tests_name_exist() {
+        let workspace = Workspace::load().unwrap();
+        let mut files = files_below(&workspace.root, &workspace.target_dir).unwrap();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
+        let mut named = 0;
+        for file in files.iter().filter(|file| !file.ends_with("tidy/ignored.rs")) {
+            for suite in ignored::suites(&read(file).unwrap()) {
+                assert!(suite_names().contains(&suite.as_str()), "{}: {suite}", file.display());
+                named += 1;
+            }
+        }
+        assert!(named > 40, "only {named} slow tests were found");
     }
 
     #[test]

@@ -8,8 +8,8 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::count::Count;
 use crate::libraries::{C_HEADER, c_versioned};
-use crate::suite::Count;
 use crate::workspace::Workspace;
 use crate::{XtaskError, checked};
 

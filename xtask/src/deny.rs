@@ -4,7 +4,7 @@
 use std::process::Stdio;
 
 use crate::XtaskError;
-use crate::suite::Count;
+use crate::count::Count;
 use crate::workspace::cargo;
 
 /// Checks that need nothing but the sources of the crates.

@@ -3,7 +3,7 @@
 use std::env;
 
 use crate::XtaskError;
-use crate::suite::Count;
+use crate::count::Count;
 use crate::workspace::{Workspace, cargo, package_name};
 
 /// Crates with models: modules called `model`, which only exist under `--cfg loom`.

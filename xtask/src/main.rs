@@ -4,10 +4,13 @@
 
 mod acceptance;
 mod c_abi;
+mod check;
+mod count;
 mod deny;
 mod floor;
 mod fuzz;
 mod install;
+mod known_failures;
 mod libraries;
 mod libraries_sockets;
 mod loom;
@@ -17,6 +20,7 @@ mod public_api;
 mod python;
 mod skips;
 mod suite;
+mod test_output;
 mod tidy;
 mod workspace;
 
@@ -30,6 +34,9 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test                       format, lints, documentation, every test, torture; ends with a count
+  check [--against COMMIT | --all]
+                             format, lints, unit tests and the rules of the house, of crates with a file that changed
+                             since the last commit, or since COMMIT
   bench|sim|serve|report|doctor [ARGS]
                              build `ethernot` in release and run that command of it
   acceptance NAME [--quick] [--against COMMIT] [--only TEXT]...
@@ -48,8 +55,7 @@ usage: cargo xtask COMMAND
   loom                       run the models of threads, in every interleaving
   miri                       interpret the tests of the crates that only compute (needs nightly)
   python                     build the Python packages and run their tests, in a place of their own
-  tidy                       check the rules of the house
-  ci                         test, then `acceptance edge-engine --quick` for the record";
+  tidy                       check the rules of the house";
 
 /// Commands handed to the `ethernot` program as they are.
 const PROGRAM_COMMANDS: [&str; 5] = ["bench", "sim", "serve", "report", "doctor"];
@@ -103,6 +109,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
             Ok(ExitCode::SUCCESS)
         }
         "test" => suite::run(&Workspace::load()?),
+        "check" => check::run(&Workspace::load()?, rest),
         "c-abi" => c_abi::run(&Workspace::load()?),
         "api" => public_api::run(&Workspace::load()?),
         "acceptance" => acceptance::run(&Workspace::load()?, rest),
@@ -116,19 +123,13 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
         "python" => python::run(&Workspace::load()?),
         "tidy" => tidy::run(&Workspace::load()?),
         "dissector" => regenerate_dissector(&Workspace::load()?),
-        "ci" => {
-            let workspace = Workspace::load()?;
-            let outcome = suite::run(&workspace)?;
-            acceptance::run(&workspace, &["edge-engine".into(), "--quick".into()])?;
-            Ok(outcome)
-        }
         name if PROGRAM_COMMANDS.contains(&name) => hand_over(&Workspace::load()?, arguments),
         other => Err(XtaskError::Usage { what: format!("unknown command `{other}`") }),
     }
 }
 
 /// Success if nothing has failed.
-fn outcome(count: suite::Count) -> ExitCode {
+fn outcome(count: count::Count) -> ExitCode {
     if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

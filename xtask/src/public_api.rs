@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
 
 use crate::XtaskError;
-use crate::suite::Count;
+use crate::count::Count;
 use crate::tidy::{files_below, read};
 use crate::workspace::Workspace;
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "builds the documentation; run by `./x acceptance rust-api`, and `./x test` builds it with warnings denied"]
+    #[ignore = "slow: run by `./x acceptance rust-api`; builds the documentation, and `./x test` builds it with warnings denied"]
     fn links_of_the_documentation_lead_somewhere() {
         let output = Command::new(env!("CARGO"))
             .args(["rustdoc", "--package", CRATE, "--lib", "--", "-W", "rustdoc::all"])

@@ -6,6 +6,7 @@
 mod arrows;
 pub(crate) mod circles;
 pub(crate) mod hops;
+pub(crate) mod ignored;
 mod limits;
 mod markdown;
 pub(crate) mod rules;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::XtaskError;
+use crate::count::Count;
 use crate::workspace::Workspace;
 
 /// The normative text.
@@ -57,6 +59,15 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The same as a step of others: one failure if there is a violation.
+pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
+    let (violations, _) = check(workspace)?;
+    for violation in &violations {
+        println!("{violation}");
+    }
+    Ok(if violations.is_empty() { Count::NONE } else { Count::ONE_FAILED })
+}
+
 /// Applies every rule to the repository. Beside what breaks one returns what there is to say of the rules of
 /// the protocols.
 fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskError> {
@@ -84,6 +95,7 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
             Some("rs") => {
                 let text = read(file)?;
                 violations.extend(source::check_text(&place, &text));
+                violations.extend(ignored::check_ignored(&place, &text));
                 if arrows::is_sans_io(workspace, file) {
                     violations.extend(source::check_sans_io(&place, &text));
                 }

@@ -72,7 +72,7 @@ fn programs_pass_over_links_with_faults() {
 }
 
 #[test]
-#[ignore = "the same twenty times: takes minutes; run by `./x acceptance frameworks`"]
+#[ignore = "slow: run by `./x acceptance frameworks`; the same twenty times: takes minutes"]
 fn programs_pass_twenty_times() {
     let runs = run_each(23_300, 20);
     if runs > 0 {
@@ -106,7 +106,7 @@ fn programs_are_told_of_wrong_calls_and_of_peers_that_refuse_or_die() {
 }
 
 #[test]
-#[ignore = "takes a minute; run by `./x acceptance frameworks`"]
+#[ignore = "slow: run by `./x acceptance frameworks`; takes a minute"]
 fn who_asks_where_nobody_answers_is_told_after_a_minute() {
     let Some(client) = build_client("bad_manager") else { return };
     run_cases(&client.display().to_string(), &[SLOW]);

@@ -154,7 +154,7 @@ fn three_hundred_connections_leave_no_descriptor() {
 }
 
 #[test]
-#[ignore = "takes half a minute; run by `./x acceptance frameworks`"]
+#[ignore = "slow: run by `./x acceptance frameworks`; takes half a minute"]
 fn ten_thousand_connections_leave_nothing() {
     if let Some((descriptors, kib)) = left_by(23_101, 10_000) {
         println!("figure: descriptors that 10 000 connections leave: {descriptors}");
@@ -185,7 +185,7 @@ fn who_is_connected_learns_that_its_idle_peer_was_killed() {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance frameworks`"]
+#[ignore = "slow: run by `./x acceptance frameworks`; measures"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn a_killed_idle_peer_is_told() {
     let mut worst_s: f64 = 0.0;
@@ -213,7 +213,7 @@ fn cmtime_us(ended: &Finished) -> f64 {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance frameworks`"]
+#[ignore = "slow: run by `./x acceptance frameworks`; measures"]
 fn a_thousand_connections_of_cmtime() {
     let programs = ["cmtime"; 2];
     if !are_installed(&programs) {

@@ -43,7 +43,7 @@ fn eight_programs_pass_over_links_with_faults() {
 }
 
 #[test]
-#[ignore = "the same twenty times: takes minutes; run by `./x acceptance verbs`"]
+#[ignore = "slow: run by `./x acceptance verbs`; the same twenty times: takes minutes"]
 fn eight_programs_pass_twenty_times_over_links_with_faults() {
     let runs = run_each(20);
     if runs > 0 {

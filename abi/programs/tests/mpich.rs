@@ -59,7 +59,7 @@ fn results_of_debians_are_those_over_tcp() {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance frameworks`"]
+#[ignore = "slow: run by `./x acceptance frameworks`; measures"]
 fn speeds_of_mpi() {
     let speeds = over_ucx().and_then(|mpi| mpi.speeds(TURNS));
     let Some([latency, throughput, allreduce, alltoall]) = speeds else { return };

@@ -83,7 +83,7 @@ fn frameworks_pass_over_links_with_faults() {
 }
 
 #[test]
-#[ignore = "the same twenty times: takes minutes; run by `./x acceptance frameworks`"]
+#[ignore = "slow: run by `./x acceptance frameworks`; the same twenty times: takes minutes"]
 fn frameworks_pass_twenty_times() {
     if let Some(runs) = run_each(20) {
         println!("figure: runs of frameworks over links with faults: {runs}");
@@ -91,7 +91,7 @@ fn frameworks_pass_twenty_times() {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance frameworks`"]
+#[ignore = "slow: run by `./x acceptance frameworks`; measures"]
 fn speeds_of_mpi() {
     let speeds = open_mpi().and_then(|mpi| mpi.speeds(TURNS));
     let Some([latency, throughput, allreduce, alltoall]) = speeds else { return };

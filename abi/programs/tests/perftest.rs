@@ -77,7 +77,7 @@ fn send_bw_of_datagrams() {
 }
 
 #[test]
-#[ignore = "twenty runs: cargo test -p programs --test perftest twenty -- --ignored"]
+#[ignore = "slow: run by hand, with --ignored; twenty runs"]
 fn datagrams_of_many_queue_pairs_pass_twenty_times() {
     for _ in 0..20 {
         let kinds = ["-c UD -s 64 -n 500 -q 16 --use-srq", "-c UD -s 64 -n 500 -q 16 -b -e"];

@@ -27,7 +27,7 @@ fn nginx_is_reloaded_under_load() {
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn nginx_is_reloaded_under_load_again_and_again() {
     for run in 1..=20 {
         if reload_nginx(Loaded::Both).is_none() {
@@ -71,7 +71,7 @@ fn reload_nginx(loaded: Loaded) -> Option<()> {
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn storms_of_short_connections() {
     for storm in 1..=10 {
         if !are_installed(&["nginx", "ab"]) {

@@ -116,7 +116,7 @@ fn a_network_without_datagrams_leaves_connections_to_tcp() {
 const DECIDED_MS: u32 = 3000;
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn conformance_under_loss() {
     let Some(network) = Network::namespaces() else { return };
     network.lose(1.0);

@@ -52,49 +52,49 @@ fn a_few_pairs_of_which_one_has_the_library_stay_on_tcp() {
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn apache_prefork() {
     matrix(HttpServer::ApachePrefork(2));
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn apache_worker() {
     matrix(HttpServer::ApacheWorker);
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn apache_event() {
     matrix(HttpServer::ApacheEvent);
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn nginx() {
     matrix(HttpServer::Nginx);
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn python_threads() {
     matrix(HttpServer::PythonThreads);
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn python_asyncio() {
     matrix(HttpServer::PythonAsyncio);
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn node() {
     matrix(HttpServer::Node);
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn java() {
     matrix(HttpServer::Java);
 }

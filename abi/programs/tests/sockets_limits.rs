@@ -74,7 +74,7 @@ fn six_hundred_connections_are_served_with_1024_descriptors_on_either_side() {
 
 /// 4096 processes, or as many as there is memory for, which have connections to one server at the same time.
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn thousands_of_processes_are_served() {
     let Some(program) = build_plain_client("sockets_peers") else { return };
     let Some(stage) = Stage::new(&Network::Loopback, Loaded::Both) else { return };

@@ -20,7 +20,7 @@ const PAIRS: [(HttpServer, HttpClient); 10] = [
 const SIZES: [usize; 4] = [0, 1, 1 << 10, 1 << 20];
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn ten_pairs_pass_twenty_times() {
     let Some(network) = Network::namespaces() else { return };
     network.lose(1.0);

@@ -181,25 +181,25 @@ fn gmond_with_the_library_on_both_sides() {
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn redis() {
     with_service(Service::Redis, &Loaded::ALL, &REDIS);
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn memcached() {
     with_service(Service::Memcached, &Loaded::ALL, &MEMCACHED);
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn iperf3() {
     with_service(Service::Iperf3, &Loaded::ALL, &IPERF3);
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn gmond() {
     with_service(Service::Gmond, &Loaded::ALL, &GMOND);
 }

@@ -158,7 +158,7 @@ fn a_program_limits_how_long_it_waits() {
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn silences_of_a_minute() {
     thread::scope(|scope| {
         for kind in KINDS {

@@ -86,7 +86,7 @@ fn latency_against_native(port: u16, program: &str) -> Option<(f64, f64)> {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance verbs`"]
+#[ignore = "slow: run by `./x acceptance verbs`; measures"]
 fn latency_of_sends() {
     if let Some((ratio, _)) = latency_against_native(24_000, "ib_send_lat") {
         println!("figure: latency of sends against native: {ratio:.3}");
@@ -94,7 +94,7 @@ fn latency_of_sends() {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance verbs`"]
+#[ignore = "slow: run by `./x acceptance verbs`; measures"]
 fn latency_of_writes() {
     if let Some((ratio, tail)) = latency_against_native(24_010, "ib_write_lat") {
         println!("figure: latency of writes against native: {ratio:.3}");
@@ -137,7 +137,7 @@ fn received_bits(json: &str) -> f64 {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance verbs`"]
+#[ignore = "slow: run by `./x acceptance verbs`; measures"]
 fn throughput_of_writes() {
     for (port, name, size) in [(24_100, "64 KiB", "65536"), (24_200, "1 MiB", "1048576")] {
         if let Some(ratio) = throughput_against_tcp(port, size) {
@@ -147,7 +147,7 @@ fn throughput_of_writes() {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance verbs`"]
+#[ignore = "slow: run by `./x acceptance verbs`; measures"]
 fn rate_of_small_writes() {
     if !are_installed(&["ib_write_bw"]) {
         return;
@@ -195,7 +195,7 @@ fn ratio_to_other(
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance faults`"]
+#[ignore = "slow: run by `./x acceptance faults`; measures"]
 fn writes_against_another_commit() {
     // The columns are the typical time and the average rate.
     if let Some(ratio) = ratio_to_other(24_400, "ib_write_lat", "8", "-n 20000", 4) {

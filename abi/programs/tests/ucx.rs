@@ -264,7 +264,7 @@ fn measurements_pass_over_links_with_faults() {
 }
 
 #[test]
-#[ignore = "the same twenty times: takes minutes; run by `./x acceptance frameworks`"]
+#[ignore = "slow: run by `./x acceptance frameworks`; the same twenty times: takes minutes"]
 fn frameworks_pass_twenty_times() {
     let runs = over_faults(20);
     if runs > 0 {

@@ -147,7 +147,7 @@ fn who_gets_the_last_message_and_closes_at_once_does_not_fail_it() {
 }
 
 #[test]
-#[ignore = "takes long; the same as another test, more often"]
+#[ignore = "slow: run by hand; the same as another test, more often"]
 fn who_gets_the_last_message_and_closes_at_once_fails_none_of_ten_thousand() {
     close_at_once(10_000);
 }

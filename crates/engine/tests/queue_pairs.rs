@@ -480,7 +480,7 @@ fn a_receive_without_memory_fails_when_a_message_comes_for_it_and_not_before() {
 }
 /// What is sent in vain where receives of a shared queue come one after the other: performance-notes, 47.
 #[test]
-#[ignore = "prints a table in virtual time: performance-notes, 47; run it with --ignored --nocapture"]
+#[ignore = "slow: run by hand, with --ignored --nocapture; prints the table of performance-notes, 47"]
 fn resends_where_shared_receives_run_dry() {
     let cases = [
         (64, 100, 1),

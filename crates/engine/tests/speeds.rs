@@ -149,7 +149,7 @@ impl Setting {
 }
 
 #[test]
-#[ignore = "prints a figure; run it in release mode with --ignored --nocapture"]
+#[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 fn shared_receives_against_own_ones() {
     let (mut shares, mut own) = (Setting::new(true), Setting::new(false));
     let _warms_up = [shares.round(), own.round()];

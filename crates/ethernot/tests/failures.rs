@@ -270,7 +270,7 @@ fn a_peer_that_listens_and_never_accepts_is_given_up() {
 }
 
 #[test]
-#[ignore = "takes the 30 s of the limit"]
+#[ignore = "slow: run by hand; takes the 30 s of the limit"]
 fn a_peer_that_never_accepts_is_given_up_without_a_limit_too() {
     ask_in_vain(ConnectOptions::new());
 }

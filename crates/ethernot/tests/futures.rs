@@ -254,7 +254,7 @@ fn tasks_wait_without_a_progress_thread() {
 /// cargo test --release -p ethernot --test futures -- --ignored --nocapture speeds
 /// ```
 #[test]
-#[ignore = "it measures: run it alone"]
+#[ignore = "slow: run by hand, alone in its process; measures"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn speeds_of_awaited_operations() {
     let pair = Pair::new();

@@ -47,13 +47,13 @@ fn keys_in_a_row_lie_in_their_first_slots() {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance rust-api`, with three processors free"]
+#[ignore = "slow: run by `./x acceptance rust-api`; measures, with three processors free"]
 fn get_over_loopback() {
     compare("loopback", "127.0.0.1", "127.0.0.1", None);
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance rust-api`, with three processors free"]
+#[ignore = "slow: run by `./x acceptance rust-api`; measures, with three processors free"]
 fn get_over_veth() {
     let Some(hosts) = Host::pair() else { return };
     for (host, address) in hosts.iter().zip(["10.99.0.1/24", "10.99.0.2/24"]) {

@@ -49,7 +49,7 @@ fn a_processor_that_is_not_there_is_an_error_that_names_it() {
 
 /// Latency of gets against processor time of the server, by policy and by how often a client asks.
 #[test]
-#[ignore = "prints a table; run it in release mode with --ignored --nocapture, on a quiet host"]
+#[ignore = "slow: run by hand, in release mode with --ignored --nocapture, on a quiet host; prints a table"]
 fn gets_from_a_passive_server() {
     let policies = [
         ("adaptive", Polling::ADAPTIVE),

@@ -23,7 +23,7 @@ const TURNS: usize = 5;
 /// cargo test --release -p ethernot --test python_speed -- --ignored --nocapture
 /// ```
 #[test]
-#[ignore = "it measures: run it alone, after `./x python`"]
+#[ignore = "slow: run by hand, alone, after `./x python`; measures"]
 fn gets_of_asyncio_against_those_of_rust() {
     let python = env::var_os("ETHERNOT_PYTHON").map_or_else(built, PathBuf::from);
     if !has_package(&python) {

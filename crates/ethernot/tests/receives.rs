@@ -92,7 +92,7 @@ const TURNS: u64 = 20;
 /// cargo test --release -p ethernot --test receives -- --ignored --nocapture speeds
 /// ```
 #[test]
-#[ignore = "it measures: run it alone"]
+#[ignore = "slow: run by hand, alone in its process; measures"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn speeds_of_threads_that_share_a_connection() {
     let pair = Pair::new();

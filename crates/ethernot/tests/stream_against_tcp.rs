@@ -48,7 +48,7 @@ fn hyper_and_tonic_run_over_the_stream_between_hosts() {
 }
 
 #[test]
-#[ignore = "measures; run by `./x acceptance faults`"]
+#[ignore = "slow: run by `./x acceptance faults`; measures"]
 fn calls_over_the_stream_against_tcp() {
     let Some(hosts) = hosts() else { return };
     for (protocol, name) in [(Protocol::Http, "hyper"), (Protocol::Grpc, "tonic")] {

@@ -21,7 +21,7 @@ const ROUNDS: usize = 15;
 /// cargo test --release -p ethernot --test two_links -- --ignored --nocapture
 /// ```
 #[test]
-#[ignore = "it measures: run it alone"]
+#[ignore = "slow: run by hand, alone in its process; measures"]
 fn reads_over_two_links_against_one() {
     let two = || -> EndpointBuilder { loopback().bind("127.0.0.2:0") };
     let rights = Rights::REMOTE_READ | Rights::LOCAL_WRITE;

@@ -9,7 +9,7 @@ fn measured(name: &str, stream: &Stream<'_>) -> StreamOutcome {
 }
 
 #[test]
-#[ignore = "prints figures; run it with --ignored --nocapture"]
+#[ignore = "slow: run by hand, with --ignored --nocapture; prints figures"]
 fn figures() {
     println!("{HEADING}");
     for (name, links) in SET_UPS {

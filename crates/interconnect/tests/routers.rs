@@ -100,19 +100,19 @@ fn latencies_are_those_of_the_reference() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "slow: run by `./x acceptance fabric`"]
 fn uniform_traffic_is_that_of_the_reference() {
     check_all("any");
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "slow: run by `./x acceptance fabric`"]
 fn transposed_traffic_is_that_of_the_reference() {
     check_all("transpose");
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "slow: run by `./x acceptance fabric`"]
 fn tornadoes_are_those_of_the_reference() {
     check_all("tornado");
 }

@@ -257,7 +257,7 @@ fn rate_of_sending(from: &End, to: &End, bursts: u64) -> f64 {
 const BURST: u64 = 64;
 
 #[test]
-#[ignore = "prints a figure; run it in release mode with --ignored --nocapture"]
+#[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 fn datagrams_that_one_thread_sends() {
     let udp = || {
         let bound = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());

@@ -254,7 +254,7 @@ fn seconds_of_fifteen(is_blocked: bool) -> f64 {
 }
 
 #[test]
-#[ignore = "prints a figure; run it in release mode with --ignored --nocapture"]
+#[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 fn fifteen_connections_beside_a_blocked_one() {
     let mut ratios: Vec<f64> =
         (0..101).map(|_| seconds_of_fifteen(true) / seconds_of_fifteen(false)).collect();

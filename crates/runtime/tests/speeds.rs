@@ -62,7 +62,7 @@ fn seconds(
 }
 
 #[test]
-#[ignore = "prints a figure; run it in release mode with --ignored --nocapture"]
+#[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 fn sixteen_uneven_pieces_against_one() {
     let (client, server) = (Side::new(false), Side::new(false));
     let connection = connect(&client, &server);

@@ -18,7 +18,7 @@ const WRITES: u64 = 20_000;
 /// One thread writes and sleeps until the other, which spins, has seen it: a processor is free for the thread of
 /// the library. Before it spins the other one polls, in turn once and often.
 #[test]
-#[ignore = "prints a figure; run it in release mode with --ignored --nocapture"]
+#[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn writes_are_seen_by_a_thread_that_spins() {
     let (client, server) = (Side::new(false), Side::new(true));

@@ -57,7 +57,7 @@ fn last_messages_before_a_process_is_killed_arrive() {
 }
 
 #[test]
-#[ignore = "takes minutes; run by `./x acceptance faults`"]
+#[ignore = "slow: run by `./x acceptance faults`; takes minutes"]
 fn a_thousand_last_messages_before_each_end_arrive() {
     let lost = lost_before_disconnects(MESSAGES_MANY)
         + lost_before_queue_pairs_are_destroyed(MESSAGES_MANY)

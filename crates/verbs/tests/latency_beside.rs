@@ -56,7 +56,7 @@ fn report(what: &str, alone_ns: f64, beside_ns: f64) {
 }
 
 #[test]
-#[ignore = "it measures: run by `./x acceptance faults`"]
+#[ignore = "slow: run by `./x acceptance faults`; measures"]
 fn latency_beside_queue_pairs_that_wait_for_receives() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let [here, there] = [&programs[0], &programs[1]];
@@ -119,7 +119,7 @@ fn peers_of_another_process() {
 }
 
 #[test]
-#[ignore = "it measures: run by `./x acceptance faults`"]
+#[ignore = "slow: run by `./x acceptance faults`; measures"]
 fn latency_beside_peers_that_take_nothing() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let [here, there] = [&programs[0], &programs[1]];

@@ -1,8 +1,9 @@
 //! Tests that are run again and again: a fault that shows once in a hundred runs is one.
 
 use super::runner::{Failure, Found, cause, run};
+use crate::count::Count;
 use crate::python;
-use crate::suite::{Count, TestReader};
+use crate::test_output::TestReader;
 use crate::workspace::{Workspace, cargo, package_name};
 
 /// Tests that one command runs.

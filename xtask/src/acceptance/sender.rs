@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::runner::{Failure, Found, Runner, cause, number, point, ratio, run, unmeasured};
 use super::{Pair, PointOf, rounded};
-use crate::suite::{Count, TestReader};
+use crate::count::Count;
+use crate::test_output::TestReader;
 use crate::workspace::{cargo, package_name};
 
 /// The worst ratio, how many points there are and which is the worst.

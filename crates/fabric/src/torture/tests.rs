@@ -83,7 +83,7 @@ fn first_failure(bug: Bug, expected: &str) -> Option<Report> {
 }
 
 #[test]
-#[ignore = "prints each seed, for a developer"]
+#[ignore = "slow: run by hand, with --nocapture; prints each seed"]
 fn each_seed() {
     let make = |_, tuning| PlainEngine::new(&tuning, Bug::None);
     let options = Options { twice: false, ..Options::default() };

@@ -10,7 +10,7 @@ use crate::pair::Pair;
 const CONNECTIONS: u64 = 1000;
 
 #[test]
-#[ignore = "slow, and alone in its process: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`; alone in its process"]
 fn idle_connections_take_little_memory() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("there is a limit");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it is allowed");

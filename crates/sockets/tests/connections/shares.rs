@@ -119,7 +119,7 @@ fn a_link_group_that_joins_no_connection_is_closed() {
 }
 
 #[test]
-#[ignore = "measures: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`; measures"]
 fn others_are_as_fast_beside_peers_that_take_nothing() {
     let honest = Honest::new();
     let before = honest.stream_seconds();

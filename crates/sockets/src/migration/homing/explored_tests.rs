@@ -294,7 +294,7 @@ fn in_every_order_of_events_all_bytes_come_once_and_both_ends_agree() {
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn the_same_with_more_bytes() {
     let states = explore(MANY, Planted::Nothing).expect("nothing is broken");
     println!("figure: states of the way home: {states}");

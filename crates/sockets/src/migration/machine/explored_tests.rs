@@ -813,7 +813,7 @@ fn in_every_order_of_events_bytes_come_once_and_both_ends_agree() {
 }
 
 #[test]
-#[ignore = "slow: run by `cargo xtask acceptance sockets`"]
+#[ignore = "slow: run by `./x acceptance sockets`"]
 fn the_same_of_fourteen_events() {
     let mut states = 0;
     for (room, start) in [(2, &BEGUN[..]), (2, &ASKED), (2, &MOVED)] {

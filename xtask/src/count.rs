@@ -1,0 +1,40 @@
+//! How many tests passed, failed and were skipped.
+
+/// How many tests ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+}
+
+impl Count {
+    pub(crate) const NONE: Self = Self { passed: 0, failed: 0, skipped: 0 };
+    pub(crate) const ONE_PASSED: Self = Self { passed: 1, ..Self::NONE };
+    pub(crate) const ONE_FAILED: Self = Self { failed: 1, ..Self::NONE };
+    pub(crate) const ONE_SKIPPED: Self = Self { skipped: 1, ..Self::NONE };
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl std::fmt::Display for Count {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { passed, failed, skipped } = self;
+        write!(formatter, "{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_reads_as_documented() {
+        let count = Count { passed: 3, failed: 0, skipped: 1 };
+        assert_eq!(count.to_string(), "3 passed, 0 failed, 1 skipped");
+    }
+}
