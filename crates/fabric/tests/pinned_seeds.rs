@@ -57,6 +57,10 @@ const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
         "the oracle's: operations of pairs that wait for receives, which take none from others",
         &[911, 977, 1_440, 1_992],
     ),
+    (
+        "the oracle's: an operation that waits to fail for its own memory while the peer closes",
+        &[16_107],
+    ),
 ];
 
 /// Hours of churn, with their seeds, that ended with links or addresses that one end alone knew of.

@@ -65,7 +65,7 @@ impl<E: HostEngine> Run<'_, E> {
         if !is_possible {
             wrong = Err(Violation::WrongCause { pair, side, cause: found });
         } else if let Some(&(number, fault)) = end.faults.iter().find(|&&(number, fault)| {
-            !(may_be_denied(end, cause, (number, fault)) || fits(cause, fault))
+            !(may_be_denied(end, cause, (number, fault)) || fits(cause, fault) || is_own(fault))
         }) {
             wrong = Err(Violation::WrongFault { number, fault, cause: Some(found) });
         } else if cause == Cause::AccessDenied && own && !theirs && self.lacks_denial(pair, side) {
@@ -114,7 +114,14 @@ const fn fits(cause: Cause, fault: Fault) -> bool {
         Cause::MemoryGone => {
             matches!(fault, Fault::PeerFailed | Fault::EndedByPeer | Fault::Flushed)
         }
-        Cause::OperationFailed => matches!(fault, Fault::LocalAccess | Fault::Flushed),
-        Cause::ClosedHere | Cause::Other(_) => matches!(fault, Fault::Flushed),
+        Cause::OperationFailed | Cause::ClosedHere | Cause::Other(_) => {
+            matches!(fault, Fault::Flushed)
+        }
     }
+}
+
+/// Whether an operation failed because its own memory is gone, which [`Run::note_fault`] has checked. Such an
+/// operation fails in its turn, so that the connection can end for any cause before.
+const fn is_own(fault: Fault) -> bool {
+    matches!(fault, Fault::LocalAccess)
 }
