@@ -25,7 +25,7 @@ use crate::transport::held::Holds;
 use crate::transport::non_blocking::{is_non_blocking, set_non_blocking};
 use crate::transport::readiness::{End, Readiness, pair};
 use crate::transport::ringing::StreamDescriptor;
-use crate::transport::stream::{Bit, Stream, StreamParts};
+use crate::transport::stream::{Bit, Direction, Stream, StreamParts};
 use crate::wire::Seal;
 
 /// Which way the bytes of a connection take.
@@ -311,7 +311,8 @@ impl Connection {
         // The stream looks for the seal, and the kernel counts it no more at the program's descriptor.
         *reading = Reading::Plain;
         if let Some(how) = self.life.shut() {
-            Self::shut_stream(stream, how);
+            // A stream that opens has not come home.
+            let _on_the_group = Self::shut_stream(stream, how);
         }
         drop((reading, writing));
         self.mark.raise();
@@ -417,10 +418,10 @@ impl Connection {
         if stream.state.is_broken() {
             return Err(Errno::ENOTCONN);
         }
-        Self::shut_stream(stream, how);
+        let result = Self::shut_stream(stream, how);
         stream.bell.ring();
         self.endpoint.raise(&self.mark);
-        Ok(())
+        result
     }
 
     /// The same of one that has not moved, or is relayed.
@@ -439,17 +440,26 @@ impl Connection {
         result
     }
 
-    fn shut_stream(stream: &Stream, how: Shutdown) {
+    /// Shuts directions of a stream. Those of one that has come home meanwhile are shut in TCP.
+    fn shut_stream(stream: &Stream, how: Shutdown) -> Result<(), Errno> {
         if how != Shutdown::Read {
+            // Coming home holds the lock, so that it sees all that was written before.
             let _writers = lock(&stream.writers);
-            stream.state.set(Bit::WriteShut);
-            stream.sending.push();
+            if stream.state.shut(Direction::Write) {
+                stream.sending.push();
+            } else {
+                shutdown_by_kernel(stream.socket().as_fd(), Shutdown::Write)?;
+            }
         }
         if how != Shutdown::Write {
-            stream.state.set(Bit::ReadShut);
-            // As of TCP: it is at its end for this side.
-            stream.end.on_end();
+            if stream.state.shut(Direction::Read) {
+                // As of TCP: it is at its end for this side.
+                stream.end.on_end();
+            } else {
+                shutdown_by_kernel(stream.socket().as_fd(), Shutdown::Read)?;
+            }
         }
+        Ok(())
     }
 
     /// Which way its bytes take.
@@ -507,12 +517,13 @@ impl Connection {
         let (Ok(_writers), Ok(_readers), Ok(_reading)) = locks else { return false };
         let tcp = stream.socket();
         let Ok(own) = tcp.try_clone() else { return false };
-        if stream.state.has(Bit::WriteShut) {
+        for direction in stream.state.come_home() {
+            let how = match direction {
+                Direction::Write => Shutdown::Write,
+                Direction::Read => Shutdown::Read,
+            };
             // The peer may have closed it.
-            let _over = shutdown_by_kernel(tcp.as_fd(), Shutdown::Write);
-        }
-        if stream.state.has(Bit::ReadShut) {
-            let _over = shutdown_by_kernel(tcp.as_fd(), Shutdown::Read);
+            let _over = shutdown_by_kernel(tcp.as_fd(), how);
         }
         if let Some(end) = self.place.duplicate(self.token) {
             set_non_blocking(tcp.as_fd(), is_non_blocking(end.as_fd()));

@@ -147,6 +147,28 @@ pub(crate) enum Bit {
     GroupLost = 16_384,
     /// Its rings are those of another stream.
     Retired = 32_768,
+    /// It has come home: TCP carries what follows.
+    AtHome = 65_536,
+}
+
+/// A direction that a program shuts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Direction {
+    /// The program writes no more.
+    Write,
+    /// The program reads no more.
+    Read,
+}
+
+impl Direction {
+    pub(crate) const BOTH: [Self; 2] = [Self::Write, Self::Read];
+
+    const fn bit(self) -> Bit {
+        match self {
+            Self::Write => Bit::WriteShut,
+            Self::Read => Bit::ReadShut,
+        }
+    }
 }
 
 /// How far the way home has come.
@@ -169,6 +191,20 @@ impl State {
     /// Whether it was not set before.
     pub(crate) fn set(&self, bit: Bit) -> bool {
         self.0.fetch_or(bit as u32, Ordering::SeqCst) & bit as u32 == 0
+    }
+
+    /// The program shuts a direction. False if the stream has come home, so that TCP is to be shut instead.
+    #[must_use]
+    pub(crate) fn shut(&self, direction: Direction) -> bool {
+        let before = self.0.fetch_or(direction.bit() as u32, Ordering::SeqCst);
+        before & Bit::AtHome as u32 == 0
+    }
+
+    /// The stream comes home. Returns the directions that the program has shut, which TCP is to hear of. Of those that it
+    /// shuts later [`State::shut`] says so: both are one step on the same word, so that no direction is forgotten.
+    pub(crate) fn come_home(&self) -> impl Iterator<Item = Direction> + use<> {
+        let before = self.0.fetch_or(Bit::AtHome as u32, Ordering::SeqCst);
+        Direction::BOTH.into_iter().filter(move |direction| before & direction.bit() as u32 != 0)
     }
 
     fn clear(&self, bit: Bit) {
@@ -904,3 +940,24 @@ const HOME_BYTES: usize = 4096;
 
 /// Closing sends a reset.
 const NO_LINGER: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_shut_before_and_after_the_way_home_are_each_shut_in_tcp_once() {
+        for (before, after) in [(&[][..], &Direction::BOTH[..]), (&Direction::BOTH, &[])]
+            .into_iter()
+            .chain([(&[Direction::Write][..], &[Direction::Read][..])])
+            .chain([(&[Direction::Read][..], &[Direction::Write][..])])
+        {
+            let state = State::default();
+            assert!(before.iter().all(|&direction| state.shut(direction)), "by the group");
+            let mut in_tcp: Vec<Direction> = state.come_home().collect();
+            assert_eq!(in_tcp, before);
+            in_tcp.extend(after.iter().filter(|&&direction| !state.shut(direction)));
+            assert_eq!(in_tcp.len(), 2, "{before:?} before and {after:?} after: {in_tcp:?}");
+        }
+    }
+}
