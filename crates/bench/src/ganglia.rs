@@ -167,7 +167,7 @@ pub const SEQUENTIAL: &str = "sequential";
 /// All hosts are asked at the same time.
 pub const PARALLEL: &str = "parallel";
 
-/// Most hosts, as the papers have them.
+/// Most hosts. Our choice: the paper has at most three servers.
 pub const HOSTS_MAX: u32 = 16;
 
 /// Numbers of hosts.

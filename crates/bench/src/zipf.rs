@@ -76,7 +76,7 @@ pub const FILES: u32 = 100;
 /// Requests after which a trace begins again.
 pub const TRACE_REQUESTS: usize = 2000;
 
-/// The exponents of the papers.
+/// Exponents of the traces. Our choice: the slides print none.
 pub const ALPHAS: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.2];
 
 const SMALLEST_BYTES: f64 = 1024.0;

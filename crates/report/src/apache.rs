@@ -141,13 +141,13 @@ const CHARTS: [(Quantity, &str); 4] = [
 const GROUPS: [(&str, &str); 2] = [
     (
         FILE_GROUP,
-        "All requests are for one file. The papers show requests a second over the same sizes, 1 KiB to 2 MiB, \
-         for a TCP offload engine beside the host's own stack.",
+        "All requests are for one file. The slides draw requests a second for single files, too, for a TCP \
+         offload engine beside the host's own stack; they print no sizes, so 1 KiB to 2 MiB are our choice.",
     ),
     (
         ZIPF_GROUP,
         "Requests for 100 files of 1 KiB to 1 MiB, whose size grows with rank and whose popularity falls with rank \
-         to the power of α. The papers' α of 0.1, 0.25, 0.5, 0.75, 0.9 and 1.2 mean transfers of 139, 120, 89, 60, \
+         to the power of α. Our α of 0.1, 0.25, 0.5, 0.75, 0.9 and 1.2 mean transfers of 139, 120, 89, 60, \
          45 and 22 KiB on average; the axis is that mean, so α falls from left to right.",
     ),
 ];

@@ -135,8 +135,8 @@ const CHARTS: [(Quantity, &str); 4] = [
 const GROUPS: [(&str, &str); 2] = [
     (
         SEQUENTIAL,
-        "All hosts are asked, one after the other, each over a connection of its own that ends with the answer. The papers \
-         show gathers a second over 1 to 16 hosts, and what of them is connecting.",
+        "All hosts are asked, one after the other, each over a connection of its own that ends with the answer. The paper \
+         has at most three servers; 16 hosts, gathers a second and the parts of a gather are ours.",
     ),
     (PARALLEL, "The same with all hosts asked at the same time."),
 ];

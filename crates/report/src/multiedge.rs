@@ -28,7 +28,7 @@ pub fn multiedge_table(report: &Report, columns: u16) -> String {
         }
         text.push('\n');
     }
-    let _ = writeln!(text, "{NOTES}");
+    let _ = writeln!(text, "{}", notes());
     text
 }
 
@@ -67,7 +67,7 @@ pub fn multiedge_page(report: &Report) -> Result<String, ChartError> {
         }
         body.push_str("</section>\n");
     }
-    let _ = writeln!(body, "<footer>{}</footer>", escaped(NOTES).replace('\n', "<br>"));
+    let _ = writeln!(body, "<footer>{}</footer>", escaped(&notes()).replace('\n', "<br>"));
     Ok(document(title, "", &body))
 }
 
@@ -96,7 +96,7 @@ fn figure(
     let (Some(&smallest), Some(&largest)) = (sizes.iter().min(), sizes.iter().max()) else {
         return Ok(());
     };
-    let told = paper::figures(&found.setup.name, test).and_then(quantity.paper);
+    let told = paper::figures(&found.setup.name, test).as_ref().and_then(quantity.paper);
     if let (Some(value), Some(paper)) = (told, series.last_mut()) {
         let point = |message_bytes| Point {
             message_bytes,
@@ -255,9 +255,19 @@ const HEADER: [Column; 13] = [
     ("extra %", Right),
 ];
 
-const NOTES: &str = "% links: payload of what all links carry, in each direction used. post: time to \
-initiate an operation (paper: 2000 ns). prot. CPU: time in the engine and its system calls, both \
-hosts, of one CPU. CPU: both processes and the softirq threads, of one CPU, 200 at most. wakes: times that a \
-thread of either process slept and was woken, per full frame of payload (paper: 10 to 40 % of frames interrupt).\no-o-o: frames out of order (paper: up to 50 % on two links). extra: explicit \
-acknowledgements and retransmissions per data frame (paper: up to 5.5 %). paper: \
-largest throughput; its hosts had 1.8 GHz Opterons and real adapters.";
+/// How to read the columns.
+fn notes() -> String {
+    let [from, to] = paper::interrupt_percent();
+    format!(
+        "% links: payload of what all links carry, in each direction used. post: time to initiate an \
+         operation (paper: {} ns). prot. CPU: time in the engine and its system calls, both hosts, of one CPU. \
+         CPU: both processes and the softirq threads, of one CPU, 200 at most. wakes: times that a thread of \
+         either process slept and was woken, per full frame of payload (paper, applications: {from} to {to} % of \
+         frames interrupted).\no-o-o: frames out of order (paper: up to {} % on two links). extra: explicit \
+         acknowledgements and retransmissions per data frame (paper: up to {} %). paper: largest throughput, \
+         where its text prints one; its hosts had 1.8 GHz Opterons and real adapters.",
+        paper::post_ns(),
+        paper::out_of_order_percent(),
+        paper::extra_frame_percent(),
+    )
+}

@@ -70,7 +70,8 @@ fn beside_the_papers(body: &mut String, report: &Report, mtu: u32) {
         if drawn.is_empty() {
             continue;
         }
-        let told = paper::VALUES.iter().filter(|told| (told.test, told.mode) == figure.paper);
+        let values = paper::values();
+        let told = values.iter().filter(|told| (told.test, told.mode) == figure.paper);
         let value =
             |told: &paper::Value| if figure.is_ratio { told.ratio() } else { Some(told.value) };
         drawn.extend(told.filter_map(|told| {
@@ -217,7 +218,9 @@ fn curves(measured: &[&Row], quantity: &Quantity) -> Vec<Series> {
 
 /// The papers' ratios to the host's own stack: of one byte, a point and no curve.
 fn told_ratios() -> Vec<Point> {
-    let told = paper::VALUES.iter().filter_map(|told| Some((told, told.ratio()?)));
+    let values = paper::values();
+    let latencies = values.iter().filter(|told| told.test == Test::Latency);
+    let told = latencies.filter_map(|told| Some((told, told.ratio()?)));
     let point = |(told, ratio): (&paper::Value, f64)| Point {
         message_bytes: 1,
         median: ratio,

@@ -1,6 +1,9 @@
 //! What the paper measured: Karlsson, Passas, Kotsis, Bilas, "MultiEdge: An Edge-based Communication
 //! Subsystem for Scalable Commodity Servers", IPDPS 2007. Dual Opteron 244 (1.8 GHz), Linux 2.6.12,
-//! Tigon3 (1 Gb/s) and Myricom (10 Gb/s) adapters.
+//! Tigon3 (1 Gb/s) and Myricom (10 Gb/s) adapters. The numbers are those of
+//! `papers/multiedge2007.toml`.
+
+use papers::printed;
 
 use crate::transport::Test;
 
@@ -19,42 +22,82 @@ pub struct Paper {
     pub protocol_cpu_percent: Option<f64>,
 }
 
-/// The figures, in the order of the paper.
-pub const FIGURES: [Paper; 12] = [
-    figure("1L-1G", Test::PingPong, None, None, Some(35.0)),
-    figure("1L-1G", Test::OneWay, Some(120.0), None, Some(30.0)),
-    figure("1L-1G", Test::TwoWay, Some(240.0), None, Some(140.0)),
-    figure("2L-1G", Test::PingPong, None, None, Some(35.0)),
-    figure("2L-1G", Test::OneWay, Some(240.0), None, Some(30.0)),
-    figure("2L-1G", Test::TwoWay, Some(480.0), None, Some(140.0)),
-    figure("2Lu-1G", Test::PingPong, None, None, Some(35.0)),
-    figure("2Lu-1G", Test::OneWay, Some(240.0), None, Some(30.0)),
-    figure("2Lu-1G", Test::TwoWay, Some(480.0), None, Some(140.0)),
-    figure("1L-10G", Test::PingPong, Some(710.0), Some(30.0), Some(75.0)),
-    figure("1L-10G", Test::OneWay, Some(1100.0), None, Some(95.0)),
-    figure("1L-10G", Test::TwoWay, Some(1500.0), None, Some(170.0)),
-];
-
 /// Time to initiate an operation, in nanoseconds.
-pub const POST_NS: f64 = 2000.0;
-
-/// Largest share of frames out of order over several links, in per cent.
-pub const OUT_OF_ORDER_PERCENT: f64 = 50.0;
-
-/// Largest share of extra frames in these tests, in per cent.
-pub const EXTRA_FRAME_PERCENT: f64 = 5.5;
-
-/// What the paper says of this test in this set-up.
-pub fn figures(setup: &str, test: Test) -> Option<&'static Paper> {
-    FIGURES.iter().find(|paper| paper.setup == setup && paper.test == test)
+pub fn post_ns() -> f64 {
+    number("2.post").unwrap_or(f64::NAN) * 1000.0
 }
 
-const fn figure(
-    setup: &'static str,
-    test: Test,
-    megabytes_per_second: Option<f64>,
-    latency_us: Option<f64>,
-    protocol_cpu_percent: Option<f64>,
-) -> Paper {
-    Paper { setup, test, megabytes_per_second, latency_us, protocol_cpu_percent }
+/// Largest share of frames out of order over several links, in per cent.
+pub fn out_of_order_percent() -> f64 {
+    let value = printed::value(&format!("{KEY}/2.order"));
+    value.and_then(|value| value.value_max).unwrap_or(f64::NAN)
+}
+
+/// Largest share of extra frames in these tests, in per cent.
+pub fn extra_frame_percent() -> f64 {
+    number("2.extra").unwrap_or(f64::NAN)
+}
+
+/// Shares of frames that cause an interrupt in applications, in per cent: from, to.
+pub fn interrupt_percent() -> [f64; 2] {
+    let value = printed::value(&format!("{KEY}/5.interrupts-1"));
+    let range = value.and_then(|value| Some([value.value?, value.value_max?]));
+    range.unwrap_or([f64::NAN; 2])
+}
+
+/// What the paper says of this test in this set-up, if it says anything. It prints the throughput of 1 Gb/s
+/// links "in all tests" and defines two-way as the sum of both directions, so there is none of two-way.
+pub fn figures(setup: &str, test: Test) -> Option<Paper> {
+    let (name, link) = match setup {
+        "1L-1G" => ("1L-1G", 1),
+        "2L-1G" => ("2L-1G", 1),
+        "2Lu-1G" => ("2Lu-1G", 1),
+        "1L-10G" => ("1L-10G", 10),
+        _ => return None,
+    };
+    let cpu = |which: &str| number(&format!("2.cpu-{link}-{which}"));
+    let (rate, protocol_cpu_percent) = match (test, link, name) {
+        (Test::PingPong, 1, _) => (None, cpu("ping")),
+        (Test::OneWay, 1, "1L-1G") => (Some("2.rate-1"), cpu("one")),
+        (Test::OneWay, 1, _) => (Some("2.rate-2"), cpu("one")),
+        (Test::TwoWay, 1, _) => (None, cpu("two")),
+        (Test::PingPong, ..) => (Some("2.rate-10-ping"), cpu("ping")),
+        (Test::OneWay, ..) => (Some("2.rate-10"), cpu("one")),
+        (Test::TwoWay, ..) => (Some("2.rate-10-two"), cpu("two")),
+        _ => return None,
+    };
+    let has_latency = link == 10 && test == Test::PingPong;
+    Some(Paper {
+        setup: name,
+        test,
+        megabytes_per_second: rate.and_then(number),
+        latency_us: has_latency.then(|| number("2.latency")).flatten(),
+        protocol_cpu_percent,
+    })
+}
+
+fn number(name: &str) -> Option<f64> {
+    printed::value(&format!("{KEY}/{name}"))?.value
+}
+
+/// The paper among the data.
+const KEY: &str = "multiedge2007";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_in_the_data_and_none_of_two_way_at_a_gigabit() {
+        for setup in ["1L-1G", "2L-1G", "2Lu-1G", "1L-10G"] {
+            for test in [Test::PingPong, Test::OneWay, Test::TwoWay] {
+                let paper = figures(setup, test).unwrap();
+                assert!(paper.protocol_cpu_percent.is_some(), "{setup}");
+                let has_rate = setup == "1L-10G" || test == Test::OneWay;
+                assert_eq!(paper.megabytes_per_second.is_some(), has_rate, "{setup}");
+            }
+        }
+        let figures = [post_ns(), out_of_order_percent(), extra_frame_percent()];
+        assert!(figures.iter().chain(&interrupt_percent()).all(|value| value.is_finite()));
+    }
 }

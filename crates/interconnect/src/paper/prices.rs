@@ -2,7 +2,7 @@
 
 use super::super::cost::{Bill, BookError, LinkRates, PartFabric, PriceBook, Wanted};
 use super::configurations::Networks;
-use super::reference::Interconnect;
+use super::reference::{self, Interconnect};
 
 /// The cost of one interconnect.
 #[derive(Clone, Debug)]
@@ -52,25 +52,17 @@ fn cost(
     networks: &Networks,
     interconnect: Interconnect,
 ) -> Result<Cost, BookError> {
-    let (topology, fabric, rate_bps, formula, quoted_thousands) = match interconnect {
-        Interconnect::Ethernet => (
-            &networks.ethernet.0,
-            PartFabric::Ethernet,
-            GIGABIT_BPS,
-            256 * 700 + 5 * 50_000 + (256 + 4 * 6) * 75,
-            450,
-        ),
-        Interconnect::Myrinet => (
-            &networks.myrinet.0,
-            PartFabric::Wormhole,
-            MYRINET_BPS,
-            256 * 1_700 + 32 * 5_000 + 12 * 32 * 200,
-            670,
-        ),
-        Interconnect::Avici => {
-            (&networks.avici.0, PartFabric::Flit, GIGABIT_BPS, 256 * (700 + 75) + 350_000, 550)
+    let (topology, fabric, rate_bps, name) = match interconnect {
+        Interconnect::Ethernet => {
+            (&networks.ethernet.0, PartFabric::Ethernet, GIGABIT_BPS, "ethernet")
         }
+        Interconnect::Myrinet => {
+            (&networks.myrinet.0, PartFabric::Wormhole, MYRINET_BPS, "myrinet")
+        }
+        Interconnect::Avici => (&networks.avici.0, PartFabric::Flit, GIGABIT_BPS, "avici"),
     };
+    let number = |kind: &str| reference::number(&format!("cost.{kind}-{name}")) as u64;
+    let (formula, quoted_thousands) = (number("total"), number("quoted"));
     let rates = LinkRates { host_bps: rate_bps, trunk_bps: rate_bps };
     let bill = book.bill(&Wanted { topology, fabric, rates, rails: 1 })?;
     Ok(Cost { interconnect, bill, formula, quoted_thousands })

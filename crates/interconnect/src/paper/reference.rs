@@ -1,4 +1,6 @@
-//! What the paper prints.
+//! What the paper prints: `papers/sandia1999.toml`.
+
+use papers::printed::{self, paper};
 
 /// The interconnects it compares.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,18 +32,14 @@ impl Interconnect {
 pub type Row = [f64; 4];
 
 /// Names of the columns.
-pub const COLUMNS: [&str; 4] = ["min", "avg", "max", "sigma"];
+pub const COLUMNS: [&str; 4] = printed::COLUMNS;
 
 /// Message sizes of Table 2, in bytes.
 pub const SIZES: [u32; 7] = [32, 64, 128, 256, 512, 1024, 2048];
 
 /// Table 1: `token_pass` with one byte.
-pub const fn table1(interconnect: Interconnect) -> Row {
-    match interconnect {
-        Interconnect::Myrinet => [0.388, 0.427, 0.869, 0.093],
-        Interconnect::Avici => [1.380, 1.386, 1.530, 0.024],
-        Interconnect::Ethernet => [1.564, 1.595, 3.532, 0.244],
-    }
+pub fn table1(interconnect: Interconnect) -> Row {
+    row("table1", "table 1", interconnect)
 }
 
 /// Throughput of a token of 15 MB, theory, in Mb/s.
@@ -54,34 +52,40 @@ pub const fn throughput_mbps(interconnect: Interconnect) -> f64 {
 }
 
 /// Table 2: latencies in `mesh`, one row for each of [`SIZES`].
-pub const fn table2(interconnect: Interconnect) -> [Row; 7] {
-    match interconnect {
-        Interconnect::Avici => [
-            [1.38, 2.57, 5.28, 0.87],
-            [1.65, 3.27, 7.11, 1.10],
-            [2.76, 5.34, 9.72, 1.75],
-            [4.86, 9.18, 17.37, 3.02],
-            [9.09, 16.97, 30.93, 5.44],
-            [17.49, 32.56, 55.95, 10.25],
-            [22.20, 59.20, 112.59, 20.21],
-        ],
-        Interconnect::Myrinet => [
-            [0.58, 1.57, 5.74, 0.90],
-            [0.78, 2.23, 9.85, 1.44],
-            [1.18, 3.74, 17.58, 2.54],
-            [1.98, 7.85, 55.75, 7.07],
-            [3.58, 16.73, 226.71, 18.83],
-            [6.78, 36.54, 441.90, 43.75],
-            [13.18, 75.89, 906.86, 93.33],
-        ],
-        Interconnect::Ethernet => [
-            [1.56, 53.77, 80.64, 11.30],
-            [1.85, 53.86, 80.55, 11.37],
-            [2.88, 53.47, 81.19, 12.81],
-            [4.92, 50.85, 85.45, 13.67],
-            [9.02, 57.28, 118.22, 27.03],
-            [17.21, 85.60, 254.26, 68.44],
-            [29.52, 151.92, 378.46, 94.66],
-        ],
+pub fn table2(interconnect: Interconnect) -> [Row; 7] {
+    SIZES.map(|bytes| row("table2", &panel(bytes), interconnect))
+}
+
+/// The name of the part of Table 2 with messages of this size.
+pub fn panel(bytes: u32) -> String {
+    format!("table 2, {bytes} B")
+}
+
+/// A number of the text, by its item and name in the data.
+pub(super) fn number(name: &str) -> f64 {
+    printed::number(&format!("{KEY}/{name}"))
+}
+
+/// Not numbers if the data have no such row.
+fn row(item: &str, panel: &str, interconnect: Interconnect) -> Row {
+    let item = paper(KEY).and_then(|paper| paper.item(item));
+    item.and_then(|item| item.row(panel, interconnect.name())).unwrap_or([f64::NAN; 4])
+}
+
+/// The paper among the data.
+pub const KEY: &str = "sandia1999";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_both_tables_is_in_the_data() {
+        for interconnect in Interconnect::ALL {
+            let rows = table2(interconnect).into_iter().chain([table1(interconnect)]);
+            for row in rows {
+                assert!(row.iter().all(|value| value.is_finite()), "{interconnect:?}");
+            }
+        }
     }
 }

@@ -1,0 +1,75 @@
+//! What changed between two sets of documents: two commits, or two machines.
+
+use crate::document::Document;
+use crate::judge::{Judged, judge};
+use crate::printed;
+
+/// A value whose verdict or figure differs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// `PAPER/ITEM.VALUE`.
+    pub name: String,
+    /// Verdict and outcome before.
+    pub before: String,
+    /// Verdict and outcome now.
+    pub after: String,
+    /// Whether the verdict is another one.
+    pub has_changed_verdict: bool,
+}
+
+/// Differences between two sets; changed verdicts stand first.
+pub fn differences(before: &[Document], after: &[Document]) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for paper in printed::all() {
+        for item in &paper.items {
+            let of = |documents: &[Document]| {
+                let is_here = |one: &&Document| one.paper == paper.key && one.item == item.id;
+                judge(item, documents.iter().find(is_here))
+            };
+            for (old, new) in of(before).into_iter().zip(of(after)) {
+                let (was, is) = (text(&old), text(&new));
+                if was != is {
+                    found.push(Difference {
+                        name: format!("{}/{}.{}", paper.key, item.id, old.value.id),
+                        before: was,
+                        after: is,
+                        has_changed_verdict: old.verdict != new.verdict,
+                    });
+                }
+            }
+        }
+    }
+    // The sort is stable: the order of papers stays.
+    found.sort_by_key(|one| !one.has_changed_verdict);
+    found
+}
+
+fn text(judged: &Judged) -> String {
+    let outcome = &judged.outcome;
+    let name = judged.verdict.name();
+    if outcome.is_empty() { name.to_owned() } else { format!("{name}: {outcome}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Seen;
+
+    fn seen(item: &str, id: &str, holds: bool, saw: &str) -> Document {
+        let mut document = Document::new("sandia1999", item);
+        let (id, saw) = (id.to_owned(), saw.to_owned());
+        document.seen.push(Seen { id, holds, saw, reason: None });
+        document
+    }
+
+    #[test]
+    fn a_changed_verdict_stands_first() {
+        let before = [seen("5", "avici-small", true, "1"), seen("6", "proportional", true, "1")];
+        let after = [seen("5", "avici-small", true, "2"), seen("6", "proportional", false, "2")];
+        let found = differences(&before, &after);
+        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["sandia1999/6.proportional", "sandia1999/5.avici-small"]);
+        assert!(found[0].has_changed_verdict && !found[1].has_changed_verdict);
+        assert!(differences(&before, &before).is_empty());
+    }
+}

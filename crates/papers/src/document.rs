@@ -1,0 +1,234 @@
+//! A measured item: a JSON document with everything that a reader of its figures needs.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+/// What was measured of an item.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// [`FORMAT`].
+    pub format: String,
+    /// Key of the paper.
+    pub paper: String,
+    /// Id of the item.
+    pub item: String,
+    /// Version of the program.
+    pub version: String,
+    /// Commit that it was built from, or `unknown`.
+    pub commit: String,
+    /// When it was measured, in seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+    /// How long the command took.
+    pub seconds: f64,
+    /// The command.
+    pub command: String,
+    /// Whether it was a quick run.
+    pub is_quick: bool,
+    /// The machine.
+    pub machine: Machine,
+    /// Load average of one minute when it began.
+    pub load: f64,
+    /// What was measured.
+    pub series: Vec<Series>,
+    /// Statements that the command itself has checked.
+    #[serde(default)]
+    pub seen: Vec<Seen>,
+    /// Why it was not measured, with the remedy.
+    #[serde(default)]
+    pub cannot_run: Option<String>,
+}
+
+/// The machine that measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its name.
+    pub host: String,
+    /// Name of the processor.
+    pub cpu: String,
+    /// Processors.
+    pub cpus: u32,
+    /// Release of the kernel.
+    pub kernel: String,
+}
+
+/// A curve, or the cells of a table's row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The diagram that it belongs to.
+    pub panel: String,
+    /// Its name in the legend.
+    pub name: String,
+    /// The horizontal axis.
+    pub x: String,
+    /// Unit of the values.
+    pub unit: String,
+    /// By growing place.
+    pub points: Vec<Point>,
+}
+
+/// A point of a curve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Place on the horizontal axis.
+    pub at: f64,
+    /// The figure that counts.
+    pub value: f64,
+    /// The lowest sample that was kept.
+    pub min: f64,
+    /// The highest sample that was kept.
+    pub max: f64,
+    /// The samples, where the command tells them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<f64>,
+    /// Why it is off, where the command knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A statement that was checked by the command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Id of the printed value.
+    pub id: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// The figures it saw.
+    pub saw: String,
+    /// Why it does not hold, where that is known.
+    pub reason: Option<String>,
+}
+
+/// Why a document is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DocumentError {
+    /// It is no whole JSON document of this form.
+    #[error("it is cut short or no result of `ethernot paper` ({0}); measure the item again")]
+    Malformed(String),
+    /// It has another form.
+    #[error("its format is {0:?}, and this version reads {FORMAT:?}; measure the item again")]
+    Format(String),
+    /// It was changed after it was written.
+    #[error("its checksum is {found:?} for {expected:?}: it was edited; measure the item again")]
+    Edited {
+        /// What stands in it.
+        found: String,
+        /// What its contents give.
+        expected: String,
+    },
+    /// It belongs to no item.
+    #[error("there is no item {0:?}; the command `ethernot paper` lists all")]
+    Unknown(String),
+}
+
+impl Document {
+    /// A document without results.
+    pub fn new(paper: &str, item: &str) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            paper: paper.to_owned(),
+            item: item.to_owned(),
+            version: String::new(),
+            commit: String::new(),
+            unix_seconds: 0,
+            seconds: 0.0,
+            command: String::new(),
+            is_quick: false,
+            machine: Machine::default(),
+            load: 0.0,
+            series: Vec::new(),
+            seen: Vec::new(),
+            cannot_run: None,
+        }
+    }
+
+    /// `PAPER/ITEM`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.paper, self.item)
+    }
+
+    /// The series of a panel with this name.
+    pub fn series(&self, panel: &str, name: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.panel == panel && series.name == name)
+    }
+
+    /// The largest spread of its points: half of what lies between lowest and highest, in percent.
+    pub fn spread_percent(&self) -> Option<f64> {
+        let points = self.series.iter().flat_map(|series| &series.points);
+        let spreads = points.filter(|point| point.value > 0.0);
+        spreads.map(|point| (point.max - point.min) / point.value * 50.0).reduce(f64::max)
+    }
+
+    /// The text of its file, with a checksum.
+    pub fn to_text(&self) -> Result<String, serde_json::Error> {
+        let mut json = serde_json::to_value(self)?;
+        let checksum = checksum(&json);
+        if let Some(fields) = json.as_object_mut() {
+            fields.insert(CHECKSUM.to_owned(), Json::from(checksum));
+        }
+        serde_json::to_string_pretty(&json)
+    }
+
+    /// Reads the text of a file. Whether the item exists is not looked at: [`crate::reading::read`] does.
+    pub fn parse(text: &str) -> Result<Self, DocumentError> {
+        let malformed = |error: serde_json::Error| DocumentError::Malformed(error.to_string());
+        let mut json: Json = serde_json::from_str(text).map_err(malformed)?;
+        let format = json.get("format").and_then(Json::as_str).unwrap_or("none");
+        if format != FORMAT {
+            return Err(DocumentError::Format(format.to_owned()));
+        }
+        let found = json.as_object_mut().and_then(|fields| fields.remove(CHECKSUM));
+        let found = found.as_ref().and_then(Json::as_str).unwrap_or("none").to_owned();
+        let expected = checksum(&json);
+        if found != expected {
+            return Err(DocumentError::Edited { found, expected });
+        }
+        serde_json::from_value(json).map_err(malformed)
+    }
+}
+
+/// FNV-1a over the text of a document without its checksum: it finds accidents, not attacks.
+fn checksum(json: &Json) -> String {
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
+    let hash = json.to_string().bytes().fold(FNV_START, fold);
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write!(text, "{hash:016x}");
+    text
+}
+
+/// Name and version of the document's form.
+pub const FORMAT: &str = "ethernot-paper/1";
+
+const CHECKSUM: &str = "checksum";
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text() -> String {
+        Document::new("sandia1999", "table1").to_text().unwrap()
+    }
+
+    #[test]
+    fn a_document_that_was_written_is_read() {
+        let document = Document::parse(&text()).unwrap();
+        assert_eq!(document, Document::new("sandia1999", "table1"));
+    }
+
+    #[test]
+    fn other_versions_and_cut_and_edited_documents_are_refused() {
+        let other = text().replace(FORMAT, "ethernot-paper/9");
+        assert!(matches!(Document::parse(&other), Err(DocumentError::Format(_))));
+        let whole = text();
+        let cut = &whole[..whole.len() / 2];
+        assert!(matches!(Document::parse(cut), Err(DocumentError::Malformed(_))));
+        let edited = text().replace("\"load\": 0.0", "\"load\": 1.0");
+        assert!(matches!(Document::parse(&edited), Err(DocumentError::Edited { .. })));
+    }
+}

@@ -1,0 +1,278 @@
+//! Compares a printed value with ours, in the manner that the data name.
+
+use crate::document::{Document, Point, Series};
+use crate::printed::{At, Better, Item, Manner, Value};
+use crate::reasons;
+
+/// A printed value beside ours.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// What is printed.
+    pub value: &'static Value,
+    /// Ours, in the unit of the printed value, or as a ratio.
+    pub ours: Option<f64>,
+    /// Half of what lies between our lowest and highest, in percent.
+    pub spread_percent: Option<f64>,
+    /// The error in percent (same), or the factor (ratio, absolute), or the figures seen (statement).
+    pub outcome: String,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Why, where a reason is due.
+    pub reason: Option<Why>,
+}
+
+/// What came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Ours is within 10 % (same), as good or better (ratio), or the statement holds.
+    Holds,
+    /// It does not.
+    HoldsNot,
+    /// It is shown and not judged.
+    Shown,
+    /// The item was measured, but nothing of it answers this value.
+    NotCovered,
+    /// The item was not measured.
+    NotMeasured,
+    /// There is no code yet.
+    NoCode,
+}
+
+/// Why a number is off or a statement does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// A reason with its evidence.
+    Known(String),
+    /// Counted.
+    NotKnown,
+}
+
+impl Verdict {
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::HoldsNot => "holds not",
+            Self::Shown => "shown",
+            Self::NotCovered => "not covered",
+            Self::NotMeasured => "not measured",
+            Self::NoCode => "no code yet",
+        }
+    }
+
+    /// Whether ours was compared and judged.
+    pub const fn is_judged(self) -> bool {
+        matches!(self, Self::Holds | Self::HoldsNot)
+    }
+}
+
+/// Compares all values of an item with a document of it.
+pub fn judge(item: &'static Item, document: Option<&Document>) -> Vec<Judged> {
+    item.values.iter().map(|value| judge_value(item, value, document)).collect()
+}
+
+fn judge_value(item: &Item, value: &'static Value, document: Option<&Document>) -> Judged {
+    let plain = |verdict, outcome: &str| Judged {
+        value,
+        ours: None,
+        spread_percent: None,
+        outcome: outcome.to_owned(),
+        verdict,
+        reason: None,
+    };
+    if let Some(what) = &item.waits_for {
+        return plain(Verdict::NoCode, &format!("waits for {what}"));
+    }
+    let Some(document) = document else { return plain(Verdict::NotMeasured, "") };
+    if let Some(cause) = &document.cannot_run {
+        return plain(Verdict::NotMeasured, cause);
+    }
+    match value.manner {
+        Manner::Drawn => plain(Verdict::Shown, "no number is printed"),
+        Manner::Statement => {
+            statement(value, document).unwrap_or_else(|| plain(Verdict::NotCovered, ""))
+        }
+        Manner::Same | Manner::Ratio | Manner::Absolute => {
+            number(value, document).unwrap_or_else(|| plain(Verdict::NotCovered, ""))
+        }
+    }
+}
+
+fn statement(value: &'static Value, document: &Document) -> Option<Judged> {
+    let seen = document.seen.iter().find(|seen| seen.id == value.id);
+    let (holds, saw, reason) = match (seen, &value.check) {
+        (Some(seen), _) => (seen.holds, seen.saw.clone(), seen.reason.clone()),
+        (None, Some(check)) => {
+            let checked = check.check(document)?;
+            (checked.holds, checked.saw, None)
+        }
+        (None, None) => return None,
+    };
+    let verdict = if holds { Verdict::Holds } else { Verdict::HoldsNot };
+    Some(Judged {
+        value,
+        ours: None,
+        spread_percent: None,
+        outcome: saw,
+        verdict,
+        reason: (!holds).then(|| why(value, reason)),
+    })
+}
+
+fn number(value: &'static Value, document: &Document) -> Option<Judged> {
+    let panel = value.panel.as_deref()?;
+    let at = value.at.as_ref()?;
+    let point = pick(document.series(panel, value.series.as_deref()?)?, at)?;
+    let spread = |point: &Point| (point.max - point.min) / point.value * 50.0;
+    let (ours, spread_percent) = match &value.over {
+        Some(other) => {
+            let other = pick(document.series(panel, other)?, at)?;
+            (point.value / other.value, spread(point) + spread(other))
+        }
+        None => (point.value, spread(point)),
+    };
+    let (verdict, outcome) = match value.manner {
+        Manner::Same => same(ours, value.value?),
+        Manner::Ratio => ratio(ours, value.ratio()?, value.better?),
+        _ => (Verdict::Shown, format!("{:.2} × the paper's", ours / value.value?)),
+    };
+    let is_off = verdict == Verdict::HoldsNot;
+    Some(Judged {
+        value,
+        ours: Some(ours),
+        spread_percent: Some(spread_percent),
+        outcome,
+        verdict,
+        reason: is_off.then(|| why(value, point.reason.clone())),
+    })
+}
+
+/// A relative error of at most [`ERROR_PERCENT_MAX`].
+fn same(ours: f64, printed: f64) -> (Verdict, String) {
+    let error = (ours / printed - 1.0) * 100.0;
+    let holds = error.abs() <= ERROR_PERCENT_MAX;
+    let verdict = if holds { Verdict::Holds } else { Verdict::HoldsNot };
+    (verdict, format!("{error:+.1} %"))
+}
+
+/// Ours is at least as good as the nearer end of the printed range.
+fn ratio(ours: f64, [from, until]: [f64; 2], better: Better) -> (Verdict, String) {
+    let holds = match better {
+        Better::More => ours >= from.min(until),
+        Better::Less => ours <= from.max(until),
+    };
+    let printed = if from.total_cmp(&until).is_eq() {
+        format!("{from:.2}")
+    } else {
+        format!("{from:.2} to {until:.2}")
+    };
+    let verdict = if holds { Verdict::Holds } else { Verdict::HoldsNot };
+    let which = if holds { "ours is as good or better" } else { "theirs is better" };
+    (verdict, format!("ours {ours:.2}, theirs {printed}: {which}"))
+}
+
+fn why(value: &Value, told: Option<String>) -> Why {
+    let known = value.reason.as_deref().and_then(reasons::reason);
+    let listed = known.map(|reason| format!("{} ({})", reason.text, reason.evidence));
+    told.or(listed).map_or(Why::NotKnown, Why::Known)
+}
+
+fn pick<'a>(series: &'a Series, at: &At) -> Option<&'a Point> {
+    let by_value = |a: &&Point, b: &&Point| a.value.total_cmp(&b.value);
+    match at {
+        At::Place(place) => {
+            series.points.iter().find(|point| (point.at - place).abs() <= place.abs() * 1e-9)
+        }
+        At::Extreme(which) => match which.as_str() {
+            "max" => series.points.iter().max_by(by_value),
+            "min" => series.points.iter().min_by(by_value),
+            _ => series.points.last(),
+        },
+    }
+}
+
+/// The counts of a paper, as its line on the first screen has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Figures and tables.
+    pub items: usize,
+    /// Of them with a command.
+    pub with_command: usize,
+    /// Of them measured.
+    pub measured: usize,
+    /// Printed values and statements.
+    pub values: usize,
+    /// Of them judged.
+    pub judged: usize,
+    /// Of them such that hold.
+    pub hold: usize,
+    /// Of them such that do not.
+    pub hold_not: usize,
+    /// Of these such that have no reason.
+    pub not_known: usize,
+}
+
+impl Counts {
+    /// Adds an item.
+    pub fn add(&mut self, item: &Item, is_measured: bool, judged: &[Judged]) {
+        let count = |verdict| judged.iter().filter(|one| one.verdict == verdict).count();
+        self.items += 1;
+        self.with_command += usize::from(item.has_command());
+        self.measured += usize::from(is_measured);
+        self.values += judged.len();
+        self.judged += judged.iter().filter(|one| one.verdict.is_judged()).count();
+        self.hold += count(Verdict::Holds);
+        self.hold_not += count(Verdict::HoldsNot);
+        let unknown = |one: &&Judged| one.reason == Some(Why::NotKnown);
+        self.not_known += judged.iter().filter(unknown).count();
+    }
+}
+
+/// Errors above it need a reason.
+pub const ERROR_PERCENT_MAX: f64 = 10.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::printed::paper;
+
+    fn point(at: f64, value: f64) -> Point {
+        Point { at, value, min: value, max: value, samples: Vec::new(), reason: None }
+    }
+
+    fn series(panel: &str, name: &str, points: Vec<Point>) -> Series {
+        let (panel, name) = (panel.to_owned(), name.to_owned());
+        Series { panel, name, x: String::new(), unit: String::new(), points }
+    }
+
+    #[test]
+    fn ratios_compare_two_stacks_and_say_which_is_better() {
+        let item = paper("convergence2005").unwrap().item("3").unwrap();
+        let mut document = Document::new("convergence2005", "3");
+        document.series = vec![
+            series("latency 1500", "sockets", vec![point(1.0, 5.0)]),
+            series("latency 1500", "tcp", vec![point(1.0, 10.0)]),
+            series("throughput 1500", "sockets", vec![point(1.0, 1.0), point(2.0, 1.2)]),
+            series("throughput 1500", "tcp", vec![point(1.0, 0.5), point(2.0, 1.0)]),
+        ];
+        let judged = judge(item, Some(&document));
+        assert_eq!(judged[0].verdict, Verdict::Holds);
+        assert_eq!(judged[1].verdict, Verdict::HoldsNot);
+        assert!(matches!(judged[1].reason, Some(Why::Known(_))));
+        assert_eq!(judged[2].verdict, Verdict::NotCovered);
+    }
+
+    #[test]
+    fn what_was_not_measured_and_what_has_no_code_are_told_apart() {
+        let verdict =
+            |key: &str, id: &str| judge(paper(key).unwrap().item(id).unwrap(), None)[0].verdict;
+        assert_eq!(verdict("sandia1999", "table1"), Verdict::NotMeasured);
+        assert_eq!(verdict("neteffect2006", "2"), Verdict::NoCode);
+    }
+
+    #[test]
+    fn a_simulation_is_judged_by_its_error() {
+        assert_eq!(same(1.1, 1.0).0, Verdict::HoldsNot);
+        assert_eq!(same(1.09, 1.0).0, Verdict::Holds);
+    }
+}

@@ -1,0 +1,143 @@
+//! Statements of papers as functions of results.
+
+use serde::Deserialize;
+
+use crate::document::{Document, Series};
+
+/// How a statement is checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// In which way.
+    pub kind: CheckKind,
+    /// The panel.
+    pub panel: String,
+    /// The series that the statement is about.
+    pub series: String,
+    /// The series that it is compared with.
+    #[serde(default)]
+    pub other: String,
+    /// The bound, see [`CheckKind`].
+    pub within: f64,
+}
+
+/// Ways to check a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckKind {
+    /// The highest value is at most `within` times the lowest.
+    Flat,
+    /// The quotient to the other series changes by at most a factor of `within` over the axis.
+    Alike,
+    /// The growth from first to last point is at most `within` times that of the other series.
+    Scales,
+    /// Each value is at least `within` times that of the other series.
+    Above,
+}
+
+/// The outcome of a check.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checked {
+    /// Whether the statement holds.
+    pub holds: bool,
+    /// The figures it saw.
+    pub saw: String,
+}
+
+impl Check {
+    /// Checks a document. Nothing if it lacks the series.
+    pub fn check(&self, document: &Document) -> Option<Checked> {
+        let series = document.series(&self.panel, &self.series)?;
+        match self.kind {
+            CheckKind::Flat => {
+                let values = || series.points.iter().map(|point| point.value);
+                let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+                let () = (series.points.len() > 1).then_some(())?;
+                let factor = high / low;
+                let saw = format!("highest / lowest = {factor:.2}");
+                Some(Checked { holds: factor <= self.within, saw })
+            }
+            CheckKind::Alike => {
+                let quotients = quotients(series, document.series(&self.panel, &self.other)?);
+                let low = quotients.iter().copied().reduce(f64::min)?;
+                let high = quotients.iter().copied().reduce(f64::max)?;
+                let () = (quotients.len() > 1).then_some(())?;
+                let saw = format!("{} / {} from {low:.2} to {high:.2}", self.series, self.other);
+                Some(Checked { holds: high / low <= self.within, saw })
+            }
+            CheckKind::Scales => {
+                let growth = growth(series)?;
+                let other = self::growth(document.series(&self.panel, &self.other)?)?;
+                let saw = format!("grows {growth:.2} ×, {} {other:.2} ×", self.other);
+                Some(Checked { holds: growth <= other * self.within, saw })
+            }
+            CheckKind::Above => {
+                let quotients = quotients(series, document.series(&self.panel, &self.other)?);
+                let low = quotients.into_iter().reduce(f64::min)?;
+                let saw = format!("at least {low:.2} × of {}", self.other);
+                Some(Checked { holds: low >= self.within, saw })
+            }
+        }
+    }
+}
+
+fn quotients(series: &Series, other: &Series) -> Vec<f64> {
+    let pair = |place: f64| other.points.iter().find(|point| point.at.total_cmp(&place).is_eq());
+    let both = series.points.iter().filter_map(|point| Some((point, pair(point.at)?)));
+    both.map(|(ours, theirs)| ours.value / theirs.value).filter(|value| value.is_finite()).collect()
+}
+
+fn growth(series: &Series) -> Option<f64> {
+    let (first, last) = (series.points.first()?, series.points.last()?);
+    (series.points.len() > 1 && first.value > 0.0).then(|| last.value / first.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Point;
+
+    fn series(name: &str, values: &[f64]) -> Series {
+        let point = |(at, value): (usize, &f64)| Point {
+            at: at as f64,
+            value: *value,
+            min: *value,
+            max: *value,
+            samples: Vec::new(),
+            reason: None,
+        };
+        Series {
+            panel: "p".to_owned(),
+            name: name.to_owned(),
+            x: String::new(),
+            unit: String::new(),
+            points: values.iter().enumerate().map(point).collect(),
+        }
+    }
+
+    fn holds(kind: CheckKind, ours: &[f64], theirs: &[f64], within: f64) -> Option<bool> {
+        let mut document = Document::new("toe2005", "13");
+        document.series = vec![series("a", ours), series("b", theirs)];
+        let (panel, series, other) = ("p".to_owned(), "a".to_owned(), "b".to_owned());
+        Some(Check { kind, panel, series, other, within }.check(&document)?.holds)
+    }
+
+    #[test]
+    fn statements_hold_or_do_not() {
+        use CheckKind::{Above, Alike, Flat, Scales};
+        assert_eq!(holds(Flat, &[1.0, 1.2], &[], 1.25), Some(true));
+        assert_eq!(holds(Flat, &[1.0, 1.3], &[], 1.25), Some(false));
+        assert_eq!(holds(Alike, &[1.0, 2.0], &[2.0, 4.0], 1.1), Some(true));
+        assert_eq!(holds(Alike, &[1.0, 4.0], &[2.0, 4.0], 1.1), Some(false));
+        assert_eq!(holds(Scales, &[1.0, 3.0], &[2.0, 6.0], 1.1), Some(true));
+        assert_eq!(holds(Scales, &[1.0, 4.0], &[2.0, 6.0], 1.1), Some(false));
+        assert_eq!(holds(Above, &[3.0, 4.0], &[2.0, 4.0], 1.0), Some(true));
+        assert_eq!(holds(Above, &[1.0, 4.0], &[2.0, 4.0], 1.0), Some(false));
+    }
+
+    #[test]
+    fn one_point_says_nothing_of_an_axis() {
+        assert_eq!(holds(CheckKind::Flat, &[1.0], &[], 1.25), None);
+        assert_eq!(holds(CheckKind::Alike, &[1.0], &[1.0], 1.25), None);
+    }
+}
