@@ -64,6 +64,9 @@ pub struct EdgeConfiguration {
     pub envelope_bytes: u32,
     /// Frames that a driver takes at a time, at most 64.
     pub segments: u16,
+    /// The driver takes equal frames for the price of one, as that of UDP does where the kernel segments: the engine
+    /// gives each link longer batches.
+    pub offloads: bool,
     /// Frames that may wait in a host for its link.
     pub transmit_queue_frames: u32,
     /// Frames that may wait for the processor of a host, at most 32768; more are lost.
@@ -133,6 +136,7 @@ impl Default for EdgeConfiguration {
             order: Order::default(),
             envelope_bytes: ENVELOPE_BYTES as u32,
             segments: 64,
+            offloads: false,
             transmit_queue_frames: 64,
             receive_queue_frames: 1024,
             interrupt_interval_ps: 0,

@@ -39,6 +39,22 @@ fn two_rails_carry_an_exchange_of_all_with_all() {
     }
 }
 
+/// Every rule of the sender that looks at the kind of driver runs with both kinds: one of raw frames, and one of UDP.
+#[test]
+fn drivers_that_offload_get_other_batches_and_carry_the_same() {
+    let runs = [false, true].map(|offloads| {
+        let host = "[host]\nkind = \"edge\"\nrails = 2\nloss_ppm = 1_000\n";
+        run(&multiedge(&format!("{host}offloads = {offloads}\n")))
+    });
+    let [(plain, plain_counts), (offloading, offloading_counts)] = &runs;
+    assert_eq!((plain.delivered, offloading.delivered), (480, 480));
+    assert_ne!(plain.hash, offloading.hash, "the engine does not ask what the driver does");
+    for counts in [plain_counts, offloading_counts] {
+        let sent = counts.links().data_frames_sent;
+        assert!(counts.rails.iter().all(|rail| rail.data_frames_sent > sent / 3), "{counts:?}");
+    }
+}
+
 #[test]
 fn lost_frames_are_sent_again() {
     let (outcome, counts) =

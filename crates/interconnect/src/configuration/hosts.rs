@@ -39,6 +39,7 @@ pub(super) fn read(
         _ => PayloadKind::Ghost,
     };
     let sees_marks = keys.flag("ecn", default.sees_marks)?;
+    let offloads = keys.flag("offloads", sees_marks)?;
     let envelope_default = if sees_marks { DATAGRAM_BYTES } else { default.envelope_bytes };
     let mut number = |key, default: u32, least, most| {
         keys.number(key, default.into(), least, most).map(|number| number as u32)
@@ -65,6 +66,7 @@ pub(super) fn read(
         order,
         envelope_bytes,
         segments,
+        offloads,
         transmit_queue_frames,
         receive_queue_frames,
         interrupt_interval_ps,

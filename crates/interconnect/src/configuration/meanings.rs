@@ -137,6 +137,7 @@ pub(super) const MEANINGS: &[(&str, &str, &str)] = &[
     ("host", "operations", "Operations under way from one host in all"),
     ("host", "envelope_bytes", "Bytes of a frame before those of the edge protocol; 28 with `ecn`, of IP and UDP"),
     ("host", "segments", "Frames that a driver takes at a time"),
+    ("host", "offloads", "The driver takes equal frames for the price of one, so that engines send longer batches; `true` with `ecn`, as UDP does"),
     ("host", "transmit_queue_frames", "Frames that may wait in a host for its link"),
     ("host", "receive_queue_frames", "Frames that may wait for the processor of a host; more are lost"),
     ("host", "loss_ppm", "Frames lost at random"),

@@ -125,7 +125,7 @@ pub(super) fn link_caps(
         frame_bytes_max,
         frame_bytes_safe: frame_bytes_max,
         segments: configuration.segments,
-        offloads: false,
+        offloads: configuration.offloads,
         receive_buffer_bytes: configuration.receive_queue_frames * u32::from(frame_bytes_max),
         rate: Some(rate_bps),
         local: address(host, rail),
