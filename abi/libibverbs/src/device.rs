@@ -7,9 +7,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use verbs::cm::ManagedDevice;
-use verbs::edge;
-use verbs::{Error, LogLevel, PortCounters, Settings, sysfs};
+use rdma_cm::ManagedDevice;
+use verbs::{Error, PortCounters, sysfs};
+use verbs_edge::{LogLevel, Settings};
 
 use crate::failure::{code, invalid, number, pointer, say, silent};
 use crate::layout::{ibv_context, ibv_device, verbs_context};
@@ -294,7 +294,7 @@ fn devices() -> Result<&'static Devices, Error> {
         return Ok(devices);
     }
     let settings = Settings::from_environment().inspect_err(report)?;
-    let made = edge::devices(&settings).inspect_err(report)?;
+    let made = verbs_edge::devices(&settings).inspect_err(report)?;
     let devices = made.into_iter().enumerate().map(|(index, device)| make(index, device)).collect();
     let fresh = Box::into_raw(Box::new(Devices { process, devices }));
     let stored = DEVICES.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::panic::catch_unwind;
 use std::sync::Once;
 
-use verbs::edge::send_before_end;
+use verbs_edge::send_before_end;
 
 /// Has work that was posted last sent before the process ends, if the library is there that hears of the end.
 pub(crate) fn announce() {

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::OnceLock;
 
-use verbs::{Error, LogLevel, Settings};
+use verbs::Error;
+use verbs_edge::{LogLevel, Settings};
 
 /// What a call does; 0 or the number of the error is returned, as most calls do.
 pub(crate) fn code(call: &str, body: impl FnOnce() -> Result<(), Error>) -> c_int {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use sockets::Reason;
 use sockets::counters::Report;
 use sockets::statistics::SOCKET as SOCKETS_SOCKET;
-use verbs::statistics::{DeviceReport, FORMAT, QueuePairReport, SOCKET};
+use verbs_edge::statistics::{DeviceReport, FORMAT, QueuePairReport, SOCKET};
 
 use crate::Failure;
 use crate::output::{print, terminal_columns};
@@ -398,7 +398,7 @@ const REPORT_BYTES_MAX: u64 = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbs::statistics::PeerReport;
+    use verbs_edge::statistics::PeerReport;
 
     #[test]
     fn numbers_have_three_digits_and_a_unit() {

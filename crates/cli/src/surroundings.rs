@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ethernot::LinkSpec;
-use verbs::Settings;
+use verbs_edge::Settings;
 
 pub(crate) use sockets_options::SocketsOptions;
 
@@ -214,7 +214,7 @@ impl Variables {
         let mut specs = Vec::new();
         if wanted.device {
             let settings = self.settings()?;
-            verbs::edge::devices(&settings)?;
+            verbs_edge::devices(&settings)?;
             specs.extend(settings.links);
             specs.extend(settings.others.into_iter().flat_map(|device| device.links));
         }

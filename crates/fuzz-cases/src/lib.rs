@@ -37,7 +37,7 @@ pub const CASES: [(&str, Case); 14] = [
 /// Any bytes as what two ids of the connection manager tell each other: no panic, and what is accepted survives
 /// encoding.
 pub fn connection_manager(bytes: &[u8]) {
-    verbs::cm::fuzz_message(bytes);
+    rdma_cm::fuzz_message(bytes);
 }
 
 /// Any bytes as control messages: no panic, an end, and what is accepted survives encoding.
@@ -78,7 +78,7 @@ pub fn goal_trace(bytes: &[u8]) {
 
 /// Any bytes as what one end of a queue pair tells the other: no panic, and what is accepted survives encoding.
 pub fn greeting(bytes: &[u8]) {
-    verbs::fuzz_greeting(bytes);
+    verbs_edge::fuzz_greeting(bytes);
 }
 
 /// Any bytes as what a process says over the Unix socket that goes with shared memory: no panic, and

@@ -4,19 +4,19 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// How many events of an object the program has taken, and not acknowledged yet: the object stays until it has.
 #[derive(Debug, Default)]
-pub(crate) struct Unacknowledged {
+pub struct Unacknowledged {
     count: Mutex<u32>,
     is_none: Condvar,
 }
 
 impl Unacknowledged {
     /// The program has taken an event.
-    pub(crate) fn on_taken(&self) {
+    pub fn on_taken(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
     /// It acknowledges some; more than it took are as many as it took.
-    pub(crate) fn acknowledge(&self, events: u32) {
+    pub fn acknowledge(&self, events: u32) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count = count.saturating_sub(events);
         if *count == 0 {
@@ -25,7 +25,7 @@ impl Unacknowledged {
     }
 
     /// Waits until all are.
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let _none = self
             .is_none

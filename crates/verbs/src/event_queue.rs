@@ -16,25 +16,30 @@ use crate::error::Error;
 ///
 /// Whoever holds the lock sees as many in the descriptor as in the queue, so a read under it never blocks.
 #[derive(Debug)]
-pub(crate) struct EventQueue<T> {
+pub struct EventQueue<T> {
     descriptor: EventFd,
     events: Mutex<VecDeque<T>>,
 }
 
 impl<T> EventQueue<T> {
-    pub(crate) fn new() -> Result<Self, Error> {
+    /// A queue without events.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn new() -> Result<Self, Error> {
         let flags = EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC;
         let descriptor =
             EventFd::from_flags(flags).map_err(|errno| system("making a descriptor", errno))?;
         Ok(Self { descriptor, events: Mutex::default() })
     }
 
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+    /// Returns the descriptor, which is readable while there is an event.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
     /// Adds an event. One too many is lost, as the program has not looked for a long time.
-    pub(crate) fn push(&self, event: T) {
+    pub fn push(&self, event: T) {
         let mut events = self.lock();
         // A semaphore that is not full never blocks: it counts to 2^64 - 2.
         if events.len() < EVENTS_MAX && self.descriptor.write(1).is_ok() {
@@ -44,7 +49,7 @@ impl<T> EventQueue<T> {
 
     /// Takes the oldest event, if there is one. `on_taken` is called before anybody sees that it is not there any
     /// more.
-    pub(crate) fn take(&self, on_taken: impl Fn(&T)) -> Option<T> {
+    pub fn take(&self, on_taken: impl Fn(&T)) -> Option<T> {
         let mut events = self.lock();
         let event = events.pop_front()?;
         self.count_down();
@@ -53,7 +58,7 @@ impl<T> EventQueue<T> {
     }
 
     /// Removes events that are meant by none any more.
-    pub(crate) fn retain(&self, mut stays: impl FnMut(&T) -> bool) {
+    pub fn retain(&self, mut stays: impl FnMut(&T) -> bool) {
         let mut events = self.lock();
         let before = events.len();
         events.retain(|event| stays(event));
@@ -63,7 +68,7 @@ impl<T> EventQueue<T> {
     }
 
     /// Takes the events that are meant, in their order.
-    pub(crate) fn take_those(&self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
+    pub fn take_those(&self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
         let mut events = self.lock();
         let (taken, stay): (VecDeque<T>, _) = events.drain(..).partition(|event| is_meant(event));
         *events = stay;
@@ -73,12 +78,13 @@ impl<T> EventQueue<T> {
         taken.into()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is no event.
+    pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
     /// Whether the program wants no call to block.
-    pub(crate) fn is_non_blocking(&self) -> bool {
+    pub fn is_non_blocking(&self) -> bool {
         fcntl(&self.descriptor, FcntlArg::F_GETFL)
             .is_ok_and(|flags| OFlag::from_bits_truncate(flags).contains(OFlag::O_NONBLOCK))
     }
@@ -89,7 +95,7 @@ impl<T> EventQueue<T> {
     /// # Errors
     /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] with `EINTR` if a signal came, as
     /// `read` says it.
-    pub(crate) fn get(
+    pub fn get(
         &self,
         on_taken: impl Fn(&T),
         watch: impl FnOnce(&mut dyn FnMut() -> bool),

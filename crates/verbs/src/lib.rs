@@ -1,7 +1,8 @@
 //! Verbs: devices, protection domains, memory regions, completion queues, queue pairs, and the rules they keep,
 //! over any wire that is a [`Provider`].
 //!
-//! What programs see of it through a C ABI is made elsewhere; here is what the calls do.
+//! The connection manager is the crate `rdma-cm`, the provider over the edge engine `verbs-edge`, and what programs see of
+//! them through a C ABI `libibverbs-abi`.
 //!
 //! Of its files only `registration.rs` is unsafe.
 #![deny(unsafe_code)]
@@ -11,11 +12,9 @@ mod acknowledged;
 mod address_handle;
 mod async_event;
 mod attributes;
-pub mod cm;
 mod completion_channel;
 mod completion_queue;
 mod device;
-pub mod edge;
 mod error;
 mod event_queue;
 mod memory_region;
@@ -25,14 +24,13 @@ mod provider;
 mod queue_pair;
 mod registration;
 mod registry;
-mod settings;
 mod shared_receive_queue;
-pub mod statistics;
 pub mod sysfs;
 mod uses;
 mod work_request;
 
 pub use access::AccessFlags;
+pub use acknowledged::Unacknowledged;
 pub use address_handle::{AddressHandle, answer_to};
 pub use async_event::{AsyncEvent, AsyncEventKind, EventElement};
 pub use attributes::{
@@ -42,9 +40,8 @@ pub use attributes::{
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use device::{Context, Device};
-#[doc(hidden)]
-pub use edge::fuzz_greeting;
 pub use error::Error;
+pub use event_queue::EventQueue;
 pub use link::start_thread;
 pub use memory_region::{MemoryRegion, Reregistration, first_address};
 pub use memory_window::{MemoryWindow, WindowBinding, WindowType, next_key};
@@ -55,7 +52,6 @@ pub use queue_pair::{
     SendPosting, TakenReceive, TakenSend,
 };
 pub use registry::Registry;
-pub use settings::{DeviceSettings, LogLevel, Settings};
 pub use shared_receive_queue::{SharedReceiveQuery, SharedReceiveQueue};
 pub use work::{Arm, CompletionStatus};
 pub use work_request::{

@@ -265,7 +265,8 @@ impl QueuePair {
     }
 
     /// Whether it gets more than was asked for.
-    pub(crate) fn strictness(&self) -> Strictness {
+    /// Returns the strictness of its device.
+    pub fn strictness(&self) -> Strictness {
         self.provider().attributes().strictness
     }
 

@@ -87,13 +87,14 @@ impl Registry {
         });
     }
 
-    /// Every queue pair that may complete something, as often as it has owners. They do not go away meanwhile.
-    pub(crate) fn visit_queue_pairs(&self, visit: impl FnMut(&Arc<QueuePair>)) {
+    /// Calls `visit` with every queue pair that may complete something, as often as it has owners. No owner is registered
+    /// or unregistered meanwhile.
+    pub fn visit_queue_pairs(&self, visit: impl FnMut(&Arc<QueuePair>)) {
         read(&self.owners).values().for_each(visit);
     }
 
-    /// The completion queues there are.
-    pub(crate) fn completion_queues(&self) -> Vec<Arc<CompletionQueue>> {
+    /// Returns the completion queues of the device.
+    pub fn completion_queues(&self) -> Vec<Arc<CompletionQueue>> {
         read(&self.queues).values().filter_map(Weak::upgrade).collect()
     }
 
@@ -130,8 +131,8 @@ impl Registry {
         read(&self.owners).get(&owner.bits()).cloned()
     }
 
-    /// Completions of these owners are nobody's any more.
-    pub(crate) fn disown(&self, owners: &[Owner]) {
+    /// Unregisters these owners; completions that still arrive for them are dropped.
+    pub fn disown(&self, owners: &[Owner]) {
         if owners.is_empty() {
             return;
         }

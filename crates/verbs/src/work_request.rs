@@ -92,7 +92,7 @@ pub enum SendOpcode {
 
 impl SendOpcode {
     /// Whether a receive of the peer is consumed.
-    pub(crate) const fn takes_receive(&self) -> bool {
+    pub const fn takes_receive(&self) -> bool {
         matches!(
             self,
             Self::Send { .. }

@@ -22,8 +22,15 @@ const ROOMS: &[Room] = &[
     Room { name: "links", lean: Lean::Below, is_unsafe: false },
     // Only its file `registration.rs` is unsafe.
     Room { name: "verbs", lean: Lean::Below, is_unsafe: true },
+    Room { name: "rdma-cm", lean: Lean::On(&["verbs"]), is_unsafe: false },
+    // The device over the edge engine, and the manager of it.
+    Room { name: "verbs-edge", lean: Lean::Below, is_unsafe: false },
     // Structures and calls of C.
-    Room { name: "libibverbs-abi", lean: Lean::On(&["work", "verbs"]), is_unsafe: true },
+    Room {
+        name: "libibverbs-abi",
+        lean: Lean::On(&["work", "verbs", "rdma-cm", "verbs-edge"]),
+        is_unsafe: true,
+    },
     Room { name: "sockets", lean: Lean::Below, is_unsafe: false },
     // Stands before the C library in programs of others, and leans on nothing.
     Room { name: "paths-abi", lean: Lean::On(&[]), is_unsafe: true },

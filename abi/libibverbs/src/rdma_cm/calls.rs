@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use libc::sockaddr;
-use verbs::cm::{AcceptOptions, ConnectOptions, IdOption};
+use rdma_cm::{AcceptOptions, ConnectOptions, IdOption};
 use verbs::{Error, QueuePairType};
 
 use super::addresses::{needed, of_c};

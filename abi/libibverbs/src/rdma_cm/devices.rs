@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use verbs::cm::{Host, ManagedDevice};
+use rdma_cm::{Host, ManagedDevice};
 use verbs::{Device, Error};
 
 use crate::device;

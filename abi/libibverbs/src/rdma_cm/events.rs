@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
+use rdma_cm::{Details, Event, EventKind, Id};
 use verbs::Error;
-use verbs::cm::{Details, Event, EventKind, Id};
 
 use super::ids::{self, Channel};
 use super::layout::{

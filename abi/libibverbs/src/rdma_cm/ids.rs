@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use verbs::cm::{EventChannel, Id, PortSpace};
+use rdma_cm::{EventChannel, Id, PortSpace};
 use verbs::{Error, QueuePairType};
 
 use super::addresses::storage;

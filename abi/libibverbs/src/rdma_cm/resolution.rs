@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::ptr;
 
 use libc::{addrinfo, sockaddr};
+use rdma_cm::PortSpace;
 use verbs::Error;
-use verbs::cm::PortSpace;
 
 use super::addresses::{len, of_c, storage};
 use super::ids::{TYPE_DATAGRAM, TYPE_RELIABLE};

@@ -113,12 +113,19 @@ impl QueuePair {
     /// [`Error::Invalid`] if there is no such transition, an attribute is missing, wrong, or not to be said here; and
     /// whatever the wire refuses.
     pub fn modify(&self, change: &Modification) -> Result<(), Error> {
-        self.modify_met(change, false)
+        self.change(change, false)
     }
 
-    /// The same; one that `is_met` passes to RTR and RTS without its wire, which has its connection or is about to be
-    /// given it by the connection manager.
-    pub(crate) fn modify_met(&self, change: &Modification, is_met: bool) -> Result<(), Error> {
+    /// As [`QueuePair::modify`], but passes to RTR and RTS without calling the wire, which has its connection or is about
+    /// to be given it by the connection manager.
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::modify`].
+    pub fn modify_met(&self, change: &Modification) -> Result<(), Error> {
+        self.change(change, true)
+    }
+
+    fn change(&self, change: &Modification, is_met: bool) -> Result<(), Error> {
         self.provider().check()?;
         let _one_at_a_time = lock(&self.modifying);
         if self.uses.is_destroyed() {

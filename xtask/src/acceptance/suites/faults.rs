@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Row] = &[
     repeated(
         "100 times: queue pairs that wait, receives of several pieces, strangers",
         Repeated::Cargo {
-            package: "verbs",
+            package: "verbs-edge",
             targets: &["--test=waiting_pairs", "--test=strangers"],
             names: &[
                 "queue_pairs_that_wait_for_receives_keep_none_from_sending",
@@ -149,17 +149,17 @@ pub(super) const ROWS: &[Row] = &[
         "verbs: latency beside 4000 queue pairs in RNR, to that before they wait",
         Bound::AtMost(1.5, "x"),
         "latency beside queue pairs in RNR",
-        tests("verbs", "--test=latency_beside", "beside_queue_pairs"),
+        tests("verbs-edge", "--test=latency_beside", "beside_queue_pairs"),
     ),
     printed(
         "verbs: latency beside 500 peers that take nothing, to that before work is posted to them",
         Bound::AtMost(1.5, "x"),
         "latency beside peers that take nothing",
-        tests("verbs", "--test=latency_beside", "beside_peers"),
+        tests("verbs-edge", "--test=latency_beside", "beside_peers"),
     ),
     none_fails(
         "verbs: queue pairs that wait for receives, and one that works",
-        "verbs",
+        "verbs-edge",
         "--test=waiting_pairs",
         true,
     ),
@@ -169,7 +169,7 @@ pub(super) const ROWS: &[Row] = &[
         bound_quick: None,
         probe: Probe::Printed {
             tests: Tests {
-                package: "verbs",
+                package: "verbs-edge",
                 target: "--test=last_messages",
                 part: "a_thousand_last_messages",
                 part_quick: Some("last_messages_before"),

@@ -372,7 +372,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/src/progress_thread.rs",
     "crates/runtime/src/sleep.rs",
     "crates/runtime/src/waits.rs",
-    "crates/verbs/src/completion_queue/empty_polls.rs",
+    "crates/verbs/src/completion_queue.rs",
     "crates/waiting/src/wait_policy.rs",
 ];
 

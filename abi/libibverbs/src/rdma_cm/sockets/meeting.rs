@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use verbs::cm::{AcceptOptions, ConnectOptions, Event, EventChannel, EventKind, Id, PortSpace};
+use rdma_cm::{AcceptOptions, ConnectOptions, Event, EventChannel, EventKind, Id, PortSpace};
 use verbs::{Error, start_thread};
 
 use super::super::devices::shared;

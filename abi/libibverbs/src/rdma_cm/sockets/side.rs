@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use verbs::cm::Id;
+use rdma_cm::Id;
 use verbs::{
     AccessFlags, Arm, CompletionChannel, CompletionQueue, CompletionStatus, Context, Error,
     MemoryRegion, ProtectionDomain, QueuePair, QueuePairInit, QueuePairLimits, QueuePairType,

@@ -1,0 +1,267 @@
+//! Asking, answering and ending.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+
+use verbs::{Error, QueuePairType};
+
+use super::news::Ear;
+use super::{Id, Inner, Own, QUEUE_KEY, State};
+use crate::manager::{Caller, Exchange, ManagedDevice};
+use crate::message::{End, Refusal, Reply, Request};
+
+/// How a program wants to be connected.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    /// What it says to the other.
+    pub private_data: Vec<u8>,
+    /// Reads and atomics of the peer that it answers at a time; `None` for as many as the device can.
+    pub responder_resources: Option<u8>,
+    /// Reads and atomics that it has under way; `None` for as many as the device can.
+    pub initiator_depth: Option<u8>,
+    /// Whether flow control of messages is offered.
+    pub flow_control: bool,
+    /// How often what finds no answer is repeated.
+    pub retries: u8,
+    /// How often the peer repeats what finds no receive here.
+    pub not_ready_retries: u8,
+    /// Whether receives are shared, and the number of the queue pair, if the id has none.
+    pub external: (bool, u32),
+}
+
+/// How a program says yes.
+#[derive(Clone, Debug, Default)]
+pub struct AcceptOptions {
+    /// As in a request; without them, as the peer has asked.
+    pub options: Option<ConnectOptions>,
+    /// The queue key of datagrams; `None` for that of all ids.
+    pub queue_key: Option<u32>,
+}
+
+impl Id {
+    /// Asks for a connection. Events tell what becomes of it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the route is not resolved, or there is more to say than there is room for.
+    pub fn connect(&self, options: &ConnectOptions) -> Result<(), Error> {
+        check_private(&options.private_data, self.private_limits().request)?;
+        let queue_pair = self.connected_queue_pair();
+        let (manager, from, to, request) = {
+            let mut inner = self.lock();
+            inner.check("connecting", |state| state == State::RouteResolved)?;
+            let (Some(ManagedDevice { device, manager }), Some(local), Some(remote)) =
+                (inner.device.clone(), inner.local, inner.remote)
+            else {
+                return Err(Error::Invalid("the id has no address".into()));
+            };
+            let max = device.attributes().read_depth_max;
+            inner.own = Own {
+                responder_resources: options.responder_resources.unwrap_or(max),
+                initiator_depth: options.initiator_depth.unwrap_or(max),
+                retries: options.retries.min(7),
+                ..inner.own
+            };
+            inner.take_numbers(options, QUEUE_KEY);
+            let Some((from, _)) = inner.gid() else {
+                return Err(Error::Invalid("the device has no address".into()));
+            };
+            let mut end = inner.end(from, self.service, options);
+            end.takes_over = queue_pair.is_some();
+            let to = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+            inner.state = State::Connecting;
+            let (space, port, source_port) = (self.space, remote.port(), local.port());
+            let private_data = options.private_data.clone();
+            let gid = verbs::Gid::of(remote.ip().to_canonical());
+            let request = Request { space, port, source_port, to: gid, end, private_data };
+            (manager, from, to, request)
+        };
+        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
+        let caller: Arc<dyn Caller> = Arc::new(Ear(self.this.clone()));
+        match manager.connect(from, to, &request, queue_pair.as_ref(), caller) {
+            Ok(asked) => {
+                *exchange = Some(asked);
+                Ok(())
+            }
+            Err(error) => {
+                drop(exchange);
+                self.lock().back_from(State::Connecting, State::RouteResolved);
+                Err(error)
+            }
+        }
+    }
+
+    /// Says yes to a request, or, by who has asked, that its queue pair is connected (see [`Id::establish`]).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if nobody asks any more, or there is more to say than there is room for.
+    pub fn accept(&self, accept: &AcceptOptions) -> Result<(), Error> {
+        let said = accept.options.clone().unwrap_or_default();
+        check_private(&said.private_data, self.private_limits().reply)?;
+        let takes_over = {
+            let mut inner = self.lock();
+            inner.check("accepting", |state| state == State::Requested)?;
+            inner.agree(accept.options.as_ref());
+            inner.take_numbers(&said, accept.queue_key.unwrap_or(QUEUE_KEY));
+            inner.peer.is_some_and(|peer| peer.takes_over)
+        };
+        // The peer's first message finds it ready.
+        let taken = self.connected_queue_pair().filter(|_| takes_over);
+        match &taken {
+            Some(queue_pair) => self.pass_to_sending(queue_pair, true)?,
+            None => self.connect_queue_pair()?,
+        }
+        let reply = {
+            let mut inner = self.lock();
+            inner.check("accepting", |state| state == State::Requested)?;
+            let Some((gid, _)) = inner.gid() else {
+                return Err(Error::Invalid("the device has no address".into()));
+            };
+            let mut end = inner.end(gid, self.service, &said);
+            end.takes_over = taken.is_some();
+            let is_datagram = self.service == QueuePairType::Datagram;
+            inner.state = if is_datagram { State::Connected } else { State::Accepted };
+            Reply { end, private_data: said.private_data }
+        };
+        let accepted = self.asked().and_then(|asked| asked.accept(&reply, taken.as_ref()));
+        if accepted.is_err() {
+            {
+                let mut inner = self.lock();
+                inner.back_from(State::Accepted, State::Failed);
+                inner.back_from(State::Connected, State::Failed);
+            }
+            self.fail_queue_pair();
+        }
+        accepted
+    }
+
+    /// Says no: to a request, or to the answer to one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if nobody asks, or there is more to say than there is room for.
+    pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
+        check_private(private_data, self.private_limits().refusal)?;
+        {
+            let mut inner = self.lock();
+            let is_allowed = |state| matches!(state, State::Requested | State::Answered);
+            inner.check("rejecting", is_allowed)?;
+            inner.state = State::Failed;
+        }
+        let reason = match self.service {
+            QueuePairType::Datagram => DATAGRAMS_REJECTED,
+            _ => REJECTED_BY_PROGRAM,
+        };
+        let refusal = Refusal { reason, private_data: private_data.to_vec() };
+        let exchange = self.take_exchange();
+        exchange.map_or(Ok(()), |exchange| exchange.reject(&refusal))
+    }
+
+    /// The program, which has asked, has connected its queue pair: the connection is there.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the peer has not said yes, or the id has connected its queue pair by itself.
+    pub fn establish(&self) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.check("establishing", |state| state == State::Answered)?;
+        if inner.queue_pair.is_some() {
+            return Err(Error::Invalid("the queue pair of the id is connected by the id".into()));
+        }
+        inner.state = State::Connected;
+        Ok(())
+    }
+
+    /// Ends the connection, and has the work of the queue pair flushed. Events tell when it is over.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none and was none.
+    pub fn disconnect(&self) -> Result<(), Error> {
+        {
+            let inner = self.lock();
+            let is_allowed = |state| {
+                use State::{Accepted, Answered, Connected, Disconnected};
+                matches!(state, Answered | Accepted | Connected | Disconnected)
+            };
+            inner.check("disconnecting", is_allowed)?;
+        }
+        if self.service == QueuePairType::Datagram {
+            return Err(Error::Invalid("datagrams know no connection".into()));
+        }
+        self.fail_queue_pair();
+        if let Some(exchange) = self.exchange() {
+            exchange.close();
+        }
+        Ok(())
+    }
+
+    /// What was asked for.
+    fn asked(&self) -> Result<Arc<dyn Exchange>, Error> {
+        self.exchange().ok_or_else(|| Error::Invalid("nobody asks any more".into()))
+    }
+}
+
+impl Inner {
+    /// Notes the number and so on of the queue pair that is to be connected.
+    fn take_numbers(&mut self, options: &ConnectOptions, queue_key: u32) {
+        (self.own.is_shared, self.own.number) = match &self.queue_pair {
+            Some(queue_pair) => (queue_pair.shared_queue().is_some(), queue_pair.number()),
+            None => (options.external.0, options.external.1 & 0xff_ffff),
+        };
+        self.own.queue_key = Some(self.own.queue_key.unwrap_or(queue_key));
+    }
+
+    /// What holds for a connection that is accepted: what the peer wants, or what the program says.
+    fn agree(&mut self, options: Option<&ConnectOptions>) {
+        let max =
+            self.device.as_ref().map_or(0, |managed| managed.device.attributes().read_depth_max);
+        let peer = self.peer;
+        let wanted = |of: fn(&End) -> u8| peer.as_ref().map_or(0, of).min(max);
+        let said = |of: fn(&ConnectOptions) -> Option<u8>| options.and_then(of);
+        let answers = said(|options| options.responder_resources);
+        let asks = said(|options| options.initiator_depth);
+        self.own.responder_resources = answers.unwrap_or(wanted(|end| end.initiator_depth));
+        self.own.initiator_depth = asks.unwrap_or(wanted(|end| end.responder_resources));
+        if let Some(end) = &peer {
+            self.own.retries = end.retries;
+            self.own.not_ready_retries = end.not_ready_retries;
+        }
+    }
+
+    /// What the peer is told.
+    fn end(&self, gid: verbs::Gid, service: QueuePairType, options: &ConnectOptions) -> End {
+        let Own { number, psn, responder_resources, initiator_depth, is_shared, .. } = self.own;
+        End {
+            service,
+            number,
+            psn,
+            queue_key: self.own.queue_key.unwrap_or(QUEUE_KEY),
+            gid,
+            responder_resources,
+            initiator_depth,
+            retries: options.retries.min(7),
+            not_ready_retries: options.not_ready_retries.min(7),
+            flow_control: options.flow_control,
+            is_shared,
+            takes_over: false,
+            not_ready_timer: self.not_ready_timer(),
+        }
+    }
+
+    fn back_from(&mut self, from: State, to: State) {
+        if self.state == from {
+            self.state = to;
+        }
+    }
+}
+
+fn check_private(private_data: &[u8], max: usize) -> Result<(), Error> {
+    let said = private_data.len();
+    if said > max {
+        return Err(Error::Invalid(format!("{said} bytes of private data: at most {max}")));
+    }
+    Ok(())
+}
+
+/// The program does not want the connection (IBA volume 1, table 108).
+pub const REJECTED_BY_PROGRAM: u16 = 28;
+
+/// The same, of datagrams (IBA volume 1, table 127).
+const DATAGRAMS_REJECTED: u16 = 2;

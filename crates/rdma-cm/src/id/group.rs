@@ -1,0 +1,124 @@
+//! Groups that an id is in.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use verbs::{Error, Gid, QueuePair, QueuePairType};
+
+use super::resolve::status_of;
+use super::{Id, QUEUE_KEY, State};
+use crate::event::{DatagramDetails, Details, Event, EventKind};
+
+/// A group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Group {
+    ip: IpAddr,
+    /// It gets what is sent to the group, and does not only send.
+    is_member: bool,
+    is_attached: bool,
+}
+
+impl Id {
+    /// Has the id in a group; [`EventKind::MulticastJoin`] tells where to send to. Its queue pair, if it has one when the
+    /// program takes the event, gets what is sent there; who only sends gets nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if that is no group, or the id has no device.
+    pub fn join(&self, group: SocketAddr, cookie: usize, only_sends: bool) -> Result<(), Error> {
+        let ip = group.ip().to_canonical();
+        if !ip.is_multicast() {
+            return Err(Error::Invalid(format!("{ip} is no group")));
+        }
+        if self.service != QueuePairType::Datagram {
+            return Err(Error::Invalid("only ids for datagrams are in groups".into()));
+        }
+        let Some(this) = self.this.upgrade() else {
+            return Err(Error::Invalid("the id was destroyed".into()));
+        };
+        let details = {
+            let mut inner = self.lock();
+            inner.check("joining", |state| {
+                matches!(state, State::Bound | State::AddressResolved | State::RouteResolved)
+            })?;
+            if inner.device.is_none() {
+                return Err(Error::Invalid("the id has no device yet".into()));
+            }
+            if inner.groups.iter().any(|known| known.ip == ip) {
+                return Err(Error::Busy(format!("the id is in group {ip}")));
+            }
+            if inner.groups.len() >= GROUPS_MAX {
+                return Err(Error::NoRoom(format!("an id is in {GROUPS_MAX} groups at most")));
+            }
+            inner.groups.push(Group { ip, is_member: !only_sends, is_attached: false });
+            let path = inner.path_to(Gid::of(ip));
+            let queue_key = inner.own.queue_key.unwrap_or(QUEUE_KEY);
+            DatagramDetails { path, number: GROUP_NUMBER, queue_key, cookie }
+        };
+        let event = Event::of(this, EventKind::MulticastJoin, 0);
+        self.tell(Event { details: Details::Datagrams(details), ..event });
+        Ok(())
+    }
+
+    /// Has it leave a group.
+    ///
+    /// # Errors
+    /// [`Error::System`] with `EADDRNOTAVAIL` if it is not in it.
+    pub fn leave(&self, group: SocketAddr) -> Result<(), Error> {
+        let ip = group.ip().to_canonical();
+        let (left, queue_pair) = {
+            let mut inner = self.lock();
+            inner.check("leaving a group", |_| true)?;
+            let place = inner.groups.iter().position(|known| known.ip == ip);
+            let Some(place) = place else {
+                return Err(Error::System {
+                    what: format!("the id is not in group {ip}"),
+                    number: nix::errno::Errno::EADDRNOTAVAIL as i32,
+                });
+            };
+            (inner.groups.swap_remove(place), inner.queue_pair.clone())
+        };
+        left.leave(queue_pair.as_ref());
+        Ok(())
+    }
+
+    /// The program takes the news that the id is in a group: has its queue pair in it.
+    pub(super) fn attach(&self, event: &mut Event) {
+        let Details::Datagrams(details) = event.details else { return };
+        let gid = details.path.gid;
+        let Some(queue_pair) = self.queue_pair() else { return };
+        let wants = |group: &&mut Group| group.ip == gid.address() && group.is_member;
+        let is_wanted = self.lock().groups.iter_mut().any(|group| wants(&group));
+        if !is_wanted {
+            return;
+        }
+        let joined = queue_pair.set_membership(gid, true);
+        let mut inner = self.lock();
+        match joined {
+            Ok(()) => {
+                if let Some(group) = inner.groups.iter_mut().find(wants) {
+                    group.is_attached = true;
+                }
+            }
+            Err(error) => {
+                inner.groups.retain(|group| group.ip != gid.address());
+                event.kind = EventKind::MulticastError;
+                event.status = status_of(&error);
+            }
+        }
+    }
+}
+
+impl Group {
+    pub(super) fn leave(self, queue_pair: Option<&Arc<QueuePair>>) {
+        if let Some(queue_pair) = queue_pair.filter(|_| self.is_attached) {
+            // It may have been destroyed.
+            let _gone = queue_pair.set_membership(Gid::of(self.ip), false);
+        }
+    }
+}
+
+/// The number of all queue pairs of a group.
+const GROUP_NUMBER: u32 = 0xff_ffff;
+
+/// Groups of an id.
+const GROUPS_MAX: usize = 256;

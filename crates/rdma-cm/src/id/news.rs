@@ -1,0 +1,277 @@
+//! What an id is told by its wire, and what it does when its program takes the news.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use nix::errno::Errno;
+use verbs::{Error, QueuePair, QueuePairType};
+
+use super::resolve::status_of;
+use super::{Id, Inner, State};
+use crate::event::{ConnectionDetails, DatagramDetails, Details, Event, EventKind};
+use crate::manager::{Caller, Exchange, Listener, Over};
+use crate::message::{End, Refusal, Reply, Request};
+
+/// Where the wire tells its news: the id may be gone.
+pub(super) struct Ear(pub(super) Weak<Id>);
+
+impl Listener for Ear {
+    fn on_request(
+        &self,
+        request: Request,
+        exchange: Arc<dyn Exchange>,
+    ) -> Result<Arc<dyn Caller>, Refusal> {
+        let listener = self.0.upgrade().ok_or(Refusal::of(NO_SUCH_SERVICE))?;
+        let id = listener.on_request(request, exchange)?;
+        Ok(Arc::new(Self(id)))
+    }
+}
+
+impl Caller for Ear {
+    fn on_accepted(&self, reply: Reply) {
+        if let Some(id) = self.0.upgrade() {
+            id.on_accepted(reply);
+        }
+    }
+
+    fn on_established(&self) {
+        if let Some(id) = self.0.upgrade() {
+            let was_accepted = id.lock().pass(State::Accepted, State::Connected);
+            if was_accepted {
+                id.tell_kind(EventKind::Established, 0);
+            }
+        }
+    }
+
+    fn on_over(&self, over: Over) {
+        if let Some(id) = self.0.upgrade() {
+            id.on_over(over);
+        }
+    }
+
+    fn on_quiet(&self) {
+        if let Some(id) = self.0.upgrade()
+            && id.lock().state == State::Disconnected
+        {
+            id.tell_kind(EventKind::TimewaitExit, 0);
+        }
+    }
+}
+
+impl Id {
+    /// Somebody asks for the port of this id.
+    fn on_request(
+        &self,
+        request: Request,
+        exchange: Arc<dyn Exchange>,
+    ) -> Result<Weak<Self>, Refusal> {
+        let listener = self.this.upgrade().ok_or(Refusal::of(NO_SUCH_SERVICE))?;
+        if request.end.service != self.service {
+            return Err(Refusal::of(WRONG_SERVICE));
+        }
+        let (device, options) = {
+            let mut inner = self.lock();
+            if inner.state != State::Listening {
+                return Err(Refusal::of(NO_SUCH_SERVICE));
+            }
+            if inner.waiting >= inner.backlog {
+                return Err(Refusal::of(NO_RESOURCES));
+            }
+            let to = request.to.address();
+            let own = inner.device.as_ref().or_else(|| self.host.device_of(to));
+            let Some(device) = own.cloned() else { return Err(Refusal::of(NO_SUCH_SERVICE)) };
+            inner.waiting += 1;
+            (device, inner.options)
+        };
+        let Request { to, port, source_port, end, private_data, .. } = request;
+        let inner = Inner {
+            state: State::Requested,
+            device: Some(device),
+            local: Some(SocketAddr::new(to.address(), port)),
+            remote: Some(SocketAddr::new(end.gid.address(), source_port)),
+            peer: Some(end),
+            options,
+            ..Inner::default()
+        };
+        let channel = self.channel();
+        let id = Self::make(&self.host, &channel, self.space, self.service, inner, Some(exchange));
+        let this = Arc::downgrade(&id);
+        let details = match self.service {
+            QueuePairType::Datagram => Details::Datagrams(id.lock().datagrams(&end)),
+            _ => Details::Connection(details_of(&end)),
+        };
+        let private_data = padded(private_data, self.private_limits().request);
+        let (kind, listener) = (EventKind::ConnectRequest, Some(listener));
+        self.tell(Event { id, listener, kind, status: 0, details, private_data });
+        Ok(this)
+    }
+
+    fn on_accepted(&self, reply: Reply) {
+        let Some(this) = self.this.upgrade() else { return };
+        let is_datagram = self.service == QueuePairType::Datagram;
+        let Reply { end, private_data } = reply;
+        let details = {
+            let mut inner = self.lock();
+            let next = if is_datagram { State::Connected } else { State::Answered };
+            if !inner.pass(State::Connecting, next) {
+                return;
+            }
+            inner.peer = Some(end);
+            // What the peer answers at a time is what may be under way here.
+            inner.own.initiator_depth = inner.own.initiator_depth.min(end.responder_resources);
+            inner.own.responder_resources = inner.own.responder_resources.min(end.initiator_depth);
+            inner.own.not_ready_retries = end.not_ready_retries;
+            match self.service {
+                QueuePairType::Datagram => Details::Datagrams(inner.datagrams(&end)),
+                _ => Details::Connection(details_of(&end)),
+            }
+        };
+        let kind = if is_datagram { EventKind::Established } else { EventKind::ConnectResponse };
+        let private_data = padded(private_data, self.private_limits().reply);
+        self.tell(Event { id: this, listener: None, kind, status: 0, details, private_data });
+    }
+
+    fn on_over(&self, over: Over) {
+        let Some(this) = self.this.upgrade() else { return };
+        let is_datagram = self.service == QueuePairType::Datagram;
+        let was_there = {
+            let mut inner = self.lock();
+            let was_there = match inner.state {
+                State::Connecting | State::Requested => false,
+                State::Accepted => over == Over::Disconnected,
+                State::Answered | State::Connected => true,
+                _ => return,
+            };
+            if is_datagram && was_there {
+                // It was only an answer.
+                return;
+            }
+            inner.state = if was_there { State::Disconnected } else { State::Failed };
+            was_there
+        };
+        let (kind, status, private_data) = match over {
+            _ if was_there => (EventKind::Disconnected, 0, Vec::new()),
+            Over::Refused(Refusal { reason, private_data }) => {
+                let kind = if is_datagram { EventKind::Unreachable } else { EventKind::Rejected };
+                let status = if is_datagram { datagram_status(reason) } else { reason.into() };
+                (kind, status, padded(private_data, self.private_limits().refusal))
+            }
+            Over::Unreachable | Over::Disconnected => {
+                (EventKind::Unreachable, -(Errno::ETIMEDOUT as i32), Vec::new())
+            }
+        };
+        let event = Event::of(this, kind, status);
+        self.tell(Event { private_data, ..event });
+    }
+
+    /// What is to be done when the program takes an event, in its thread: nothing of it may be done inside the wire.
+    /// Returns what it is told.
+    pub(crate) fn on_taken(event: Event) -> Event {
+        let mut event = event;
+        let id = Arc::clone(&event.id);
+        match event.kind {
+            EventKind::ConnectRequest => {
+                if let Some(listener) = &event.listener {
+                    let mut inner = listener.lock();
+                    inner.waiting = inner.waiting.saturating_sub(1);
+                }
+            }
+            EventKind::ConnectResponse if id.queue_pair().is_some() => id.go_on(&mut event),
+            EventKind::Rejected | EventKind::Unreachable => {
+                id.fail_queue_pair();
+                drop(id.take_exchange());
+            }
+            EventKind::MulticastJoin => id.attach(&mut event),
+            _ => {}
+        }
+        event
+    }
+
+    /// The queue pair is connected by what the peer has said, or takes over what is connected.
+    fn go_on_with_queue_pair(&self) -> Result<(), Error> {
+        let asked_for = {
+            let Inner { peer, own, .. } = &*self.lock();
+            peer.filter(|peer| peer.takes_over).map(|_| own.number)
+        };
+        let is_it = |queue_pair: &Arc<QueuePair>| Some(queue_pair.number()) == asked_for;
+        let Some(queue_pair) = self.connected_queue_pair().filter(is_it) else {
+            return self.connect_queue_pair();
+        };
+        self.pass_to_sending(&queue_pair, true)?;
+        self.exchange().map_or(Ok(()), |exchange| exchange.take_over(&queue_pair))
+    }
+
+    /// The peer has said yes: connects the queue pair.
+    fn go_on(&self, event: &mut Event) {
+        match self.go_on_with_queue_pair() {
+            Ok(()) => {
+                self.lock().pass(State::Answered, State::Connected);
+                event.kind = EventKind::Established;
+            }
+            Err(error) => {
+                self.lock().state = State::Failed;
+                event.kind = EventKind::ConnectError;
+                event.status = status_of(&error);
+                if let Some(exchange) = self.take_exchange() {
+                    // The peer may be gone.
+                    let _gone = exchange.reject(&Refusal::of(super::REJECTED_BY_PROGRAM));
+                }
+                self.fail_queue_pair();
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Passes from one state to another, if it is in the one.
+    fn pass(&mut self, from: State, to: State) -> bool {
+        let is_in = self.state == from;
+        if is_in {
+            self.state = to;
+        }
+        is_in
+    }
+
+    fn datagrams(&self, end: &End) -> DatagramDetails {
+        let path = self.path_to(end.gid);
+        DatagramDetails { path, number: end.number, queue_key: end.queue_key, cookie: 0 }
+    }
+}
+
+/// What the other end has said, as this end sees it.
+const fn details_of(end: &End) -> ConnectionDetails {
+    ConnectionDetails {
+        responder_resources: end.initiator_depth,
+        initiator_depth: end.responder_resources,
+        flow_control: end.flow_control,
+        retries: end.retries,
+        not_ready_retries: end.not_ready_retries,
+        is_shared: end.is_shared,
+        number: end.number,
+    }
+}
+
+/// Programs are told the length that there is room for.
+fn padded(private_data: Vec<u8>, bytes: usize) -> Vec<u8> {
+    let mut padded = private_data;
+    padded.resize(bytes, 0);
+    padded
+}
+
+/// Why an answer about datagrams says no (IBA volume 1, table 127): nobody listens, or the program does not want to.
+const fn datagram_status(reason: u16) -> i32 {
+    match reason {
+        NO_SUCH_SERVICE => 1,
+        NO_RESOURCES => 3,
+        _ => 2,
+    }
+}
+
+/// Nobody listens (IBA volume 1, table 108).
+const NO_SUCH_SERVICE: u16 = 8;
+
+/// There is no room for another request.
+const NO_RESOURCES: u16 = 3;
+
+/// Who listens has queue pairs of another service.
+const WRONG_SERVICE: u16 = 9;

@@ -1,0 +1,187 @@
+//! Addresses, and listening.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use verbs::Error;
+
+use super::news::Ear;
+use super::{Id, Inner, State};
+use crate::event::EventKind;
+use crate::manager::{Listener, ManagedDevice};
+use crate::ports::{source_of, unspecified};
+
+impl Id {
+    /// Takes an address; port 0 for any that is free, an unspecified address for all of the host.
+    ///
+    /// # Errors
+    /// [`Error::System`] with `EADDRINUSE` if another one has it, `EADDRNOTAVAIL` if this or the other is the unspecified
+    /// address, `ENODEV` if no device has the address.
+    pub fn bind(&self, to: SocketAddr) -> Result<(), Error> {
+        self.lock().check("binding", |state| state == State::Idle)?;
+        // An address of the host itself is of no device, as in Linux: libfabric asks whether it is, and then says that
+        // it listens at that address, rather than at those of the device.
+        let ip = to.ip().to_canonical();
+        let is_of_host = ip.is_loopback() && self.host.device_with(ip).is_none();
+        let device = self.device_at(ip)?.filter(|_| !is_of_host);
+        let is_shared = self.lock().options.is_address_shared;
+        let claim = self.host.claim(to, self.space, is_shared)?;
+        let mut inner = self.lock();
+        inner.check("binding", |state| state == State::Idle)?;
+        inner.local = Some(with_port(to, claim.port()));
+        inner.device = device;
+        inner.claim = Some(claim);
+        inner.state = State::Bound;
+        Ok(())
+    }
+
+    /// Finds out by which device a host is reached; [`EventKind::AddressResolved`] or [`EventKind::AddressError`] tells.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is at something else, `ENODEV` if no device has the source.
+    pub fn resolve_address(&self, source: Option<SocketAddr>, to: SocketAddr) -> Result<(), Error> {
+        let is_allowed = |state| matches!(state, State::Idle | State::Bound);
+        self.lock().check("resolving an address", is_allowed)?;
+        let is_bound = self.lock().state == State::Bound;
+        if let Some(source) = source.filter(|source| !is_bound && !is_nothing(source)) {
+            self.bind(source)?;
+        }
+        let found = self.find_way(to);
+        let mut inner = self.lock();
+        inner.check("resolving an address", is_allowed)?;
+        let (kind, status) = match found {
+            Ok((local, device)) => {
+                inner.local = Some(local);
+                inner.remote = Some(to);
+                inner.device = Some(device);
+                inner.state = State::AddressResolved;
+                (EventKind::AddressResolved, 0)
+            }
+            Err(error) => (EventKind::AddressError, status_of(&error)),
+        };
+        drop(inner);
+        self.tell_kind(kind, status);
+        Ok(())
+    }
+
+    /// Finds the way; [`EventKind::RouteResolved`] tells.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the address is not resolved.
+    pub fn resolve_route(&self) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.check("resolving a route", |state| state == State::AddressResolved)?;
+        inner.state = State::RouteResolved;
+        drop(inner);
+        self.tell_kind(EventKind::RouteResolved, 0);
+        Ok(())
+    }
+
+    /// Waits for requests, of which so many may wait for the program to take them; 0 for as many as there can be.
+    ///
+    /// # Errors
+    /// [`Error::System`] with `EADDRINUSE` if somebody else listens there.
+    pub fn listen(&self, backlog: u32) -> Result<(), Error> {
+        self.lock().check("listening", |state| matches!(state, State::Idle | State::Bound))?;
+        if self.lock().state == State::Idle {
+            self.bind(SocketAddr::new(unspecified(IpAddr::from([0; 4])), 0))?;
+        }
+        let listener: Arc<dyn Listener> = Arc::new(Ear(self.this.clone()));
+        // It is taken out, as the wire may ask for the id before it returns.
+        let claim = {
+            let mut inner = self.lock();
+            let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MAX);
+            inner.backlog = if backlog == 0 { BACKLOG_MAX } else { backlog.min(BACKLOG_MAX) };
+            inner.state = State::Listening;
+            inner.claim.take()
+        };
+        let Some(claim) = claim else {
+            return Err(Error::Invalid("listening: the id has no port".into()));
+        };
+        let heard = claim.listen(&listener);
+        let mut inner = self.lock();
+        let is_destroyed = inner.state == State::Destroyed;
+        if !is_destroyed {
+            inner.claim = Some(claim);
+        }
+        match heard {
+            Ok(heard) if !is_destroyed => {
+                inner.heard = Some(heard);
+                Ok(())
+            }
+            Ok(_) => Err(Error::Invalid("listening: the id was destroyed".into())),
+            Err(error) => {
+                if !is_destroyed {
+                    inner.state = State::Bound;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The device of an address; none of an unspecified one.
+    fn device_at(&self, ip: IpAddr) -> Result<Option<ManagedDevice>, Error> {
+        if ip.is_unspecified() {
+            return Ok(None);
+        }
+        match self.host.device_of(ip.to_canonical()) {
+            Some(device) => Ok(Some(device.clone())),
+            None => Err(Error::System {
+                what: format!("no device has the address {ip}"),
+                number: Errno::ENODEV as i32,
+            }),
+        }
+    }
+
+    /// The own address and the device by which another host is reached.
+    fn find_way(&self, to: SocketAddr) -> Result<(SocketAddr, ManagedDevice), Error> {
+        let bound = {
+            let Inner { local, device, .. } = &*self.lock();
+            local.map(|local| (local, device.clone()))
+        };
+        if let Some((local, Some(device))) = bound {
+            return Ok((local, device));
+        }
+        if to.ip().is_unspecified() {
+            return Err(Error::Invalid("nobody has the address 0".into()));
+        }
+        let source = source_of(to.ip())?;
+        let Some(device) = self.device_at(source.ip())? else {
+            return Err(Error::Invalid(format!("no address reaches {to}")));
+        };
+        let port = bound.map_or(source.port(), |(local, _)| local.port());
+        Ok((SocketAddr::new(source.ip(), port), device))
+    }
+}
+
+/// Neither an address nor a port is asked for.
+fn is_nothing(source: &SocketAddr) -> bool {
+    source.ip().is_unspecified() && source.port() == 0
+}
+
+fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
+    let mut address = address;
+    address.set_port(port);
+    address
+}
+
+/// What an event says of an error.
+pub(super) fn status_of(error: &Error) -> i32 {
+    let errno = match error {
+        Error::System { number, .. } => return -number,
+        Error::Invalid(_) => Errno::EINVAL,
+        Error::NoRoom(_) => Errno::ENOMEM,
+        Error::Busy(_) => Errno::EBUSY,
+        Error::NotSupported(_) => Errno::EOPNOTSUPP,
+        Error::NoDevice(_) => Errno::ENODEV,
+        Error::Again => Errno::EAGAIN,
+        Error::TimedOut(_) => Errno::ETIMEDOUT,
+        // Also what later kinds of errors are, until they have a number here.
+        _ => Errno::EIO,
+    };
+    -(errno as i32)
+}
+
+/// Requests that wait for a program to take them, as `/proc/sys/net/rdma_ucm/max_backlog` says elsewhere.
+const BACKLOG_MAX: usize = 1024;

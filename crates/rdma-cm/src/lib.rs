@@ -1,0 +1,22 @@
+//! The connection manager: ids, which stand for connections as sockets do, and channels by which programs are told what
+//! becomes of them. It is what `librdmacm` offers, over any wire that has a [`ConnectionManager`].
+//!
+//! What two ids say to each other when they meet is a request and an answer (`message.rs`); with that each connects its
+//! queue pair as programs do that exchange numbers by themselves.
+#![forbid(unsafe_code)]
+
+mod event;
+mod id;
+mod manager;
+mod message;
+mod port_space;
+mod ports;
+#[cfg(test)]
+mod tests;
+
+pub use event::{ConnectionDetails, DatagramDetails, Details, Event, EventChannel, EventKind};
+pub use id::{AcceptOptions, ConnectOptions, Id, IdOption, QUEUE_KEY, REJECTED_BY_PROGRAM};
+pub use manager::{Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, Over};
+pub use message::{End, Refusal, Reply, Request, fuzz_message};
+pub use port_space::{PortSpace, PrivateLimits};
+pub use ports::Host;

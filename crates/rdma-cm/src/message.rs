@@ -1,0 +1,369 @@
+//! What two ids say to each other when they meet: the private data of Hello, Accept, Reject and Close of the service
+//! of the connection manager (protocol.md §10.3).
+
+use verbs::{Gid, QueuePairType};
+
+use super::port_space::{PRIVATE_MAX, PortSpace};
+
+/// A request: who asks whom, for what.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Request {
+    /// Port space of the port that is asked for.
+    pub space: PortSpace,
+    /// The port that is asked for.
+    pub port: u16,
+    /// The port of who asks.
+    pub source_port: u16,
+    /// The address that is asked for, by which who is asked knows itself.
+    pub to: Gid,
+    /// What is told of the queue pair of who asks.
+    pub end: End,
+    /// What the program says.
+    pub private_data: Vec<u8>,
+}
+
+/// An acceptance.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reply {
+    /// What is told of the queue pair of who was asked.
+    pub end: End,
+    /// What the program says.
+    pub private_data: Vec<u8>,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Refusal {
+    /// Why, by the numbers of InfiniBand (IBA volume 1, table 108).
+    pub reason: u16,
+    /// What the program says.
+    pub private_data: Vec<u8>,
+}
+
+/// What one end tells the other of its queue pair.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct End {
+    /// Which service it gives.
+    pub service: QueuePairType,
+    /// Its number.
+    pub number: u32,
+    /// The number of the first packet it expects: its peer begins with that.
+    pub psn: u32,
+    /// Its queue key, of a datagram queue pair.
+    pub queue_key: u32,
+    /// The GID of its port.
+    pub gid: Gid,
+    /// Reads and atomics of the peer that it answers at a time.
+    pub responder_resources: u8,
+    /// Reads and atomics that it has under way at a time.
+    pub initiator_depth: u8,
+    /// How often the peer repeats what finds no answer.
+    pub retries: u8,
+    /// How often the peer repeats what finds no receive.
+    pub not_ready_retries: u8,
+    /// Whether flow control of messages is offered.
+    pub flow_control: bool,
+    /// Whether its receives are shared.
+    pub is_shared: bool,
+    /// Whether the connection of the exchange becomes that of its queue pair, if the other end says so too.
+    pub takes_over: bool,
+    /// Code of the time after which who finds no receive at the queue pair may ask again, if it takes over.
+    pub not_ready_timer: u8,
+}
+
+impl Request {
+    //= protocol.md: cm.1
+    /// The private data of the Hello.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = header(REQUEST);
+        bytes.extend((self.space as u16).to_le_bytes());
+        bytes.extend(self.port.to_le_bytes());
+        bytes.extend(self.source_port.to_le_bytes());
+        bytes.extend([0; 2]);
+        bytes.extend(self.to.0);
+        self.end.encode(&mut bytes);
+        put_private(&mut bytes, &self.private_data);
+        bytes
+    }
+
+    //= protocol.md: cm.1
+    /// What the private data of a Hello say; nothing if they are no request.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = Rest::of(bytes, REQUEST)?;
+        let space = PortSpace::of_number(rest.half()?)?;
+        let (port, source_port) = (rest.half()?, rest.half()?);
+        rest.skip(2)?;
+        let to = rest.gid()?;
+        let end = End::decode(&mut rest)?;
+        let private_data = rest.private()?;
+        Some(Self { space, port, source_port, to, end, private_data })
+    }
+}
+
+impl Reply {
+    //= protocol.md: cm.1
+    /// The private data of the Accept.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = header(REPLY);
+        self.end.encode(&mut bytes);
+        put_private(&mut bytes, &self.private_data);
+        bytes
+    }
+
+    //= protocol.md: cm.1
+    /// What the private data of an Accept say; nothing if they are no acceptance.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = Rest::of(bytes, REPLY)?;
+        let end = End::decode(&mut rest)?;
+        let private_data = rest.private()?;
+        Some(Self { end, private_data })
+    }
+}
+
+impl Refusal {
+    /// One without a word of the program.
+    pub const fn of(reason: u16) -> Self {
+        Self { reason, private_data: Vec::new() }
+    }
+
+    //= protocol.md: cm.1
+    /// The private data of the Reject, or of the Close of a connection that the program does not want after all.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = header(REFUSAL);
+        bytes.extend(self.reason.to_le_bytes());
+        bytes.extend([0; 2]);
+        put_private(&mut bytes, &self.private_data);
+        bytes
+    }
+
+    //= protocol.md: cm.1
+    /// What the private data of a Reject or Close say; nothing if they are no refusal.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = Rest::of(bytes, REFUSAL)?;
+        let reason = rest.half()?;
+        rest.skip(2)?;
+        let private_data = rest.private()?;
+        Some(Self { reason, private_data })
+    }
+}
+
+impl End {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let service = match self.service {
+            QueuePairType::Reliable => 0,
+            QueuePairType::Unreliable => 1,
+            QueuePairType::Datagram => 2,
+        };
+        let flags = u8::from(self.flow_control)
+            | u8::from(self.is_shared) << 1
+            | u8::from(self.takes_over) << 2;
+        bytes.extend(self.number.to_le_bytes());
+        bytes.extend(self.psn.to_le_bytes());
+        bytes.extend(self.queue_key.to_le_bytes());
+        bytes.extend(self.gid.0);
+        bytes.extend([service, flags, self.responder_resources, self.initiator_depth]);
+        bytes.extend([self.retries, self.not_ready_retries, self.not_ready_timer, 0]);
+    }
+
+    fn decode(rest: &mut Rest<'_>) -> Option<Self> {
+        let number = rest.word().filter(|&number| number <= NUMBER_MAX)?;
+        let psn = rest.word().filter(|&psn| psn <= NUMBER_MAX)?;
+        let queue_key = rest.word()?;
+        let gid = rest.gid()?;
+        let &[service, flags, responder_resources, initiator_depth] = rest.take::<4>()?;
+        let &[retries, not_ready_retries, not_ready_timer, _] = rest.take::<4>()?;
+        let service = match service {
+            0 => QueuePairType::Reliable,
+            1 => QueuePairType::Unreliable,
+            2 => QueuePairType::Datagram,
+            _ => return None,
+        };
+        if retries > 7 || not_ready_retries > 7 || not_ready_timer > 31 {
+            return None;
+        }
+        let (flow_control, is_shared, takes_over) =
+            (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        Some(Self {
+            service,
+            number,
+            psn,
+            queue_key,
+            gid,
+            responder_resources,
+            initiator_depth,
+            retries,
+            not_ready_retries,
+            flow_control,
+            is_shared,
+            takes_over,
+            not_ready_timer,
+        })
+    }
+}
+
+fn header(kind: u8) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(BYTES_MAX);
+    bytes.extend(MAGIC);
+    bytes.extend([VERSION, kind, 0, 0]);
+    bytes
+}
+
+fn put_private(bytes: &mut Vec<u8>, private_data: &[u8]) {
+    let said = private_data.get(..private_data.len().min(PRIVATE_MAX)).unwrap_or_default();
+    bytes.extend((said.len() as u16).to_le_bytes());
+    bytes.extend(said);
+}
+
+/// What is left to be read.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn of(bytes: &'a [u8], kind: u8) -> Option<Self> {
+        let mut rest = Self(bytes);
+        let is_it = *rest.take()? == MAGIC && *rest.take()? == [VERSION, kind];
+        rest.skip(2)?;
+        is_it.then_some(rest)
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn skip(&mut self, bytes: usize) -> Option<()> {
+        self.0 = self.0.get(bytes..)?;
+        Some(())
+    }
+
+    fn half(&mut self) -> Option<u16> {
+        self.take().map(|bytes| u16::from_le_bytes(*bytes))
+    }
+
+    fn word(&mut self) -> Option<u32> {
+        self.take().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+
+    fn gid(&mut self) -> Option<Gid> {
+        self.take().map(|bytes| Gid(*bytes))
+    }
+
+    /// What the program says is the last.
+    fn private(&mut self) -> Option<Vec<u8>> {
+        let bytes = usize::from(self.half()?);
+        (bytes <= PRIVATE_MAX && bytes == self.0.len()).then(|| self.0.to_vec())
+    }
+}
+
+/// Any bytes as a message: no panic, and what is accepted survives encoding. For the fuzzer.
+#[doc(hidden)]
+pub fn fuzz_message(bytes: &[u8]) {
+    if let Some(request) = Request::decode(bytes) {
+        assert_eq!(Request::decode(&request.encode()), Some(request));
+    }
+    if let Some(reply) = Reply::decode(bytes) {
+        assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+    }
+    if let Some(refusal) = Refusal::decode(bytes) {
+        assert_eq!(Refusal::decode(&refusal.encode()), Some(refusal));
+    }
+}
+
+/// What messages begin with.
+const MAGIC: [u8; 4] = *b"EVCM";
+const VERSION: u8 = 1;
+const REQUEST: u8 = 1;
+const REPLY: u8 = 2;
+const REFUSAL: u8 = 3;
+
+/// Numbers of queue pairs and packets have 24 bits.
+const NUMBER_MAX: u32 = (1 << 24) - 1;
+
+/// Bytes of the longest message: header, who and whom, end, what the program says. A handshake has room for 512.
+const BYTES_MAX: usize = 8 + 24 + 36 + 2 + PRIVATE_MAX;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn end() -> impl Strategy<Value = End> {
+        let numbers = (0..=NUMBER_MAX, 0..=NUMBER_MAX, any::<u32>(), any::<[u8; 16]>());
+        let service = prop_oneof![
+            Just(QueuePairType::Reliable),
+            Just(QueuePairType::Unreliable),
+            Just(QueuePairType::Datagram)
+        ];
+        let small = (any::<u8>(), any::<u8>(), 0..8_u8, 0..8_u8, 0..32_u8);
+        let flags = any::<[bool; 3]>();
+        let parts = (numbers, service, small, flags);
+        parts.prop_map(|((number, psn, queue_key, gid), service, small, flags)| {
+            let (responder_resources, initiator_depth, retries, not_ready_retries, _) = small;
+            let (.., not_ready_timer) = small;
+            let [flow_control, is_shared, takes_over] = flags;
+            let gid = Gid(gid);
+            End {
+                service,
+                number,
+                psn,
+                queue_key,
+                gid,
+                responder_resources,
+                initiator_depth,
+                retries,
+                not_ready_retries,
+                flow_control,
+                is_shared,
+                takes_over,
+                not_ready_timer,
+            }
+        })
+    }
+
+    fn private_data() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(any::<u8>(), 0..=PRIVATE_MAX)
+    }
+
+    fn request() -> impl Strategy<Value = Request> {
+        let ports = (any::<u16>(), any::<u16>(), any::<[u8; 16]>());
+        (ports, end(), private_data()).prop_map(|((port, source_port, to), end, private_data)| {
+            let (space, to) = (PortSpace::Tcp, Gid(to));
+            Request { space, port, source_port, to, end, private_data }
+        })
+    }
+
+    proptest! {
+        //= protocol.md: cm.1
+        #[test]
+        fn decode_returns_what_was_encoded(
+            request in request(), end in end(), private_data in private_data(), reason: u16
+        ) {
+            prop_assert!(request.encode().len() <= BYTES_MAX);
+            prop_assert_eq!(Request::decode(&request.encode()), Some(request.clone()));
+            let reply = Reply { end, private_data: private_data.clone() };
+            prop_assert_eq!(Reply::decode(&reply.encode()), Some(reply.clone()));
+            let refusal = Refusal { reason, private_data };
+            prop_assert_eq!(Refusal::decode(&refusal.encode()), Some(refusal));
+            prop_assert_eq!(Reply::decode(&request.encode()), None);
+            prop_assert_eq!(Request::decode(&reply.encode()), None);
+        }
+
+        #[test]
+        fn any_bytes_are_taken_or_refused(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            request in request(),
+            at in 0..BYTES_MAX,
+            bit in 0..8,
+            len in 0..BYTES_MAX,
+        ) {
+            fuzz_message(&bytes);
+            let mut changed = request.encode();
+            let whole = changed.len();
+            changed[at % whole] ^= 1_u8 << bit;
+            fuzz_message(&changed);
+            let cut = &request.encode()[..len.min(whole - 1)];
+            prop_assert_eq!(Request::decode(cut), None);
+        }
+    }
+}

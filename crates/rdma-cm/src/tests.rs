@@ -1,0 +1,714 @@
+//! Ids over a wire that is memory: what they are told, in which order, and what they refuse.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use mem::MemoryTable;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use semantics::SharedReceives;
+use verbs::{
+    AttributeMask, Device, DeviceAttributes, Error, Gid, GidEntry, PortAttributes, PortState,
+    Provider, QueuePair, QueuePairState, QueuePairType, Registry, Strictness, Wire,
+};
+
+use super::*;
+
+/// A device without queue pairs, whose requests go through memory.
+struct Memory {
+    attributes: DeviceAttributes,
+    registry: Arc<Registry>,
+    listeners: Mutex<Vec<Listens>>,
+    /// The first packet number in the last request.
+    asked_psn: Arc<AtomicU32>,
+}
+
+struct Listens {
+    at: SocketAddr,
+    space: PortSpace,
+    listener: Arc<dyn Listener>,
+    is_there: Arc<AtomicBool>,
+}
+
+/// One end of an exchange.
+struct Side {
+    caller: Mutex<Option<Arc<dyn Caller>>>,
+    other: Mutex<Weak<Self>>,
+    is_over: AtomicBool,
+    is_accepted: AtomicBool,
+}
+
+struct Call(Arc<Side>);
+
+struct Stays(Arc<AtomicBool>);
+
+impl Listening for Stays {}
+
+impl Drop for Stays {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Side {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            caller: Mutex::new(None),
+            other: Mutex::new(Weak::new()),
+            is_over: AtomicBool::new(false),
+            is_accepted: AtomicBool::new(false),
+        })
+    }
+
+    fn tell(&self, tell: impl FnOnce(&dyn Caller)) {
+        let caller = lock(&self.caller).clone();
+        if let Some(caller) = caller {
+            tell(&*caller);
+        }
+    }
+
+    fn other(&self) -> Option<Arc<Self>> {
+        lock(&self.other).upgrade()
+    }
+
+    /// It is over: true for the first who says so.
+    fn end(&self) -> bool {
+        let was = self.is_over.swap(true, Ordering::SeqCst);
+        if let Some(other) = self.other() {
+            other.is_over.store(true, Ordering::SeqCst);
+        }
+        !was
+    }
+}
+
+impl Exchange for Call {
+    fn take_over(&self, _queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn accept(&self, reply: &Reply, _queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
+        let asks = self.0.other().filter(|_| !self.0.is_over.load(Ordering::SeqCst));
+        let Some(asks) = asks else { return Err(Error::Invalid("nobody asks".into())) };
+        self.0.is_accepted.store(true, Ordering::SeqCst);
+        asks.is_accepted.store(true, Ordering::SeqCst);
+        asks.tell(|caller| caller.on_accepted(reply.clone()));
+        self.0.tell(|caller| caller.on_established());
+        Ok(())
+    }
+
+    fn reject(&self, refusal: &Refusal) -> Result<(), Error> {
+        if self.0.end()
+            && let Some(other) = self.0.other()
+        {
+            other.tell(|caller| caller.on_over(Over::Refused(refusal.clone())));
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        if !self.0.end() {
+            return;
+        }
+        let was_there = self.0.is_accepted.load(Ordering::SeqCst);
+        for side in [self.0.other(), Some(Arc::clone(&self.0))].into_iter().flatten() {
+            let refused = Over::Refused(Refusal::of(REJECTED_BY_PROGRAM));
+            let over = if was_there { Over::Disconnected } else { refused };
+            side.tell(|caller| caller.on_over(over));
+            if was_there {
+                side.tell(|caller| caller.on_quiet());
+            }
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl ConnectionManager for Memory {
+    fn listen(
+        &self,
+        at: SocketAddr,
+        space: PortSpace,
+        claimed: Option<std::net::UdpSocket>,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Box<dyn Listening>, Error> {
+        drop(claimed);
+        let is_there = Arc::new(AtomicBool::new(true));
+        let listens = Listens { at, space, listener, is_there: Arc::clone(&is_there) };
+        lock(&self.listeners).push(listens);
+        Ok(Box::new(Stays(is_there)))
+    }
+
+    fn connect(
+        &self,
+        from: Gid,
+        to: SocketAddr,
+        request: &Request,
+        _queue_pair: Option<&Arc<QueuePair>>,
+        caller: Arc<dyn Caller>,
+    ) -> Result<Arc<dyn Exchange>, Error> {
+        let mut request = Request::decode(&request.encode()).expect("it means something");
+        request.end.gid = from;
+        self.asked_psn.store(request.end.psn, Ordering::SeqCst);
+        let (asks, asked) = (Side::new(), Side::new());
+        *lock(&asks.other) = Arc::downgrade(&asked);
+        *lock(&asked.other) = Arc::downgrade(&asks);
+        *lock(&asks.caller) = Some(caller);
+        let listener = {
+            let listeners = lock(&self.listeners);
+            let is_it = |listens: &&Listens| {
+                let is_there = listens.is_there.load(Ordering::SeqCst);
+                is_there && listens.at.port() == to.port() && listens.space == request.space
+            };
+            listeners.iter().find(is_it).map(|listens| Arc::clone(&listens.listener))
+        };
+        let exchange = Arc::new(Call(Arc::clone(&asked)));
+        let taken = match listener {
+            Some(listener) => listener.on_request(request, Arc::clone(&exchange) as _),
+            None => Err(Refusal::of(8)),
+        };
+        match taken {
+            Ok(caller) => *lock(&asked.caller) = Some(caller),
+            Err(refusal) => {
+                asks.end();
+                asks.tell(|caller| caller.on_over(Over::Refused(refusal)));
+            }
+        }
+        Ok(Arc::new(Call(asks)))
+    }
+
+    fn has_address(&self, address: IpAddr) -> bool {
+        address == IpAddr::from([127, 0, 0, 1])
+    }
+}
+
+impl Provider for Memory {
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+    fn port(&self) -> PortAttributes {
+        PortAttributes { state: PortState::Active, active_mtu: 2048, gids: 1, rate: None }
+    }
+    fn path_mtu(&self) -> u32 {
+        2048
+    }
+    fn gids(&self) -> Vec<GidEntry> {
+        vec![GidEntry { gid: Gid::of([127, 0, 0, 1].into()), index: 0, interface: 1 }]
+    }
+    fn memory(&self) -> Result<Arc<MemoryTable>, Error> {
+        Err(Error::NotSupported("memory".into()))
+    }
+    fn reserve_number(&self, _service: QueuePairType) -> Result<u32, Error> {
+        Err(Error::NotSupported("queue pairs".into()))
+    }
+    fn release_number(&self, _number: u32) {}
+    fn wire(&self, _queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error> {
+        Err(Error::NotSupported("queue pairs".into()))
+    }
+    fn receives_posted(&self, _receives: &Arc<SharedReceives>) {}
+    fn arm_limit(&self, _receives: &Arc<SharedReceives>, _limit: u32) -> Result<bool, Error> {
+        Ok(false)
+    }
+    fn drive(&self) {}
+    fn send_put_off(&self) {}
+    fn wait(&self, _ready: &mut dyn FnMut() -> bool) {}
+    fn wake(&self) {}
+    fn serve_alone(&self) {}
+}
+
+fn attributes() -> DeviceAttributes {
+    DeviceAttributes {
+        name: "memory0".into(),
+        node_guid: [0; 8],
+        queue_pairs_max: 1,
+        work_requests_max: 1,
+        pieces_max: 1,
+        inline_max: 0,
+        completion_queues_max: 1,
+        completions_max: 1,
+        regions_max: 1,
+        windows_max: 1,
+        region_bytes_max: 1,
+        domains_max: 1,
+        read_depth_max: 128,
+        shared_queues_max: 1,
+        shared_receives_max: 1,
+        address_handles_max: 1,
+        groups_max: 1,
+        strictness: Strictness::Lenient,
+    }
+}
+
+/// A host, and two programs on it.
+struct World {
+    host: Arc<Host>,
+    server: Arc<EventChannel>,
+    client: Arc<EventChannel>,
+    asked_psn: Arc<AtomicU32>,
+}
+
+impl World {
+    fn new() -> Self {
+        let asked_psn = Arc::new(AtomicU32::new(0));
+        let provider = Arc::new(Memory {
+            attributes: attributes(),
+            registry: Registry::new(),
+            listeners: Mutex::default(),
+            asked_psn: Arc::clone(&asked_psn),
+        });
+        let host = Host::new(vec![ManagedDevice {
+            device: Device::new(provider.clone()),
+            manager: provider,
+        }]);
+        let channel = || {
+            let channel = EventChannel::new(&host).expect("a channel");
+            let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
+            fcntl(channel.descriptor(), flags).expect("it is set");
+            channel
+        };
+        let (server, client) = (channel(), channel());
+        Self { host, server, client, asked_psn }
+    }
+
+    fn id(&self, channel: &Arc<EventChannel>, space: PortSpace) -> Arc<Id> {
+        Id::new(&self.host, channel, space, None).expect("an id")
+    }
+
+    fn listener(&self, space: PortSpace) -> Arc<Id> {
+        let id = self.id(&self.server, space);
+        id.bind(loopback(0)).expect("a free port");
+        id.listen(0).expect("it listens");
+        id
+    }
+
+    /// An id that knows the way to another.
+    fn resolved(&self, space: PortSpace, to: SocketAddr) -> Arc<Id> {
+        let id = self.id(&self.client, space);
+        id.resolve_address(None, to).expect("it is looked for");
+        got(&self.client, EventKind::AddressResolved);
+        id.resolve_route().expect("it is looked for");
+        got(&self.client, EventKind::RouteResolved);
+        id
+    }
+
+    /// A request that the server has taken: who asks, and the id of the connection to be.
+    fn request(&self, listener: &Id) -> (Arc<Id>, Arc<Id>) {
+        let client = self.resolved(listener.space(), listener.local().expect("an address"));
+        client.connect(&saying(b"hello")).expect("it asks");
+        let event = got(&self.server, EventKind::ConnectRequest);
+        (client, Arc::clone(&event.id))
+    }
+
+    /// A connection.
+    fn connection(&self, listener: &Id) -> (Arc<Id>, Arc<Id>) {
+        let (client, server) = self.request(listener);
+        server.accept(&AcceptOptions::default()).expect("it accepts");
+        got(&self.client, EventKind::ConnectResponse);
+        client.establish().expect("it is there");
+        got(&self.server, EventKind::Established);
+        (client, server)
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+fn saying(private_data: &[u8]) -> ConnectOptions {
+    let private_data = private_data.to_vec();
+    let external = (false, 77);
+    ConnectOptions {
+        private_data,
+        external,
+        retries: 7,
+        not_ready_retries: 6,
+        ..Default::default()
+    }
+}
+
+/// The next event, which must be of this kind. It is acknowledged.
+fn got(channel: &EventChannel, kind: EventKind) -> Event {
+    let event = taken(channel, kind);
+    event.acknowledge();
+    event
+}
+
+/// The same, but it is not.
+fn taken(channel: &EventChannel, kind: EventKind) -> Event {
+    let event = channel.get().expect("there is an event");
+    assert_eq!(event.kind, kind, "{event:?}");
+    event
+}
+
+fn nothing(channel: &EventChannel) {
+    assert!(matches!(channel.get(), Err(Error::Again)));
+}
+
+fn errno(result: Result<(), Error>) -> i32 {
+    match result.expect_err("it fails") {
+        Error::System { number, .. } => number,
+        Error::Invalid(_) => Errno::EINVAL as i32,
+        other => panic!("{other}"),
+    }
+}
+
+fn is_readable(channel: &EventChannel) -> bool {
+    let mut wanted = [PollFd::new(channel.descriptor(), PollFlags::POLLIN)];
+    poll(&mut wanted, PollTimeout::ZERO).expect("it can be polled") > 0
+}
+
+#[test]
+fn events_come_in_the_order_of_librdmacm_with_padded_private_data() {
+    let world = World::new();
+    let listener = world.listener(PortSpace::Tcp);
+    let to = listener.local().expect("an address");
+    let client = world.resolved(PortSpace::Tcp, to);
+    assert_eq!(client.local().map(|local| local.ip()), Some(to.ip()));
+    client.connect(&saying(b"hello")).expect("it asks");
+    let asked = got(&world.server, EventKind::ConnectRequest);
+    assert!(asked.private_data.starts_with(b"hello\0"));
+    assert_eq!(asked.private_data.len(), 56);
+    assert!(Arc::ptr_eq(asked.listener.as_ref().expect("a listener"), &listener));
+    let server = Arc::clone(&asked.id);
+    assert_eq!((server.local(), server.remote()), (Some(to), client.local()));
+    nothing(&world.client);
+    let options = Some(saying(b"welcome"));
+    server.accept(&AcceptOptions { options, queue_key: None }).expect("it accepts");
+    let answer = got(&world.client, EventKind::ConnectResponse);
+    assert!(answer.private_data.starts_with(b"welcome\0"));
+    assert_eq!((answer.private_data.len(), answer.status), (196, 0));
+    client.establish().expect("it is there");
+    got(&world.server, EventKind::Established);
+    client.disconnect().expect("there is a connection");
+    for channel in [&world.client, &world.server] {
+        got(channel, EventKind::Disconnected);
+        got(channel, EventKind::TimewaitExit);
+    }
+    server.disconnect().expect("there was one");
+    for id in [client, server, listener] {
+        id.destroy().expect("once");
+        assert_eq!(errno(id.destroy()), Errno::EINVAL as i32);
+    }
+    nothing(&world.client);
+    nothing(&world.server);
+}
+
+#[test]
+fn each_end_sees_what_the_other_has_from_its_own_side() {
+    let world = World::new();
+    let listener = world.listener(PortSpace::Tcp);
+    let client = world.resolved(PortSpace::Tcp, listener.local().expect("an address"));
+    let asks =
+        ConnectOptions { responder_resources: Some(3), initiator_depth: Some(9), ..saying(b"") };
+    client.connect(&asks).expect("it asks");
+    let event = got(&world.server, EventKind::ConnectRequest);
+    let Details::Connection(seen) = event.details else { panic!("{event:?}") };
+    assert_eq!((seen.responder_resources, seen.initiator_depth), (9, 3));
+    assert_eq!((seen.number, seen.retries, seen.not_ready_retries), (77, 7, 6));
+    let server = Arc::clone(&event.id);
+    let ready = server.modification(QueuePairState::ReadyToReceive).expect("it knows its peer");
+    assert_eq!(ready.attributes.destination, 77);
+    assert!(ready.mask.contains(AttributeMask::PATH | AttributeMask::RECEIVE_PSN));
+    let options = ConnectOptions { initiator_depth: Some(2), external: (false, 88), ..saying(b"") };
+    server.accept(&AcceptOptions { options: Some(options), queue_key: None }).expect("it accepts");
+    got(&world.client, EventKind::ConnectResponse);
+    let here = client.modification(QueuePairState::ReadyToReceive).expect("it knows its peer");
+    assert_eq!((here.attributes.destination, here.attributes.path_mtu), (88, 2048));
+    assert_eq!(here.attributes.peer_reads_max, 2);
+    let sending = server.modification(QueuePairState::ReadyToSend).expect("it knows its peer");
+    assert_eq!(here.attributes.receive_psn, sending.attributes.send_psn);
+    // An end begins with the number that its peer has named, as in InfiniBand.
+    assert_eq!(sending.attributes.send_psn, world.asked_psn.load(Ordering::SeqCst));
+    assert_eq!(sending.attributes.not_ready_retries, 6);
+}
+
+#[test]
+fn a_refusal_says_why_and_so_does_a_port_at_which_nobody_listens() {
+    let world = World::new();
+    let listener = world.listener(PortSpace::Tcp);
+    let (client, server) = world.request(&listener);
+    server.reject(b"no").expect("it rejects");
+    let event = got(&world.client, EventKind::Rejected);
+    assert_eq!((event.status, event.private_data.len()), (28, 148));
+    assert!(event.private_data.starts_with(b"no\0"));
+    assert_eq!(errno(client.disconnect()), Errno::EINVAL as i32);
+    assert_eq!(errno(server.accept(&AcceptOptions::default())), Errno::EINVAL as i32);
+    let to = listener.local().expect("an address");
+    listener.destroy().expect("once");
+    let client = world.resolved(PortSpace::Tcp, to);
+    client.connect(&saying(b"")).expect("it asks");
+    assert_eq!(got(&world.client, EventKind::Rejected).status, 8);
+    // Who listens in another port space is somebody else.
+    let listener = world.listener(PortSpace::Ib);
+    let client = world.resolved(PortSpace::Tcp, listener.local().expect("an address"));
+    client.connect(&saying(b"")).expect("it asks");
+    assert_eq!(got(&world.client, EventKind::Rejected).status, 8);
+}
+
+#[test]
+fn more_private_data_than_there_is_room_for_is_refused() {
+    let world = World::new();
+    let listener = world.listener(PortSpace::Tcp);
+    let client = world.resolved(PortSpace::Tcp, listener.local().expect("an address"));
+    assert_eq!(errno(client.connect(&saying(&[1; 57]))), Errno::EINVAL as i32);
+    client.connect(&saying(&[1; 56])).expect("it asks");
+    let server = Arc::clone(&got(&world.server, EventKind::ConnectRequest).id);
+    let long = AcceptOptions { options: Some(saying(&[1; 197])), queue_key: None };
+    assert_eq!(errno(server.accept(&long)), Errno::EINVAL as i32);
+    assert_eq!(errno(server.reject(&[1; 149])), Errno::EINVAL as i32);
+    server.reject(&[1; 148]).expect("it rejects");
+}
+
+#[test]
+fn a_port_is_one_ids_alone_unless_both_say_otherwise() {
+    let world = World::new();
+    let one = world.listener(PortSpace::Tcp);
+    let at = one.local().expect("an address");
+    assert_ne!(at.port(), 0);
+    let other = world.id(&world.server, PortSpace::Tcp);
+    assert_eq!(errno(other.bind(at)), Errno::EADDRINUSE as i32);
+    other.set_option(IdOption::ReuseAddress(true)).expect("it is early");
+    other.bind(at).expect("it is shared");
+    world.id(&world.server, PortSpace::Udp).bind(at).expect("another port space");
+    // Whoever else of the host claims ports is in the way, and is not when it is gone.
+    let elsewhere = std::net::UdpSocket::bind(loopback(0)).expect("a socket");
+    let taken = elsewhere.local_addr().expect("an address");
+    let id = world.id(&world.server, PortSpace::Tcp);
+    assert_eq!(errno(id.bind(taken)), Errno::EADDRINUSE as i32);
+    drop(elsewhere);
+    id.bind(taken).expect("it is free");
+    id.destroy().expect("once");
+    world.id(&world.server, PortSpace::Tcp).bind(taken).expect("it is free again");
+    let nowhere = world.id(&world.server, PortSpace::Tcp).bind(([192, 0, 2, 99], 0).into());
+    assert_eq!(errno(nowhere), Errno::ENODEV as i32);
+}
+
+#[test]
+fn a_port_of_all_addresses_in_use_is_not_available() {
+    let world = World::new();
+    let one = world.id(&world.server, PortSpace::Tcp);
+    one.bind(loopback(0)).expect("a free port");
+    let port = one.local().expect("an address").port();
+    let id = world.id(&world.server, PortSpace::Tcp);
+    assert_eq!(errno(id.bind(([0; 4], port).into())), Errno::EADDRNOTAVAIL as i32);
+    let all = world.id(&world.server, PortSpace::Tcp);
+    all.bind(([0; 4], 0).into()).expect("a free port");
+    let port = all.local().expect("an address").port();
+    assert_eq!(errno(id.bind(([0; 4], port).into())), Errno::EADDRNOTAVAIL as i32);
+    assert_eq!(errno(id.bind(loopback(port))), Errno::EADDRNOTAVAIL as i32);
+}
+
+#[test]
+fn connections_outlive_who_listened() {
+    let world = World::new();
+    let listener = world.listener(PortSpace::Tcp);
+    let (client, server) = world.connection(&listener);
+    listener.destroy().expect("once");
+    nothing(&world.client);
+    server.disconnect().expect("there is a connection");
+    got(&world.client, EventKind::Disconnected);
+    client.destroy().expect("once");
+}
+
+#[test]
+fn an_id_that_is_destroyed_ends_what_it_was_at() {
+    let world = World::new();
+    let listener = world.listener(PortSpace::Tcp);
+    let to = listener.local().expect("an address");
+    // While its request waits.
+    let client = world.resolved(PortSpace::Tcp, to);
+    client.connect(&saying(b"")).expect("it asks");
+    client.destroy().expect("once");
+    let asked = Arc::clone(&got(&world.server, EventKind::ConnectRequest).id);
+    got(&world.server, EventKind::Rejected);
+    assert_eq!(errno(asked.accept(&AcceptOptions::default())), Errno::EINVAL as i32);
+    // The connection.
+    let (client, server) = world.connection(&listener);
+    server.destroy().expect("once");
+    got(&world.client, EventKind::Disconnected);
+    got(&world.client, EventKind::TimewaitExit);
+    client.destroy().expect("once");
+    // Who listens, with a request that nobody has taken.
+    let client = world.resolved(PortSpace::Tcp, to);
+    client.connect(&saying(b"")).expect("it asks");
+    listener.destroy().expect("once");
+    nothing(&world.server);
+    got(&world.client, EventKind::Rejected);
+}
+
+#[test]
+fn who_destroys_an_id_waits_for_the_events_that_were_taken() {
+    let world = World::new();
+    let id = world.id(&world.client, PortSpace::Tcp);
+    id.resolve_address(None, loopback(9)).expect("it is looked for");
+    let event = taken(&world.client, EventKind::AddressResolved);
+    id.resolve_route().expect("the address is known");
+    let is_acknowledged = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            id.destroy().expect("once");
+            assert!(is_acknowledged.load(Ordering::SeqCst));
+        });
+        is_acknowledged.store(true, Ordering::SeqCst);
+        event.acknowledge();
+    });
+    nothing(&world.client);
+}
+
+#[test]
+fn events_that_nobody_has_taken_move_with_their_id() {
+    let world = World::new();
+    let id = world.id(&world.client, PortSpace::Tcp);
+    let stays = world.id(&world.client, PortSpace::Tcp);
+    for id in [&id, &stays] {
+        id.resolve_address(None, loopback(9)).expect("it is looked for");
+    }
+    let elsewhere = EventChannel::new(&world.host).expect("a channel");
+    id.migrate(&elsewhere).expect("it is there");
+    let moved = got(&elsewhere, EventKind::AddressResolved);
+    assert!(Arc::ptr_eq(&moved.id, &id));
+    let stayed = got(&world.client, EventKind::AddressResolved);
+    assert!(Arc::ptr_eq(&stayed.id, &stays));
+    id.resolve_route().expect("the address is known");
+    nothing(&world.client);
+    got(&elsewhere, EventKind::RouteResolved);
+}
+
+#[test]
+fn a_channel_is_readable_while_there_is_an_event() {
+    let world = World::new();
+    assert!(!is_readable(&world.client));
+    let id = world.id(&world.client, PortSpace::Tcp);
+    id.resolve_address(None, loopback(9)).expect("it is looked for");
+    assert!(is_readable(&world.client));
+    got(&world.client, EventKind::AddressResolved);
+    assert!(!is_readable(&world.client));
+    id.resolve_route().expect("the address is known");
+    id.destroy().expect("once");
+    assert!(!is_readable(&world.client), "its events went with it");
+}
+
+#[test]
+fn requests_beyond_the_backlog_are_refused() {
+    let world = World::new();
+    let listener = world.id(&world.server, PortSpace::Tcp);
+    listener.bind(loopback(0)).expect("a free port");
+    listener.listen(1).expect("it listens");
+    let to = listener.local().expect("an address");
+    let [one, two] = [0, 1].map(|_| world.resolved(PortSpace::Tcp, to));
+    one.connect(&saying(b"")).expect("it asks");
+    two.connect(&saying(b"")).expect("it asks");
+    let refused = got(&world.client, EventKind::Rejected);
+    assert!(Arc::ptr_eq(&refused.id, &two));
+    let _kept = got(&world.server, EventKind::ConnectRequest);
+    let three = world.resolved(PortSpace::Tcp, to);
+    three.connect(&saying(b"")).expect("it asks");
+    got(&world.server, EventKind::ConnectRequest);
+}
+
+#[test]
+fn who_asks_about_datagrams_is_told_where_they_go() {
+    let world = World::new();
+    let listener = world.listener(PortSpace::Udp);
+    let client = world.resolved(PortSpace::Udp, listener.local().expect("an address"));
+    client.connect(&saying(&[5; 180])).expect("it asks");
+    let event = got(&world.server, EventKind::ConnectRequest);
+    assert_eq!(event.private_data, [5; 180]);
+    let server = Arc::clone(&event.id);
+    let options = Some(ConnectOptions { external: (false, 1234), ..saying(b"there") });
+    server.accept(&AcceptOptions { options, queue_key: None }).expect("it accepts");
+    let event = got(&world.client, EventKind::Established);
+    let Details::Datagrams(there) = event.details else { panic!("{event:?}") };
+    assert_eq!((there.number, there.queue_key), (1234, QUEUE_KEY));
+    assert_eq!(there.path.gid, Gid::of([127, 0, 0, 1].into()));
+    assert_eq!(event.private_data.len(), 136);
+    // Nothing is connected, so nothing ends.
+    nothing(&world.server);
+    assert_eq!(errno(client.disconnect()), Errno::EINVAL as i32);
+    // A refusal, and nobody there.
+    let client = world.resolved(PortSpace::Udp, listener.local().expect("an address"));
+    client.connect(&saying(b"")).expect("it asks");
+    Arc::clone(&got(&world.server, EventKind::ConnectRequest).id).reject(b"").expect("no");
+    assert_eq!(got(&world.client, EventKind::Unreachable).status, 2);
+    let client = world.resolved(PortSpace::Udp, loopback(1));
+    client.connect(&saying(b"")).expect("it asks");
+    assert_eq!(got(&world.client, EventKind::Unreachable).status, 1);
+}
+
+#[test]
+fn an_id_in_a_group_is_told_where_to_send_to() {
+    let world = World::new();
+    let id = world.id(&world.client, PortSpace::Udp);
+    let group: SocketAddr = ([239, 1, 2, 3], 0).into();
+    assert_eq!(errno(id.join(group, 5, false)), Errno::EINVAL as i32, "no device yet");
+    id.bind(loopback(0)).expect("a free port");
+    assert_eq!(errno(id.join(loopback(1), 5, false)), Errno::EINVAL as i32);
+    id.join(group, 5, false).expect("it is a group");
+    let event = got(&world.client, EventKind::MulticastJoin);
+    let Details::Datagrams(there) = event.details else { panic!("{event:?}") };
+    assert_eq!((there.number, there.queue_key, there.cookie), (0xff_ffff, QUEUE_KEY, 5));
+    assert_eq!(there.path.gid, Gid::of(group.ip()));
+    id.leave(group).expect("it is in it");
+    assert_eq!(errno(id.leave(group)), Errno::EADDRNOTAVAIL as i32);
+    id.destroy().expect("once");
+}
+
+#[test]
+fn what_comes_too_early_or_too_late_is_refused() {
+    let world = World::new();
+    let id = world.id(&world.client, PortSpace::Tcp);
+    let einval = Errno::EINVAL as i32;
+    assert_eq!(errno(id.resolve_route()), einval);
+    assert_eq!(errno(id.connect(&saying(b""))), einval);
+    assert_eq!(errno(id.accept(&AcceptOptions::default())), einval);
+    assert_eq!(errno(id.reject(b"")), einval);
+    assert_eq!(errno(id.establish()), einval);
+    assert_eq!(errno(id.disconnect()), einval);
+    assert!(id.modification(QueuePairState::Init).is_err());
+    id.bind(loopback(0)).expect("a free port");
+    assert_eq!(errno(id.bind(loopback(0))), einval);
+    assert!(id.modification(QueuePairState::Init).is_ok());
+    assert!(id.modification(QueuePairState::ReadyToReceive).is_err());
+    id.listen(1).expect("it listens");
+    assert_eq!(errno(id.listen(1)), einval);
+    assert_eq!(errno(id.resolve_address(None, loopback(1))), einval);
+    id.destroy().expect("once");
+    assert_eq!(errno(id.listen(1)), einval);
+    assert!(
+        Id::new(&world.host, &world.client, PortSpace::Tcp, Some(QueuePairType::Datagram)).is_err()
+    );
+    let far = world.id(&world.client, PortSpace::Tcp);
+    far.resolve_address(None, ([0, 0, 0, 0], 5).into()).expect("it is looked for");
+    assert!(got(&world.client, EventKind::AddressError).status < 0);
+}
+
+#[test]
+fn who_binds_an_address_of_the_host_itself_is_at_no_device() {
+    let world = World::new();
+    let of_device = world.id(&world.server, PortSpace::Tcp);
+    of_device.bind(loopback(0)).expect("a free port");
+    assert!(of_device.device().is_some());
+    let of_host = world.id(&world.server, PortSpace::Tcp);
+    of_host.bind(([127, 0, 0, 2], 0).into()).expect("a free port");
+    assert!(of_host.device().is_none());
+    // It is asked by those of the host nevertheless.
+    of_host.listen(0).expect("it listens");
+    let client = world.resolved(PortSpace::Tcp, of_host.local().expect("an address"));
+    client.connect(&saying(b"")).expect("it asks");
+    got(&world.server, EventKind::ConnectRequest);
+}

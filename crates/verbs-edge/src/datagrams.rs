@@ -1,0 +1,466 @@
+//! Queue pairs of unreliable datagrams: each is a port of the engine.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use delivery::Instant;
+use engine::{DatagramError, DatagramPort, Engine, OutgoingDatagram, PortRequest};
+use mem::{MemoryAccess, ProtectionDomain, Rights};
+use runtime::{Bell, Posted, Rest, WorkSource};
+use semantics::{OperationError, PIECES_MAX, Piece, PieceList};
+use verbs::{
+    AddressVector, Ending, Error, Gid, QueuePair, QueuePairState, Registry, SendOpcode,
+    TakenReceive, TakenSend, Wire,
+};
+use wire_edge::QueuePairNumber;
+use work::CompletionStatus;
+
+use super::draining::Draining;
+use super::instance::{Instance, failed, forked};
+use super::ways::Ways;
+use super::wire::WINDOW;
+use super::work::{locate, locate_all, total};
+
+/// The wire of a datagram queue pair.
+pub(crate) fn wire(
+    instance: &Arc<Instance>,
+    queue_pair: &Arc<QueuePair>,
+) -> Result<Box<dyn Wire>, Error> {
+    let source = Arc::new(Source {
+        queue_pair: Arc::clone(queue_pair),
+        domain: queue_pair.domain()?,
+        bell: Bell::new(),
+        registry: Arc::clone(instance.registry()),
+        ways: instance.ways().clone(),
+        payload_max: instance.places().port().active_mtu,
+        port: Mutex::new(None),
+        key: AtomicU32::new(0),
+        draining: Draining::default(),
+    });
+    let rung = Arc::clone(&source);
+    let instance = Arc::clone(instance);
+    Ok(Box::new(DatagramWire { instance, source, rung, groups: Mutex::default() }))
+}
+
+/// Where the engine takes the work of a datagram queue pair from.
+struct Source {
+    queue_pair: Arc<QueuePair>,
+    domain: ProtectionDomain,
+    bell: Bell,
+    registry: Arc<Registry>,
+    ways: Ways,
+    /// Bytes of a datagram, as the port of the device has said.
+    payload_max: u32,
+    /// From RTR on. Set and taken inside the engine.
+    port: Mutex<Option<DatagramPort>>,
+    /// The own queue key.
+    key: AtomicU32,
+    /// The queue pair wants to know when nothing is under way any more.
+    draining: Draining,
+}
+
+/// What became of a work request.
+enum Outcome {
+    /// It will complete.
+    Posted,
+    /// There is no room now.
+    NoRoom,
+    /// It cannot be carried out.
+    Failed(CompletionStatus),
+    /// The port is to be closed, for this reason, if it is not already.
+    Over(Ending),
+}
+
+impl Source {
+    /// The queue pair may receive.
+    fn open(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+    ) -> Result<DatagramPort, Error> {
+        let queue_pair = &self.queue_pair;
+        let queues = queue_pair.queues();
+        let number = QueuePairNumber::new(queue_pair.number());
+        let key = queue_pair.attributes().queue_key;
+        self.key.store(key, Ordering::Relaxed);
+        let opened = engine.open_datagram_port(PortRequest {
+            number: number.ok_or_else(|| Error::Invalid("a number beyond 24 bits".into()))?,
+            key,
+            send: queues.send,
+            receive: queues.receive,
+            receives_max: queue_pair.limits().receives,
+            shared_receives: queue_pair.shared_receives().cloned(),
+        });
+        let port = opened.map_err(failed)?;
+        self.registry.own(port.owner(), queue_pair);
+        *self.port() = Some(port);
+        // Receives may be many, and the first datagram may be here at once.
+        while self.post(engine, memory, now, PULLED_AT_ONCE).rest == Rest::More {}
+        Ok(port)
+    }
+
+    fn port(&self) -> MutexGuard<'_, Option<DatagramPort>> {
+        self.port.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the port away. Its receives are flushed from the ring of the queue pair; the engine tells of none, as the
+    /// completion queue may have no room for all.
+    fn take_port(&self, engine: &mut Engine) -> Option<DatagramPort> {
+        let port = self.port().take()?;
+        // It is open: only who takes it closes it.
+        let _open = engine.forget_datagram_receives(port);
+        Some(port)
+    }
+
+    /// It has failed. Groups that nobody is in any more are left when another port joins or leaves one.
+    #[cold]
+    fn end(&self, engine: &mut Engine, ending: Ending) {
+        if let Some(port) = self.take_port(engine) {
+            let _open = engine.close_datagram_port(port);
+            self.queue_pair.on_ended(ending);
+        }
+    }
+
+    /// False if the port is no more.
+    fn pull_receives(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        port: DatagramPort,
+        limit: u32,
+        posted: &mut Posted,
+    ) -> bool {
+        for _ in 0..limit {
+            let Some(receive) = self.queue_pair.next_receive() else { return true };
+            let outcome = post_receive(engine, memory, port, self.domain, &receive);
+            drop(receive);
+            match outcome {
+                Outcome::Posted => {}
+                Outcome::NoRoom | Outcome::Failed(_) => {
+                    posted.rest = Rest::Blocked;
+                    return true;
+                }
+                Outcome::Over(ending) => {
+                    self.end(engine, ending);
+                    return false;
+                }
+            }
+            self.queue_pair.receive_taken();
+            posted.count += 1;
+        }
+        posted.rest = Rest::More;
+        true
+    }
+
+    fn pull_sends(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        port: DatagramPort,
+        limit: u32,
+        posted: &mut Posted,
+    ) {
+        let window = WINDOW.saturating_sub(engine.waiting_datagrams_of(port));
+        for _ in 0..window.min(limit) {
+            let Some(send) = self.queue_pair.next_send() else { return };
+            let outcome = self.post_send(engine, memory, port, &send);
+            match outcome {
+                Outcome::Posted => {}
+                Outcome::NoRoom => return posted.rest = Rest::Blocked,
+                // What is to fail waits for those before it: they are not to be flushed.
+                Outcome::Failed(_) if engine.waiting_datagrams_of(port) > 0 => {
+                    return posted.rest = Rest::Blocked;
+                }
+                Outcome::Failed(status) => {
+                    self.queue_pair.send_failed(send, status);
+                    return self.queue_pair.on_drained();
+                }
+                Outcome::Over(ending) => {
+                    drop(send);
+                    return self.end(engine, ending);
+                }
+            }
+            drop(send);
+            self.queue_pair.send_taken();
+            posted.count += 1;
+        }
+        if self.queue_pair.next_send().is_some() && posted.rest == Rest::Nothing {
+            posted.rest = Rest::Blocked;
+        }
+    }
+
+    fn post_send(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        port: DatagramPort,
+        send: &TakenSend<'_>,
+    ) -> Outcome {
+        let Some(datagram) = self.outgoing(send) else {
+            return Outcome::Failed(CompletionStatus::LocalQueuePairOperation);
+        };
+        let length = send.inline().map_or_else(|| total(send.pieces()), |inline| inline.length);
+        if length > self.payload_max {
+            return Outcome::Failed(CompletionStatus::LocalLength);
+        }
+        let mut room = [Piece::NOTHING; PIECES_MAX];
+        let pieces = match (send.inline(), send.pieces()) {
+            (Some(inline), _) => {
+                let (region, offset, length) = (inline.region, inline.offset, inline.length);
+                room[0] = Piece { region, offset, length };
+                Ok(&room[..1])
+            }
+            (None, [only]) => locate(memory, self.domain, only, Rights::NONE).map(|piece| {
+                room[0] = piece;
+                &room[..1]
+            }),
+            (None, pieces) => locate_all(memory, self.domain, pieces, Rights::NONE, &mut room),
+        };
+        let list =
+            pieces.and_then(|pieces| PieceList::new(pieces).map_err(|_| OperationError::NotPosted));
+        match list {
+            Ok(list) => match engine.post_datagram(memory, port, &datagram, list) {
+                Ok(()) => Outcome::Posted,
+                Err(error) => outcome_of(error),
+            },
+            Err(OperationError::LocalAccess) => Outcome::Failed(CompletionStatus::LocalProtection),
+            Err(_) => Outcome::Failed(CompletionStatus::LocalQueuePairOperation),
+        }
+    }
+
+    /// Where a send goes, and how; nothing if no way leads there.
+    fn outgoing(&self, send: &TakenSend<'_>) -> Option<OutgoingDatagram> {
+        let AddressVector { to, destination, queue_key } = send.to()?;
+        let destination = QueuePairNumber::new(destination & NUMBER_MASK)?;
+        let (link, to) = self.ways.to(to.source_index.into(), to.gid, destination)?;
+        let is_own_key = queue_key >> 31 != 0;
+        let flags = send.flags();
+        let immediate = match send.opcode() {
+            SendOpcode::Send { immediate } => immediate,
+            _ => None,
+        };
+        Some(OutgoingDatagram {
+            link,
+            to,
+            destination,
+            key: if is_own_key { self.key.load(Ordering::Relaxed) } else { queue_key },
+            immediate,
+            solicited: flags.solicited,
+            signalled: flags.signalled,
+            context: send.sequence(),
+        })
+    }
+}
+
+impl WorkSource for Source {
+    fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue_pair.is_idle()
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.queue_pair.has_first_send()
+    }
+
+    fn post(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        limit: u32,
+    ) -> Posted {
+        engine.note_time(now);
+        let mut posted = Posted { count: 0, rest: Rest::Nothing };
+        let port = *self.port();
+        if let Some(port) = port {
+            if self.queue_pair.state() == QueuePairState::Error {
+                // A receive has failed.
+                self.end(engine, Ending::OperationFailed);
+                return posted;
+            }
+            if self.pull_receives(engine, memory, port, limit, &mut posted) {
+                self.pull_sends(engine, memory, port, limit, &mut posted);
+            }
+        }
+        let is_under_way = || port.is_some_and(|port| engine.waiting_datagrams_of(port) > 0);
+        self.draining.look(&self.queue_pair, &mut posted, is_under_way);
+        posted
+    }
+}
+
+/// Posts the oldest receive of a queue pair. That its memory is not there is told when a datagram comes for it.
+fn post_receive(
+    engine: &mut Engine,
+    memory: &MemoryAccess<'_>,
+    port: DatagramPort,
+    domain: ProtectionDomain,
+    receive: &TakenReceive<'_>,
+) -> Outcome {
+    let (pieces, context) = (receive.pieces(), receive.sequence());
+    let mut room = [Piece::NOTHING; PIECES_MAX];
+    let found = locate_all(memory, domain, pieces, Rights::LOCAL_WRITE, &mut room);
+    let posted = match found.ok().and_then(|found| PieceList::new(found).ok()) {
+        Some(list) => engine.post_datagram_receive_list(memory, port, list, context),
+        None => engine.post_failed_datagram_receive(port, total(pieces), context),
+    };
+    let posted = posted.or_else(|error| match error {
+        DatagramError::LocalAccess(_) => {
+            engine.post_failed_datagram_receive(port, total(pieces), context)
+        }
+        error => Err(error),
+    });
+    posted.map_or_else(outcome_of, |()| Outcome::Posted)
+}
+
+fn outcome_of(error: DatagramError) -> Outcome {
+    match error {
+        DatagramError::LocalAccess(_) => Outcome::Failed(CompletionStatus::LocalProtection),
+        DatagramError::TooLong { .. } => Outcome::Failed(CompletionStatus::LocalLength),
+        DatagramError::UnknownLink(_) => Outcome::Failed(CompletionStatus::LocalQueuePairOperation),
+        DatagramError::Overrun => Outcome::Over(Ending::Overrun),
+        DatagramError::Closed => Outcome::Over(Ending::OperationFailed),
+        _ => Outcome::NoRoom,
+    }
+}
+
+/// What a queue pair calls.
+struct DatagramWire {
+    instance: Arc<Instance>,
+    source: Arc<Source>,
+    /// The same, as the runtime knows it.
+    rung: Arc<dyn WorkSource>,
+    /// The groups it is in, whether it can receive or not. Locked for as long as they change.
+    groups: Mutex<Vec<Gid>>,
+}
+
+impl DatagramWire {
+    /// Has work looked for. In a forked child there is none.
+    fn look(&self) {
+        let _forked = self.instance.runtime().ring(&self.rung);
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<Gid>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins a group by each interface.
+    fn join(&self, port: DatagramPort, group: Gid) -> Result<(), Error> {
+        let runtime = self.instance.runtime();
+        let ip = group.address();
+        for link in self.links_to(ip)? {
+            if let Err(error) = runtime.join_group(port, link, ip) {
+                // What is left is what it was before.
+                let _open = runtime.leave_group(port, ip);
+                return Err(failed(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn links_to(&self, group: IpAddr) -> Result<Vec<delivery::LinkId>, Error> {
+        let links = self.source.ways.links_to_group(group);
+        if links.is_empty() {
+            let what = format!("the device has no address of the family of group {group}");
+            return Err(Error::Invalid(what));
+        }
+        Ok(links)
+    }
+}
+
+impl Wire for DatagramWire {
+    fn open(&self) -> Result<(), Error> {
+        self.instance.check()
+    }
+
+    fn connect(&self) -> Result<(), Error> {
+        let source = Arc::clone(&self.source);
+        let open = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
+            source.open(engine, memory, now)
+        };
+        let port = self.instance.runtime().control(open).map_err(forked)??;
+        let joined = self.groups().iter().try_for_each(|group| self.join(port, *group));
+        joined.inspect_err(|_| self.close())
+    }
+
+    fn update(&self) -> Result<(), Error> {
+        let source = Arc::clone(&self.source);
+        let set = move |engine: &mut Engine, _: &MemoryAccess<'_>, _| {
+            let key = source.queue_pair.attributes().queue_key;
+            source.key.store(key, Ordering::Relaxed);
+            let port = *source.port();
+            if let Some(port) = port {
+                // It is open: only who takes it closes it.
+                let _open = engine.set_datagram_key(port, key);
+            }
+        };
+        self.instance.runtime().control(set).map_err(forked)
+    }
+
+    fn ring(&self) {
+        self.look();
+    }
+
+    fn receives(&self) {
+        self.look();
+    }
+
+    fn drain(&self) {
+        self.source.draining.begin();
+        self.look();
+    }
+
+    fn send_out(&self) {
+        // In a forked child nothing is sent.
+        let _forked = self.instance.runtime().send_out(&self.rung);
+    }
+
+    fn close(&self) {
+        let source = Arc::clone(&self.source);
+        let runtime = self.instance.runtime();
+        let taken = runtime.control(move |engine: &mut Engine, _, _| source.take_port(engine));
+        // In a forked child there is nothing to close.
+        if let Ok(Some(port)) = taken {
+            let _open = runtime.close_datagram_port(port);
+        }
+        self.source.draining.give_up();
+    }
+
+    fn set_membership(&self, group: Gid, is_member: bool) -> Result<(), Error> {
+        let mut groups = self.groups();
+        let at = groups.iter().position(|known| *known == group);
+        let port = *self.source.port();
+        match (is_member, at) {
+            (true, Some(_)) => {}
+            (true, None) => {
+                if groups.len() >= GROUPS_MAX {
+                    return Err(Error::NoRoom(format!("it is in {GROUPS_MAX} groups")));
+                }
+                self.links_to(group.address())?;
+                port.map_or(Ok(()), |port| self.join(port, group))?;
+                groups.push(group);
+            }
+            (false, None) => return Err(Error::Invalid("it is not in this group".into())),
+            (false, Some(at)) => {
+                groups.swap_remove(at);
+                if let Some(port) = port {
+                    self.instance.runtime().leave_group(port, group.address()).map_err(failed)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Groups that a queue pair is in: as many as an endpoint has sockets for.
+const GROUPS_MAX: usize = crate::limits::GROUPS_MAX as usize;
+
+/// Programs may set the byte beyond the number.
+const NUMBER_MASK: u32 = 0xff_ffff;
+
+/// Work requests that are posted in one go when a queue pair is ready to receive.
+const PULLED_AT_ONCE: u32 = 1024;

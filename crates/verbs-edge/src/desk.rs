@@ -1,0 +1,970 @@
+//! Where the two ends of queue pairs find each other, and where news of their connections comes in. All of it happens
+//! inside the engine.
+
+mod given;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use delivery::{Instant, LinkId};
+use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Terms};
+use mem::MemoryAccess;
+use runtime::{Hooks, Readiness, Rest};
+use semantics::{CompletionQueue, SharedReceives};
+use verbs::{
+    AccessFlags, Ending, QueuePair, QueuePairAttributes, QueuePairState, QueuePairType, Registry,
+};
+use wire_edge::{CloseReason, PeerAddr};
+
+pub(super) use self::given::parts_of;
+use self::given::{Given, Standing};
+use super::greeting::{Greeting, Place, Refusal, SERVICE};
+use super::log::Log;
+use super::manager::Clerk;
+use super::meeting::{Expected, Judgement, Psns, RECEIVER_WAIT_NS, WAIT_NS};
+use super::patience::{not_ready_ns, parting_ns, search_ns, silence_ns};
+use super::statistics_socket::{self, Statistics};
+use super::wire::Source;
+use super::work::Ends;
+use crate::settings::LogLevel;
+
+/// The queue pairs of an instance that are connected or are to be.
+pub(crate) struct Desk {
+    registry: Arc<Registry>,
+    book: Mutex<Book>,
+    /// When to look at all of them, in nanoseconds.
+    due_ns: AtomicU64,
+    log: Log,
+}
+
+#[derive(Default)]
+struct Book {
+    /// By number.
+    entries: HashMap<u32, Entry>,
+    /// Which queue pair a connection is of, once it is asked for or accepted.
+    connections: HashMap<ConnectionHandle, u32>,
+    /// Requests that may be accepted later, the oldest first.
+    held: Vec<Held>,
+    /// Those of which receives wait for room in the engine.
+    again: Vec<Arc<Source>>,
+}
+
+/// A queue pair.
+struct Entry {
+    source: Arc<Source>,
+    phase: Phase,
+    /// Counts what was tried under its number.
+    life: u32,
+}
+
+enum Phase {
+    /// It wants no peer yet.
+    Open,
+    /// It looks for its peer.
+    Seeking(Search),
+    /// It is given the connection of a request.
+    Given(Given),
+    /// It is connected, by an id if it `has_id`.
+    Connected { ends: Ends, greeting: Greeting, wanted: Wanted, has_id: bool },
+    /// Its peer has closed the connection; what was on its way is missed when an adapter would miss it.
+    Parting { until: Instant },
+    /// It was.
+    Ended,
+}
+
+/// Whom a queue pair looks for, and by which way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) expected: Expected,
+    /// The link and the address to ask at; none if the number of the peer leads nowhere.
+    pub(crate) path: Option<(LinkId, PeerAddr)>,
+}
+
+struct Search {
+    wanted: Wanted,
+    /// When this end asks next.
+    ask_at: Instant,
+    /// Attempts so far.
+    tries: u32,
+    /// The last one was answered with a refusal.
+    is_refused: bool,
+    /// What it has asked for.
+    asked: Option<Side>,
+    /// What it has accepted.
+    accepted: Option<Side>,
+}
+
+/// One of the connections that may become that of a queue pair.
+struct Side {
+    handle: ConnectionHandle,
+    /// What the peer has said.
+    greeting: Option<Greeting>,
+    is_established: bool,
+}
+
+/// A request of a peer that is not answered yet.
+struct Held {
+    handle: ConnectionHandle,
+    from: PeerAddr,
+    greeting: Greeting,
+}
+
+/// What is to be done when the book is shut again.
+enum Then {
+    Nothing,
+    /// It is connected: its receives are posted, and what waits is sent.
+    Pull(Arc<Source>),
+    /// Its connection has ended.
+    Tell(Arc<Source>, Ending),
+}
+
+impl Desk {
+    pub(crate) fn new(registry: &Arc<Registry>, log: Log) -> Self {
+        let due_ns = AtomicU64::new(u64::MAX);
+        Self { registry: Arc::clone(registry), book: Mutex::default(), due_ns, log }
+    }
+
+    /// A queue pair is made.
+    pub(crate) fn enter(&self, source: &Arc<Source>) {
+        let entry = Entry { source: Arc::clone(source), phase: Phase::Open, life: 0 };
+        self.book().entries.insert(source.queue_pair().number(), entry);
+    }
+
+    /// It is destroyed.
+    pub(crate) fn leave(&self, engine: &mut Engine, now: Instant, number: u32) {
+        let left = {
+            let mut book = self.book();
+            book.abandon(engine, now, number);
+            let unwanted = |held: &Held| held.greeting.destination.number == number;
+            book.refuse_held(engine, Refusal::UnknownNumber, unwanted);
+            book.entries.remove(&number)
+        };
+        // What it keeps alive ends when nobody is at the book.
+        drop(left);
+    }
+
+    /// A queue pair looks for its peer.
+    pub(crate) fn seek(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        number: u32,
+        wanted: Wanted,
+    ) {
+        let then = {
+            let mut book = self.book();
+            book.abandon(engine, now, number);
+            let Some(entry) = book.entries.get_mut(&number) else { return };
+            entry.life = entry.life.wrapping_add(1);
+            let Expected { send_psn, .. } = wanted.expected;
+            let wait_ns = match (wanted.expected.asks_first(), send_psn) {
+                (true, Some(_)) => 0,
+                (true, None) => RECEIVER_WAIT_NS,
+                (false, _) => WAIT_NS,
+            };
+            let ask_at = now.after_ns(wait_ns);
+            let peer = wanted.expected.peer;
+            let (peer, gid) = (peer.number, peer.gid.address());
+            let what = format_args!("queue pair {number:#x} looks for {peer:#x} at {gid}");
+            self.log.note(LogLevel::Debug, what);
+            entry.phase = Phase::Seeking(Search::new(wanted, ask_at));
+            entry.source.set_refused(false);
+            self.go_on(&mut book, engine, now, number)
+        };
+        self.finish(engine, memory, now, then);
+    }
+
+    /// Attributes have changed: what the peer was told, and how long it is waited for.
+    pub(crate) fn update(&self, engine: &mut Engine, now: Instant, number: u32) {
+        let mut book = self.book();
+        let Book { entries, connections, .. } = &mut *book;
+        let Some(entry) = entries.get_mut(&number) else { return };
+        let attributes = entry.source.queue_pair().attributes();
+        let is_sending = entry.source.queue_pair().state() == QueuePairState::ReadyToSend;
+        let send_psn = is_sending.then_some(attributes.send_psn);
+        match &mut entry.phase {
+            Phase::Seeking(search) => {
+                let was_unknown = search.wanted.expected.send_psn.is_none();
+                search.wanted.expected.send_psn = send_psn;
+                if was_unknown && send_psn.is_some() {
+                    search.ask_with_psn(connections, engine, now);
+                }
+            }
+            Phase::Connected { ends, greeting, wanted, .. } => {
+                wanted.expected.send_psn = send_psn;
+                if wanted.expected.psns(greeting) == Psns::Differ {
+                    let wanted = *wanted;
+                    book.abandon(engine, now, number);
+                    return self.seek_again(&mut book, now, number, wanted);
+                }
+                be_patient(engine, *ends, entry.source.queue_pair(), greeting);
+            }
+            Phase::Open | Phase::Given(_) | Phase::Parting { .. } | Phase::Ended => {}
+        }
+        // Work may have been given up by another time.
+        self.look_soon(now);
+    }
+
+    /// Ends whatever a queue pair has of connections.
+    pub(crate) fn close(&self, engine: &mut Engine, now: Instant, number: u32) {
+        self.book().abandon(engine, now, number);
+    }
+
+    /// Every queue pair, with whom it looks for or talks to, and by which connections.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(&QueuePair, Option<Place>, Option<Ends>)) {
+        for entry in self.book().entries.values() {
+            let (peer, ends) = match &entry.phase {
+                Phase::Seeking(search) => (Some(search.wanted.expected.peer), None),
+                Phase::Given(given) => (given.peer(), None),
+                Phase::Connected { ends, wanted, .. } => (Some(wanted.expected.peer), Some(*ends)),
+                Phase::Open | Phase::Parting { .. } | Phase::Ended => (None, None),
+            };
+            visit(entry.source.queue_pair(), peer, ends);
+        }
+    }
+
+    /// Whether work of a queue pair waits for a peer that may be found in a moment.
+    pub(crate) fn awaits_peers(&self, now: Instant) -> bool {
+        self.book().entries.values().any(|entry| entry.source.awaits_peer(now))
+    }
+
+    /// Has all looked at in this turn, or the next.
+    pub(crate) fn look_soon(&self, now: Instant) {
+        self.look_at(now);
+    }
+
+    fn look_at(&self, at: Instant) {
+        self.due_ns.fetch_min(at.0, Ordering::Relaxed);
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that was there has turned out not to be the one that was meant.
+    fn seek_again(&self, book: &mut Book, now: Instant, number: u32, wanted: Wanted) {
+        let Some(entry) = book.entries.get_mut(&number) else { return };
+        let ask_at = now.after_ns(pause_ns(0));
+        entry.phase = Phase::Seeking(Search { is_refused: true, ..Search::new(wanted, ask_at) });
+        self.look_at(ask_at);
+    }
+
+    //= protocol.md: verbs.2, verbs.6
+    /// Accepts the request that a queue pair waits for, or asks itself if it is time.
+    fn go_on(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
+        let Book { entries, connections, held, .. } = book;
+        let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
+        let life = entry.life;
+        let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
+        let source = &entry.source;
+        // Of requests of one peer the latest counts, also if an earlier one was accepted and not confirmed.
+        {
+            let asks = search.asked.is_some();
+            let mut refused = Vec::new();
+            let expected = &search.wanted.expected;
+            let mut judge = |(position, held): (usize, &Held)| {
+                if held.greeting.destination.number != number {
+                    return None;
+                }
+                match expected.judge(&held.greeting, ip_of(held.from), asks) {
+                    Judgement::Accept => Some(position),
+                    Judgement::Hold => None,
+                    Judgement::Refuse(refusal) => {
+                        refused.push((held.handle, refusal));
+                        None
+                    }
+                }
+            };
+            let accepted = held.iter().enumerate().rev().find_map(&mut judge);
+            let accepted = accepted.map(|position| held.remove(position));
+            for (handle, refusal) in refused {
+                held.retain(|held| held.handle != handle);
+                let _gone = engine.reject(handle, &refusal.encode());
+            }
+            if let Some(request) = accepted {
+                if let Some(before) = search.accepted.take() {
+                    connections.remove(&before.handle);
+                    self.registry.disown(&[before.handle.owner()]);
+                    let _gone = engine.close(now, before.handle, &[]);
+                }
+                self.accept(engine, now, source, search, &request, life);
+                let accepted = search.accepted.as_ref();
+                connections.extend(accepted.map(|side| (side.handle, number)));
+            }
+        }
+        if search.asked.is_none() && (search.accepted.is_none() || search.asks_beside()) {
+            if search.ask_at > now {
+                self.look_at(search.ask_at);
+                return Then::Nothing;
+            }
+            self.ask(engine, now, source, search, life);
+            connections.extend(search.asked.as_ref().map(|side| (side.handle, number)));
+        }
+        Then::Nothing
+    }
+
+    //= protocol.md: verbs.4
+    /// Accepts a request. What this end has asked for itself stays: the peer may have given the request up, and accept
+    /// the other.
+    fn accept(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        source: &Arc<Source>,
+        search: &mut Search,
+        request: &Held,
+        life: u32,
+    ) {
+        let queue_pair = source.queue_pair();
+        let attributes = queue_pair.attributes();
+        let reply = greeting(&search.wanted.expected, &attributes, life);
+        let terms = terms(queue_pair, &attributes, CONFIRM_NS);
+        let handle = request.handle;
+        self.registry.own(handle.owner(), queue_pair);
+        let (domain, queues) = (source.domain(), queue_pair.queues());
+        let accepted = engine.accept_under(now, handle, domain, queues, &terms, &reply.encode());
+        if accepted.is_err() {
+            // It has gone meanwhile, and comes again if it is meant.
+            return self.registry.disown(&[handle.owner()]);
+        }
+        let greeting = Some(request.greeting);
+        search.accepted = Some(Side { handle, greeting, is_established: false });
+        search.is_refused = false;
+        source.set_refused(false);
+        if !search.wanted.expected.is_own_peer() {
+            search.ask_at = search.ask_at.max(now.after_ns(SEARCH_NS));
+        }
+    }
+
+    /// Asks the peer.
+    fn ask(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        source: &Arc<Source>,
+        search: &mut Search,
+        life: u32,
+    ) {
+        search.tries += 1;
+        search.ask_at = now.after_ns(pause_ns(search.tries));
+        let Some(path) = search.wanted.path else { return self.look_at(search.ask_at) };
+        let queue_pair = source.queue_pair();
+        let attributes = queue_pair.attributes();
+        let greeting = greeting(&search.wanted.expected, &attributes, life);
+        let request = ConnectRequest {
+            paths: vec![path],
+            service: SERVICE,
+            private_data: greeting.encode().to_vec(),
+            domain: source.domain(),
+            queues: queue_pair.queues(),
+            terms: terms(queue_pair, &attributes, attempt_ns(search.tries)),
+        };
+        match engine.connect(now, request) {
+            Ok(handle) => {
+                search.asked = Some(Side { handle, greeting: None, is_established: false });
+            }
+            // A link that comes back, or a connection that ends, makes room.
+            Err(_) => self.look_at(search.ask_at),
+        }
+    }
+
+    /// Something happened to a connection of the engine.
+    fn on_event(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        event: &Event,
+    ) {
+        let then = match event {
+            Event::Requested { connection, service: SERVICE, peer, queue_pair, private_data } => {
+                let request = (*connection, *queue_pair);
+                self.on_requested(engine, now, request, *peer, private_data)
+            }
+            Event::Established { connection, private_data } => {
+                self.on_established(engine, now, *connection, private_data)
+            }
+            Event::Closed { connection, reason, .. } => {
+                self.on_closed(engine, now, *connection, *reason)
+            }
+            _ => Then::Nothing,
+        };
+        self.finish(engine, memory, now, then);
+    }
+
+    //= protocol.md: verbs.3, verbs.5, verbs.6
+    /// A peer at `from` asks for a connection to one of the queue pairs; for a queue pair, if it `wants_queue_pair`.
+    fn on_requested(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        (handle, wants_queue_pair): (ConnectionHandle, bool),
+        from: PeerAddr,
+        private_data: &[u8],
+    ) -> Then {
+        let refuse = |engine: &mut Engine, refusal: Refusal| {
+            let _gone = engine.reject(handle, &refusal.encode());
+            Then::Nothing
+        };
+        let Some(greeting) = Greeting::decode(private_data) else {
+            return refuse(engine, Refusal::NotUnderstood);
+        };
+        if !wants_queue_pair {
+            return refuse(engine, Refusal::Another);
+        }
+        let number = greeting.destination.number;
+        let (source, gid) = (greeting.source.number, greeting.source.gid.address());
+        let what =
+            format_args!("queue pair {number:#x} is asked for by {source:#x} at {gid} ({from})");
+        self.log.note(LogLevel::Debug, what);
+        let mut book = self.book();
+        if !book.entries.contains_key(&number) {
+            return refuse(engine, Refusal::UnknownNumber);
+        }
+        // What the same queue pair asked for before is over.
+        book.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, from));
+        book.held.push(Held { handle, from, greeting });
+        let then = self.go_on(&mut book, engine, now, number);
+        let is_for_it = |held: &&Held| held.greeting.destination.number == number;
+        if book.held.iter().filter(is_for_it).count() > HELD_MAX {
+            // The one that is meant asks again, and is looked at before it waits.
+            let oldest = book.held.iter().find(is_for_it).map(|held| held.handle);
+            book.refuse_held(engine, Refusal::TooMany, |held| Some(held.handle) == oldest);
+        }
+        then
+    }
+
+    /// A connection is there.
+    fn on_established(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        handle: ConnectionHandle,
+        private_data: &[u8],
+    ) -> Then {
+        let mut book = self.book();
+        let Book { entries, connections, .. } = &mut *book;
+        let Some(&number) = connections.get(&handle) else { return Then::Nothing };
+        let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
+        let Phase::Seeking(search) = &mut entry.phase else {
+            return entry.on_given_established(engine);
+        };
+        if let Some(asked) = search.asked.as_mut().filter(|asked| asked.handle == handle) {
+            asked.greeting = Greeting::decode(private_data);
+        }
+        let sides = [&mut search.asked, &mut search.accepted];
+        let Some(side) = sides.into_iter().flatten().find(|side| side.handle == handle) else {
+            return Then::Nothing;
+        };
+        side.is_established = true;
+        let wanted = search.wanted;
+        let info = engine.info(handle).filter(|info| info.queue_pair);
+        let peer = info.and_then(|info| info.paths.first().map(|path| path.peer));
+        let is_confirmed = |said: &Greeting| wanted.expected.confirms(said, peer.and_then(ip_of));
+        let Some((greeting, peer)) = side.greeting.filter(is_confirmed).zip(peer) else {
+            book.abandon(engine, now, number);
+            self.seek_again(&mut book, now, number, wanted);
+            return Then::Nothing;
+        };
+        // One of two connections may be there long before the other, and was set up with the patience of an attempt.
+        let alone = Ends { sends: handle, receives: handle };
+        be_patient(engine, alone, entry.source.queue_pair(), &greeting);
+        let Some(ends) = search.ends() else { return Then::Nothing };
+        let what = format_args!(
+            "queue pair {number:#x} is connected to {:#x} at {peer}",
+            greeting.source.number
+        );
+        self.log.note(LogLevel::Info, what);
+        let source = Arc::clone(&entry.source);
+        if search.asked.as_ref().is_some_and(|asked| asked.handle == ends.sends) {
+            // Nothing comes before. Whoever accepts is known from then on, since messages come to shared receives.
+            self.registry.own(ends.sends.owner(), source.queue_pair());
+        }
+        for other in search.beside(ends) {
+            connections.remove(&other);
+            self.registry.disown(&[other.owner()]);
+            let _gone = engine.close(now, other, &[]);
+        }
+        entry.phase = Phase::Connected { ends, greeting, wanted, has_id: false };
+        source.set_ends(ends);
+        // The program may have set its timers since.
+        be_patient(engine, ends, source.queue_pair(), &greeting);
+        // What the peer has asked for beside the one that is there now.
+        book.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, peer));
+        Then::Pull(source)
+    }
+
+    /// A connection is over, or there will be none.
+    fn on_closed(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        handle: ConnectionHandle,
+        reason: Closed,
+    ) -> Then {
+        let mut book = self.book();
+        book.held.retain(|held| held.handle != handle);
+        let Some(number) = book.connections.remove(&handle) else { return Then::Nothing };
+        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let source = Arc::clone(&entry.source);
+        match &mut entry.phase {
+            Phase::Seeking(search) => {
+                let is_it = |side: &mut Side| side.handle == handle;
+                let was_asked = search.asked.take_if(is_it).is_some();
+                let was_accepted = search.accepted.take_if(is_it).is_some();
+                if was_asked && search.accepted.is_none() {
+                    search.is_refused = matches!(reason, Closed::Rejected(_) | Closed::Refused(_));
+                    source.set_refused(search.is_refused);
+                }
+                let what = format_args!("queue pair {number:#x} is not connected: {reason}");
+                self.log.note(LogLevel::Debug, what);
+                if was_accepted {
+                    self.registry.disown(&[handle.owner()]);
+                }
+                if was_asked || was_accepted {
+                    search.ask_at = now.after_ns(search.pause_ns(reason));
+                }
+                self.go_on(&mut book, engine, now, number)
+            }
+            Phase::Given(given) => match given.standing() {
+                Standing::Asked => {
+                    // The request is made again, or its id is told.
+                    entry.phase = Phase::Open;
+                    Then::Nothing
+                }
+                Standing::Accepted => {
+                    entry.phase = Phase::Ended;
+                    source.clear_ends(true);
+                    Then::Tell(source, Ending::Unreachable)
+                }
+                Standing::Established(ends) => {
+                    let ending = ending_of(reason, true);
+                    self.part(&mut book, engine, now, (number, ends), (handle, reason, ending))
+                }
+            },
+            Phase::Connected { ends, has_id, .. } => {
+                let (ends, ending) = (*ends, ending_of(reason, *has_id));
+                self.part(&mut book, engine, now, (number, ends), (handle, reason, ending))
+            }
+            Phase::Open | Phase::Parting { .. } | Phase::Ended => Then::Nothing,
+        }
+    }
+
+    /// One of the connections that a queue pair had is over, and so is the other.
+    fn part(
+        &self,
+        book: &mut Book,
+        engine: &mut Engine,
+        now: Instant,
+        (number, ends): (u32, Ends),
+        (handle, reason, ending): (ConnectionHandle, Closed, Ending),
+    ) -> Then {
+        let what = format_args!("the connection of queue pair {number:#x} is over: {reason}");
+        self.log.note(LogLevel::Info, what);
+        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let source = Arc::clone(&entry.source);
+        let others = [ends.sends, ends.receives];
+        let is_parting = ending == Ending::ByPeer;
+        let until = now.after_ns(parting_ns(&source.queue_pair().attributes()));
+        entry.phase = if is_parting { Phase::Parting { until } } else { Phase::Ended };
+        for other in others.into_iter().filter(|other| *other != handle) {
+            book.connections.remove(&other);
+            let _gone = engine.close(now, other, &[]);
+        }
+        source.clear_ends(!is_parting);
+        source.set_refused(true);
+        if is_parting {
+            self.look_at(until);
+            return Then::Nothing;
+        }
+        Then::Tell(source, ending)
+    }
+
+    /// The connection of a queue pair has room for work that waits.
+    fn on_room(&self, handle: ConnectionHandle) -> Then {
+        let book = self.book();
+        let entry = book.connections.get(&handle).and_then(|number| book.entries.get(number));
+        entry.map_or(Then::Nothing, |entry| Then::Pull(Arc::clone(&entry.source)))
+    }
+
+    /// Asks again, gives up what has waited for too long, and finds out when that is to be done next.
+    fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
+        self.due_ns.store(u64::MAX, Ordering::Relaxed);
+        let again = std::mem::take(&mut self.book().again);
+        for source in again {
+            self.finish(engine, memory, now, Then::Pull(source));
+        }
+        let numbers: Vec<u32> = {
+            let book = self.book();
+            let waiting = book.entries.iter().filter(|(_, entry)| entry.is_waiting());
+            waiting.map(|(number, _)| *number).collect()
+        };
+        for number in numbers {
+            let then = {
+                let mut book = self.book();
+                match self.give_up(&mut book, engine, now, number) {
+                    Then::Nothing => self.go_on(&mut book, engine, now, number),
+                    then => then,
+                }
+            };
+            self.finish(engine, memory, now, then);
+        }
+    }
+
+    //= protocol.md: verbs.7
+    /// Ends the search for a peer to whom work was to go, if that has lasted for too long; tells of a peer that has
+    /// closed its connection, if it is time.
+    fn give_up(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
+        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let source = Arc::clone(&entry.source);
+        if let Phase::Parting { until } = entry.phase {
+            if until > now {
+                self.look_at(until);
+                return Then::Nothing;
+            }
+            entry.phase = Phase::Ended;
+            source.clear_ends(true);
+            return Then::Tell(source, Ending::ByPeer);
+        }
+        if matches!(entry.phase, Phase::Seeking(_)) {
+            source.note_waiting(now);
+        }
+        let (Phase::Seeking(search), Some(since)) = (&entry.phase, source.waits_since()) else {
+            return Then::Nothing;
+        };
+        let attributes = source.queue_pair().attributes();
+        let until = since.after_ns(search_ns(
+            source.queue_pair().service(),
+            &attributes,
+            search.is_refused,
+        ));
+        if until > now {
+            self.look_at(until);
+            return Then::Nothing;
+        }
+        let peer = search.wanted.expected.peer;
+        let (peer, gid) = (peer.number, peer.gid.address());
+        let what = format_args!(
+            "queue pair {number:#x} has work for {peer:#x} at {gid}, which was not found: is its program running, \
+             and was it told the number and first packet number of this one?"
+        );
+        self.log.note(LogLevel::Warn, what);
+        book.abandon(engine, now, number);
+        if let Some(entry) = book.entries.get_mut(&number) {
+            entry.phase = Phase::Ended;
+        }
+        source.clear_ends(true);
+        Then::Tell(source, Ending::Unreachable)
+    }
+
+    /// Does what is to be done when nobody is at the book.
+    fn finish(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Tell(source, ending) => source.queue_pair().on_ended(ending),
+            Then::Pull(source) => {
+                // Sends that wait are asked for again in this turn anyway; receives may be many.
+                let rest = loop {
+                    match source.pull(engine, memory, now, PULLED_AT_ONCE).rest {
+                        Rest::More => {}
+                        rest => break rest,
+                    }
+                };
+                if rest == Rest::Blocked {
+                    self.book().again.push(source);
+                    self.look_at(now.after_ns(ROOM_NS));
+                }
+            }
+        }
+    }
+}
+
+impl Book {
+    /// A queue pair has no connections any more, and wants none.
+    fn abandon(&mut self, engine: &mut Engine, now: Instant, number: u32) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        entry.source.clear_ends(false);
+        let handles: Vec<ConnectionHandle> = match &entry.phase {
+            Phase::Open | Phase::Parting { .. } | Phase::Ended => Vec::new(),
+            Phase::Seeking(Search { asked, accepted, .. }) => {
+                [asked, accepted].into_iter().flatten().map(|side| side.handle).collect()
+            }
+            Phase::Given(given) => vec![given.handle()],
+            Phase::Connected { ends, .. } if ends.sends == ends.receives => vec![ends.sends],
+            Phase::Connected { ends, .. } => vec![ends.sends, ends.receives],
+        };
+        entry.phase = Phase::Open;
+        for handle in handles {
+            self.connections.remove(&handle);
+            // It may have ended by itself.
+            let _gone = engine.close(now, handle, &[]);
+        }
+    }
+
+    /// Refuses requests that wait.
+    fn refuse_held(
+        &mut self,
+        engine: &mut Engine,
+        refusal: Refusal,
+        is_refused: impl Fn(&Held) -> bool,
+    ) {
+        self.held.retain(|held| {
+            let is_refused = is_refused(held);
+            if is_refused {
+                let _gone = engine.reject(held.handle, &refusal.encode());
+            }
+            !is_refused
+        });
+    }
+}
+
+impl Entry {
+    /// Whether something is to be done for it at some time.
+    const fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Seeking(_) | Phase::Parting { .. })
+    }
+}
+
+impl Search {
+    const fn new(wanted: Wanted, ask_at: Instant) -> Self {
+        Self { wanted, ask_at, tries: 0, is_refused: false, asked: None, accepted: None }
+    }
+
+    /// Asks with the first packet number, which is known from now on. A request without it may wait at the peer.
+    fn ask_with_psn(
+        &mut self,
+        connections: &mut HashMap<ConnectionHandle, u32>,
+        engine: &mut Engine,
+        now: Instant,
+    ) {
+        let asked = self.asked.take_if(|asked| !asked.is_established);
+        if let Some(asked) = &asked {
+            connections.remove(&asked.handle);
+            let _gone = engine.close(now, asked.handle, &[]);
+        }
+        if asked.is_some() || self.wanted.expected.asks_first() {
+            self.ask_at = now;
+        }
+    }
+
+    /// Whether this end goes on asking when it has accepted a request, which may be one that the peer has given up. The
+    /// peer that decides which of two requests counts waits for another one then.
+    fn asks_beside(&self) -> bool {
+        self.wanted.expected.is_own_peer() || !self.wanted.expected.decides()
+    }
+
+    /// Pause before this end asks again, when one of its connections has ended before it was there. A peer that rejects a
+    /// request has accepted, or asked for, another one.
+    fn pause_ns(&self, reason: Closed) -> u64 {
+        let has_other = self.accepted.is_some() && !self.wanted.expected.is_own_peer();
+        match reason {
+            Closed::Rejected(_) if has_other => SEARCH_NS,
+            _ => pause_ns(self.tries),
+        }
+    }
+
+    /// The connections that are not those that were established.
+    fn beside(&self, ends: Ends) -> impl Iterator<Item = ConnectionHandle> + use<> {
+        let sides = [&self.asked, &self.accepted].map(|side| side.as_ref().map(|side| side.handle));
+        sides.into_iter().flatten().filter(move |&side| side != ends.sends && side != ends.receives)
+    }
+
+    /// The connections, when all are there.
+    fn ends(&self) -> Option<Ends> {
+        let there = |side: &Option<Side>| {
+            side.as_ref().filter(|side| side.is_established).map(|side| side.handle)
+        };
+        let (asked, accepted) = (there(&self.asked), there(&self.accepted));
+        if self.wanted.expected.is_own_peer() {
+            let (sends, receives) = asked.zip(accepted)?;
+            return Some(Ends { sends, receives });
+        }
+        asked.or(accepted).map(|both| Ends { sends: both, receives: both })
+    }
+}
+
+impl Held {
+    /// Whether a later request of the same queue pair takes its place. The address it comes from tells hosts apart.
+    fn is_repeated_by(&self, later: &Greeting, from: PeerAddr) -> bool {
+        ip_of(self.from) == ip_of(from)
+            && self.greeting.destination.number == later.destination.number
+            && self.greeting.source.number == later.source.number
+    }
+}
+
+/// The address of a host that is reached by IP.
+pub(super) fn ip_of(peer: PeerAddr) -> Option<IpAddr> {
+    peer.to_socket().map(|peer| peer.ip().to_canonical())
+}
+
+/// What is told to the peer.
+fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) -> Greeting {
+    Greeting {
+        kind: expected.kind,
+        not_ready_timer: attributes.not_ready_timer & 31,
+        life,
+        destination: expected.peer,
+        source: expected.own,
+        receive_psn: expected.receive_psn,
+        send_psn: expected.send_psn,
+    }
+}
+
+/// What a connection of a queue pair has of its own. Patience is known when the queue pair is ready to send.
+fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u64) -> Terms {
+    let receives = queue_pair.limits().receives.max(1);
+    Terms::default()
+        .queue_pair(true)
+        .grants(
+            Grants::default()
+                .read_depth(Some(attributes.peer_reads_max.into()))
+                .receives(Some(receives))
+                .silence_ns(Some(silence_ns))
+                .rights(Some(AccessFlags(attributes.access).rights())),
+        )
+        .shared_receives(queue_pair.shared_receives().cloned())
+        .not_ready_ns(None)
+}
+
+/// A connection that is there waits as long as the program has said.
+fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Greeting) {
+    let (attributes, strictness) = (queue_pair.attributes(), queue_pair.strictness());
+    let not_ready_ns = match peer.kind {
+        // Nobody tells the program of an unreliable connection.
+        QueuePairType::Unreliable => None,
+        _ => not_ready_ns(&attributes, peer.not_ready_timer, strictness),
+    };
+    for handle in [ends.sends, ends.receives] {
+        // It may have ended in this turn.
+        let silence_ns = silence_ns(peer.kind, &attributes, strictness);
+        let _gone = engine.set_patience(handle, silence_ns, not_ready_ns);
+    }
+}
+
+/// Returns how a closed connection ends for its queue pair. A program with an id receives its event at once and gives up the
+/// outstanding work. So after a peer was killed, outstanding work fails only when it would fail on an adapter.
+const fn ending_of(reason: Closed, has_id: bool) -> Ending {
+    match reason {
+        Closed::Refused(_) | Closed::PeerRestarted if has_id => Ending::ByPeer,
+        Closed::ByPeer | Closed::Here => Ending::ByPeer,
+        Closed::PeerMisbehaved(reason) => match reason {
+            CloseReason::UnknownKey | CloseReason::OutOfRange | CloseReason::RightMissing => {
+                Ending::AccessRefused
+            }
+            // The receive that it met tells of it.
+            CloseReason::MessageTooLong | CloseReason::LocalMemoryGone => Ending::OperationFailed,
+            _ => Ending::PeerMisbehaved,
+        },
+        Closed::PeerRefused(_) | Closed::LocalMemory | Closed::OperationFailed => {
+            Ending::OperationFailed
+        }
+        Closed::Overrun => Ending::Overrun,
+        _ => Ending::Unreachable,
+    }
+}
+
+/// How long an attempt lasts if the peer does not answer; `tries` counts it. On hosts that are so busy that an answer takes
+/// longer, the next attempt is not given up before it comes, too.
+fn attempt_ns(tries: u32) -> u64 {
+    SEARCH_NS << tries.saturating_sub(1).min(2)
+}
+
+/// Pause before a peer is asked again that did not want to, or was not there.
+fn pause_ns(tries: u32) -> u64 {
+    (RETRY_NS << tries.min(5)).min(RETRY_NS_MAX)
+}
+
+/// What the runtime calls.
+pub(crate) struct DeskHooks {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) clerk: Arc<Clerk>,
+    /// None if there is no name for its socket.
+    pub(crate) statistics: Option<Arc<Statistics>>,
+}
+
+impl Hooks for DeskHooks {
+    fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
+        self.desk.on_event(engine, memory, now, &event);
+        // Who is told of a connection finds its queue pair as it then is.
+        self.clerk.on_event(engine, memory, now, &event);
+    }
+
+    fn on_room(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        connection: ConnectionHandle,
+    ) {
+        let then = self.desk.on_room(connection);
+        self.desk.finish(engine, memory, now, then);
+    }
+
+    fn on_descriptor(
+        &self,
+        engine: &mut Engine,
+        _memory: &MemoryAccess<'_>,
+        _now: Instant,
+        key: u64,
+        _ready: Readiness,
+    ) {
+        if key == statistics_socket::KEY
+            && let Some(statistics) = &self.statistics
+        {
+            statistics.answer(|| statistics.report(&self.desk, engine));
+        }
+    }
+
+    fn due(&self) -> Instant {
+        Instant(self.desk.due_ns.load(Ordering::Relaxed)).min(self.clerk.due())
+    }
+
+    fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
+        if Instant(self.desk.due_ns.load(Ordering::Relaxed)) <= now {
+            self.desk.look(engine, memory, now);
+        }
+        self.clerk.on_due(engine, now);
+    }
+
+    fn awaits_peers(&self, now: Instant) -> bool {
+        self.desk.awaits_peers(now)
+    }
+
+    fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
+        for queue in queues {
+            self.desk.registry.on_below_limit(queue);
+        }
+    }
+
+    fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
+        self.desk.registry.on_completions(queues);
+    }
+}
+
+/// First pause before a peer is asked again; doubles.
+const RETRY_NS: u64 = 10_000_000;
+/// Longest pause.
+const RETRY_NS_MAX: u64 = 200_000_000;
+
+/// How long the first attempt lasts if the peer does not answer: pauses between its frames grow, and the next begins with
+/// short ones.
+const SEARCH_NS: u64 = 2_000_000_000;
+
+/// How long a peer that was accepted may take to confirm that. Giving up a connection that it believes to have would fail
+/// its work, and whoever asks anew is accepted instead; so this is as long as a busy host may take.
+const CONFIRM_NS: u64 = 10_000_000_000;
+
+/// Pause before receives are posted again for which there was no room.
+const ROOM_NS: u64 = 1_000_000;
+
+/// Requests that wait for one queue pair: of the peer it is meant for, and of some that the program is to name later or
+/// has named before.
+const HELD_MAX: usize = 16;
+
+/// Work requests that are posted in one go when a queue pair is connected.
+const PULLED_AT_ONCE: u32 = 1024;

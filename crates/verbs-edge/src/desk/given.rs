@@ -1,0 +1,238 @@
+//! Queue pairs that are given their connection by the connection manager: that which has carried the request
+//! (protocol.md §10.3). All but [`Desk::lend`], [`Desk::source`] and [`Desk::has`] happens inside the engine.
+
+use std::sync::Arc;
+
+use delivery::Instant;
+use engine::{ConnectionHandle, Engine, Terms};
+use mem::{MemoryAccess, ProtectionDomain};
+use rdma_cm::End;
+use verbs::{Error, QueuePair, QueuePairAttributes};
+use work::Queues;
+
+use super::{CONFIRM_NS, Desk, Entry, Phase, Then, Wanted, be_patient, terms};
+use crate::greeting::{Greeting, Place};
+use crate::instance::READ_DEPTH;
+use crate::wire::Source;
+use crate::work::Ends;
+
+/// A connection that a queue pair takes over.
+pub(super) struct Given {
+    handle: ConnectionHandle,
+    /// What the peer has said of its queue pair; who has asked does not know it before there is a connection.
+    peer: Option<End>,
+    /// The queue pair is ready to send.
+    wanted: Option<Wanted>,
+    is_established: bool,
+}
+
+/// How far a connection is that a queue pair takes over.
+pub(super) enum Standing {
+    /// It is asked for.
+    Asked,
+    /// It was accepted, and the peer has not confirmed that.
+    Accepted,
+    /// It is there.
+    Established(Ends),
+}
+
+impl Desk {
+    /// Where the work of a queue pair comes from that may take over a connection: it is one of this device, and neither
+    /// has a connection nor looks for one.
+    pub(crate) fn lend(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<Source>> {
+        self.find(queue_pair, |entry| matches!(entry.phase, Phase::Open))
+    }
+
+    /// Where the work of a queue pair of this device comes from.
+    pub(crate) fn source(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<Source>> {
+        self.find(queue_pair, |_| true)
+    }
+
+    fn find(
+        &self,
+        queue_pair: &Arc<QueuePair>,
+        is_right: impl FnOnce(&Entry) -> bool,
+    ) -> Option<Arc<Source>> {
+        let book = self.book();
+        let entry = book.entries.get(&queue_pair.number())?;
+        let is_it = Arc::ptr_eq(entry.source.queue_pair(), queue_pair) && is_right(entry);
+        is_it.then(|| Arc::clone(&entry.source))
+    }
+
+    /// Whether a connection is one of a queue pair, which has not closed it.
+    pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
+        self.book().connections.contains_key(&handle)
+    }
+
+    /// A queue pair takes over a connection that is asked for.
+    pub(crate) fn give(&self, handle: ConnectionHandle, source: &Source) {
+        self.keep(source, Given { handle, peer: None, wanted: None, is_established: false });
+    }
+
+    /// The peer does not want that: the queue pair looks for it as others do.
+    pub(crate) fn take_back(&self, handle: ConnectionHandle) {
+        let mut book = self.book();
+        let Some(number) = book.connections.remove(&handle) else { return };
+        if let Some(entry) = book.entries.get_mut(&number) {
+            entry.phase = Phase::Open;
+        }
+    }
+
+    /// The peer has said yes to who has asked: what comes now, comes for the queue pair. False if that is gone.
+    pub(crate) fn meet(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        handle: ConnectionHandle,
+        peer: &End,
+    ) -> bool {
+        let then = {
+            let mut book = self.book();
+            let Some(&number) = book.connections.get(&handle) else { return false };
+            let Some(entry) = book.entries.get_mut(&number) else { return false };
+            let Phase::Given(given) = &mut entry.phase else { return false };
+            self.registry.own(handle.owner(), entry.source.queue_pair());
+            given.peer = Some(*peer);
+            entry.go_on(engine)
+        };
+        self.finish(engine, memory, now, then);
+        true
+    }
+
+    /// The queue pair of who has asked is ready to send.
+    pub(crate) fn take_over(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        handle: ConnectionHandle,
+        wanted: Wanted,
+    ) {
+        let then = {
+            let mut book = self.book();
+            let Some(&number) = book.connections.get(&handle) else { return };
+            let Some(entry) = book.entries.get_mut(&number) else { return };
+            if let Phase::Given(given) = &mut entry.phase {
+                given.wanted = Some(wanted);
+            }
+            entry.go_on(engine)
+        };
+        self.finish(engine, memory, now, then);
+    }
+
+    /// Accepts a request for a queue pair, which is ready to send.
+    ///
+    /// # Errors
+    /// Nobody asks any more.
+    pub(crate) fn accept_given(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        handle: ConnectionHandle,
+        (source, wanted): (&Arc<Source>, Wanted),
+        (peer, reply): (&End, &[u8]),
+    ) -> Result<(), Error> {
+        let queue_pair = source.queue_pair();
+        let terms = terms(queue_pair, &queue_pair.attributes(), CONFIRM_NS);
+        self.registry.own(handle.owner(), queue_pair);
+        let (domain, queues) = (source.domain(), queue_pair.queues());
+        let accepted = engine.accept_under(now, handle, domain, queues, &terms, reply);
+        if let Err(error) = accepted {
+            self.registry.disown(&[handle.owner()]);
+            return Err(Error::Invalid(error.to_string()));
+        }
+        let (peer, wanted) = (Some(*peer), Some(wanted));
+        self.keep(source, Given { handle, peer, wanted, is_established: false });
+        // The frame that establishes the connection may carry a message, and the next may close it.
+        source.set_receives(handle);
+        self.finish(engine, memory, now, Then::Pull(Arc::clone(source)));
+        Ok(())
+    }
+
+    fn keep(&self, source: &Source, given: Given) {
+        let number = source.queue_pair().number();
+        let mut book = self.book();
+        if let Some(entry) = book.entries.get_mut(&number) {
+            let handle = given.handle;
+            entry.phase = Phase::Given(given);
+            book.connections.insert(handle, number);
+        }
+    }
+}
+
+impl Entry {
+    /// The connection that was given is there.
+    pub(super) fn on_given_established(&mut self, engine: &mut Engine) -> Then {
+        if let Phase::Given(given) = &mut self.phase {
+            given.is_established = true;
+        }
+        self.go_on(engine)
+    }
+
+    /// It takes from the peer as soon as that is known; it is connected when it is ready to send.
+    fn go_on(&mut self, engine: &mut Engine) -> Then {
+        let Phase::Given(Given { handle, peer: Some(peer), wanted, is_established: true }) =
+            &self.phase
+        else {
+            return Then::Nothing;
+        };
+        let ends = Ends { sends: *handle, receives: *handle };
+        self.source.set_ends(ends);
+        if let Some(wanted) = *wanted {
+            let greeting = greeting_of(peer, &wanted);
+            be_patient(engine, ends, self.source.queue_pair(), &greeting);
+            self.phase = Phase::Connected { ends, greeting, wanted, has_id: true };
+        }
+        Then::Pull(Arc::clone(&self.source))
+    }
+}
+
+impl Given {
+    pub(super) const fn handle(&self) -> ConnectionHandle {
+        self.handle
+    }
+
+    /// How far it is.
+    pub(super) const fn standing(&self) -> Standing {
+        let Self { handle, .. } = *self;
+        match self.peer {
+            None => Standing::Asked,
+            Some(_) if !self.is_established => Standing::Accepted,
+            Some(_) => Standing::Established(Ends { sends: handle, receives: handle }),
+        }
+    }
+
+    /// Who the peer is, if that is known.
+    pub(super) fn peer(&self) -> Option<Place> {
+        self.peer.map(|peer| Place { number: peer.number, gid: peer.gid })
+    }
+}
+
+/// What a connection that is asked for has of the queue pair that takes it over. The peer may ask for so many reads at a
+/// time.
+pub(crate) fn parts_of(
+    source: &Source,
+    reads: u8,
+    silence_ns: u64,
+) -> (ProtectionDomain, Queues, Terms) {
+    let queue_pair = source.queue_pair();
+    let peer_reads_max = reads.min(READ_DEPTH);
+    let attributes = QueuePairAttributes { peer_reads_max, ..queue_pair.attributes() };
+    (source.domain(), queue_pair.queues(), terms(queue_pair, &attributes, silence_ns))
+}
+
+/// What the peer would have said if the queue pairs had met by themselves.
+fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
+    Greeting {
+        kind: peer.service,
+        not_ready_timer: peer.not_ready_timer,
+        life: 0,
+        destination: wanted.expected.own,
+        source: Place { number: peer.number, gid: peer.gid },
+        receive_psn: peer.psn,
+        // It was told that in the exchange.
+        send_psn: Some(wanted.expected.receive_psn),
+    }
+}

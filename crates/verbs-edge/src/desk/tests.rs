@@ -1,0 +1,238 @@
+//! How two ends meet whose hosts are slow, in virtual time.
+
+mod world;
+
+use proptest::prelude::*;
+use verbs::{CompletionOpcode, WorkCompletion};
+use work::CompletionStatus;
+
+use self::world::{LARGER, SMALLER, World};
+use crate::meeting::WAIT_NS;
+
+/// Each end has sent its message and received that of the other.
+fn assert_met(world: &World) {
+    assert!(world.are_connected(), "{:?}", world.completions());
+    for completions in world.completions() {
+        let has = |opcode| {
+            completions.iter().any(|told: &WorkCompletion| {
+                (told.opcode, told.status) == (opcode, CompletionStatus::Success)
+            })
+        };
+        assert!(has(CompletionOpcode::Send) && has(CompletionOpcode::Receive), "{completions:?}");
+    }
+}
+
+#[test]
+fn two_ends_that_run_meet_at_once() {
+    for first in [SMALLER, LARGER] {
+        let mut world = World::new(14);
+        world.seek(first);
+        world.be_ready_to_send(first);
+        world.pass(1_000_000, &[SMALLER, LARGER]);
+        world.seek(1 - first);
+        world.be_ready_to_send(1 - first);
+        world.pass(10_000_000, &[SMALLER, LARGER]);
+        assert_met(&world);
+    }
+}
+
+//= protocol.md: verbs.6
+/// Four frames each way set a connection up, which takes longer than the first attempt.
+#[test]
+fn an_attempt_lasts_longer_than_the_one_before_it() {
+    for delay_ns in [600_000_000, 900_000_000, 1_200_000_000] {
+        let mut world = World::new(20);
+        world.delay_ns = delay_ns;
+        for at in [SMALLER, LARGER] {
+            world.seek(at);
+            world.be_ready_to_send(at);
+        }
+        world.pass(20_000_000_000, &[SMALLER, LARGER]);
+        assert_met(&world);
+    }
+}
+
+//= protocol.md: verbs.2
+/// The connection that it asked for is there before the one that it accepted.
+#[test]
+fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
+    for turns in 0..8 {
+        let mut world = World::apart(14);
+        for at in [SMALLER, LARGER] {
+            world.seek(at);
+            world.be_ready_to_send(at);
+            for _ in 0..turns {
+                world.turn(at, usize::MAX);
+            }
+        }
+        world.pass(SLOW_NS, &[]);
+        world.pass(500_000_000, &[SMALLER, LARGER]);
+        assert_met(&world);
+    }
+}
+
+//= protocol.md: verbs.4
+/// The end with the smaller number accepts a request when it has given up its own, which the other has not seen yet.
+#[test]
+fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accepted() {
+    for is_accept_late in [false, true] {
+        let mut world = World::new(14);
+        world.seek(LARGER);
+        world.be_ready_to_send(LARGER);
+        world.pass(WAIT_NS, &[LARGER]);
+        // Hello; the cookie is asked for and shown, which the slow host does not see yet.
+        world.turn(SMALLER, 1);
+        world.turn(LARGER, 1);
+        world.seek(SMALLER);
+        world.be_ready_to_send(SMALLER);
+        world.turn(LARGER, 1);
+        // Now it does; and it shows the cookie of its own request, which the other does not see.
+        world.pass(GIVEN_UP_NS, &[SMALLER]);
+        assert!(!world.are_connected());
+        if is_accept_late {
+            let accept =
+                world.hosts[LARGER].inbox.iter().position(|frame| step_of(frame) == ACCEPT);
+            world.turn(LARGER, accept.expect("it was sent"));
+        }
+        world.pass(500_000_000, &[SMALLER, LARGER]);
+        assert_met(&world);
+    }
+}
+
+//= protocol.md: verbs.4, verbs.7
+#[test]
+fn an_end_that_has_accepted_a_request_gives_its_peer_time_though_its_own_is_rejected() {
+    let mut world = World::new(14);
+    world.seek(LARGER);
+    world.be_ready_to_send(LARGER);
+    world.pass(WAIT_NS, &[LARGER]);
+    world.turn(SMALLER, 1);
+    world.turn(LARGER, 1);
+    world.seek(SMALLER);
+    world.be_ready_to_send(SMALLER);
+    world.turn(LARGER, 1);
+    // Both have asked, one accepts the other's request, and that one rejects what it has been asked.
+    for at in [SMALLER, LARGER, SMALLER] {
+        world.turn(at, usize::MAX);
+    }
+    // What confirms the one that counts is lost.
+    let inbox = &mut world.hosts[LARGER].inbox;
+    let frames = inbox.len();
+    inbox.retain(|frame| step_of(frame) == REJECT);
+    assert!((1..frames).contains(&inbox.len()), "a Reject and others");
+    world.pass(SLOW_NS, &[LARGER]);
+    world.pass(500_000_000, &[SMALLER, LARGER]);
+    assert_met(&world);
+}
+
+//= protocol.md: verbs.7
+#[test]
+fn an_end_that_was_refused_and_then_asked_gives_its_peer_time() {
+    let mut world = World::new(14);
+    world.leave(SMALLER);
+    world.seek(LARGER);
+    world.be_ready_to_send(LARGER);
+    world.pass(WAIT_NS + 10_000_000, &[SMALLER, LARGER]);
+    world.enter(SMALLER);
+    world.seek(SMALLER);
+    world.be_ready_to_send(SMALLER);
+    for at in [LARGER, SMALLER, LARGER] {
+        world.turn(at, usize::MAX);
+    }
+    world.pass(SLOW_NS, &[LARGER]);
+    world.pass(500_000_000, &[SMALLER, LARGER]);
+    assert_met(&world);
+}
+
+/// What happens next in a run.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// An end looks for its peer, if it has not yet.
+    Seek(usize),
+    /// An end that looks for its peer is ready to send.
+    Send(usize),
+    /// The oldest frame that waits for a host is lost.
+    Lose(usize),
+    /// The oldest frame that waits for a host comes again behind all others.
+    Repeat(usize),
+    /// A host takes so many frames.
+    Turn(usize, usize),
+    /// Time passes in which one host runs, or neither if there is none.
+    Alone(Option<usize>, u64),
+    /// Time passes in which both run.
+    Both(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let host = || prop_oneof![Just(SMALLER), Just(LARGER)];
+    let ns = || (0..3_000_000_000_u64).prop_map(|ns| ns >> (ns % 12));
+    prop_oneof![
+        2 => host().prop_map(Step::Seek),
+        2 => host().prop_map(Step::Send),
+        1 => host().prop_map(Step::Lose),
+        1 => host().prop_map(Step::Repeat),
+        4 => (host(), 1..4_usize).prop_map(|(at, frames)| Step::Turn(at, frames)),
+        4 => (prop::option::weighted(0.9, host()), ns()).prop_map(|(at, ns)| Step::Alone(at, ns)),
+        1 => (0..100_000_u64).prop_map(Step::Both),
+    ]
+}
+
+proptest! {
+    //= protocol.md: verbs.2, verbs.4, verbs.6
+    #[test]
+    fn two_ends_meet_however_slow_their_hosts_are(
+        steps in prop::collection::vec(step(), 1..40),
+        (timeout, alone_ns_max) in prop_oneof![Just((14, 4_500_000_000)), Just((20, 9_000_000_000))],
+        are_own_peers in prop::bool::weighted(0.2),
+    ) {
+        let mut world = if are_own_peers { World::apart(timeout) } else { World::new(timeout) };
+        let mut has_sought = [false; 2];
+        let mut alone_ns = 0;
+        let rest = [Step::Seek, Step::Send].map(|step| [SMALLER, LARGER].map(step));
+        for step in steps.into_iter().chain(rest.into_iter().flatten()) {
+            match step {
+                Step::Seek(at) if has_sought[at] => {}
+                Step::Seek(at) => {
+                    has_sought[at] = true;
+                    world.seek(at);
+                }
+                Step::Send(at) if has_sought[at] => world.be_ready_to_send(at),
+                Step::Send(_) => {}
+                Step::Lose(at) => {
+                    world.hosts[at].inbox.pop_front();
+                }
+                Step::Repeat(at) => {
+                    let frame = world.hosts[at].inbox.front().cloned();
+                    world.hosts[at].inbox.extend(frame);
+                }
+                Step::Turn(at, frames) => world.turn(at, frames),
+                Step::Alone(_, ns) if alone_ns + ns > alone_ns_max => {}
+                Step::Alone(at, ns) => {
+                    alone_ns += ns;
+                    world.pass(ns, at.as_slice());
+                }
+                Step::Both(ns) => world.pass(ns, &[SMALLER, LARGER]),
+            }
+        }
+        world.pass(MEETING_NS, &[SMALLER, LARGER]);
+        assert_met(&world);
+    }
+}
+
+/// In this time two ends meet when both hosts run: one attempt to which nothing comes may end first.
+const MEETING_NS: u64 = 3_000_000_000;
+
+/// Which step of the handshake a frame is; 0 if it is none.
+fn step_of(frame: &[u8]) -> u8 {
+    wire_edge::preamble(frame).map_or(0, |preamble| preamble.step)
+}
+
+/// The steps Accept and Reject (protocol.md §2.1).
+const ACCEPT: u8 = 3;
+const REJECT: u8 = 4;
+
+/// Longer than an end waits for a peer that is said not to be there.
+const SLOW_NS: u64 = 2_500_000_000;
+
+/// Longer than an end asks in one attempt.
+const GIVEN_UP_NS: u64 = 2_100_000_000;

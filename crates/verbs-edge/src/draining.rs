@@ -1,0 +1,40 @@
+//! Queue pairs that wait for the end of what is under way.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use runtime::{Posted, Rest};
+use verbs::QueuePair;
+
+/// Whether a queue pair has asked to be told when nothing is under way any more.
+#[derive(Debug, Default)]
+pub(crate) struct Draining(AtomicBool);
+
+impl Draining {
+    /// It asks.
+    pub(crate) fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// It does not want to know any more.
+    pub(crate) fn give_up(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Tells a queue pair that has asked, unless something `is_under_way`: then its source is to be asked again.
+    #[inline]
+    pub(crate) fn look(
+        &self,
+        queue_pair: &QueuePair,
+        posted: &mut Posted,
+        is_under_way: impl FnOnce() -> bool,
+    ) {
+        if !self.0.load(Ordering::Relaxed) {
+            return;
+        }
+        if is_under_way() {
+            posted.rest = Rest::Blocked;
+        } else if self.0.swap(false, Ordering::Relaxed) {
+            queue_pair.on_drained();
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The device over the edge engine.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use link::host::{Interface, interfaces};
+use links::{LinkSpec, UdpPlace};
+use mem::{MemoryTable, TableLimits};
+use rdma_cm::ManagedDevice;
+use runtime::forks;
+use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
+use verbs::{
+    Device, DeviceAttributes, Error, GidEntry, PortAttributes, PortCounters, Provider, QueuePair,
+    QueuePairType, Registry, Wire,
+};
+use work::COMPLETIONS_MAX;
+
+use crate::addresses::{Places, leaving};
+use crate::datagrams;
+use crate::instance::{DOMAINS_MAX, Instance, READ_DEPTH, SharedCapture, failed};
+use crate::limits::{GROUPS_MAX, INLINE_MAX, QUEUE_PAIRS_MAX, WORK_REQUESTS_MAX};
+use crate::settings::{DeviceSettings, Settings};
+use crate::wire::{ConnectedWire, Source};
+
+/// The devices of this process. Nothing is started; a forked child that wants some makes its own.
+///
+/// # Errors
+/// What is wrong with the settings.
+pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
+    let host = interfaces().map_err(failed)?;
+    let capture = Arc::new(SharedCapture::default());
+    let mut devices = Vec::new();
+    for (index, settings) in (0..).zip(each_device(settings, &host)?) {
+        let places = Places::of(&settings.links, &host)?;
+        let edge = Arc::new(Edge {
+            attributes: attributes(&settings, &places, &host, index),
+            settings,
+            places,
+            is_first: index == 0,
+            capture: Arc::clone(&capture),
+            registry: Registry::new(),
+            instance: OnceLock::new(),
+            starting: Mutex::new(()),
+            started_in: AtomicU32::new(0),
+        });
+        devices.push(ManagedDevice { device: Device::new(edge.clone()), manager: edge });
+    }
+    Ok(devices)
+}
+
+/// The settings of each device as if it were the only one.
+fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>, Error> {
+    let first = DeviceSettings { name: settings.device.clone(), links: settings.links.clone() };
+    let mut devices: Vec<_> = std::iter::once(first).chain(settings.others.clone()).collect();
+    if devices.len() > 1 && devices.iter().all(|device| device.links.is_empty()) {
+        // Each interface belongs to one device, as each port of an adapter does.
+        let interfaces = leaving(host);
+        let (found, wanted) = (interfaces.len(), devices.len());
+        if found < wanted {
+            let what = format!(
+                "{found} interfaces leave this host, and {wanted} devices want one each; name links for each (ETHERNOT_LINKS=eth0//eth1)"
+            );
+            return Err(Error::Invalid(what));
+        }
+        for (device, interface) in (0..wanted).cycle().zip(interfaces) {
+            if let Some(device) = devices.get_mut(device) {
+                let place = UdpPlace::Interface(interface.name.clone());
+                device.links.push(LinkSpec::Udp { place, port: None });
+            }
+        }
+        if !settings.faults.is_any() {
+            for device in &mut devices {
+                device.links.push(LinkSpec::SharedMemory);
+            }
+        }
+    }
+    let one = |device: DeviceSettings| Settings {
+        device: device.name,
+        links: device.links,
+        others: Vec::new(),
+        ..settings.clone()
+    };
+    Ok(devices.into_iter().map(one).collect())
+}
+
+/// A device of this process.
+pub(crate) struct Edge {
+    attributes: DeviceAttributes,
+    settings: Settings,
+    /// As the interfaces were when it was looked for.
+    pub(crate) places: Places,
+    /// What belongs to no device, such as loopback, is looked after by the first one of a process.
+    pub(crate) is_first: bool,
+    /// Of all devices of the process.
+    capture: Arc<SharedCapture>,
+    registry: Arc<Registry>,
+    instance: OnceLock<Arc<Instance>>,
+    starting: Mutex<()>,
+    /// In which process it was started, by the forks before it, from 1 on; 0 if it was not.
+    started_in: AtomicU32,
+}
+
+impl Edge {
+    /// What drives it, which is started now at the latest.
+    pub(crate) fn instance(&self) -> Result<&Arc<Instance>, Error> {
+        self.check()?;
+        if let Some(instance) = self.instance.get() {
+            return Ok(instance);
+        }
+        // A child that is forked now finds that it was started here, and asks no lock.
+        self.started_in.store(forks() + 1, Ordering::Release);
+        let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(instance) = self.instance.get() {
+            return Ok(instance);
+        }
+        let (settings, capture) = (&self.settings, &self.capture);
+        let started = Instance::start(settings, self.places.clone(), capture, &self.registry);
+        if started.is_err() {
+            self.started_in.store(0, Ordering::Release);
+        }
+        let started = started?;
+        Ok(self.instance.get_or_init(|| started))
+    }
+
+    /// What drives it, if it was started, and here.
+    pub(crate) fn running(&self) -> Option<&Arc<Instance>> {
+        self.instance.get()
+    }
+}
+
+impl Provider for Edge {
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let started_in = self.started_in.load(Ordering::Acquire);
+        if started_in == 0 || started_in == forks() + 1 {
+            return Ok(());
+        }
+        let what = "it belongs to the parent process; a forked child opens its own";
+        Err(Error::NoDevice(what.into()))
+    }
+
+    fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    fn port(&self) -> PortAttributes {
+        interfaces().map_or_else(|_| self.places.port(), |host| self.places.now(&host).port())
+    }
+
+    fn counters(&self) -> PortCounters {
+        let running = self.running().filter(|instance| instance.check().is_ok());
+        running.map_or_else(PortCounters::default, |instance| instance.counters())
+    }
+
+    fn path_mtu(&self) -> u32 {
+        self.running().map_or(&self.places, |instance| instance.places()).port().active_mtu
+    }
+
+    fn gids(&self) -> Vec<GidEntry> {
+        self.running().map_or(&self.places, |instance| instance.places()).gids()
+    }
+
+    fn memory(&self) -> Result<Arc<MemoryTable>, Error> {
+        Ok(Arc::clone(self.instance()?.runtime().memory()))
+    }
+
+    fn reserve_number(&self, _service: QueuePairType) -> Result<u32, Error> {
+        let number = self.instance()?.numbers().reserve();
+        number.ok_or_else(|| Error::NoRoom(format!("all {QUEUE_PAIRS_MAX} queue pairs are in use")))
+    }
+
+    fn release_number(&self, number: u32) {
+        if self.check().is_ok()
+            && let Some(instance) = self.running()
+        {
+            instance.numbers().release(number);
+        }
+    }
+
+    fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error> {
+        let instance = self.instance()?;
+        if queue_pair.service() == QueuePairType::Datagram {
+            return datagrams::wire(instance, queue_pair);
+        }
+        let source = Source::new(queue_pair, queue_pair.domain()?, instance.desk());
+        Ok(Box::new(ConnectedWire::new(instance, source)))
+    }
+
+    fn receives_posted(&self, receives: &Arc<SharedReceives>) {
+        if let Some(instance) = self.running() {
+            instance.receives_posted(receives);
+        }
+    }
+
+    fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error> {
+        self.instance()?.arm_limit(receives, limit)
+    }
+
+    fn drive(&self) {
+        if let Some(instance) = self.running()
+            && instance.check().is_ok()
+        {
+            // In a forked child there is nothing to drive.
+            let _forked = instance.runtime().poll();
+        }
+    }
+
+    fn send_put_off(&self) {
+        if let Some(instance) = self.running() {
+            // The same.
+            let _forked = instance.runtime().ring_put_off();
+        }
+    }
+
+    fn wait(&self, ready: &mut dyn FnMut() -> bool) {
+        if let Ok(instance) = self.instance() {
+            instance.wait(ready);
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(instance) = self.running() {
+            instance.runtime().wake_waiting();
+        }
+    }
+
+    fn serve_alone(&self) {
+        if let Some(instance) = self.running() {
+            // In a forked child nobody serves.
+            let _forked = instance.runtime().leave_links();
+        }
+    }
+}
+
+/// What a device can do.
+fn attributes(
+    settings: &Settings,
+    places: &Places,
+    host: &[Interface],
+    index: u8,
+) -> DeviceAttributes {
+    DeviceAttributes {
+        name: settings.device.clone(),
+        node_guid: node_guid(places, host, index),
+        queue_pairs_max: QUEUE_PAIRS_MAX,
+        work_requests_max: WORK_REQUESTS_MAX,
+        pieces_max: PIECES_MAX as u32,
+        inline_max: INLINE_MAX,
+        completion_queues_max: 1 << 16,
+        completions_max: COMPLETIONS_MAX as u32,
+        regions_max: TableLimits::REGIONS_MAX,
+        windows_max: 1 << 16,
+        region_bytes_max: 1 << 46,
+        domains_max: DOMAINS_MAX,
+        read_depth_max: READ_DEPTH,
+        shared_queues_max: 1 << 14,
+        shared_receives_max: (SHARED_RECEIVES_MAX as u32).min(WORK_REQUESTS_MAX),
+        address_handles_max: 1 << 16,
+        groups_max: GROUPS_MAX,
+        strictness: settings.strictness,
+    }
+}
+
+/// A number of this device: the station address of the first of its interfaces that has one, or else of the host, as RFC 4291
+/// widens it; that of an adapter of no company otherwise. Devices of one host differ in what it is widened with.
+fn node_guid(places: &Places, host: &[Interface], index: u8) -> [u8; 8] {
+    let is_own = |interface: &&Interface| {
+        places.addresses.iter().any(|address| address.interface == interface.index)
+    };
+    let of_others = host.iter().filter(|interface| !is_own(interface));
+    let station = host
+        .iter()
+        .filter(is_own)
+        .chain(of_others)
+        .filter(|interface| !interface.is_loopback)
+        .find_map(|interface| interface.mac.filter(|mac| *mac != [0; 6]));
+    let [first, rest @ .., third, second, last] = station.unwrap_or([2, 0, 0, 0, 0, 1]);
+    let [of_maker, maker] = rest;
+    [first ^ 2, of_maker, maker, 0xff, 0xfe - index, third, second, last]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use verbs::{
+        AddressVectorAttributes, AsyncEventKind, AttributeMask, Modification, QueuePairAttributes,
+        QueuePairInit, QueuePairLimits, QueuePairState, SendFlags, SendOpcode, SendRequest,
+    };
+
+    use super::*;
+
+    fn loopback() -> Arc<Edge> {
+        let links = LinkSpec::parse_list("udp:127.0.0.1").expect("it means something");
+        let settings = Settings { links, ..Settings::default() };
+        let host = interfaces().expect("the kernel tells");
+        let places = Places::of(&settings.links, &host).expect("it has loopback");
+        Arc::new(Edge {
+            attributes: attributes(&settings, &places, &host, 0),
+            places,
+            is_first: true,
+            capture: Arc::default(),
+            settings,
+            registry: Registry::new(),
+            instance: OnceLock::new(),
+            starting: Mutex::new(()),
+            started_in: AtomicU32::new(0),
+        })
+    }
+
+    /// Moves a queue pair on to RTS, whose peer has a number of this device that no queue pair has.
+    fn be_ready(queue_pair: &QueuePair) {
+        let gid = queue_pair.context().query_gid(1, 0).expect("the first GID").gid;
+        let path = AddressVectorAttributes { gid, is_global: true, port: 1, ..Default::default() };
+        let attributes = QueuePairAttributes {
+            path_mtu: 1024,
+            destination: queue_pair.number() + 1000,
+            path,
+            timeout: 20,
+            port: 1,
+            ..QueuePairAttributes::default()
+        };
+        for (state, mask) in [
+            (QueuePairState::Init, 0x39),
+            (QueuePairState::ReadyToReceive, 0x12_9181),
+            (QueuePairState::ReadyToSend, 0x1_2e01),
+        ] {
+            let mask = AttributeMask(mask);
+            let current = queue_pair.state();
+            let change = Modification { mask, state, current, drained_event: false, attributes };
+            queue_pair.modify(&change).expect("a transition");
+        }
+    }
+
+    #[test]
+    fn queue_pairs_without_a_peer_are_not_asked_for_work_in_each_turn() {
+        let edge = loopback();
+        let context = Device::new(Arc::clone(&edge) as Arc<dyn Provider>).open().expect("it opens");
+        let queue = context.create_completion_queue(64, None).expect("a queue");
+        let domain = context.allocate_domain().expect("a domain");
+        let limits = QueuePairLimits { sends: 1, receives: 1, ..QueuePairLimits::default() };
+        let init = QueuePairInit {
+            service: QueuePairType::Reliable,
+            send_queue: Arc::clone(&queue),
+            receive_queue: queue,
+            shared_queue: None,
+            limits,
+            signals_all: true,
+        };
+        let send = SendRequest {
+            id: 1,
+            opcode: SendOpcode::Send { immediate: None },
+            flags: SendFlags::default(),
+            pieces: &[],
+            inline: None,
+            to: None,
+        };
+        for _ in 0..50 {
+            let queue_pair = domain.create_queue_pair(&init).expect("a queue pair");
+            be_ready(&queue_pair);
+            queue_pair.post_send(&[send]).expect("it is posted");
+        }
+        let runtime = edge.instance().expect("it starts").runtime();
+        for _ in 0..1000 {
+            runtime.poll().expect("not forked");
+        }
+        let counters = runtime.counters().expect("not forked");
+        assert!(counters.turns_with_work >= 50, "their peers are looked for");
+        assert_eq!(counters.asked_again, 0);
+    }
+
+    #[test]
+    fn a_panic_inside_the_engine_is_an_event_and_an_error_and_no_more() {
+        let edge = loopback();
+        let context = Device::new(Arc::clone(&edge) as Arc<dyn Provider>).open().expect("it opens");
+        let queue = context.create_completion_queue(16, None).expect("a queue");
+        let instance = Arc::clone(edge.instance().expect("it starts"));
+        let fails = || instance.at_desk(|_, _, _, _| panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(fails)).is_err() || !instance.runtime().is_sound());
+        for _ in 0..3 {
+            assert_eq!(queue.poll(&mut []), Ok(0));
+            let failed = instance.at_desk(|_, _, _, _| ());
+            assert!(matches!(failed, Err(Error::Failed(_))), "{failed:?}");
+        }
+        assert_eq!(context.get_event().expect("there is one").kind, AsyncEventKind::DeviceFatal);
+    }
+}

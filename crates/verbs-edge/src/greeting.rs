@@ -1,0 +1,188 @@
+//! What two ends of a queue pair tell each other when they meet: the private data of Hello, Accept and Reject of the
+//! service VERBS (protocol.md §10.2).
+
+use verbs::{Gid, QueuePairType};
+
+/// The service of queue pairs whose programs exchange numbers by themselves.
+pub(crate) const SERVICE: u32 = 0x5645_5242;
+
+/// What one end of a queue pair tells the other, with Hello or Accept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Greeting {
+    /// Reliable or unreliable connection.
+    pub(crate) kind: QueuePairType,
+    /// Code of the time after which who finds no receive here may ask again.
+    pub(crate) not_ready_timer: u8,
+    /// Tells apart what was tried under one number, one after the other.
+    pub(crate) life: u32,
+    /// Whom it is for.
+    pub(crate) destination: Place,
+    /// Who says it.
+    pub(crate) source: Place,
+    /// Packet number that it expects first, as its program was told by the other.
+    pub(crate) receive_psn: u32,
+    /// Packet number that it sends first, if that is known.
+    pub(crate) send_psn: Option<u32>,
+}
+
+/// Where a queue pair is. The order decides who asks for the connection.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Place {
+    /// Number of the queue pair.
+    pub(crate) number: u32,
+    /// GID of its port.
+    pub(crate) gid: Gid,
+}
+
+/// Why a request is refused: the private data of Reject. Whoever asks does so again, for it may change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(crate) enum Refusal {
+    /// There is no queue pair with this number.
+    UnknownNumber = 1,
+    /// It expects another peer: the kind or packet numbers differ.
+    Another = 2,
+    /// What was said is not understood.
+    NotUnderstood = 3,
+    /// More wait for this queue pair than it can have meant.
+    TooMany = 4,
+}
+
+impl Refusal {
+    /// The private data of the Reject.
+    pub(crate) const fn encode(self) -> [u8; 1] {
+        [self as u8]
+    }
+}
+
+impl Greeting {
+    //= protocol.md: verbs.1
+    /// The private data.
+    pub(crate) fn encode(&self) -> [u8; GREETING_BYTES] {
+        let mut bytes = [0; GREETING_BYTES];
+        let mut put = |at: usize, what: &[u8]| {
+            if let Some(room) = bytes.get_mut(at..at + what.len()) {
+                room.copy_from_slice(what);
+            }
+        };
+        let kind = u8::from(self.kind == QueuePairType::Unreliable);
+        let flags = if self.send_psn.is_some() { HAS_SEND_PSN } else { 0 };
+        put(0, &MAGIC);
+        put(4, &[VERSION, kind, self.not_ready_timer, flags]);
+        put(8, &self.life.to_le_bytes());
+        put(12, &self.destination.number.to_le_bytes());
+        put(16, &self.source.number.to_le_bytes());
+        put(20, &self.receive_psn.to_le_bytes());
+        put(24, &self.send_psn.unwrap_or(0).to_le_bytes());
+        put(32, &self.source.gid.0);
+        put(48, &self.destination.gid.0);
+        bytes
+    }
+
+    //= protocol.md: verbs.1
+    /// What private data say; nothing if it is no greeting.
+    pub(crate) fn decode(private_data: &[u8]) -> Option<Self> {
+        let bytes: &[u8; GREETING_BYTES] = private_data.try_into().ok()?;
+        let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let gid = |at: usize| Some(Gid(bytes.get(at..at + 16)?.try_into().ok()?));
+        let number = |at: usize| word(at).filter(|&number| number <= NUMBER_MAX);
+        let &[version, kind, not_ready_timer, flags] = bytes.get(4..8)? else { return None };
+        if *bytes.first_chunk()? != MAGIC || version != VERSION || not_ready_timer > 31 {
+            return None;
+        }
+        let kind = match kind {
+            0 => QueuePairType::Reliable,
+            1 => QueuePairType::Unreliable,
+            _ => return None,
+        };
+        let send_psn = number(24)?;
+        Some(Self {
+            kind,
+            not_ready_timer,
+            life: word(8)?,
+            destination: Place { number: number(12)?, gid: gid(48)? },
+            source: Place { number: number(16)?, gid: gid(32)? },
+            receive_psn: number(20)?,
+            send_psn: (flags & HAS_SEND_PSN != 0).then_some(send_psn),
+        })
+    }
+}
+
+/// Any bytes as a greeting: no panic, and what is accepted survives encoding. For the fuzzer.
+#[doc(hidden)]
+pub fn fuzz_greeting(bytes: &[u8]) {
+    if let Some(greeting) = Greeting::decode(bytes) {
+        assert_eq!(Greeting::decode(&greeting.encode()), Some(greeting));
+    }
+}
+
+/// Bytes of a [`Greeting`].
+pub(crate) const GREETING_BYTES: usize = 64;
+
+/// What it begins with.
+const MAGIC: [u8; 4] = *b"EVQP";
+const VERSION: u8 = 1;
+/// Bit of the flags: the packet number that is sent first is known.
+const HAS_SEND_PSN: u8 = 1;
+/// Numbers of queue pairs and packets have 24 bits.
+const NUMBER_MAX: u32 = (1 << 24) - 1;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn place() -> impl Strategy<Value = Place> {
+        (0..=NUMBER_MAX, any::<[u8; 16]>())
+            .prop_map(|(number, gid)| Place { number, gid: Gid(gid) })
+    }
+
+    fn greeting() -> impl Strategy<Value = Greeting> {
+        let psn = 0..=NUMBER_MAX;
+        let send_psn = proptest::option::of(psn.clone());
+        (any::<bool>(), 0..32_u8, any::<u32>(), place(), place(), psn, send_psn).prop_map(
+            |(unreliable, not_ready_timer, life, destination, source, receive_psn, send_psn)| {
+                let kind = [QueuePairType::Reliable, QueuePairType::Unreliable];
+                let kind = kind[usize::from(unreliable)];
+                Greeting { kind, not_ready_timer, life, destination, source, receive_psn, send_psn }
+            },
+        )
+    }
+
+    proptest! {
+        //= protocol.md: verbs.1
+        #[test]
+        fn decode_returns_what_was_encoded(greeting in greeting(), other in 0..130_usize) {
+            let bytes = greeting.encode();
+            prop_assert_eq!(Greeting::decode(&bytes), Some(greeting));
+            prop_assume!(other != bytes.len());
+            let mut longer = bytes.to_vec();
+            longer.resize(other, 0);
+            prop_assert_eq!(Greeting::decode(&longer), None);
+        }
+
+        #[test]
+        fn any_bytes_are_taken_or_refused(
+            bytes in proptest::collection::vec(any::<u8>(), 0..100),
+            greeting in greeting(),
+            at in 0..GREETING_BYTES,
+            bit in 0..8_u32,
+        ) {
+            fuzz_greeting(&bytes);
+            let mut changed = greeting.encode();
+            changed[at] ^= 1_u8 << bit;
+            fuzz_greeting(&changed);
+        }
+
+        //= protocol.md: verbs.1
+        #[test]
+        fn what_is_no_number_or_no_greeting_is_refused(greeting in greeting(), at in 0..4_usize) {
+            for (at, value) in [(at, 0), (4, 2), (5, 2), (6, 32), (15, 1), (19, 1), (23, 1), (27, 1)] {
+                let mut changed = greeting.encode();
+                changed[at] = value;
+                prop_assert_eq!(Greeting::decode(&changed), None, "{}", at);
+            }
+        }
+    }
+}

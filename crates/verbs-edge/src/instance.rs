@@ -1,0 +1,413 @@
+//! What drives a device, once something is asked for that needs it: links, the engine, its threads.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use delivery::{Instant, LINKS_MAX, LinkId};
+use engine::{Engine, EngineConfig};
+use link::{
+    CaptureClock, CaptureOutput, ClaimedSlot, Fault, FaultShares, Link, ShmLink, Slots, UdpConfig,
+};
+use links::Opener;
+use mem::{MemoryAccess, TableLimits};
+use nix::errno::Errno;
+use runtime::{Forked, Interest, Runtime, RuntimeConfig};
+use semantics::SharedReceives;
+use verbs::{Error, Gid, PortCounters, QueuePairState, QueuePairType, Registry};
+use wire_edge::{PeerAddr, QueuePairNumber};
+
+use super::addresses::Places;
+use super::desk::{Desk, DeskHooks, Wanted};
+use super::greeting::{Place, SERVICE};
+use super::log::Log;
+use super::manager::{self, Clerk};
+use super::meeting::Expected;
+use super::numbers::Numbers;
+use super::port::PortWatch;
+use super::statistics_socket::Statistics;
+use super::ways::Ways;
+use super::wire::Source;
+use crate::settings::{LogLevel, Settings};
+
+/// A device that is driven.
+pub(crate) struct Instance {
+    runtime: Runtime,
+    /// Its addresses; the link of each has the number of its place.
+    places: Places,
+    ways: Ways,
+    numbers: Mutex<Numbers>,
+    desk: Arc<Desk>,
+    clerk: Arc<Clerk>,
+    registry: Arc<Registry>,
+    /// That the device has failed was told.
+    has_failed: AtomicBool,
+    /// Ends with it.
+    _port: Option<PortWatch>,
+}
+
+impl Instance {
+    /// Claims a slot, opens the links and starts the threads.
+    pub(crate) fn start(
+        settings: &Settings,
+        places: Places,
+        capture: &SharedCapture,
+        registry: &Arc<Registry>,
+    ) -> Result<Arc<Self>, Error> {
+        let slots = match settings.slot_base {
+            None => Slots::default(),
+            Some(port) => Slots::new(port).ok_or_else(|| {
+                Error::Invalid(format!("ETHERNOT_SLOT_BASE: {port} is not from 1 to {}", 0xf000))
+            })?,
+        };
+        let udp = UdpConfig::default();
+        let ips: Vec<IpAddr> = places.addresses.iter().map(|address| address.ip).collect();
+        let claimed = slots.claim(&ips, random() as u16, &udp).map_err(failed)?;
+        let ClaimedSlot { slot, links } = claimed;
+        let wrapping = Wrapping::new(settings, capture)?;
+        let mut all = Vec::new();
+        for link in links {
+            all.push(wrapping.wrap(Box::new(link))?);
+        }
+        let opener = Opener { udp, port: 0 };
+        for spec in &places.others {
+            all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
+        }
+        // Frames are not lost in memory: faults are of links beside it. By default there is no way around them.
+        let is_plain = !settings.faults.is_any();
+        let shares_memory = places.shares_memory && (!settings.links.is_empty() || is_plain);
+        if shares_memory {
+            match ShmLink::open() {
+                Ok(link) => all.push(wrapping.capture(Box::new(link))),
+                Err(error) if !settings.links.is_empty() => return Err(failed(error)),
+                // A host that has none of it does with what else there is.
+                Err(_) => {}
+            }
+        }
+        if all.len() > LINKS_MAX {
+            return Err(Error::Invalid(format!("{} links are more than {LINKS_MAX}", all.len())));
+        }
+        let log = Log::open(settings)?;
+        log.note(
+            LogLevel::Info,
+            format_args!("{}: slot {slot:#05x} at {ips:?}, {} links", settings.device, all.len()),
+        );
+        let desk = Arc::new(Desk::new(registry, log));
+        let statistics = Statistics::listen(settings, &places, registry);
+        let clerk = Clerk::new(&desk);
+        let hooks = DeskHooks {
+            desk: Arc::clone(&desk),
+            clerk: Arc::clone(&clerk),
+            statistics: statistics.clone(),
+        };
+        let runtime = Runtime::start(config()?, all, Box::new(hooks)).map_err(failed)?;
+        if let Some(statistics) = statistics {
+            statistics.watch(&runtime);
+        }
+        let listen = |engine: &mut Engine, _: &MemoryAccess<'_>, _: Instant| {
+            engine.listen(SERVICE);
+            engine.listen(manager::SERVICE);
+        };
+        runtime.control(listen).map_err(forked)?;
+        let numbers = Mutex::new(Numbers::new(slot, random() as u16));
+        let port = PortWatch::start(&places, registry);
+        let (ways, registry) = (Ways::new(&places.addresses, slots), Arc::clone(registry));
+        let made = Arc::new(Self {
+            runtime,
+            places,
+            ways,
+            numbers,
+            desk,
+            clerk,
+            registry,
+            has_failed: AtomicBool::new(false),
+            _port: port,
+        });
+        made.clerk.settle(&made);
+        Ok(made)
+    }
+
+    pub(crate) const fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    pub(crate) const fn places(&self) -> &Places {
+        &self.places
+    }
+
+    pub(crate) const fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    /// Whose completions are whose.
+    pub(crate) const fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    pub(crate) const fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    pub(crate) const fn clerk(&self) -> &Arc<Clerk> {
+        &self.clerk
+    }
+
+    /// The numbers of queue pairs.
+    pub(crate) fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it works, and this is the process that has made it. That a thread has panicked inside is told once.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.runtime.check_process().map_err(forked)?;
+        if self.runtime.is_sound() { Ok(()) } else { Err(self.fail()) }
+    }
+
+    #[cold]
+    fn fail(&self) -> Error {
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            self.registry.on_device_failed();
+        }
+        Error::Failed(
+            "a thread has panicked inside the engine: this is a fault of the library".into(),
+        )
+    }
+
+    /// Does something at the desk, inside the engine.
+    pub(crate) fn at_desk<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Desk, &mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.check()?;
+        let desk = Arc::clone(&self.desk);
+        let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
+            work(&desk, engine, memory, now)
+        };
+        self.runtime.control(work).map_err(forked)
+    }
+
+    /// What its links and the engine have counted.
+    pub(crate) fn counters(&self) -> PortCounters {
+        let mut counters = PortCounters::default();
+        // In a forked child there is nothing to count.
+        let links = self.runtime.link_addresses().unwrap_or_default();
+        for (link, _) in links {
+            let Ok(Some(link)) = self.runtime.link_statistics(link) else { continue };
+            counters.sent_bytes += link.send_bytes;
+            counters.received_bytes += link.receive_bytes;
+            counters.sent_frames += link.send_frames;
+            counters.received_frames += link.receive_frames;
+            counters.send_discards += link.send_too_big + link.send_unreachable;
+            counters.send_waits += link.send_full;
+            counters.receive_errors += link.receive_discarded
+                + link.receive_kernel_drops
+                + link.receive_truncated
+                + link.receive_checksum_errors;
+        }
+        let of_engine = self.runtime.control(|engine: &mut Engine, _: &MemoryAccess<'_>, _| {
+            engine.counters().iter().map(|(name, value, _)| (name, value)).collect()
+        });
+        if let Ok(of_engine) = of_engine {
+            counters.hardware = of_engine;
+        }
+        counters
+    }
+
+    /// Whom a queue pair looks for, as its attributes say.
+    pub(crate) fn wanted(&self, source: &Source) -> Result<Wanted, Error> {
+        let queue_pair = source.queue_pair();
+        let attributes = queue_pair.attributes();
+        let index = attributes.path.source_index;
+        let gids = self.places.gids();
+        let own = gids.get(usize::from(index)).ok_or_else(|| {
+            Error::Invalid(format!("there is no GID {index}: the port has {}", gids.len()))
+        })?;
+        let peer_gid = attributes.path.gid;
+        if !attributes.path.is_global || peer_gid.is_group() || peer_gid == Gid::default() {
+            let what = "a queue pair is connected by the GID of its peer";
+            return Err(Error::Invalid(what.into()));
+        }
+        let is_sending = queue_pair.state() == QueuePairState::ReadyToSend;
+        let expected = Expected {
+            kind: queue_pair.service(),
+            own: Place { number: queue_pair.number(), gid: own.gid },
+            peer: Place { number: attributes.destination, gid: peer_gid },
+            receive_psn: attributes.receive_psn,
+            send_psn: is_sending.then_some(attributes.send_psn),
+        };
+        debug_assert!(expected.kind != QueuePairType::Datagram, "those have no peer");
+        Ok(Wanted { expected, path: self.path_to(index.into(), expected.peer) })
+    }
+
+    /// The link and the address by which a queue pair is asked for.
+    fn path_to(&self, index: usize, peer: Place) -> Option<(LinkId, PeerAddr)> {
+        let number = QueuePairNumber::new(peer.number)?;
+        let number = QueuePairNumber::at(number.slot(), number.index())?;
+        self.ways.to(index, peer.gid, number)
+    }
+
+    /// Receives were posted that connections wait for.
+    pub(crate) fn receives_posted(&self, receives: &Arc<SharedReceives>) {
+        let receives = Arc::clone(receives);
+        let go_on = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
+            engine.on_receives_posted(now, memory, &receives);
+        };
+        // In a forked child nobody waits.
+        let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
+    }
+
+    /// See [`SharedReceives::arm_limit`].
+    pub(crate) fn arm_limit(
+        &self,
+        receives: &Arc<SharedReceives>,
+        limit: u32,
+    ) -> Result<bool, Error> {
+        self.check()?;
+        let receives = Arc::clone(receives);
+        self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
+    }
+
+    /// Waits until `ready`, for a moment. Who waits on then is served by others.
+    pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
+        // In a forked child, and when the device has failed, nothing comes.
+        if self.check().is_err() {
+            return;
+        }
+        let is_ready = || ready().then_some(());
+        if let Ok(None) = self.runtime.wait(Interest::News, Some(MOMENT), is_ready) {
+            let _forked = self.runtime.leave_links();
+        }
+    }
+}
+
+/// For how long a thread that waits serves the links itself: one that sleeps for longer does not notice that another
+/// must be woken first. A signal that comes is put off for so long.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// What is put around links.
+struct Wrapping {
+    faults: FaultShares,
+    capture: Option<CaptureOutput>,
+}
+
+impl Wrapping {
+    fn new(settings: &Settings, capture: &SharedCapture) -> Result<Self, Error> {
+        let capture = settings.pcap.as_deref().map(|path| capture.open(path)).transpose()?;
+        Ok(Self { faults: settings.faults, capture })
+    }
+
+    /// A link that misbehaves as asked for, and is captured as it then is.
+    fn wrap(&self, link: Box<dyn Link>) -> Result<Box<dyn Link>, Error> {
+        if !self.faults.is_any() {
+            return Ok(self.capture(link));
+        }
+        let config = self.faults.config(random());
+        Ok(self.capture(Box::new(Fault::new(link, config).map_err(failed)?)))
+    }
+
+    fn capture(&self, link: Box<dyn Link>) -> Box<dyn Link> {
+        match &self.capture {
+            Some(output) => Box::new(output.capture(link)),
+            None => link,
+        }
+    }
+}
+
+/// The capture of all devices of a process, which the first that is started begins.
+#[derive(Debug, Default)]
+pub(crate) struct SharedCapture(Mutex<Option<CaptureOutput>>);
+
+impl SharedCapture {
+    fn open(&self, path: &Path) -> Result<CaptureOutput, Error> {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(output) = &*begun {
+            return Ok(output.clone());
+        }
+        let output =
+            CaptureOutput::create(&capture_path(path), CaptureClock::Wall).map_err(failed)?;
+        *begun = Some(output.clone());
+        Ok(output)
+    }
+}
+
+/// The path that was asked for, with the number of the process in place of `%p`.
+fn capture_path(path: &Path) -> PathBuf {
+    path.to_string_lossy().replace("%p", &std::process::id().to_string()).into()
+}
+
+/// Of the runtime of a device.
+fn config() -> Result<RuntimeConfig, Error> {
+    let usual = RuntimeConfig::from_entropy().map_err(failed)?;
+    Ok(RuntimeConfig {
+        engine: EngineConfig::default()
+            .requests_max(REQUESTS_MAX)
+            .confirm_ns(CONFIRM_NS)
+            .read_depth(READ_DEPTH.into()),
+        handles_max: 1,
+        submissions_max: 1,
+        regions: TableLimits::default()
+            .regions_max(TableLimits::REGIONS_MAX)
+            .domains_max(DOMAINS_MAX),
+        ..usual
+    })
+}
+
+/// A number that others do not guess often.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+/// Why a device does not start. What the system says counts if the program can do something about it: it has no descriptor
+/// left.
+pub(super) fn failed(error: impl std::error::Error + 'static) -> Error {
+    let mut what = error.to_string();
+    let mut number = None;
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(error) = cause {
+        let system = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        number = number.or(system);
+        cause = error.source();
+        if let Some(cause) = cause {
+            what = format!("{what}: {cause}");
+        }
+    }
+    let no_descriptor = [Errno::EMFILE as i32, Errno::ENFILE as i32];
+    match number.filter(|number| no_descriptor.contains(number)) {
+        Some(number) => Error::System { what, number },
+        None => Error::Failed(what),
+    }
+}
+
+pub(super) fn forked(error: Forked) -> Error {
+    Error::NoDevice(error.to_string())
+}
+
+/// Requests of peers that wait: all queue pairs of a device may be asked for by one host at a time, whose share is a
+/// quarter. They take memory while they are there.
+const REQUESTS_MAX: u32 = 4 * crate::limits::QUEUE_PAIRS_MAX;
+
+/// Time that peers have to confirm connections: requests wait as a matter of course, for programs to name their peers,
+/// and 64 processes on two processors take seconds.
+const CONFIRM_NS: u64 = 10_000_000_000;
+
+/// Reads and atomics that a peer may have under way.
+pub(super) const READ_DEPTH: u8 = 128;
+
+/// Protection domains.
+pub(super) const DOMAINS_MAX: u32 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_the_process_may_be_part_of_the_name_of_a_capture() {
+        let name = |path: &str| capture_path(Path::new(path)).display().to_string();
+        assert_eq!(name("/tmp/a.pcapng"), "/tmp/a.pcapng");
+        assert_eq!(name("a%p"), format!("a{}", std::process::id()));
+    }
+}

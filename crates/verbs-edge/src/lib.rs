@@ -1,0 +1,29 @@
+//! The devices of verbs over the edge engine: a [`verbs::Provider`], and the [`rdma_cm::ConnectionManager`] of each.
+#![forbid(unsafe_code)]
+
+mod addresses;
+mod datagrams;
+mod desk;
+mod draining;
+mod edge;
+mod greeting;
+mod instance;
+mod limits;
+mod log;
+mod manager;
+mod meeting;
+mod numbers;
+mod patience;
+mod port;
+mod settings;
+pub mod statistics;
+mod statistics_socket;
+mod ways;
+mod wire;
+mod work;
+
+pub use edge::devices;
+#[doc(hidden)]
+pub use greeting::fuzz_greeting;
+pub use runtime::send_before_end;
+pub use settings::{DeviceSettings, LogLevel, Settings};

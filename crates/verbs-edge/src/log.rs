@@ -1,0 +1,88 @@
+//! What a device does, for those who wonder: on the standard error output, and in a file.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::process;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use link::shared_files;
+use verbs::Error;
+
+use super::instance::failed;
+use crate::settings::{LogLevel, Settings};
+
+/// Where it is told. Only of what happens to connections and devices, not of work.
+#[derive(Debug)]
+pub(crate) struct Log {
+    level: LogLevel,
+    /// Gets everything. Several processes may write to the same.
+    trace: Option<Mutex<File>>,
+}
+
+impl Log {
+    /// As the settings say.
+    pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
+        let trace = settings.trace.as_deref().map(shared_files::append_to).transpose();
+        let trace = trace.map_err(|error| match failed(error) {
+            Error::Failed(what) => Error::Invalid(format!("ETHERNOT_TRACE: {what}")),
+            other => other,
+        })?;
+        Ok(Self { level: settings.log, trace: trace.map(Mutex::new) })
+    }
+
+    /// Something has happened.
+    #[inline]
+    pub(crate) fn note(&self, level: LogLevel, what: fmt::Arguments<'_>) {
+        if level <= self.level || self.trace.is_some() {
+            self.write(level, what);
+        }
+    }
+
+    #[cold]
+    fn write(&self, level: LogLevel, what: fmt::Arguments<'_>) {
+        let process = process::id();
+        if level <= self.level {
+            // Who has closed it does not want to hear.
+            let _closed = writeln!(std::io::stderr(), "ethernot[{process}]: {what}");
+        }
+        if let Some(trace) = &self.trace {
+            let line = format!("{} {process} {what}\n", now());
+            // The disk may be full, which is no reason to stop.
+            let mut file = trace.lock().unwrap_or_else(PoisonError::into_inner);
+            let _full = file.write_all(line.as_bytes());
+        }
+    }
+}
+
+/// Seconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "people compare the times of several hosts")]
+fn now() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}.{:06}", since.as_secs(), since.subsec_micros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_has_everything_with_the_number_of_the_process() {
+        let path = std::env::temp_dir().join(format!("ethernot-trace-{}", process::id()));
+        let settings =
+            Settings { trace: Some(path.clone()), log: LogLevel::Off, ..Settings::default() };
+        for line in ["one", "other"] {
+            let log = Log::open(&settings).expect("there is a folder");
+            log.note(LogLevel::Debug, format_args!("{line} happens"));
+        }
+        let text = std::fs::read_to_string(&path).expect("it is there");
+        let lines: Vec<&str> =
+            text.lines().filter_map(|line| line.split_once(' ')).map(|(_, rest)| rest).collect();
+        let process = process::id();
+        assert_eq!(lines, [format!("{process} one happens"), format!("{process} other happens")]);
+        std::fs::remove_file(&path).expect("it is there");
+        let trace = Some("/nowhere/trace".into());
+        assert!(matches!(Log::open(&Settings { trace, ..settings }), Err(Error::Invalid(_))));
+    }
+}

@@ -1,0 +1,962 @@
+//! The connection manager over the edge engine: a request is the Hello of a connection that stays for as long as its ids
+//! are connected, so that each end learns when the other is gone. Where both ids have their queue pairs by then it is the
+//! connection of these; else it carries nothing but what is said with it. Ports are doors, which send whoever asks there to the slot of the process (protocol.md §10.3).
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use ::work::{CompletionQueue, Queues};
+use delivery::{Instant, LinkId};
+use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Terms};
+use link::{UdpError, give_way};
+use mem::{MemoryAccess, ProtectionDomain};
+use nix::errno::Errno;
+use rdma_cm::{
+    Caller, ConnectionManager, End, Exchange, Listener, Listening, Over, PortSpace, Refusal, Reply,
+    Request,
+};
+use runtime::DoorError;
+use verbs::{Error, Gid, QueuePair, QueuePairType};
+use wire_edge::{Moved, PeerAddr, RejectReason};
+
+use super::desk::{Desk, Wanted, ip_of, parts_of};
+use super::edge::Edge;
+use super::instance::{Instance, failed, forked};
+use super::wire::Source;
+
+/// The service of requests.
+pub(super) const SERVICE: u32 = 0x5244_434d;
+
+/// Who listens, and what was asked for.
+pub(crate) struct Clerk {
+    desk: Arc<Desk>,
+    home: OnceLock<Weak<Instance>>,
+    book: Mutex<Book>,
+    /// Exchanges that were dropped where the engine could not be called.
+    dropped: Mutex<Vec<ConnectionHandle>>,
+    /// How many listen behind each door.
+    doors: Mutex<HashMap<SocketAddr, usize>>,
+    /// When to look at all of it, in nanoseconds.
+    due_ns: AtomicU64,
+    /// Of connections on which there are no operations.
+    queues: Queues,
+}
+
+type Callers = Vec<Arc<dyn Caller>>;
+
+/// Where the work of a queue pair comes from that takes over a connection, and whom it wants.
+type Taken = (Arc<Source>, Wanted);
+
+#[derive(Default)]
+struct Book {
+    listeners: Vec<Listens>,
+    /// Listeners so far.
+    count: u64,
+    entries: HashMap<ConnectionHandle, Entry>,
+    /// What is to be asked again, and when.
+    again: Vec<(Instant, Entry)>,
+    /// Who is to be told that a connection is all over, and when.
+    quiet: VecDeque<(Instant, Arc<dyn Caller>)>,
+}
+
+struct Listens {
+    key: u64,
+    ip: IpAddr,
+    port: u16,
+    space: PortSpace,
+    listener: Arc<dyn Listener>,
+}
+
+struct Entry {
+    caller: Arc<dyn Caller>,
+    phase: Phase,
+    is_datagram: bool,
+    /// What this end has asked, until it is answered.
+    question: Option<Box<Question>>,
+    /// What the peer tells of its queue pair, which has asked.
+    peer: Option<End>,
+    /// Its connection is that of a queue pair, or is to be.
+    is_given: bool,
+    /// Its id wants to hear when the connection is over that its queue pair has closed.
+    wants_end: bool,
+}
+
+/// What is asked, and perhaps again.
+struct Question {
+    path: (LinkId, PeerAddr),
+    request: Request,
+    /// What takes the connection over, if the peer agrees.
+    queue_pair: Option<Arc<QueuePair>>,
+    tries: u32,
+    /// How its id knows it.
+    name: Name,
+}
+
+/// The connection of an exchange; none while it waits to be asked for again.
+type Name = Arc<Mutex<Option<ConnectionHandle>>>;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    /// This end has asked, and gives up then.
+    Asked(Instant),
+    /// The peer has asked.
+    Requested,
+    /// This end has said yes.
+    Accepted,
+    /// Both know.
+    Connected,
+    /// The queue pair has closed it, and its id has not.
+    Severed,
+}
+
+impl Clerk {
+    pub(super) fn new(desk: &Arc<Desk>) -> Arc<Self> {
+        Arc::new(Self {
+            desk: Arc::clone(desk),
+            home: OnceLock::new(),
+            book: Mutex::default(),
+            dropped: Mutex::default(),
+            doors: Mutex::default(),
+            due_ns: AtomicU64::new(u64::MAX),
+            queues: Queues::from(Arc::new(CompletionQueue::new(1))),
+        })
+    }
+
+    /// By what the engine is reached from now on.
+    pub(super) fn settle(&self, home: &Arc<Instance>) {
+        self.home.get_or_init(|| Arc::downgrade(home));
+    }
+
+    /// If news is of an exchange, it is told.
+    pub(super) fn on_event(
+        self: &Arc<Self>,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        event: &Event,
+    ) {
+        let _inside = Inside::enter();
+        match event {
+            Event::Requested { connection, service: SERVICE, peer, queue_pair, private_data } => {
+                self.on_requested(engine, (*connection, *queue_pair), *peer, private_data);
+            }
+            Event::Established { connection, private_data } => {
+                self.on_established(engine, memory, now, *connection, private_data);
+            }
+            Event::Closed { connection, reason, private_data } => {
+                self.on_closed(now, *connection, *reason, private_data);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn due(&self) -> Instant {
+        Instant(self.due_ns.load(Ordering::Relaxed))
+    }
+
+    /// Gives up what nobody answers, and what was dropped.
+    pub(super) fn on_due(&self, engine: &mut Engine, now: Instant) {
+        if self.due() > now {
+            return;
+        }
+        let _inside = Inside::enter();
+        self.due_ns.store(u64::MAX, Ordering::Relaxed);
+        for handle in std::mem::take(&mut *lock(&self.dropped)) {
+            self.end(engine, now, handle, &[]);
+        }
+        self.ask_again(engine, now);
+        let (given_up, quiet) = self.take_due(engine, now);
+        for caller in given_up {
+            caller.on_over(Over::Unreachable);
+        }
+        for caller in quiet {
+            caller.on_quiet();
+        }
+    }
+
+    /// What is due, and when to look next.
+    fn take_due(&self, engine: &mut Engine, now: Instant) -> (Callers, Callers) {
+        let mut book = self.book();
+        let is_late = |entry: &Entry| matches!(entry.phase, Phase::Asked(until) if until <= now);
+        let late: Vec<ConnectionHandle> = book
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_late(entry))
+            .map(|(handle, _)| *handle)
+            .collect();
+        let mut given_up = Vec::new();
+        for handle in late {
+            let _gone = engine.close(now, handle, &[]);
+            given_up.extend(book.entries.remove(&handle).map(|entry| entry.caller));
+        }
+        let mut quiet = Vec::new();
+        while book.quiet.front().is_some_and(|(at, _)| *at <= now) {
+            quiet.extend(book.quiet.pop_front().map(|(_, caller)| caller));
+        }
+        let next = book.entries.values().filter_map(|entry| match entry.phase {
+            Phase::Asked(until) => Some(until),
+            _ => None,
+        });
+        let again = book.again.iter().map(|(at, _)| *at);
+        let next = next.chain(again).chain(book.quiet.front().map(|(at, _)| *at)).min();
+        if let Some(next) = next {
+            self.look_at(next);
+        }
+        (given_up, quiet)
+    }
+
+    //= protocol.md: cm.2, cm.3, cm.6
+    fn on_requested(
+        self: &Arc<Self>,
+        engine: &mut Engine,
+        (handle, wants_queue_pair): (ConnectionHandle, bool),
+        from: PeerAddr,
+        private_data: &[u8],
+    ) {
+        let request = Request::decode(private_data)
+            .filter(|request| wants_queue_pair || !request.end.takes_over);
+        let located = request.and_then(|mut request| {
+            request.end.gid = Gid::of(ip_of(from)?);
+            Some(request)
+        });
+        let refused = match located {
+            None => Refusal::of(NOT_UNDERSTOOD),
+            Some(request) => match self.listener(&request) {
+                None => Refusal::of(NO_SUCH_SERVICE),
+                Some(listener) => match self.pass_on(&listener, request, handle) {
+                    Ok(()) => return,
+                    Err(refusal) => refusal,
+                },
+            },
+        };
+        let _gone = engine.reject(handle, &refused.encode());
+    }
+
+    fn listener(&self, request: &Request) -> Option<Arc<dyn Listener>> {
+        let to = request.to.address();
+        let is_meant = |listens: &&Listens| {
+            let is_there = listens.ip.is_unspecified()
+                || listens.ip == to
+                || (listens.ip.is_loopback() && to.is_loopback());
+            is_there && listens.port == request.port && listens.space == request.space
+        };
+        let book = self.book();
+        book.listeners.iter().find(is_meant).map(|listens| Arc::clone(&listens.listener))
+    }
+
+    fn pass_on(
+        self: &Arc<Self>,
+        listener: &Arc<dyn Listener>,
+        request: Request,
+        handle: ConnectionHandle,
+    ) -> Result<(), Refusal> {
+        let (peer, is_datagram) = (request.end, request.end.service == QueuePairType::Datagram);
+        let name: Name = Arc::new(Mutex::new(Some(handle)));
+        let call = Arc::new(Call::new(self, name));
+        let exchange: Arc<dyn Exchange> = Arc::clone(&call) as Arc<dyn Exchange>;
+        match listener.on_request(request, exchange) {
+            Ok(caller) => {
+                let peer = Some(peer);
+                let entry = Entry { peer, ..Entry::new(caller, Phase::Requested, is_datagram) };
+                self.book().entries.insert(handle, entry);
+                Ok(())
+            }
+            Err(refusal) => {
+                call.is_over.store(true, Ordering::Relaxed);
+                Err(refusal)
+            }
+        }
+    }
+
+    //= protocol.md: cm.5, cm.6
+    fn on_established(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        handle: ConnectionHandle,
+        private_data: &[u8],
+    ) {
+        let (caller, question, is_datagram, is_given) = {
+            let mut book = self.book();
+            let Some(entry) = book.entries.get_mut(&handle) else { return };
+            entry.phase = Phase::Connected;
+            let question = entry.question.take();
+            (Arc::clone(&entry.caller), question, entry.is_datagram, entry.is_given)
+        };
+        let Some(question) = question else { return caller.on_established() };
+        let is_alike = |reply: &Reply| reply.end.service == question.request.end.service;
+        let info = engine.info(handle);
+        let is_queue_pair = info.as_ref().is_some_and(|info| info.queue_pair);
+        let from = info.and_then(|info| ip_of(info.paths.first()?.peer));
+        let mut reply = Reply::decode(private_data).filter(is_alike).and_then(|mut reply| {
+            reply.end.gid = Gid::of(from?);
+            reply.end.takes_over &= is_given;
+            Some(reply).filter(|reply| is_queue_pair || !reply.end.takes_over)
+        });
+        if let Some(Reply { end, .. }) = &mut reply {
+            let takes_over = end.takes_over;
+            if is_given && !takes_over {
+                self.desk.take_back(handle);
+                self.change(handle, |entry| entry.is_given = false);
+            } else if is_given && !self.desk.meet(engine, memory, now, handle, end) {
+                // The queue pair is not there any more.
+                reply = None;
+            }
+        }
+        if is_datagram || reply.is_none() {
+            // All is said.
+            self.end(engine, now, handle, &[]);
+        }
+        match reply {
+            Some(reply) => caller.on_accepted(reply),
+            None => caller.on_over(Over::Refused(Refusal::of(NOT_UNDERSTOOD))),
+        }
+    }
+
+    fn on_closed(
+        &self,
+        now: Instant,
+        handle: ConnectionHandle,
+        reason: Closed,
+        private_data: &[u8],
+    ) {
+        let mut entry = {
+            let mut book = self.book();
+            let Some(entry) = book.entries.get_mut(&handle) else { return };
+            if reason == Closed::Here && entry.is_kept() {
+                entry.phase = Phase::Severed;
+                return;
+            }
+            let Some(entry) = book.entries.remove(&handle) else { return };
+            entry
+        };
+        let over = over_of(entry.phase, reason, private_data);
+        if let (Some(question), Over::Refused(Refusal { reason: NO_SUCH_SERVICE, .. })) =
+            (&mut entry.question, &over)
+            && question.tries < TRIES_MAX
+        {
+            question.tries += 1;
+            *lock(&question.name) = None;
+            let at = now.after_ns(AGAIN_NS);
+            self.book().again.push((at, entry));
+            return self.look_at(at);
+        }
+        self.tell_end(now, &entry, over);
+    }
+
+    fn tell_end(&self, now: Instant, entry: &Entry, over: Over) {
+        if matches!(entry.phase, Phase::Connected | Phase::Severed) {
+            let at = now.after_ns(QUIET_NS);
+            self.book().quiet.push_back((at, Arc::clone(&entry.caller)));
+            self.look_at(at);
+        }
+        entry.caller.on_over(over);
+    }
+
+    /// Has a connection ended, of which its id is told.
+    fn close(&self, engine: &mut Engine, now: Instant, handle: ConnectionHandle) {
+        let severed = {
+            let mut book = self.book();
+            let is_severed =
+                book.entries.get(&handle).is_some_and(|entry| entry.phase == Phase::Severed);
+            is_severed.then(|| book.entries.remove(&handle)).flatten()
+        };
+        match severed {
+            Some(entry) => self.tell_end(now, &entry, Over::Disconnected),
+            None => {
+                // It may have ended by itself.
+                let _gone = engine.close(now, handle, &[]);
+            }
+        }
+    }
+
+    /// Its id wants a connection to end. Whether there is something to be done for that.
+    fn wants_end(&self, handle: ConnectionHandle) -> bool {
+        let known = self.change(handle, |entry| {
+            entry.wants_end = true;
+            (entry.is_given, entry.phase == Phase::Severed)
+        });
+        match known {
+            None => false,
+            // Its queue pair has closed it, if it has none any more.
+            Some((is_given, is_severed)) => is_severed || !is_given || self.desk.has(handle),
+        }
+    }
+
+    fn change<R>(&self, handle: ConnectionHandle, change: impl Fn(&mut Entry) -> R) -> Option<R> {
+        self.book().entries.get_mut(&handle).map(change)
+    }
+
+    /// Ends a connection and forgets it.
+    fn end(
+        &self,
+        engine: &mut Engine,
+        now: Instant,
+        handle: ConnectionHandle,
+        private_data: &[u8],
+    ) {
+        let forgotten = self.book().entries.remove(&handle);
+        drop(forgotten);
+        // It may have ended by itself.
+        let _gone = engine.close(now, handle, private_data);
+    }
+
+    //= protocol.md: cm.4
+    /// Asks again where nobody listened.
+    fn ask_again(&self, engine: &mut Engine, now: Instant) {
+        let due: Vec<Entry> = {
+            let mut book = self.book();
+            let (due, later) = book.again.drain(..).partition(|(at, _)| *at <= now);
+            let due: Vec<_> = due;
+            book.again = later;
+            due.into_iter().map(|(_, entry)| entry).collect()
+        };
+        for entry in due {
+            let caller = Arc::clone(&entry.caller);
+            if self.ask(engine, now, entry).is_err() {
+                caller.on_over(Over::Unreachable);
+            }
+        }
+    }
+
+    /// Asks what an entry is about.
+    fn ask(&self, engine: &mut Engine, now: Instant, entry: Entry) -> Result<(), Error> {
+        let mut entry = entry;
+        let Some(question) = &mut entry.question else { return Ok(()) };
+        let source = question.queue_pair.as_ref().and_then(|pair| self.desk.lend(pair));
+        entry.is_given = source.is_some();
+        question.request.end.takes_over = source.is_some();
+        let (domain, queues, terms) = match &source {
+            Some(source) => parts_of(source, question.request.end.responder_resources, SILENCE_NS),
+            None => (ProtectionDomain::NONE, self.queues.clone(), terms()),
+        };
+        let asked = ConnectRequest {
+            paths: vec![question.path],
+            service: SERVICE,
+            private_data: question.request.encode(),
+            domain,
+            queues,
+            terms,
+        };
+        let handle = engine.connect(now, asked).map_err(|error| {
+            let number = Errno::ENETUNREACH as i32;
+            Error::System { what: error.to_string(), number }
+        })?;
+        if let Some(source) = &source {
+            self.desk.give(handle, source);
+        }
+        *lock(&question.name) = Some(handle);
+        if let Phase::Asked(until) = entry.phase {
+            self.look_at(until);
+        }
+        self.book().entries.insert(handle, entry);
+        Ok(())
+    }
+
+    /// Nobody wants to know any more what is to be asked again.
+    fn forget(&self, name: &Name) {
+        let is_it = |entry: &Entry| {
+            entry.question.as_ref().is_some_and(|question| Arc::ptr_eq(&question.name, name))
+        };
+        let mut book = self.book();
+        let place = book.again.iter().position(|(_, entry)| is_it(entry));
+        let forgotten = place.map(|place| book.again.swap_remove(place));
+        drop(book);
+        drop(forgotten);
+    }
+
+    //= protocol.md: cm.5
+    fn accept(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        handle: ConnectionHandle,
+        reply: &[u8],
+        taken: Option<&Taken>,
+    ) -> Result<(), Error> {
+        if let Some((source, wanted)) = taken {
+            let peer = self.change(handle, |entry| entry.peer).flatten();
+            let gone = || Error::Invalid("nobody asks any more".into());
+            let asked = (&peer.ok_or_else(gone)?, reply);
+            self.desk.accept_given(engine, memory, now, handle, (source, *wanted), asked)?;
+        } else {
+            let (domain, queues) = (ProtectionDomain::NONE, self.queues.clone());
+            engine
+                .accept_under(now, handle, domain, queues, &terms(), reply)
+                .map_err(|error| Error::Invalid(error.to_string()))?;
+        }
+        self.change(handle, |entry| {
+            entry.phase = Phase::Accepted;
+            entry.is_given = taken.is_some();
+        });
+        Ok(())
+    }
+
+    fn look_at(&self, at: Instant) {
+        self.due_ns.fetch_min(at.0, Ordering::Relaxed);
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        lock(&self.book)
+    }
+
+    fn home(&self) -> Result<Arc<Instance>, Error> {
+        let home = self.home.get().and_then(Weak::upgrade);
+        home.ok_or_else(|| Error::NoDevice("the device is closed".into()))
+    }
+
+    /// Opens the doors of a port. Of the devices of a process, the first alone has those of loopback.
+    fn open_doors(
+        &self,
+        home: &Instance,
+        at: SocketAddr,
+        is_first: bool,
+    ) -> Result<Vec<SocketAddr>, Error> {
+        let links = home.runtime().link_addresses().map_err(forked)?;
+        let links: Vec<SocketAddr> =
+            links.iter().filter_map(|(_, address)| address.to_socket()).collect();
+        let mut opened = Vec::new();
+        for ip in door_ips(at.ip(), &links, is_first) {
+            let door = SocketAddr::new(ip, at.port());
+            let open = self.open_door(home, door, &links);
+            if let Err(error) = open {
+                self.close_doors(home, &opened);
+                return Err(error);
+            }
+            opened.push(door);
+        }
+        Ok(opened)
+    }
+
+    fn open_door(
+        &self,
+        home: &Instance,
+        door: SocketAddr,
+        links: &[SocketAddr],
+    ) -> Result<(), Error> {
+        let mut doors = lock(&self.doors);
+        if let Some(count) = doors.get_mut(&door) {
+            *count += 1;
+            return Ok(());
+        }
+        let Some(there) = moved_to(door.ip(), links) else {
+            return Err(Error::System {
+                what: format!("no link carries what comes to {door}"),
+                number: Errno::EADDRNOTAVAIL as i32,
+            });
+        };
+        let moved = Moved { address: PeerAddr::from(there), service: SERVICE };
+        home.runtime().open_door(door, vec![(SERVICE, moved)]).map_err(door_error)?;
+        doors.insert(door, 1);
+        Ok(())
+    }
+
+    fn close_doors(&self, home: &Instance, opened: &[SocketAddr]) {
+        let mut doors = lock(&self.doors);
+        for door in opened {
+            let Some(count) = doors.get_mut(door) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                doors.remove(door);
+                // In a forked child there is none.
+                let _forked = home.runtime().close_door(*door);
+            }
+        }
+    }
+}
+
+impl Entry {
+    const fn new(caller: Arc<dyn Caller>, phase: Phase, is_datagram: bool) -> Self {
+        let (question, peer, is_given, wants_end) = (None, None, false, false);
+        Self { caller, phase, is_datagram, question, peer, is_given, wants_end }
+    }
+
+    /// Whether its id is not told yet that its queue pair has closed the connection: programs have the work of a queue
+    /// pair flushed before they disconnect, and wait to hear of that.
+    fn is_kept(&self) -> bool {
+        self.is_given && !self.wants_end && self.phase == Phase::Connected
+    }
+}
+
+impl ConnectionManager for Edge {
+    fn listen(
+        &self,
+        at: SocketAddr,
+        space: PortSpace,
+        claimed: Option<UdpSocket>,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Box<dyn Listening>, Error> {
+        let home = self.instance()?;
+        let clerk = home.clerk();
+        if let Some(claimed) = &claimed {
+            give_way(claimed).map_err(failed)?;
+        }
+        let doors = clerk.open_doors(home, at, self.is_first)?;
+        drop(claimed);
+        let mut book = clerk.book();
+        book.count += 1;
+        let key = book.count;
+        let (ip, port) = (at.ip().to_canonical(), at.port());
+        book.listeners.push(Listens { key, ip, port, space, listener });
+        Ok(Box::new(Port { clerk: Arc::clone(clerk), key, doors }))
+    }
+
+    fn connect(
+        &self,
+        from: Gid,
+        to: SocketAddr,
+        request: &Request,
+        queue_pair: Option<&Arc<QueuePair>>,
+        caller: Arc<dyn Caller>,
+    ) -> Result<Arc<dyn Exchange>, Error> {
+        let home = self.instance()?;
+        let Some(link) = home.ways().link_from(from.address(), to.ip()) else {
+            return Err(Error::System {
+                what: format!("no link reaches {to}"),
+                number: Errno::ENETUNREACH as i32,
+            });
+        };
+        let path = (link, PeerAddr::from(to));
+        let clerk = Arc::clone(home.clerk());
+        let name: Name = Arc::default();
+        let is_datagram = request.end.service == QueuePairType::Datagram;
+        let (request, queue_pair) = (request.clone(), queue_pair.cloned());
+        let question = Question { path, request, queue_pair, tries: 1, name: Arc::clone(&name) };
+        let ask = move |engine: &mut Engine, _: &MemoryAccess<'_>, now: Instant| {
+            let phase = Phase::Asked(now.after_ns(ANSWER_NS));
+            let question = Some(Box::new(question));
+            clerk.ask(engine, now, Entry { question, ..Entry::new(caller, phase, is_datagram) })
+        };
+        home.runtime().control(ask).map_err(forked)??;
+        Ok(Arc::new(Call::new(home.clerk(), name)))
+    }
+
+    fn has_address(&self, address: IpAddr) -> bool {
+        self.places.addresses.iter().any(|known| known.ip == address)
+    }
+}
+
+/// A port at which somebody listens.
+struct Port {
+    clerk: Arc<Clerk>,
+    key: u64,
+    doors: Vec<SocketAddr>,
+}
+
+impl Listening for Port {}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        let left = {
+            let mut book = self.clerk.book();
+            let place = book.listeners.iter().position(|listens| listens.key == self.key);
+            place.map(|place| book.listeners.swap_remove(place))
+        };
+        drop(left);
+        if let Ok(home) = self.clerk.home() {
+            self.clerk.close_doors(&home, &self.doors);
+        }
+    }
+}
+
+/// One exchange, as its id holds it.
+struct Call {
+    clerk: Weak<Clerk>,
+    name: Name,
+    /// It was refused where it came in.
+    is_over: AtomicBool,
+}
+
+impl Call {
+    fn new(clerk: &Arc<Clerk>, name: Name) -> Self {
+        Self { clerk: Arc::downgrade(clerk), name, is_over: AtomicBool::new(false) }
+    }
+
+    /// Who keeps the book; not in a forked child, where somebody else may seem to hold it for ever.
+    fn clerk(&self) -> Result<(Arc<Clerk>, Arc<Instance>), Error> {
+        let gone = || Error::NoDevice("the device is closed".into());
+        let clerk = self.clerk.upgrade().ok_or_else(gone)?;
+        let home = clerk.home()?;
+        home.check()?;
+        Ok((clerk, home))
+    }
+
+    /// Where the work of a queue pair comes from that takes over, and whom it wants.
+    fn taken(&self, queue_pair: &Arc<QueuePair>) -> Result<Taken, Error> {
+        let (clerk, home) = self.clerk()?;
+        let not_free =
+            || Error::Invalid("the queue pair has a connection, or no such device".into());
+        let source = clerk.desk.lend(queue_pair).ok_or_else(not_free)?;
+        let wanted = home.wanted(&source)?;
+        Ok((source, wanted))
+    }
+
+    /// Does something inside the engine, if there is a connection.
+    fn inside<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Clerk, &mut Engine, &MemoryAccess<'_>, Instant, ConnectionHandle) -> R
+        + Send
+        + 'static,
+    ) -> Result<Option<R>, Error> {
+        let (clerk, home) = self.clerk()?;
+        let name = Arc::clone(&self.name);
+        let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
+            let _inside = Inside::enter();
+            let handle = *lock(&name);
+            handle.map(|handle| work(&clerk, engine, memory, now, handle))
+        };
+        home.runtime().control(work).map_err(forked)
+    }
+}
+
+impl Exchange for Call {
+    fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
+        let taken = queue_pair.map(|queue_pair| self.taken(queue_pair)).transpose()?;
+        let reply = reply.encode();
+        let accept = self.inside(move |clerk, engine, memory, now, handle| {
+            clerk.accept(engine, memory, now, handle, &reply, taken.as_ref())
+        })?;
+        accept.unwrap_or_else(|| Err(Error::Invalid("nobody asks any more".into())))
+    }
+
+    fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
+        let (clerk, home) = self.clerk()?;
+        let Some(source) = clerk.desk.source(queue_pair) else { return Ok(()) };
+        let wanted = home.wanted(&source)?;
+        self.inside(move |clerk, engine, memory, now, handle| {
+            clerk.desk.take_over(engine, memory, now, handle, wanted);
+        })
+        .map(|_| ())
+    }
+
+    fn reject(&self, refusal: &Refusal) -> Result<(), Error> {
+        let bytes = refusal.encode();
+        self.inside(move |clerk, engine, _, now, handle| {
+            let was = clerk.book().entries.get(&handle).map(|entry| entry.phase);
+            if was == Some(Phase::Requested) {
+                let forgotten = clerk.book().entries.remove(&handle);
+                drop(forgotten);
+                // The peer may have given up.
+                let _gone = engine.reject(handle, &bytes);
+            } else {
+                clerk.end(engine, now, handle, &bytes);
+            }
+        })
+        .map(|_| ())
+    }
+
+    fn close(&self) {
+        // In a forked child there is nothing to close.
+        let Ok((clerk, _)) = self.clerk() else { return };
+        let handle = *lock(&self.name);
+        if handle.is_none_or(|handle| clerk.wants_end(handle)) {
+            // Who asked is told when it is over.
+            let _gone =
+                self.inside(|clerk, engine, _, now, handle| clerk.close(engine, now, handle));
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        if Inside::is_here() {
+            // The engine cannot be called from within.
+            let handle = *lock(&self.name);
+            if let (Some(clerk), Some(handle)) = (self.clerk.upgrade(), handle) {
+                lock(&clerk.dropped).push(handle);
+                clerk.look_at(Instant(0));
+            }
+            return;
+        }
+        let Ok((clerk, home)) = self.clerk() else { return };
+        let name = Arc::clone(&self.name);
+        // Inside, as it may be about to be asked again.
+        let forget = move |engine: &mut Engine, _: &MemoryAccess<'_>, now| {
+            let _inside = Inside::enter();
+            clerk.forget(&name);
+            let handle = *lock(&name);
+            if let Some(handle) = handle {
+                clerk.end(engine, now, handle, &[]);
+            }
+        };
+        let _forked = home.runtime().control(forget);
+    }
+}
+
+/// While it is there this thread is inside the engine.
+struct Inside(bool);
+
+impl Inside {
+    fn enter() -> Self {
+        Self(IS_INSIDE.replace(true))
+    }
+
+    fn is_here() -> bool {
+        IS_INSIDE.get()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        IS_INSIDE.set(self.0);
+    }
+}
+
+thread_local! {
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What the end of a connection means to the ids at its ends.
+fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
+    let said = Refusal::decode(private_data);
+    match (phase, reason) {
+        (Phase::Connected | Phase::Severed, _) => Over::Disconnected,
+        (Phase::Asked(_), Closed::Rejected(why)) => {
+            let reason = match why {
+                RejectReason::Application => rdma_cm::REJECTED_BY_PROGRAM,
+                RejectReason::NoListener | RejectReason::Moved => NO_SUCH_SERVICE,
+                RejectReason::ConnectionLimit => NO_RESOURCES,
+                _ => NOT_UNDERSTOOD,
+            };
+            Over::Refused(said.unwrap_or(Refusal::of(reason)))
+        }
+        (Phase::Asked(_), Closed::Refused(_)) => Over::Refused(Refusal::of(NO_SUCH_SERVICE)),
+        (Phase::Asked(_), Closed::Version { .. }) => Over::Refused(Refusal::of(NOT_UNDERSTOOD)),
+        (Phase::Requested, _) => {
+            Over::Refused(said.unwrap_or(Refusal::of(rdma_cm::REJECTED_BY_PROGRAM)))
+        }
+        (Phase::Accepted, Closed::ByPeer) => said.map_or(Over::Disconnected, Over::Refused),
+        _ => Over::Unreachable,
+    }
+}
+
+/// Connections of exchanges carry no operations, and notice soon when a peer is gone.
+fn terms() -> Terms {
+    let grants = Grants::default().silence_ns(Some(SILENCE_NS)).receives(Some(1));
+    Terms::default().queue_pair(true).grants(grants)
+}
+
+/// The addresses at which a port has doors: all of the links, and of the host itself, if it is asked for so.
+fn door_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
+    if !at.is_unspecified() {
+        return vec![at];
+    }
+    let mut ips: Vec<IpAddr> = links.iter().map(SocketAddr::ip).collect();
+    for own in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        let has_family = ips.iter().any(|ip| ip.is_ipv4() == own.is_ipv4());
+        if is_first && has_family && !ips.contains(&own) {
+            ips.push(own);
+        }
+    }
+    ips.retain(|ip| at.is_ipv6() || ip.is_ipv4());
+    ips
+}
+
+/// Where a door sends those who ask: to the same address, or, if that is none of a link, to one that is.
+fn moved_to(door: IpAddr, links: &[SocketAddr]) -> Option<SocketAddr> {
+    let alike = || links.iter().filter(|link| link.is_ipv4() == door.is_ipv4());
+    if let Some(same) = alike().find(|link| link.ip() == door) {
+        let none: IpAddr = match door {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        return Some(SocketAddr::new(none, same.port()));
+    }
+    alike().next().copied()
+}
+
+fn door_error(error: DoorError) -> Error {
+    let number = match &error {
+        DoorError::Socket(UdpError::AddressInUse { .. }) => Errno::EADDRINUSE,
+        DoorError::Socket(UdpError::NoSuchAddress { .. }) => Errno::EADDRNOTAVAIL,
+        DoorError::Socket(UdpError::NoPermission { .. }) => Errno::EACCES,
+        DoorError::Socket(UdpError::NoDescriptor { .. }) => Errno::EMFILE,
+        DoorError::NoneLeft => return Error::NoRoom(error.to_string()),
+        _ => return failed(error),
+    };
+    Error::System { what: error.to_string(), number: number as i32 }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nobody listens (IBA volume 1, table 108).
+const NO_SUCH_SERVICE: u16 = 8;
+
+/// There is no room for another connection.
+const NO_RESOURCES: u16 = 3;
+
+/// What was said means nothing.
+const NOT_UNDERSTOOD: u16 = 5;
+
+/// How long a peer may be silent that is asked, or that is connected.
+const SILENCE_NS: u64 = 10_000_000_000;
+
+/// How long a program may take to answer, of which its host says that it waits.
+const ANSWER_NS: u64 = 60_000_000_000;
+
+/// How often a port is asked at which nobody listens, and the pause between: programs that meet twice at one port listen
+/// anew in between, and count on the time that others take to find an address.
+const TRIES_MAX: u32 = 5;
+const AGAIN_NS: u64 = 30_000_000;
+
+/// How long after the end of a connection nothing of it can be under way any more.
+const QUIET_NS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sockets(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_port_of_all_addresses_has_a_door_at_each_and_at_that_of_the_host_itself() {
+        let links = sockets(&["10.0.0.1:61440", "[fd00::1]:61440"]);
+        let ips = |at: &str| -> Vec<String> {
+            door_ips(at.parse().unwrap(), &links, true).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(ips("0.0.0.0"), ["10.0.0.1", "127.0.0.1"]);
+        assert_eq!(ips("::"), ["10.0.0.1", "fd00::1", "127.0.0.1", "::1"]);
+        assert_eq!(ips("10.0.0.1"), ["10.0.0.1"]);
+        // A second device of the process leaves loopback to the first.
+        assert_eq!(door_ips("0.0.0.0".parse().unwrap(), &links, false).len(), 1);
+    }
+
+    #[test]
+    fn who_asks_at_an_address_without_a_link_is_sent_to_one_that_has_a_link() {
+        let links = sockets(&["10.0.0.1:61440"]);
+        let there = |door: &str| moved_to(door.parse().unwrap(), &links).map(|to| to.to_string());
+        assert_eq!(there("10.0.0.1"), Some("0.0.0.0:61440".into()));
+        assert_eq!(there("127.0.0.1"), Some("10.0.0.1:61440".into()));
+        assert_eq!(there("::1"), None);
+    }
+
+    //= protocol.md: cm.2
+    #[test]
+    fn the_end_of_a_connection_means_what_its_phase_says() {
+        let over = |phase, reason| over_of(phase, reason, &[]);
+        let asked = Phase::Asked(Instant(1));
+        let refused = |reason| Over::Refused(Refusal::of(reason));
+        let nobody = Closed::Rejected(RejectReason::NoListener);
+        assert_eq!(over(asked, nobody), refused(NO_SUCH_SERVICE));
+        let address = PeerAddr::from(SocketAddr::from(([10, 0, 0, 1], 1)));
+        assert_eq!(over(asked, Closed::Refused(address)), refused(NO_SUCH_SERVICE));
+        let silent = Closed::Unreachable { peer: address, silence_ms: 1 };
+        assert_eq!(over(asked, silent), Over::Unreachable);
+        assert_eq!(over(Phase::Connected, silent), Over::Disconnected);
+        let said = Refusal { reason: 28, private_data: b"no".to_vec() };
+        let application = Closed::Rejected(RejectReason::Application);
+        assert_eq!(over_of(asked, application, &said.encode()), Over::Refused(said));
+    }
+}

@@ -1,0 +1,221 @@
+//! Who asks and who is asked, when the two ends of a queue pair know each other's numbers (protocol.md §10.2).
+
+use std::net::IpAddr;
+
+use verbs::QueuePairType;
+
+use super::greeting::{Greeting, Place, Refusal};
+
+/// What one end knows when it looks for the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub(crate) kind: QueuePairType,
+    pub(crate) own: Place,
+    pub(crate) peer: Place,
+    pub(crate) receive_psn: u32,
+    /// Known when it is ready to send.
+    pub(crate) send_psn: Option<u32>,
+}
+
+/// What the first packet numbers of two ends say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Psns {
+    /// All that were said are what the other end expects.
+    Fit,
+    /// One is not.
+    Differ,
+    /// Neither end is ready to send, so none was said.
+    Unknown,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Judgement {
+    /// It is the one that is expected.
+    Accept,
+    /// It may be, later.
+    Hold,
+    /// It is not.
+    Refuse(Refusal),
+}
+
+impl Expected {
+    //= protocol.md: verbs.2
+    /// Whether this end asks at once; the other does so when it has waited for [`WAIT_NS`].
+    pub(crate) fn asks_first(&self) -> bool {
+        self.own <= self.peer
+    }
+
+    //= protocol.md: verbs.4
+    /// Whether this end decides which of two requests that cross becomes the connection: it accepts none while it asks.
+    pub(crate) fn decides(&self) -> bool {
+        self.own < self.peer
+    }
+
+    /// Whether the queue pair is to be connected to itself.
+    pub(crate) fn is_own_peer(&self) -> bool {
+        self.own == self.peer
+    }
+
+    //= protocol.md: verbs.3, verbs.4
+    /// What becomes of a request that came from `from`, while this end asks itself, or not. The address must be proved; the
+    /// GID that the greeting claims counts for nothing.
+    pub(crate) fn judge(&self, greeting: &Greeting, from: Option<IpAddr>, asks: bool) -> Judgement {
+        if !self.is_of_peer(greeting, from) {
+            return Judgement::Hold;
+        }
+        if greeting.kind != self.kind {
+            return Judgement::Refuse(Refusal::Another);
+        }
+        match self.psns(greeting) {
+            Psns::Differ => return Judgement::Refuse(Refusal::Another),
+            Psns::Unknown => return Judgement::Hold,
+            Psns::Fit => {}
+        }
+        if asks && !self.is_own_peer() && greeting.source >= greeting.destination {
+            return Judgement::Hold;
+        }
+        Judgement::Accept
+    }
+
+    //= protocol.md: verbs.3
+    /// Whether the connection to `from` on which this was said is that of the peer.
+    pub(crate) fn confirms(&self, greeting: &Greeting, from: Option<IpAddr>) -> bool {
+        self.is_of_peer(greeting, from)
+            && greeting.destination.number == self.own.number
+            && greeting.kind == self.kind
+            && self.psns(greeting) == Psns::Fit
+    }
+
+    fn is_of_peer(&self, greeting: &Greeting, from: Option<IpAddr>) -> bool {
+        from == Some(self.peer.gid.address()) && greeting.source.number == self.peer.number
+    }
+
+    //= protocol.md: verbs.3, verbs.5
+    /// Whether both ends mean each other: what one sends first is what the other expects.
+    pub(crate) fn psns(&self, greeting: &Greeting) -> Psns {
+        let compared =
+            [(greeting.send_psn, self.receive_psn), (self.send_psn, greeting.receive_psn)];
+        let mut known = compared.iter().filter_map(|(sent, expected)| Some((*sent)? == *expected));
+        match (known.next(), known.next()) {
+            (None, _) => Psns::Unknown,
+            (Some(false), _) | (_, Some(false)) => Psns::Differ,
+            _ => Psns::Fit,
+        }
+    }
+}
+
+/// How long an end that is only ready to receive waits before it asks. Most are ready to send within microseconds, and can
+/// say their first packet number then.
+pub(crate) const RECEIVER_WAIT_NS: u64 = 5_000_000;
+
+/// How long the end that does not ask first waits before it asks: the other may know itself by another GID, or may not
+/// reach this one.
+pub(crate) const WAIT_NS: u64 = 200_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbs::Gid;
+
+    fn place(number: u32, ip: &str) -> Place {
+        Place { number, gid: Gid::of(ip.parse().unwrap()) }
+    }
+
+    fn expected(own: Place, peer: Place) -> Expected {
+        let kind = QueuePairType::Reliable;
+        Expected { kind, own, peer, receive_psn: 7, send_psn: Some(9) }
+    }
+
+    /// What the other end says.
+    fn greeting(of: Expected) -> Greeting {
+        let Expected { kind, own, peer, receive_psn, send_psn } = of;
+        let (destination, source) = (own, peer);
+        let psn = send_psn.unwrap_or(9);
+        Greeting {
+            kind,
+            not_ready_timer: 12,
+            life: 1,
+            destination,
+            source,
+            receive_psn: psn,
+            send_psn: Some(receive_psn),
+        }
+    }
+
+    const A: &str = "10.0.0.1";
+    const B: &str = "10.0.0.2";
+
+    //= protocol.md: verbs.2
+    #[test]
+    fn of_two_ends_one_asks_first() {
+        for (one, other) in [(place(5, B), place(6, A)), (place(5, A), place(5, B))] {
+            assert!(expected(one, other).asks_first());
+            assert!(!expected(other, one).asks_first());
+        }
+        let same = expected(place(5, A), place(5, A));
+        assert!(same.asks_first() && same.is_own_peer());
+    }
+
+    //= protocol.md: verbs.3
+    #[test]
+    fn only_who_is_expected_is_accepted() {
+        let expected = expected(place(6, A), place(5, B));
+        let from = Some(B.parse().unwrap());
+        let good = greeting(expected);
+        let judge = |greeting: Greeting, from| expected.judge(&greeting, from, false);
+        assert_eq!(judge(good, from), Judgement::Accept);
+        let elsewhere = Greeting { source: place(5, "10.0.0.3"), ..good };
+        assert_eq!(judge(elsewhere, from), Judgement::Accept, "it comes from where it is expected");
+        for other in [None, Some("10.0.0.3".parse().unwrap())] {
+            assert_eq!(judge(elsewhere, other), Judgement::Hold);
+            assert_eq!(judge(good, other), Judgement::Hold, "the GID is only a claim");
+        }
+        assert_eq!(judge(Greeting { source: place(4, B), ..good }, from), Judgement::Hold);
+        let another = Judgement::Refuse(Refusal::Another);
+        let kind = QueuePairType::Unreliable;
+        assert_eq!(judge(Greeting { kind, ..good }, from), another);
+        assert_eq!(judge(Greeting { receive_psn: 8, ..good }, from), another);
+        assert_eq!(judge(Greeting { send_psn: Some(8), ..good }, from), another);
+        assert_eq!(judge(Greeting { send_psn: None, ..good }, from), Judgement::Accept);
+        let not_ready_to_send = Expected { send_psn: None, ..expected };
+        let unknown = Greeting { receive_psn: 8, ..good };
+        assert_eq!(not_ready_to_send.judge(&unknown, from, false), Judgement::Accept);
+        let unsaid = Greeting { send_psn: None, ..unknown };
+        assert_eq!(not_ready_to_send.judge(&unsaid, from, false), Judgement::Hold);
+        assert_eq!(judge(unsaid, from), another);
+    }
+
+    //= protocol.md: verbs.3
+    #[test]
+    fn only_the_peer_confirms_a_connection() {
+        let expected = expected(place(6, A), place(5, B));
+        let from = Some(B.parse().unwrap());
+        let good = greeting(expected);
+        assert!(expected.confirms(&good, from));
+        assert!(!expected.confirms(&good, None));
+        let lies = [
+            Greeting { source: place(4, B), ..good },
+            Greeting { destination: place(7, A), ..good },
+            Greeting { kind: QueuePairType::Unreliable, ..good },
+            Greeting { receive_psn: 8, ..good },
+            Greeting { send_psn: Some(8), ..good },
+        ];
+        for lie in lies {
+            assert!(!expected.confirms(&lie, from), "{lie:?}");
+        }
+    }
+
+    //= protocol.md: verbs.4
+    #[test]
+    fn of_requests_that_cross_one_is_accepted() {
+        let (a, b) = (place(5, A), place(6, B));
+        let (at_a, at_b) = (expected(a, b), expected(b, a));
+        let [from_a, from_b] = [A, B].map(|ip| Some(ip.parse().unwrap()));
+        assert_eq!(at_b.judge(&greeting(at_b), from_a, true), Judgement::Accept);
+        assert_eq!(at_a.judge(&greeting(at_a), from_b, true), Judgement::Hold);
+        assert_eq!(at_a.judge(&greeting(at_a), from_b, false), Judgement::Accept);
+        let itself = expected(a, a);
+        assert_eq!(itself.judge(&greeting(itself), from_a, true), Judgement::Accept);
+    }
+}

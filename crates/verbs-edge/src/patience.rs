@@ -1,0 +1,201 @@
+//! Times that programs of verbs set by codes.
+
+use verbs::{QueuePairAttributes, QueuePairType, Strictness};
+
+/// How long the peer may be silent while something is awaited, in nanoseconds: the time of one attempt for each that is
+/// allowed. An adapter counts the attempts of one packet; here loss is noticed by other means, and the time they would
+/// take together is what counts. It is bounded, for processes wait for processors and peers start late.
+pub(crate) fn silence_ns(
+    kind: QueuePairType,
+    attributes: &QueuePairAttributes,
+    strictness: Strictness,
+) -> u64 {
+    match (kind, strictness) {
+        (QueuePairType::Reliable, Strictness::Strict) => {
+            asked_ns(attributes).max(STRICT_SILENCE_NS_MIN)
+        }
+        _ => attempts_ns(kind, attributes).max(SILENCE_NS_MIN),
+    }
+}
+
+/// How long work waits for a peer that is not found, in nanoseconds. Whoever says that it is not there is believed
+/// sooner than nobody: processes of a host that all start at once are slow to answer.
+pub(crate) fn search_ns(
+    kind: QueuePairType,
+    attributes: &QueuePairAttributes,
+    is_refused: bool,
+) -> u64 {
+    attempts_ns(kind, attributes).max(if is_refused { REFUSED_NS_MIN } else { SEARCH_NS_MIN })
+}
+
+/// How long work is not missed whose peer has closed the connection, in nanoseconds. An adapter would repeat it for
+/// that long, and programs have ended by then: the last messages of many queue pairs are under way when the first of
+/// two peers has all it waits for.
+pub(crate) fn parting_ns(attributes: &QueuePairAttributes) -> u64 {
+    attempts_ns(QueuePairType::Reliable, attributes).clamp(PARTING_NS_MIN, PARTING_NS_MAX)
+}
+
+/// All attempts together. Programs say nothing of those of an unreliable connection.
+fn attempts_ns(kind: QueuePairType, attributes: &QueuePairAttributes) -> u64 {
+    if kind == QueuePairType::Unreliable {
+        return 0;
+    }
+    match asked_ns(attributes) {
+        FOR_EVER_NS => FOR_EVER_NS,
+        asked_ns => asked_ns.min(SILENCE_NS_MAX),
+    }
+}
+
+/// All attempts together, as the program asks for them.
+fn asked_ns(attributes: &QueuePairAttributes) -> u64 {
+    if attributes.timeout == 0 {
+        return FOR_EVER_NS;
+    }
+    let attempt_ns = TIMEOUT_UNIT_NS << attributes.timeout.min(31);
+    let attempts = u64::from(attributes.retries.min(7)) + 1;
+    attempt_ns * attempts
+}
+
+/// How long work waits for a receive of the peer whose timer has this code, in nanoseconds; `None` for ever. An adapter
+/// pauses once before each attempt but the first.
+pub(crate) fn not_ready_ns(
+    attributes: &QueuePairAttributes,
+    peer_timer: u8,
+    strictness: Strictness,
+) -> Option<u64> {
+    if attributes.not_ready_retries >= 7 {
+        return None;
+    }
+    let pause_ns = timer_ns(peer_timer);
+    let more = u64::from(strictness == Strictness::Lenient);
+    let pauses = u64::from(attributes.not_ready_retries) + more;
+    Some((pause_ns * pauses).max(NOT_READY_NS_MIN))
+}
+
+/// The time that an RNR timer code stands for, in nanoseconds (IBA volume 1, table 45).
+fn timer_ns(code: u8) -> u64 {
+    let hundredths_ms: u64 = match code & 31 {
+        0 => 65_536,
+        code @ 1..=4 => u64::from(code),
+        // Each code is 2^k or 3 × 2^(k-1) hundredths.
+        code => {
+            let step = u32::from(code - 3) / 2;
+            if code % 2 == 1 { 3 << step } else { 4 << step }
+        }
+    };
+    hundredths_ms * 10_000
+}
+
+/// Unit of timeouts: 4.096 µs.
+const TIMEOUT_UNIT_NS: u64 = 4096;
+
+/// Shortest silence after which a peer counts as unreachable: some lost frames, and a process that waits for a
+/// processor that others have.
+const SILENCE_NS_MIN: u64 = 5_000_000_000;
+
+/// The same where a program wants what it asks for: a process that waits for a processor, and no more.
+const STRICT_SILENCE_NS_MIN: u64 = 200_000_000;
+
+/// Shortest search for a peer where nobody says that there is none: 64 processes with 64 queue pairs each take some
+/// seconds on two processors.
+const SEARCH_NS_MIN: u64 = 15_000_000_000;
+
+/// The same where somebody does, as a program that has not yet made its queue pair.
+const REFUSED_NS_MIN: u64 = 1_000_000_000;
+
+/// Shortest time until work is missed whose peer has gone in order: a process that waits for a processor.
+const PARTING_NS_MIN: u64 = 200_000_000;
+
+/// Longest: a program learns within two seconds that its peer has gone.
+const PARTING_NS_MAX: u64 = 1_000_000_000;
+
+/// Longest: whoever asks for more, up to 19 hours, wants to see whether it works at all.
+const SILENCE_NS_MAX: u64 = 60_000_000_000;
+
+/// Without a timeout: a year.
+const FOR_EVER_NS: u64 = 365 * 86_400 * 1_000_000_000;
+
+/// Shortest time for a receive: the peer's process may have lost its processor.
+const NOT_READY_NS_MIN: u64 = 10_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELIABLE: QueuePairType = QueuePairType::Reliable;
+    const LENIENT: Strictness = Strictness::Lenient;
+
+    #[test]
+    fn a_strict_device_waits_as_long_as_the_program_asks_for() {
+        let attributes =
+            |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
+        let strict_ns = |timeout, retries| {
+            silence_ns(RELIABLE, &attributes(timeout, retries), Strictness::Strict)
+        };
+        assert_eq!(strict_ns(14, 7), 8 * (4096 << 14));
+        assert_eq!(strict_ns(31, 7), 8 * (4096 << 31));
+        assert_eq!(strict_ns(0, 7), FOR_EVER_NS);
+        assert_eq!(strict_ns(1, 0), STRICT_SILENCE_NS_MIN);
+        let unreliable =
+            silence_ns(QueuePairType::Unreliable, &attributes(1, 0), Strictness::Strict);
+        assert_eq!(unreliable, SILENCE_NS_MIN);
+        let pauses_ns = |not_ready_retries, strictness| {
+            let attributes = QueuePairAttributes { not_ready_retries, ..Default::default() };
+            not_ready_ns(&attributes, 0, strictness)
+        };
+        assert_eq!(pauses_ns(1, Strictness::Strict), Some(655_360_000));
+        assert_eq!(pauses_ns(1, LENIENT), Some(2 * 655_360_000));
+        assert_eq!(pauses_ns(0, Strictness::Strict), Some(NOT_READY_NS_MIN));
+        assert_eq!(pauses_ns(7, Strictness::Strict), None);
+    }
+
+    #[test]
+    fn timer_codes_stand_for_the_times_of_the_standard() {
+        // In hundredths of a millisecond, from code 1 on.
+        let table = [
+            1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+            2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152,
+        ];
+        assert_eq!(timer_ns(0), 655_360_000);
+        for (code, hundredths) in (1..).zip(table) {
+            assert_eq!(timer_ns(code), hundredths * 10_000, "code {code}");
+        }
+    }
+
+    #[test]
+    fn silence_is_all_attempts_together_within_bounds() {
+        let attributes =
+            |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
+        assert_eq!(silence_ns(RELIABLE, &attributes(20, 1), LENIENT), 2 * (4096 << 20));
+        assert_eq!(silence_ns(RELIABLE, &attributes(14, 0), LENIENT), SILENCE_NS_MIN);
+        assert_eq!(silence_ns(RELIABLE, &attributes(31, 7), LENIENT), SILENCE_NS_MAX);
+        assert_eq!(silence_ns(RELIABLE, &attributes(0, 7), LENIENT), FOR_EVER_NS);
+        assert_eq!(silence_ns(RELIABLE, &attributes(255, 255), LENIENT), SILENCE_NS_MAX);
+        assert_eq!(
+            silence_ns(QueuePairType::Unreliable, &attributes(0, 0), LENIENT),
+            SILENCE_NS_MIN
+        );
+        for (refused, least) in [(true, REFUSED_NS_MIN), (false, SEARCH_NS_MIN)] {
+            assert_eq!(search_ns(RELIABLE, &attributes(1, 1), refused), least);
+            assert_eq!(search_ns(RELIABLE, &attributes(31, 1), refused), SILENCE_NS_MAX);
+        }
+    }
+
+    #[test]
+    fn work_that_a_peer_leaves_behind_is_missed_after_all_attempts_within_bounds() {
+        let attributes =
+            |timeout, retries| QueuePairAttributes { timeout, retries, ..Default::default() };
+        assert_eq!(parting_ns(&attributes(14, 7)), 8 * (4096 << 14));
+        assert_eq!(parting_ns(&attributes(1, 0)), PARTING_NS_MIN);
+        assert_eq!(parting_ns(&attributes(0, 0)), PARTING_NS_MAX);
+    }
+
+    #[test]
+    fn seven_retries_wait_for_a_receive_for_ever() {
+        let attributes =
+            |not_ready_retries| QueuePairAttributes { not_ready_retries, ..Default::default() };
+        assert_eq!(not_ready_ns(&attributes(7), 12, LENIENT), None);
+        assert_eq!(not_ready_ns(&attributes(6), 0, LENIENT), Some(7 * 655_360_000));
+        assert_eq!(not_ready_ns(&attributes(0), 1, LENIENT), Some(NOT_READY_NS_MIN));
+    }
+}

@@ -1,0 +1,40 @@
+//! Tells when the port of a device carries something again, or nothing any more.
+
+use std::sync::Arc;
+
+use link::host::{InterfaceWatch, WatchStopper, interfaces};
+use link::start_thread;
+use verbs::Registry;
+
+use super::addresses::Places;
+
+/// The thread that follows the interfaces of a device. It ends with this.
+#[derive(Debug)]
+pub(crate) struct PortWatch(WatchStopper);
+
+impl PortWatch {
+    /// Starts it; nothing if the kernel does not tell of interfaces, and then nobody is told.
+    pub(crate) fn start(places: &Places, registry: &Arc<Registry>) -> Option<Self> {
+        let watch = InterfaceWatch::open().ok()?;
+        let stopper = watch.stopper();
+        let (registry, places) = (Arc::downgrade(registry), places.clone());
+        let mut known = places.port().state;
+        start_thread("ethernot-port", move || {
+            while let Ok(Some(_)) = watch.wait(None) {
+                let (Some(registry), Ok(host)) = (registry.upgrade(), interfaces()) else { return };
+                let state = places.now(&host).port().state;
+                if std::mem::replace(&mut known, state) != state {
+                    registry.on_port(state);
+                }
+            }
+        })
+        .ok()?;
+        Some(Self(stopper))
+    }
+}
+
+impl Drop for PortWatch {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}

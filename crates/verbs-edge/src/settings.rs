@@ -1,0 +1,300 @@
+//! What a library that is loaded into any program is told by its environment.
+
+use std::env;
+use std::fmt::Display;
+use std::path::PathBuf;
+
+use link::FaultShares;
+use links::LinkSpec;
+use verbs::{Error, Strictness};
+
+/// What the device shall be like. [`Settings::default`] is that of an empty environment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Links to use; empty for those that are found.
+    pub links: Vec<LinkSpec>,
+    /// Name of the device.
+    pub device: String,
+    /// Devices beside that one, each with links of its own.
+    pub others: Vec<DeviceSettings>,
+    /// Where the trace goes.
+    pub trace: Option<PathBuf>,
+    /// Where frames are captured.
+    pub pcap: Option<PathBuf>,
+    /// What links do wrong.
+    pub faults: FaultShares,
+    /// What is said on the standard error output.
+    pub log: LogLevel,
+    /// UDP port of the first slot; `None` for the usual one.
+    pub slot_base: Option<u16>,
+    /// Whether programs get more than they ask for.
+    pub strictness: Strictness,
+}
+
+/// A device beside the first one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceSettings {
+    /// Its name.
+    pub name: String,
+    /// Links to use; where all devices have none, the interfaces are dealt out to them.
+    pub links: Vec<LinkSpec>,
+}
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What fails.
+    Error,
+    /// What is odd, too.
+    #[default]
+    Warn,
+    /// What is begun and ended, too.
+    Info,
+    /// Why calls are refused, too.
+    Debug,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            links: Vec::new(),
+            device: "edge0".into(),
+            others: Vec::new(),
+            trace: None,
+            pcap: None,
+            faults: FaultShares::default(),
+            log: LogLevel::default(),
+            slot_base: None,
+            strictness: Strictness::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Those that the environment of this process says.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the name of the variable whose value means nothing.
+    pub fn from_environment() -> Result<Self, Error> {
+        Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    /// Those that the variables say which `value_of` finds; an empty one says nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the name of the variable whose value means nothing.
+    pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let value_of = |name: &str| value_of(name).filter(|value| !value.is_empty());
+        let mut settings = Self::default();
+        let links = value_of(LINKS).map_or(Ok(Vec::new()), |links| read_links(&links))?;
+        let names =
+            value_of(DEVICE).map_or(Ok(vec![settings.device]), |names| read_names(&names))?;
+        let mut devices = assign(names, links)?.into_iter();
+        let first = devices.next().ok_or_else(|| wrong(DEVICE, "names no device"))?;
+        (settings.device, settings.links) = (first.name, first.links);
+        settings.others = devices.collect();
+        settings.trace = value_of(TRACE).map(PathBuf::from);
+        settings.pcap = value_of(PCAP).map(PathBuf::from);
+        if let Some(faults) = value_of(FAULTS) {
+            settings.faults = faults.parse().map_err(|error| wrong(FAULTS, error))?;
+        }
+        if let Some(log) = value_of(LOG) {
+            settings.log = LogLevel::parse(&log)?;
+        }
+        if let Some(base) = value_of(SLOT_BASE) {
+            let port: u16 = base.parse().map_err(|error| wrong(SLOT_BASE, error))?;
+            settings.slot_base = Some(port);
+        }
+        settings.strictness = match value_of(STRICT).as_deref() {
+            None | Some("0") => Strictness::Lenient,
+            Some("1") => Strictness::Strict,
+            Some(other) => {
+                return Err(wrong(
+                    STRICT,
+                    format!("{other:?} is neither 0 nor 1; use one of them"),
+                ));
+            }
+        };
+        Ok(settings)
+    }
+}
+
+impl LogLevel {
+    /// Reads the name of a level.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] that says which there are.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "off" => Ok(Self::Off),
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            "debug" => Ok(Self::Debug),
+            other => Err(wrong(LOG, format!("{other:?} is none of off, error, warn, info, debug"))),
+        }
+    }
+}
+
+/// Names with commas between them.
+fn read_names(text: &str) -> Result<Vec<String>, Error> {
+    let mut names: Vec<String> = Vec::new();
+    for name in text.split(',') {
+        let name = check_device(name.trim().to_owned())?;
+        if names.contains(&name) {
+            return Err(wrong(DEVICE, format!("two devices are called {name}; name each once")));
+        }
+        names.push(name);
+    }
+    if names.len() > DEVICES_MAX {
+        let what = format!("{} devices; a process has {DEVICES_MAX} at most", names.len());
+        return Err(wrong(DEVICE, what));
+    }
+    Ok(names)
+}
+
+/// Lists of links with two slashes between them.
+fn read_links(text: &str) -> Result<Vec<Vec<LinkSpec>>, Error> {
+    let list = |text: &str| LinkSpec::parse_list(text).map_err(|error| wrong(LINKS, error));
+    text.split("//").map(list).collect()
+}
+
+/// Gives each device its list of links; a single list is that of every device.
+fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSettings>, Error> {
+    if lists.len() > 1 && lists.len() != names.len() {
+        let (lists, names) = (lists.len(), names.len());
+        let what = format!(
+            "{lists} lists of links for {names} devices; name a list for each device, with // between them"
+        );
+        return Err(wrong(LINKS, what));
+    }
+    let count = lists.len();
+    let lists = lists.into_iter().cycle();
+    Ok(match count {
+        0 => names.into_iter().map(|name| DeviceSettings { name, links: Vec::new() }).collect(),
+        _ => names
+            .into_iter()
+            .zip(lists)
+            .map(|(name, links)| DeviceSettings { name, links })
+            .collect(),
+    })
+}
+
+/// Programs keep the name in 64 bytes, and make paths of it.
+fn check_device(name: String) -> Result<String, Error> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    if name.is_empty()
+        || name.len() > DEVICE_NAME_BYTES_MAX
+        || !name.bytes().all(fits)
+        || name.starts_with('.')
+    {
+        let what =
+            format!("{name:?} is no name of letters, digits, _, - and . of at most 63 bytes");
+        return Err(wrong(DEVICE, what));
+    }
+    Ok(name)
+}
+
+fn wrong(variable: &str, what: impl Display) -> Error {
+    Error::Invalid(format!("{variable}: {what}"))
+}
+
+/// `IBV_SYSFS_NAME_MAX` less the zero at the end.
+const DEVICE_NAME_BYTES_MAX: usize = 63;
+
+/// Devices of a process: each has a UDP port, up to 16 links and threads of its own, and hosts have 8 adapters at most.
+const DEVICES_MAX: usize = 8;
+
+const LINKS: &str = "ETHERNOT_LINKS";
+const DEVICE: &str = "ETHERNOT_DEVICE";
+const TRACE: &str = "ETHERNOT_TRACE";
+const PCAP: &str = "ETHERNOT_PCAP";
+const FAULTS: &str = "ETHERNOT_FAULTS";
+const LOG: &str = "ETHERNOT_LOG";
+const SLOT_BASE: &str = "ETHERNOT_SLOT_BASE";
+const STRICT: &str = "ETHERNOT_STRICT";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, Error> {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        Settings::read(|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn an_empty_environment_gives_the_usual_settings() {
+        assert_eq!(read(&[]), Ok(Settings::default()));
+        assert_eq!(read(&[(LINKS, ""), (FAULTS, "")]), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn every_variable_is_read() {
+        let settings = read(&[
+            (LINKS, "udp:127.0.0.1:0"),
+            (DEVICE, "edge7"),
+            (TRACE, "/tmp/trace"),
+            (PCAP, "/tmp/frames"),
+            (FAULTS, "loss=0.01, dup=0.5,reorder=1"),
+            (LOG, "Debug"),
+            (SLOT_BASE, "40000"),
+            (STRICT, "1"),
+        ]);
+        let settings = settings.expect("all of them mean something");
+        assert_eq!((settings.links.len(), settings.device.as_str()), (1, "edge7"));
+        assert_eq!(settings.faults, FaultShares { loss: 0.01, duplication: 0.5, reordering: 1.0 });
+        assert_eq!((settings.log, settings.slot_base), (LogLevel::Debug, Some(40000)));
+        assert_eq!(settings.strictness, Strictness::Strict);
+        assert!(settings.trace.is_some() && settings.pcap.is_some() && settings.faults.is_any());
+    }
+
+    #[test]
+    fn each_device_has_its_links_or_all_have_the_same() {
+        let devices = |names: &str, links: &str| {
+            let settings = read(&[(DEVICE, names), (LINKS, links)]).expect("it means something");
+            let first = DeviceSettings { name: settings.device, links: settings.links };
+            let devices = std::iter::once(first).chain(settings.others);
+            let shown = |list: Vec<LinkSpec>| {
+                list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+            };
+            devices.map(|device| (device.name, shown(device.links))).collect::<Vec<_>>()
+        };
+        let expected = |list: &[(&str, &str)]| {
+            list.iter().map(|&(a, b)| (a.to_owned(), b.to_owned())).collect::<Vec<_>>()
+        };
+        assert_eq!(devices("a, b", ""), expected(&[("a", ""), ("b", "")]));
+        assert_eq!(devices("a,b", "shm,eth0"), expected(&[("a", "shm,eth0"), ("b", "shm,eth0")]));
+        let links = "packet:eth0/vlan=7//eth1,shm";
+        assert_eq!(
+            devices("a,b", links),
+            expected(&[("a", "packet:eth0/vlan=7"), ("b", "eth1,shm")])
+        );
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_with_the_name_of_its_variable() {
+        for (variable, value) in [
+            (LINKS, "udp:::::"),
+            (DEVICE, "a/b"),
+            (DEVICE, ".."),
+            (DEVICE, "edge0,"),
+            (DEVICE, "edge0,edge0"),
+            (DEVICE, "a,b,c,d,e,f,g,h,i"),
+            (LINKS, "eth0//eth1"),
+            (FAULTS, "loss"),
+            (FAULTS, "loss=2"),
+            (FAULTS, "luck=0.1"),
+            (LOG, "loud"),
+            (SLOT_BASE, "65536"),
+            (STRICT, "yes"),
+        ] {
+            let Err(Error::Invalid(what)) = read(&[(variable, value)]) else {
+                panic!("{variable}={value} was taken");
+            };
+            assert!(what.starts_with(variable), "{what}");
+        }
+    }
+}

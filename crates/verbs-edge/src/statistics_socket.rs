@@ -1,0 +1,290 @@
+//! Tells whoever asks from outside the process what becomes of the device: the serving side of [`crate::statistics`].
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use engine::Engine;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::geteuid;
+use runtime::Runtime;
+use verbs::{CompletionQueue, QueuePair, QueuePairState, QueuePairType, Registry};
+
+use super::addresses::Places;
+use super::desk::Desk;
+use super::greeting::Place;
+use super::work::Ends;
+use crate::settings::Settings;
+use crate::statistics::{
+    CompletionQueueReport, DeviceReport, FORMAT, PeerReport, QueuePairReport, SOCKET,
+};
+
+/// The socket of a device. It is gone with the process, and leaves nothing.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    listener: UnixListener,
+    registry: Arc<Registry>,
+    device: String,
+    addresses: Vec<IpAddr>,
+    /// Threads that write.
+    writing: Arc<AtomicU32>,
+}
+
+impl Statistics {
+    /// Listens, if it can: a device is one without that, too.
+    pub(crate) fn listen(
+        settings: &Settings,
+        places: &Places,
+        registry: &Arc<Registry>,
+    ) -> Option<Arc<Self>> {
+        let listener = listen().ok()?;
+        Some(Arc::new(Self {
+            listener,
+            registry: Arc::clone(registry),
+            device: settings.device.clone(),
+            addresses: places.addresses.iter().map(|address| address.ip).collect(),
+            writing: Arc::default(),
+        }))
+    }
+
+    /// Has the hooks told when somebody asks.
+    pub(crate) fn watch(&self, runtime: &Runtime) {
+        // Who asks is not answered otherwise; nothing else depends on it.
+        let _unwatched = runtime.watch_listener(self.listener.as_fd(), KEY);
+    }
+
+    /// Answers whoever asks and may know. It is called inside the engine, where `report` is made; it is written
+    /// by a thread that lives for that long, since it may be larger than what a socket takes at once.
+    pub(crate) fn answer(&self, report: impl Fn() -> (DeviceReport, Kept)) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if may_know(&stream) && self.writing.load(Ordering::Relaxed) < WRITING_MAX {
+                self.write(stream, report());
+            }
+        }
+    }
+
+    fn write(&self, stream: UnixStream, (report, kept): (DeviceReport, Kept)) {
+        let writing = Arc::clone(&self.writing);
+        writing.fetch_add(1, Ordering::Relaxed);
+        let is_started = link::start_thread("ethernot-stat", {
+            let writing = Arc::clone(&writing);
+            move || {
+                // Who asks may have gone.
+                let _gone = write(stream, &report);
+                drop(kept);
+                writing.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
+        if is_started.is_err() {
+            writing.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What is known now.
+    pub(crate) fn report(&self, desk: &Desk, engine: &Engine) -> (DeviceReport, Kept) {
+        let mut queue_pairs = Vec::new();
+        desk.visit(|queue_pair, peer, ends| {
+            queue_pairs.push(queue_pair_report(engine, queue_pair, peer, ends));
+        });
+        self.registry.visit_queue_pairs(|queue_pair| {
+            if queue_pair.service() == QueuePairType::Datagram {
+                queue_pairs.push(queue_pair_report(engine, queue_pair, None, None));
+            }
+        });
+        queue_pairs.sort_unstable_by_key(|report| report.number);
+        queue_pairs.dedup_by_key(|report| report.number);
+        let counters = engine.counters().iter();
+        let queues = self.registry.completion_queues();
+        let report = DeviceReport {
+            format: FORMAT.into(),
+            process: std::process::id(),
+            program: program(),
+            user: geteuid().as_raw(),
+            device: self.device.clone(),
+            addresses: self.addresses.clone(),
+            queue_pairs,
+            completion_queues: queues.iter().map(|queue| completion_queue_report(queue)).collect(),
+            counters: counters.map(|(name, value, _)| (name.to_owned(), value)).collect(),
+        };
+        (report, queues)
+    }
+}
+
+/// What was looked at. If the program has let go of it meanwhile it ends with us, which must not be inside the engine.
+type Kept = Vec<Arc<CompletionQueue>>;
+
+fn completion_queue_report(queue: &CompletionQueue) -> CompletionQueueReport {
+    CompletionQueueReport {
+        entries: queue.entries(),
+        waiting: queue.work().len() as u32,
+        is_overrun: queue.work().is_overrun(),
+    }
+}
+
+fn queue_pair_report(
+    engine: &Engine,
+    queue_pair: &QueuePair,
+    peer: Option<Place>,
+    ends: Option<Ends>,
+) -> QueuePairReport {
+    let mut report = QueuePairReport {
+        number: queue_pair.number(),
+        service: match queue_pair.service() {
+            QueuePairType::Reliable => "RC",
+            QueuePairType::Unreliable => "UC",
+            QueuePairType::Datagram => "UD",
+        }
+        .into(),
+        state: match queue_pair.state() {
+            QueuePairState::Reset => "RESET",
+            QueuePairState::Init => "INIT",
+            QueuePairState::ReadyToReceive => "RTR",
+            QueuePairState::ReadyToSend => "RTS",
+            QueuePairState::SendQueueDrained => "SQD",
+            QueuePairState::SendQueueError => "SQE",
+            QueuePairState::Error => "ERR",
+        }
+        .into(),
+        peer: peer.map(|peer| PeerReport { address: peer.gid.address(), number: peer.number }),
+        ..QueuePairReport::default()
+    };
+    let Some(ends) = ends else { return report };
+    if let Some(sends) = engine.info(ends.sends) {
+        report.is_connected = sends.established;
+        report.outstanding = sends.outstanding;
+        report.credits = sends.credits;
+        let heard = sends.paths.iter().filter(|path| path.counters.frames_received > 0);
+        report.round_trip_ns = heard.map(|path| path.srtt_ns).min();
+        for counters in sends.paths.iter().map(|path| &path.counters) {
+            report.bytes_sent += counters.payload_bytes_sent;
+            report.frames_sent += counters.frames_sent;
+            report.retransmissions += counters.retransmissions;
+        }
+    }
+    // One that is connected to itself has two.
+    for counters in engine.info(ends.receives).iter().flat_map(|info| &info.paths) {
+        report.bytes_received += counters.counters.payload_bytes_received;
+        report.frames_received += counters.counters.frames_received;
+    }
+    report
+}
+
+/// Listens under the number of this process.
+///
+/// Another device of it, or a process of the same number in another container of this network namespace, may
+/// have the name already: then with one more number before.
+fn listen() -> io::Result<UnixListener> {
+    let process = std::process::id();
+    let names = (1..=NAMES_MAX).map(|place| match place {
+        1 => format!("{SOCKET}{process}"),
+        place => format!("{SOCKET}{place}-{process}"),
+    });
+    let mut refused = io::ErrorKind::AddrInUse.into();
+    for name in names {
+        let address = SocketAddr::from_abstract_name(name)?;
+        match UnixListener::bind_addr(&address) {
+            Ok(listener) => {
+                listener.set_nonblocking(true)?;
+                return Ok(listener);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused)
+}
+
+/// Name of the program of this process; what it calls itself, if it does.
+fn program() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    name.trim_end().into()
+}
+
+/// The same user, or root.
+fn may_know(stream: &UnixStream) -> bool {
+    getsockopt(stream, PeerCredentials)
+        .is_ok_and(|asks| asks.uid() == 0 || asks.uid() == geteuid().as_raw())
+}
+
+fn write(mut stream: UnixStream, report: &DeviceReport) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&serde_json::to_vec(report)?)
+}
+
+/// What the hooks are told when somebody asks.
+pub(crate) const KEY: u64 = 0x7374_6174;
+
+/// Devices of one process that have a name, and containers with a process of the same number.
+const NAMES_MAX: u32 = 64;
+
+/// Threads that write at a time: each is one that asks, and there are few.
+const WRITING_MAX: u32 = 4;
+
+/// How long whoever asks may take to read.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn listening() -> Arc<Statistics> {
+        let (settings, registry) = (Settings::default(), Registry::new());
+        Statistics::listen(&settings, &Places::default(), &registry).expect("a name is free")
+    }
+
+    fn ask(statistics: &Statistics) -> UnixStream {
+        let address = statistics.listener.local_addr().expect("it is bound");
+        let name = address.as_abstract_name().expect("it has an abstract name");
+        assert!(name.starts_with(SOCKET.as_bytes()));
+        assert!(name.ends_with(std::process::id().to_string().as_bytes()));
+        UnixStream::connect_addr(&address).expect("it listens")
+    }
+
+    fn read(mut stream: UnixStream) -> Vec<u8> {
+        let mut text = Vec::new();
+        stream.read_to_end(&mut text).expect("it is answered, or closed");
+        text
+    }
+
+    #[test]
+    fn a_report_larger_than_a_socket_takes_arrives_whole() {
+        let statistics = listening();
+        let queue_pairs = (0..4096)
+            .map(|number| QueuePairReport { number, service: "RC".into(), ..Default::default() })
+            .collect();
+        let report = DeviceReport { process: 7, queue_pairs, ..DeviceReport::default() };
+        let stream = ask(&statistics);
+        statistics.answer(|| (report.clone(), Vec::new()));
+        let told: DeviceReport = serde_json::from_slice(&read(stream)).expect("it is a report");
+        assert_eq!(told, report);
+    }
+
+    #[test]
+    fn several_devices_of_a_process_have_names_of_their_own() {
+        let all = [listening(), listening(), listening()];
+        let name = |statistics: &Arc<Statistics>| statistics.listener.local_addr().ok();
+        let names = all
+            .each_ref()
+            .map(|one| name(one).and_then(|name| name.as_abstract_name().map(<[u8]>::to_vec)));
+        assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2]);
+    }
+
+    #[test]
+    fn nobody_who_asks_costs_nothing_and_many_are_turned_away() {
+        let statistics = listening();
+        statistics.answer(|| unreachable!("nobody asks"));
+        statistics.writing.store(WRITING_MAX, Ordering::Relaxed);
+        let stream = ask(&statistics);
+        statistics.answer(|| unreachable!("too many ask"));
+        assert_eq!(read(stream), b"");
+    }
+}

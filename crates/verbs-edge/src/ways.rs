@@ -1,0 +1,105 @@
+//! Which way leads from this host to a queue pair, or to a group of them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use delivery::LinkId;
+use link::{GROUP_PORT, Slots};
+use verbs::Gid;
+use wire_edge::{PeerAddr, QueuePairNumber};
+
+use super::addresses::Address;
+
+/// The addresses of a device, each of which is a link, and where queue pairs are behind others.
+#[derive(Clone, Debug)]
+pub(crate) struct Ways {
+    /// With the number of the interface.
+    own: Arc<[(IpAddr, u32)]>,
+    slots: Slots,
+}
+
+impl Ways {
+    pub(crate) fn new(addresses: &[Address], slots: Slots) -> Self {
+        let own = addresses.iter().map(|address| (address.ip, address.interface)).collect();
+        Self { own, slots }
+    }
+
+    /// The link and the address by which a queue pair is reached: from the own address of this index if that is of the
+    /// same family.
+    pub(crate) fn to(
+        &self,
+        index: usize,
+        gid: Gid,
+        number: QueuePairNumber,
+    ) -> Option<(LinkId, PeerAddr)> {
+        let ip = gid.address();
+        let link = self.link_for(index, ip)?;
+        //= protocol.md: datagram.8
+        let address = if gid.is_group() {
+            SocketAddr::new(ip, GROUP_PORT)
+        } else {
+            self.slots.address_of(ip, number)
+        };
+        Some((link, PeerAddr::from(address)))
+    }
+
+    /// The link by which a host is reached: of this own address if that is of the same family.
+    pub(crate) fn link_from(&self, own: IpAddr, to: IpAddr) -> Option<LinkId> {
+        let index = self.own.iter().position(|(known, _)| *known == own).unwrap_or(usize::MAX);
+        self.link_for(index, to)
+    }
+
+    fn link_for(&self, index: usize, ip: IpAddr) -> Option<LinkId> {
+        let is_alike = |(own, _): &&(IpAddr, u32)| own.is_ipv4() == ip.is_ipv4();
+        let named = self.own.get(index).filter(is_alike).map(|_| index);
+        let link = named.or_else(|| self.own.iter().position(|own| is_alike(&own)))?;
+        Some(LinkId(link as u8))
+    }
+
+    /// The links by which a group is joined: one of each interface, as one has all that comes by it.
+    pub(crate) fn links_to_group(&self, group: IpAddr) -> Vec<LinkId> {
+        let mut links: Vec<(u32, LinkId)> = Vec::new();
+        for (index, (own, interface)) in self.own.iter().enumerate() {
+            let is_known = links.iter().any(|(known, _)| known == interface);
+            if own.is_ipv4() == group.is_ipv4() && !is_known {
+                links.push((*interface, LinkId(index as u8)));
+            }
+        }
+        links.into_iter().map(|(_, link)| link).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ways() -> Ways {
+        let own = [("10.0.0.1", 2), ("10.0.0.2", 2), ("2001:db8::1", 2), ("10.0.3.1", 5)];
+        let own = own.map(|(ip, interface)| (ip.parse().unwrap(), interface));
+        Ways { own: own.into(), slots: Slots::default() }
+    }
+
+    fn gid(ip: &str) -> Gid {
+        Gid::of(ip.parse().unwrap())
+    }
+
+    #[test]
+    fn a_number_and_a_gid_lead_somewhere_by_an_address_of_the_same_family() {
+        let number = QueuePairNumber::new(0x12_3456).unwrap();
+        let to = |index, ip| ways().to(index, gid(ip), number).unwrap();
+        let peer = |text: &str| PeerAddr::from(text.parse::<SocketAddr>().unwrap());
+        assert_eq!(to(3, "10.0.3.9"), (LinkId(3), peer("10.0.3.9:61731")));
+        assert_eq!(to(2, "10.0.3.9"), (LinkId(0), peer("10.0.3.9:61731")));
+        assert_eq!(to(0, "2001:db8::9"), (LinkId(2), peer("[2001:db8::9]:61731")));
+        assert_eq!(to(1, "239.1.2.3"), (LinkId(1), peer("239.1.2.3:61439")));
+        let only = Ways { own: ways().own[..1].into(), slots: Slots::default() };
+        assert_eq!(only.to(0, gid("2001:db8::9"), number), None);
+    }
+
+    #[test]
+    fn a_group_is_joined_once_by_each_interface() {
+        let links = |ip: &str| ways().links_to_group(ip.parse().unwrap());
+        assert_eq!(links("239.1.2.3"), [LinkId(0), LinkId(3)]);
+        assert_eq!(links("ff0e::1"), [LinkId(2)]);
+    }
+}

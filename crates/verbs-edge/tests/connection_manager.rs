@@ -1,0 +1,350 @@
+//! Ids over the edge engine, on loopback: two devices stand for two processes.
+
+#[path = "../../ethernot/tests/copy/mod.rs"]
+mod copy;
+mod ends;
+mod ids;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ends::{End, Program, loopback};
+use ids::{Process, saying};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use rdma_cm::{AcceptOptions, ConnectOptions, EventKind, Id, PortSpace};
+use verbs::{CompletionStatus, QueuePairState};
+use verbs_edge::Settings;
+
+/// One end says something to the other and hears it.
+fn talk(client: &Process, server: &Process, here: &End, there: &End) {
+    client.program.buffer.write(0, b"hello there");
+    there.receive(1, &[server.program.piece(64, 64)]);
+    here.receive(3, &[client.program.piece(128, 64)]);
+    here.send(2, client.program.piece(0, 11));
+    here.succeed(2);
+    there.succeed(1);
+    assert_eq!(server.program.bytes(64, 11), b"hello there");
+    there.send(4, server.program.piece(64, 11));
+    there.succeed(4);
+    here.succeed(3);
+    assert_eq!(client.program.bytes(128, 11), b"hello there");
+}
+
+/// A process whose frames are captured, and the file they are in when it has ended.
+fn captured(name: &str) -> (Process, PathBuf) {
+    let name = format!("connection-manager-{name}-{}.pcapng", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    (Process::with(&Settings { pcap: Some(path.clone()), ..loopback() }), path)
+}
+
+/// Whether queue pairs have asked for each other by themselves, as far as frames show that were captured.
+fn have_met_by_themselves(process: Process, path: &Path) -> bool {
+    drop(process);
+    let bytes = std::fs::read(path).expect("it was written");
+    std::fs::remove_file(path).expect("the same");
+    let contains = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+    assert!(contains(b"EVCM"), "the request is in it");
+    contains(b"EVQP")
+}
+
+/// Both ends of a connection, the one that asked first.
+fn connect(client: &Process, server: &Process, to: SocketAddr) -> [(Arc<Id>, End); 2] {
+    let (asks, here) = client.resolved(to);
+    asks.connect(&saying(b"from here")).expect("it asks");
+    let request = server.got(EventKind::ConnectRequest);
+    assert!(request.private_data.starts_with(b"from here\0"));
+    let asked = Arc::clone(&request.id);
+    let there = server.program.end(0);
+    asked.take_queue_pair(&there.queue_pair).expect("it is in RESET");
+    let options = Some(saying(b"from there"));
+    asked.accept(&AcceptOptions { options, queue_key: None }).expect("it accepts");
+    let answer = client.got(EventKind::Established);
+    assert!(answer.private_data.starts_with(b"from there\0"));
+    server.got(EventKind::Established);
+    [(asks, here), (asked, there)]
+}
+
+/// The connection ends, as one end says.
+fn disconnect(client: &Process, server: &Process, ends: [(Arc<Id>, End); 2]) {
+    let [(asks, here), (asked, there)] = ends;
+    asks.disconnect().expect("there is a connection");
+    client.got(EventKind::Disconnected);
+    server.got(EventKind::Disconnected);
+    for (id, end) in [(asks, here), (asked, there)] {
+        id.release_queue_pair();
+        end.queue_pair.destroy().expect("nothing uses it");
+        end.queue.destroy().expect("the same");
+        id.destroy().expect("once");
+    }
+}
+
+#[test]
+fn ids_connect_their_queue_pairs() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let (listener, to) = server.listener();
+    let ends = connect(&client, &server, to);
+    // The port is not needed any more.
+    listener.destroy().expect("once");
+    talk(&client, &server, &ends[0].1, &ends[1].1);
+    assert_eq!(ends[1].0.remote(), ends[0].0.local());
+    disconnect(&client, &server, ends);
+}
+
+#[test]
+fn a_process_connects_to_itself() {
+    let process = Process::new();
+    let (_listener, to) = process.listener();
+    let (asks, _here) = process.resolved(to);
+    asks.connect(&saying(b"")).expect("it asks");
+    let asked = Arc::clone(&process.got(EventKind::ConnectRequest).id);
+    let there = process.program.end(0);
+    asked.take_queue_pair(&there.queue_pair).expect("it is in RESET");
+    asked.accept(&AcceptOptions::default()).expect("it accepts");
+    let kinds = [(); 2].map(|()| process.channel.get().expect("there will be an event"));
+    for event in kinds {
+        assert_eq!(event.kind, EventKind::Established);
+        event.acknowledge();
+    }
+}
+
+#[test]
+fn who_asks_where_nobody_listens_is_told_so() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    // Nobody has the port.
+    let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let (asks, end) = client.resolved(free.expect("a port"));
+    asks.connect(&saying(b"")).expect("it asks");
+    assert_eq!(client.got(EventKind::Rejected).status, 8);
+    assert_eq!(end.queue_pair.state(), QueuePairState::Error);
+    // Somebody has it, for something else.
+    let listener = Id::new(&server.host, &server.channel, PortSpace::Ib, None).expect("an id");
+    listener.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    listener.listen(0).expect("it listens");
+    let (asks, _end) = client.resolved(listener.local().expect("an address"));
+    asks.connect(&saying(b"")).expect("it asks");
+    assert_eq!(client.got(EventKind::Rejected).status, 8);
+}
+
+#[test]
+fn a_refusal_says_why() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let (_listener, to) = server.listener();
+    let (asks, _end) = client.resolved(to);
+    asks.connect(&saying(b"")).expect("it asks");
+    server.got(EventKind::ConnectRequest).id.reject(b"not you").expect("it waits");
+    let refused = client.got(EventKind::Rejected);
+    assert_eq!(refused.status, 28);
+    assert!(refused.private_data.starts_with(b"not you\0"));
+}
+
+#[test]
+fn a_request_is_over_when_who_asks_gives_it_up() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let (_listener, to) = server.listener();
+    let (asks, _end) = client.resolved(to);
+    asks.connect(&saying(b"")).expect("it asks");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    asks.destroy().expect("once");
+    // Nobody tells whom it has asked: an answer finds nobody, within a bounded time.
+    if asked.accept(&AcceptOptions::default()).is_ok() {
+        let event = server.channel.get().expect("there will be an event");
+        let ended = [EventKind::Rejected, EventKind::Unreachable, EventKind::Disconnected];
+        assert!(ended.contains(&event.kind), "{event:?}");
+        event.acknowledge();
+    }
+}
+
+#[test]
+fn a_port_is_claimed_for_as_long_as_somebody_listens() {
+    let server = Process::new();
+    let (listener, at) = server.listener();
+    assert!(UdpSocket::bind(at).is_err());
+    let other = Process::new().id();
+    assert!(other.bind(at).is_err());
+    listener.destroy().expect("once");
+    drop(UdpSocket::bind(at).expect("it is free"));
+}
+
+#[test]
+fn connections_that_came_and_went_leave_nothing_behind() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let (_listener, to) = server.listener();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let ends = connect(&client, &server, to);
+    disconnect(&client, &server, ends);
+    let before = descriptors();
+    for _ in 0..100 {
+        let ends = connect(&client, &server, to);
+        disconnect(&client, &server, ends);
+    }
+    // Other tests run beside this one and have some of their own.
+    assert!(descriptors() < before + 50, "{before} and {}", descriptors());
+}
+
+//= protocol.md: cm.3, cm.4
+#[test]
+fn who_asks_a_moment_before_somebody_listens_is_heard() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let at = port.expect("a port");
+    let (asks, _end) = client.resolved(at);
+    asks.connect(&saying(b"")).expect("it asks");
+    let listener = server.id();
+    listener.bind(at).expect("it is free");
+    listener.listen(0).expect("it listens");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    // It waits for as long as the program does.
+    asked.reject(b"").expect("it waits");
+    assert_eq!(client.got(EventKind::Rejected).status, 28);
+    // An id that is destroyed while it waits to ask again is forgotten.
+    listener.destroy().expect("once");
+    let (asks, _end) = client.resolved(at);
+    asks.connect(&saying(b"")).expect("it asks");
+    asks.destroy().expect("once");
+}
+
+//= protocol.md: cm.5
+#[test]
+fn queue_pairs_take_over_the_connection_that_carried_the_request() {
+    let ((client, path), server) = (captured("taken"), Process::new());
+    let (_listener, to) = server.listener();
+    let ends = connect(&client, &server, to);
+    talk(&client, &server, &ends[0].1, &ends[1].1);
+    disconnect(&client, &server, ends);
+    assert!(!have_met_by_themselves(client, &path));
+}
+
+//= protocol.md: cm.5
+#[test]
+fn a_queue_pair_that_is_made_after_the_request_meets_its_peer_by_itself() {
+    let ((client, path), server) = (captured("later"), Process::new());
+    let (_listener, to) = server.listener();
+    let asks = client.bare(to);
+    let here = client.program.end(0);
+    let external = (false, here.queue_pair.number());
+    asks.connect(&ConnectOptions { external, ..saying(b"") }).expect("it asks");
+    asks.take_queue_pair(&here.queue_pair).expect("it is in RESET");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    let there = server.pair_of(&asked);
+    asked.accept(&AcceptOptions::default()).expect("it accepts");
+    client.got(EventKind::Established);
+    server.got(EventKind::Established);
+    talk(&client, &server, &here, &there);
+    disconnect(&client, &server, [(asks, here), (asked, there)]);
+    assert!(have_met_by_themselves(client, &path));
+}
+
+//= protocol.md: cm.5
+#[test]
+fn a_queue_pair_that_a_program_connects_meets_its_peer_by_itself() {
+    let ((client, path), server) = (captured("external"), Process::new());
+    let (_listener, to) = server.listener();
+    let (asks, here) = client.resolved(to);
+    asks.connect(&saying(b"")).expect("it asks");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    let there = server.program.end(0);
+    let states =
+        [QueuePairState::Init, QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend];
+    for state in states {
+        let change = asked.modification(state).expect("the peer is known");
+        there.queue_pair.modify(&change).expect("it is allowed");
+    }
+    let external = (false, there.queue_pair.number());
+    let options = Some(ConnectOptions { external, ..saying(b"") });
+    asked.accept(&AcceptOptions { options, queue_key: None }).expect("it accepts");
+    client.got(EventKind::Established);
+    server.got(EventKind::Established);
+    talk(&client, &server, &here, &there);
+    disconnect(&client, &server, [(asks, here), (asked, there)]);
+    assert!(have_met_by_themselves(client, &path));
+}
+
+#[test]
+fn a_queue_pair_takes_over_in_a_domain_of_its_own() {
+    let [client, mut server] = [(); 2].map(|()| Process::new());
+    let (_listener, to) = server.listener();
+    let (asks, here) = client.resolved(to);
+    asks.connect(&saying(b"")).expect("it asks");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    server.program = Program::of(Arc::clone(&server.program.context));
+    let there = server.pair_of(&asked);
+    asked.accept(&AcceptOptions::default()).expect("it accepts");
+    client.got(EventKind::Established);
+    server.got(EventKind::Established);
+    talk(&client, &server, &here, &there);
+}
+
+#[test]
+fn who_has_its_work_flushed_is_told_of_the_end_when_it_disconnects() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let (_listener, to) = server.listener();
+    let [(asks, here), (_asked, _there)] = connect(&client, &server, to);
+    here.receive(7, &[client.program.piece(0, 64)]);
+    here.go(QueuePairState::Error);
+    assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
+    server.got(EventKind::Disconnected);
+    // Whatever else was to be told would come before.
+    client.bare(to);
+    asks.disconnect().expect("there was a connection");
+    client.got(EventKind::Disconnected);
+}
+
+#[test]
+fn a_peer_that_has_gone_before_its_answer_is_taken_is_missed() {
+    let [client, server] = [(); 2].map(|()| Process::new());
+    let (_listener, to) = server.listener();
+    let (asks, here) = client.resolved(to);
+    here.receive(1, &[client.program.piece(0, 64)]);
+    asks.connect(&saying(b"")).expect("it asks");
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    let there = server.pair_of(&asked);
+    asked.accept(&AcceptOptions::default()).expect("it accepts");
+    server.got(EventKind::Established);
+    asked.disconnect().expect("there is a connection");
+    server.got(EventKind::Disconnected);
+    client.got(EventKind::Established);
+    client.got(EventKind::Disconnected);
+    here.send(2, client.program.piece(0, 11));
+    assert_eq!(here.next(1)[0].status, CompletionStatus::TransportRetryExceeded);
+    assert_eq!(there.queue_pair.state(), QueuePairState::Error);
+}
+
+#[test]
+fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_told() {
+    let name = "work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_told";
+    if copy::told().is_some() {
+        let server = Process::new();
+        let (_listener, to) = server.listener();
+        copy::say(&to.to_string());
+        let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+        let there = server.pair_of(&asked);
+        for id in 0..8 {
+            there.receive(id, &[server.program.piece(0, 64)]);
+        }
+        asked.accept(&AcceptOptions::default()).expect("it accepts");
+        server.got(EventKind::Established);
+        loop {
+            std::thread::park();
+        }
+    }
+    let client = Process::new();
+    let (child, to) = copy::start(name, "");
+    let (asks, here) = client.resolved(to.parse().expect("an address"));
+    asks.connect(&saying(b"")).expect("it asks");
+    client.got(EventKind::Established);
+    here.send(1, client.program.piece(0, 11));
+    here.succeed(1);
+    let stopped = Pid::from_raw(child.id().cast_signed());
+    kill(stopped, Signal::SIGSTOP).expect("a child of ours");
+    waitpid(stopped, Some(WaitPidFlag::WUNTRACED)).expect("it stops");
+    here.send(2, client.program.piece(0, 11));
+    copy::end(child, Signal::SIGKILL);
+    client.got(EventKind::Disconnected);
+    // The event comes first, so that the program gives up its work before the work fails.
+    assert_eq!(here.poll(), []);
+    asks.disconnect().expect("there was a connection");
+    assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
+}

@@ -1,0 +1,162 @@
+//! The last message before an end arrives: a client of the connection manager sends 64 bytes and ends its queue pair, or its
+//! process, right after that.
+
+#[path = "../../ethernot/tests/copy/mod.rs"]
+#[expect(dead_code, reason = "not every test uses everything")]
+mod copy;
+mod ends;
+mod ids;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ends::End;
+use ids::{Process, saying};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rdma_cm::{AcceptOptions, EventKind, Id};
+use verbs::CompletionStatus;
+
+const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
+
+/// Messages that are counted for each way to end and each of the links, in a run of all tests.
+const MESSAGES: usize = 50;
+
+/// The same by `xtask acceptance faults`.
+const MESSAGES_MANY: usize = 1000;
+
+#[test]
+fn last_messages_before_a_disconnect_arrive() {
+    assert_eq!(lost_before_disconnects(MESSAGES), 0);
+}
+
+#[test]
+fn last_messages_before_a_queue_pair_is_destroyed_arrive() {
+    assert_eq!(lost_before_queue_pairs_are_destroyed(MESSAGES), 0);
+}
+
+/// The processes that end are copies of this test.
+#[test]
+fn last_messages_before_a_process_exits_arrive() {
+    if let Some(told) = copy::told() {
+        send_last(&told);
+        std::process::exit(0);
+    }
+    assert_eq!(lost_before_processes_exit(MESSAGES), 0);
+}
+
+#[test]
+fn last_messages_before_a_process_is_killed_arrive() {
+    if let Some(told) = copy::told() {
+        send_last(&told);
+        kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
+    }
+    let name = "last_messages_before_a_process_is_killed_arrive";
+    // Over UDP, the end is noticed after a second.
+    assert_eq!(of_processes(name, LINKS[1], MESSAGES), MESSAGES);
+}
+
+#[test]
+#[ignore = "slow: run by `./x acceptance faults`; takes minutes"]
+fn a_thousand_last_messages_before_each_end_arrive() {
+    let lost = lost_before_disconnects(MESSAGES_MANY)
+        + lost_before_queue_pairs_are_destroyed(MESSAGES_MANY)
+        + lost_before_processes_exit(MESSAGES_MANY);
+    println!("{lost} last messages were lost");
+}
+
+fn lost_before_disconnects(messages: usize) -> usize {
+    lost("disconnect", messages, |links, messages| {
+        of_queue_pairs(links, messages, |client, id, _| {
+            id.disconnect().expect("there is a connection");
+            client.got(EventKind::Disconnected);
+        })
+    })
+}
+
+fn lost_before_queue_pairs_are_destroyed(messages: usize) -> usize {
+    lost("destroy", messages, |links, messages| {
+        of_queue_pairs(links, messages, |_, id, end| {
+            id.release_queue_pair();
+            end.queue_pair.destroy().expect("nothing uses it");
+        })
+    })
+}
+
+fn lost_before_processes_exit(messages: usize) -> usize {
+    let name = "last_messages_before_a_process_exits_arrive";
+    lost("exit", messages, |links, messages| of_processes(name, links, messages))
+}
+
+/// Sends so many messages over each of the links by `arrived`, which returns how many arrive. Returns how many were lost.
+fn lost(end: &str, messages: usize, arrived: impl Fn(&str, usize) -> usize) -> usize {
+    let lost = LINKS.map(|links| {
+        let arrived = arrived(links, messages);
+        let lost = messages - arrived;
+        println!("{end}, {links}: {arrived} of {messages} last messages arrived");
+        // Read by `xtask acceptance faults`.
+        println!("figure: last messages lost before an end: {lost}");
+        lost
+    });
+    lost.iter().sum()
+}
+
+/// Connects for each message. The client sends it and ends the queue pair by `end`.
+fn of_queue_pairs(links: &str, messages: usize, end: fn(&Process, &Id, &End)) -> usize {
+    let [client, server] = [(); 2].map(|()| Process::with(&ends::with_links(links)));
+    let (_listener, to) = server.listener();
+    let arrived = (0..messages).filter(|_| {
+        let (asks, here) = client.resolved(to);
+        asks.connect(&saying(b"")).expect("it asks");
+        let (asked, there) = accept(&server);
+        client.got(EventKind::Established);
+        here.send(2, client.program.piece(0, 64));
+        end(&client, &asks, &here);
+        arrives(&server, &asked, &there)
+    });
+    arrived.count()
+}
+
+/// Starts a copy of the test `name` for each message, which sends it and ends.
+fn of_processes(name: &str, links: &str, messages: usize) -> usize {
+    let server = Process::with(&ends::with_links(links));
+    let (_listener, to) = server.listener();
+    let told = format!("{links} {to}");
+    let arrived = (0..messages).filter(|_| {
+        let mut child = copy::command(&[], name, &told).spawn().expect("a copy");
+        let (asked, there) = accept(&server);
+        child.wait().expect("a child");
+        arrives(&server, &asked, &there)
+    });
+    arrived.count()
+}
+
+/// In a copy: connects with the server and sends it a message.
+fn send_last(told: &str) {
+    let (links, to) = told.split_once(' ').expect("links and an address");
+    let client = Process::with(&ends::with_links(links));
+    let to: SocketAddr = to.parse().expect("an address");
+    let (asks, here) = client.resolved(to);
+    asks.connect(&saying(b"")).expect("it asks");
+    client.got(EventKind::Established);
+    here.send(2, client.program.piece(0, 64));
+    // The end of the process must be the first to end them.
+    std::mem::forget((client, asks, here));
+}
+
+/// Accepts the next request, with a receive for the message.
+fn accept(server: &Process) -> (Arc<Id>, End) {
+    let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
+    let there = server.pair_of(&asked);
+    there.receive(1, &[server.program.piece(64, 64)]);
+    asked.accept(&AcceptOptions::default()).expect("it accepts");
+    (asked, there)
+}
+
+/// Whether the message is there when the peer has ended.
+fn arrives(server: &Process, asked: &Id, there: &End) -> bool {
+    server.got(EventKind::Established);
+    server.got(EventKind::Disconnected);
+    asked.disconnect().expect("there was a connection");
+    there.next(1)[0].status == CompletionStatus::Success
+}
