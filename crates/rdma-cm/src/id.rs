@@ -1,21 +1,19 @@
 //! Ids: what becomes of a connection, from the first address to the last event.
 
 mod attributes;
-mod connect;
+pub(crate) mod connect;
 mod group;
 mod news;
 mod resolve;
 
 use std::fmt;
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use verbs::{Device, Error, QueuePair, QueuePairType, Unacknowledged};
 
-pub use self::connect::{AcceptOptions, ConnectOptions, REJECTED_BY_PROGRAM};
-use self::group::Group;
 use super::event::{Event, EventChannel, EventKind};
 use super::manager::{Exchange, ManagedDevice};
 use super::message::End;
@@ -111,6 +109,15 @@ pub enum IdOption {
     OneFamily(bool),
     /// Timeout code of its queue pair.
     AcknowledgementTimeout(u8),
+}
+
+/// A group that an id is in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Group {
+    ip: IpAddr,
+    /// It gets what is sent to the group, and does not only send.
+    is_member: bool,
+    is_attached: bool,
 }
 
 /// What this end has of a connection.

@@ -11,12 +11,14 @@ mod manager;
 mod message;
 mod port_space;
 mod ports;
+mod status;
 #[cfg(test)]
 mod tests;
 
 pub use event::{ConnectionDetails, DatagramDetails, Details, Event, EventChannel, EventKind};
-pub use id::{AcceptOptions, ConnectOptions, Id, IdOption, QUEUE_KEY, REJECTED_BY_PROGRAM};
+pub use id::connect::{AcceptOptions, ConnectOptions};
+pub use id::{Id, IdOption, QUEUE_KEY};
 pub use manager::{Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, Over};
-pub use message::{End, Refusal, Reply, Request, fuzz_message};
+pub use message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request, fuzz_message};
 pub use port_space::{PortSpace, PrivateLimits};
 pub use ports::Host;

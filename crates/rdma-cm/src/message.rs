@@ -282,6 +282,9 @@ const NUMBER_MAX: u32 = (1 << 24) - 1;
 /// Bytes of the longest message: header, who and whom, end, what the program says. A handshake has room for 512.
 const BYTES_MAX: usize = 8 + 24 + 36 + 2 + PRIVATE_MAX;
 
+/// The program does not want the connection (IBA volume 1, table 108).
+pub const REJECTED_BY_PROGRAM: u16 = 28;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -17,9 +17,10 @@ use wire_edge::QueuePairNumber;
 use work::CompletionStatus;
 
 use super::draining::Draining;
-use super::instance::{Instance, failed, forked};
+use super::failure::{failed, forked};
+use super::instance::Instance;
+use super::limits::WINDOW;
 use super::ways::Ways;
-use super::wire::WINDOW;
 use super::work::{locate, locate_all, total};
 
 /// The wire of a datagram queue pair.

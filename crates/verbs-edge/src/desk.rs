@@ -7,14 +7,12 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use delivery::{Instant, LinkId};
 use engine::{Closed, ConnectRequest, ConnectionHandle, Engine, Event, Grants, Terms};
 use mem::MemoryAccess;
-use runtime::{Hooks, Readiness, Rest};
-use semantics::{CompletionQueue, SharedReceives};
+use runtime::Rest;
 use verbs::{
     AccessFlags, Ending, QueuePair, QueuePairAttributes, QueuePairState, QueuePairType, Registry,
 };
@@ -24,11 +22,9 @@ pub(super) use self::given::parts_of;
 use self::given::{Given, Standing};
 use super::greeting::{Greeting, Place, Refusal, SERVICE};
 use super::log::Log;
-use super::manager::Clerk;
 use super::meeting::{Expected, Judgement, Psns, RECEIVER_WAIT_NS, WAIT_NS};
 use super::patience::{not_ready_ns, parting_ns, search_ns, silence_ns};
-use super::statistics_socket::{self, Statistics};
-use super::wire::Source;
+use super::source::{Due, Source};
 use super::work::Ends;
 use crate::settings::LogLevel;
 
@@ -37,7 +33,7 @@ pub(crate) struct Desk {
     registry: Arc<Registry>,
     book: Mutex<Book>,
     /// When to look at all of them, in nanoseconds.
-    due_ns: AtomicU64,
+    due: Arc<Due>,
     log: Log,
 }
 
@@ -114,7 +110,7 @@ struct Held {
 }
 
 /// What is to be done when the book is shut again.
-enum Then {
+pub(crate) enum Then {
     Nothing,
     /// It is connected: its receives are posted, and what waits is sent.
     Pull(Arc<Source>),
@@ -124,8 +120,8 @@ enum Then {
 
 impl Desk {
     pub(crate) fn new(registry: &Arc<Registry>, log: Log) -> Self {
-        let due_ns = AtomicU64::new(u64::MAX);
-        Self { registry: Arc::clone(registry), book: Mutex::default(), due_ns, log }
+        let due = Arc::new(Due::new());
+        Self { registry: Arc::clone(registry), book: Mutex::default(), due, log }
     }
 
     /// A queue pair is made.
@@ -233,13 +229,23 @@ impl Desk {
         self.book().entries.values().any(|entry| entry.source.awaits_peer(now))
     }
 
+    /// Returns the time at which it looks at its queue pairs next.
+    pub(crate) const fn due(&self) -> &Arc<Due> {
+        &self.due
+    }
+
+    /// Returns what knows the queue pairs of completions.
+    pub(crate) const fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
     /// Has all looked at in this turn, or the next.
     pub(crate) fn look_soon(&self, now: Instant) {
         self.look_at(now);
     }
 
     fn look_at(&self, at: Instant) {
-        self.due_ns.fetch_min(at.0, Ordering::Relaxed);
+        self.due.ask(at);
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -374,7 +380,7 @@ impl Desk {
     }
 
     /// Something happened to a connection of the engine.
-    fn on_event(
+    pub(crate) fn on_event(
         &self,
         engine: &mut Engine,
         memory: &MemoryAccess<'_>,
@@ -586,15 +592,15 @@ impl Desk {
     }
 
     /// The connection of a queue pair has room for work that waits.
-    fn on_room(&self, handle: ConnectionHandle) -> Then {
+    pub(crate) fn on_room(&self, handle: ConnectionHandle) -> Then {
         let book = self.book();
         let entry = book.connections.get(&handle).and_then(|number| book.entries.get(number));
         entry.map_or(Then::Nothing, |entry| Then::Pull(Arc::clone(&entry.source)))
     }
 
     /// Asks again, gives up what has waited for too long, and finds out when that is to be done next.
-    fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
-        self.due_ns.store(u64::MAX, Ordering::Relaxed);
+    pub(crate) fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
+        self.due.clear();
         let again = std::mem::take(&mut self.book().again);
         for source in again {
             self.finish(engine, memory, now, Then::Pull(source));
@@ -663,7 +669,13 @@ impl Desk {
     }
 
     /// Does what is to be done when nobody is at the book.
-    fn finish(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, then: Then) {
+    pub(crate) fn finish(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        now: Instant,
+        then: Then,
+    ) {
         match then {
             Then::Nothing => {}
             Then::Tell(source, ending) => source.queue_pair().on_ended(ending),
@@ -877,73 +889,6 @@ fn attempt_ns(tries: u32) -> u64 {
 /// Pause before a peer is asked again that did not want to, or was not there.
 fn pause_ns(tries: u32) -> u64 {
     (RETRY_NS << tries.min(5)).min(RETRY_NS_MAX)
-}
-
-/// What the runtime calls.
-pub(crate) struct DeskHooks {
-    pub(crate) desk: Arc<Desk>,
-    pub(crate) clerk: Arc<Clerk>,
-    /// None if there is no name for its socket.
-    pub(crate) statistics: Option<Arc<Statistics>>,
-}
-
-impl Hooks for DeskHooks {
-    fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
-        self.desk.on_event(engine, memory, now, &event);
-        // Who is told of a connection finds its queue pair as it then is.
-        self.clerk.on_event(engine, memory, now, &event);
-    }
-
-    fn on_room(
-        &self,
-        engine: &mut Engine,
-        memory: &MemoryAccess<'_>,
-        now: Instant,
-        connection: ConnectionHandle,
-    ) {
-        let then = self.desk.on_room(connection);
-        self.desk.finish(engine, memory, now, then);
-    }
-
-    fn on_descriptor(
-        &self,
-        engine: &mut Engine,
-        _memory: &MemoryAccess<'_>,
-        _now: Instant,
-        key: u64,
-        _ready: Readiness,
-    ) {
-        if key == statistics_socket::KEY
-            && let Some(statistics) = &self.statistics
-        {
-            statistics.answer(|| statistics.report(&self.desk, engine));
-        }
-    }
-
-    fn due(&self) -> Instant {
-        Instant(self.desk.due_ns.load(Ordering::Relaxed)).min(self.clerk.due())
-    }
-
-    fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
-        if Instant(self.desk.due_ns.load(Ordering::Relaxed)) <= now {
-            self.desk.look(engine, memory, now);
-        }
-        self.clerk.on_due(engine, now);
-    }
-
-    fn awaits_peers(&self, now: Instant) -> bool {
-        self.desk.awaits_peers(now)
-    }
-
-    fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
-        for queue in queues {
-            self.desk.registry.on_below_limit(queue);
-        }
-    }
-
-    fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
-        self.desk.registry.on_completions(queues);
-    }
 }
 
 /// First pause before a peer is asked again; doubles.

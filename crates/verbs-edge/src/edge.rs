@@ -1,26 +1,33 @@
 //! The device over the edge engine.
 
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use link::host::{Interface, interfaces};
 use links::{LinkSpec, UdpPlace};
 use mem::{MemoryTable, TableLimits};
-use rdma_cm::ManagedDevice;
+use rdma_cm::{
+    Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, PortSpace, Request,
+};
 use runtime::forks;
 use semantics::{PIECES_MAX, SHARED_RECEIVES_MAX, SharedReceives};
 use verbs::{
-    Device, DeviceAttributes, Error, GidEntry, PortAttributes, PortCounters, Provider, QueuePair,
-    QueuePairType, Registry, Wire,
+    Device, DeviceAttributes, Error, Gid, GidEntry, PortAttributes, PortCounters, Provider,
+    QueuePair, QueuePairType, Registry, Wire,
 };
 use work::COMPLETIONS_MAX;
 
 use crate::addresses::{Places, leaving};
 use crate::datagrams;
-use crate::instance::{DOMAINS_MAX, Instance, READ_DEPTH, SharedCapture, failed};
-use crate::limits::{GROUPS_MAX, INLINE_MAX, QUEUE_PAIRS_MAX, WORK_REQUESTS_MAX};
+use crate::failure::failed;
+use crate::instance::{Instance, SharedCapture};
+use crate::limits::{
+    DOMAINS_MAX, GROUPS_MAX, INLINE_MAX, QUEUE_PAIRS_MAX, READ_DEPTH, WORK_REQUESTS_MAX,
+};
 use crate::settings::{DeviceSettings, Settings};
-use crate::wire::{ConnectedWire, Source};
+use crate::source::Source;
+use crate::wire::ConnectedWire;
 
 /// The devices of this process. Nothing is started; a forked child that wants some makes its own.
 ///
@@ -88,9 +95,9 @@ pub(crate) struct Edge {
     attributes: DeviceAttributes,
     settings: Settings,
     /// As the interfaces were when it was looked for.
-    pub(crate) places: Places,
+    places: Places,
     /// What belongs to no device, such as loopback, is looked after by the first one of a process.
-    pub(crate) is_first: bool,
+    is_first: bool,
     /// Of all devices of the process.
     capture: Arc<SharedCapture>,
     registry: Arc<Registry>,
@@ -102,7 +109,7 @@ pub(crate) struct Edge {
 
 impl Edge {
     /// What drives it, which is started now at the latest.
-    pub(crate) fn instance(&self) -> Result<&Arc<Instance>, Error> {
+    fn instance(&self) -> Result<&Arc<Instance>, Error> {
         self.check()?;
         if let Some(instance) = self.instance.get() {
             return Ok(instance);
@@ -123,7 +130,7 @@ impl Edge {
     }
 
     /// What drives it, if it was started, and here.
-    pub(crate) fn running(&self) -> Option<&Arc<Instance>> {
+    fn running(&self) -> Option<&Arc<Instance>> {
         self.instance.get()
     }
 }
@@ -185,7 +192,7 @@ impl Provider for Edge {
         if queue_pair.service() == QueuePairType::Datagram {
             return datagrams::wire(instance, queue_pair);
         }
-        let source = Source::new(queue_pair, queue_pair.domain()?, instance.desk());
+        let source = Source::new(queue_pair, queue_pair.domain()?, instance.desk().due());
         Ok(Box::new(ConnectedWire::new(instance, source)))
     }
 
@@ -232,6 +239,35 @@ impl Provider for Edge {
             // In a forked child nobody serves.
             let _forked = instance.runtime().leave_links();
         }
+    }
+}
+
+impl ConnectionManager for Edge {
+    fn listen(
+        &self,
+        at: SocketAddr,
+        space: PortSpace,
+        claimed: Option<UdpSocket>,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Box<dyn Listening>, Error> {
+        let home = self.instance()?;
+        home.clerk().listen_at((home, self.is_first), at, space, claimed, listener)
+    }
+
+    fn connect(
+        &self,
+        from: Gid,
+        to: SocketAddr,
+        request: &Request,
+        queue_pair: Option<&Arc<QueuePair>>,
+        caller: Arc<dyn Caller>,
+    ) -> Result<Arc<dyn Exchange>, Error> {
+        let home = self.instance()?;
+        home.clerk().connect_to(home, (from, to), request, queue_pair, caller)
+    }
+
+    fn has_address(&self, address: IpAddr) -> bool {
+        self.places.addresses.iter().any(|known| known.ip == address)
     }
 }
 

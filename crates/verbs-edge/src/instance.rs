@@ -14,23 +14,25 @@ use link::{
 };
 use links::Opener;
 use mem::{MemoryAccess, TableLimits};
-use nix::errno::Errno;
-use runtime::{Forked, Interest, Runtime, RuntimeConfig};
+use runtime::{Interest, Runtime, RuntimeConfig};
 use semantics::SharedReceives;
 use verbs::{Error, Gid, PortCounters, QueuePairState, QueuePairType, Registry};
 use wire_edge::{PeerAddr, QueuePairNumber};
 
 use super::addresses::Places;
-use super::desk::{Desk, DeskHooks, Wanted};
+use super::desk::{Desk, Wanted};
+use super::failure::{failed, forked};
 use super::greeting::{Place, SERVICE};
+use super::hooks::DeskHooks;
+use super::limits::{DOMAINS_MAX, READ_DEPTH};
 use super::log::Log;
 use super::manager::{self, Clerk};
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::port::PortWatch;
+use super::source::Source;
 use super::statistics_socket::Statistics;
 use super::ways::Ways;
-use super::wire::Source;
 use crate::settings::{LogLevel, Settings};
 
 /// A device that is driven.
@@ -361,31 +363,6 @@ fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Why a device does not start. What the system says counts if the program can do something about it: it has no descriptor
-/// left.
-pub(super) fn failed(error: impl std::error::Error + 'static) -> Error {
-    let mut what = error.to_string();
-    let mut number = None;
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-    while let Some(error) = cause {
-        let system = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
-        number = number.or(system);
-        cause = error.source();
-        if let Some(cause) = cause {
-            what = format!("{what}: {cause}");
-        }
-    }
-    let no_descriptor = [Errno::EMFILE as i32, Errno::ENFILE as i32];
-    match number.filter(|number| no_descriptor.contains(number)) {
-        Some(number) => Error::System { what, number },
-        None => Error::Failed(what),
-    }
-}
-
-pub(super) fn forked(error: Forked) -> Error {
-    Error::NoDevice(error.to_string())
-}
-
 /// Requests of peers that wait: all queue pairs of a device may be asked for by one host at a time, whose share is a
 /// quarter. They take memory while they are there.
 const REQUESTS_MAX: u32 = 4 * crate::limits::QUEUE_PAIRS_MAX;
@@ -393,12 +370,6 @@ const REQUESTS_MAX: u32 = 4 * crate::limits::QUEUE_PAIRS_MAX;
 /// Time that peers have to confirm connections: requests wait as a matter of course, for programs to name their peers,
 /// and 64 processes on two processors take seconds.
 const CONFIRM_NS: u64 = 10_000_000_000;
-
-/// Reads and atomics that a peer may have under way.
-pub(super) const READ_DEPTH: u8 = 128;
-
-/// Protection domains.
-pub(super) const DOMAINS_MAX: u32 = 1 << 16;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use link::shared_files;
 use verbs::Error;
 
-use super::instance::failed;
+use super::failure::failed;
 use crate::settings::{LogLevel, Settings};
 
 /// Where it is told. Only of what happens to connections and devices, not of work.

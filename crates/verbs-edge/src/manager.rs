@@ -15,17 +15,16 @@ use link::{UdpError, give_way};
 use mem::{MemoryAccess, ProtectionDomain};
 use nix::errno::Errno;
 use rdma_cm::{
-    Caller, ConnectionManager, End, Exchange, Listener, Listening, Over, PortSpace, Refusal, Reply,
-    Request,
+    Caller, End, Exchange, Listener, Listening, Over, PortSpace, Refusal, Reply, Request,
 };
 use runtime::DoorError;
 use verbs::{Error, Gid, QueuePair, QueuePairType};
 use wire_edge::{Moved, PeerAddr, RejectReason};
 
 use super::desk::{Desk, Wanted, ip_of, parts_of};
-use super::edge::Edge;
-use super::instance::{Instance, failed, forked};
-use super::wire::Source;
+use super::failure::{failed, forked};
+use super::instance::Instance;
+use super::source::Source;
 
 /// The service of requests.
 pub(super) const SERVICE: u32 = 0x5244_434d;
@@ -583,38 +582,38 @@ impl Entry {
     }
 }
 
-impl ConnectionManager for Edge {
-    fn listen(
-        &self,
+impl Clerk {
+    /// Listens at `at`, from `home`, which is that of the first device of the process if `is_first`.
+    pub(super) fn listen_at(
+        self: &Arc<Self>,
+        (home, is_first): (&Instance, bool),
         at: SocketAddr,
         space: PortSpace,
         claimed: Option<UdpSocket>,
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error> {
-        let home = self.instance()?;
-        let clerk = home.clerk();
         if let Some(claimed) = &claimed {
             give_way(claimed).map_err(failed)?;
         }
-        let doors = clerk.open_doors(home, at, self.is_first)?;
+        let doors = self.open_doors(home, at, is_first)?;
         drop(claimed);
-        let mut book = clerk.book();
+        let mut book = self.book();
         book.count += 1;
         let key = book.count;
         let (ip, port) = (at.ip().to_canonical(), at.port());
         book.listeners.push(Listens { key, ip, port, space, listener });
-        Ok(Box::new(Port { clerk: Arc::clone(clerk), key, doors }))
+        Ok(Box::new(Port { clerk: Arc::clone(self), key, doors }))
     }
 
-    fn connect(
-        &self,
-        from: Gid,
-        to: SocketAddr,
+    /// Asks for a connection, from `home`.
+    pub(super) fn connect_to(
+        self: &Arc<Self>,
+        home: &Instance,
+        (from, to): (Gid, SocketAddr),
         request: &Request,
         queue_pair: Option<&Arc<QueuePair>>,
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error> {
-        let home = self.instance()?;
         let Some(link) = home.ways().link_from(from.address(), to.ip()) else {
             return Err(Error::System {
                 what: format!("no link reaches {to}"),
@@ -622,7 +621,7 @@ impl ConnectionManager for Edge {
             });
         };
         let path = (link, PeerAddr::from(to));
-        let clerk = Arc::clone(home.clerk());
+        let clerk = Arc::clone(self);
         let name: Name = Arc::default();
         let is_datagram = request.end.service == QueuePairType::Datagram;
         let (request, queue_pair) = (request.clone(), queue_pair.cloned());
@@ -633,11 +632,7 @@ impl ConnectionManager for Edge {
             clerk.ask(engine, now, Entry { question, ..Entry::new(caller, phase, is_datagram) })
         };
         home.runtime().control(ask).map_err(forked)??;
-        Ok(Arc::new(Call::new(home.clerk(), name)))
-    }
-
-    fn has_address(&self, address: IpAddr) -> bool {
-        self.places.addresses.iter().any(|known| known.ip == address)
+        Ok(Arc::new(Call::new(self, name)))
     }
 }
 

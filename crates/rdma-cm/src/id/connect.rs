@@ -8,7 +8,7 @@ use verbs::{Error, QueuePairType};
 use super::news::Ear;
 use super::{Id, Inner, Own, QUEUE_KEY, State};
 use crate::manager::{Caller, Exchange, ManagedDevice};
-use crate::message::{End, Refusal, Reply, Request};
+use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 
 /// How a program wants to be connected.
 #[derive(Clone, Debug, Default)]
@@ -259,9 +259,6 @@ fn check_private(private_data: &[u8], max: usize) -> Result<(), Error> {
     }
     Ok(())
 }
-
-/// The program does not want the connection (IBA volume 1, table 108).
-pub const REJECTED_BY_PROGRAM: u16 = 28;
 
 /// The same, of datagrams (IBA volume 1, table 127).
 const DATAGRAMS_REJECTED: u16 = 2;

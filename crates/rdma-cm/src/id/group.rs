@@ -1,22 +1,13 @@
 //! Groups that an id is in.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use verbs::{Error, Gid, QueuePair, QueuePairType};
 
-use super::resolve::status_of;
-use super::{Id, QUEUE_KEY, State};
+use super::{Group, Id, QUEUE_KEY, State};
 use crate::event::{DatagramDetails, Details, Event, EventKind};
-
-/// A group.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Group {
-    ip: IpAddr,
-    /// It gets what is sent to the group, and does not only send.
-    is_member: bool,
-    is_attached: bool,
-}
+use crate::status::status_of;
 
 impl Id {
     /// Has the id in a group; [`EventKind::MulticastJoin`] tells where to send to. Its queue pair, if it has one when the

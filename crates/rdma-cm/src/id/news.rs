@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use nix::errno::Errno;
 use verbs::{Error, QueuePair, QueuePairType};
 
-use super::resolve::status_of;
 use super::{Id, Inner, State};
 use crate::event::{ConnectionDetails, DatagramDetails, Details, Event, EventKind};
 use crate::manager::{Caller, Exchange, Listener, Over};
-use crate::message::{End, Refusal, Reply, Request};
+use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
+use crate::status::status_of;
 
 /// Where the wire tells its news: the id may be gone.
 pub(super) struct Ear(pub(super) Weak<Id>);
@@ -214,7 +214,7 @@ impl Id {
                 event.status = status_of(&error);
                 if let Some(exchange) = self.take_exchange() {
                     // The peer may be gone.
-                    let _gone = exchange.reject(&Refusal::of(super::REJECTED_BY_PROGRAM));
+                    let _gone = exchange.reject(&Refusal::of(REJECTED_BY_PROGRAM));
                 }
                 self.fail_queue_pair();
             }

@@ -11,6 +11,7 @@ use super::{Id, Inner, State};
 use crate::event::EventKind;
 use crate::manager::{Listener, ManagedDevice};
 use crate::ports::{source_of, unspecified};
+use crate::status::status_of;
 
 impl Id {
     /// Takes an address; port 0 for any that is free, an unspecified address for all of the host.
@@ -164,23 +165,6 @@ fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
     let mut address = address;
     address.set_port(port);
     address
-}
-
-/// What an event says of an error.
-pub(super) fn status_of(error: &Error) -> i32 {
-    let errno = match error {
-        Error::System { number, .. } => return -number,
-        Error::Invalid(_) => Errno::EINVAL,
-        Error::NoRoom(_) => Errno::ENOMEM,
-        Error::Busy(_) => Errno::EBUSY,
-        Error::NotSupported(_) => Errno::EOPNOTSUPP,
-        Error::NoDevice(_) => Errno::ENODEV,
-        Error::Again => Errno::EAGAIN,
-        Error::TimedOut(_) => Errno::ETIMEDOUT,
-        // Also what later kinds of errors are, until they have a number here.
-        _ => Errno::EIO,
-    };
-    -(errno as i32)
 }
 
 /// Requests that wait for a program to take them, as `/proc/sys/net/rdma_ucm/max_backlog` says elsewhere.

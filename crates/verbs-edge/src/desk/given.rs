@@ -12,8 +12,8 @@ use work::Queues;
 
 use super::{CONFIRM_NS, Desk, Entry, Phase, Then, Wanted, be_patient, terms};
 use crate::greeting::{Greeting, Place};
-use crate::instance::READ_DEPTH;
-use crate::wire::Source;
+use crate::limits::READ_DEPTH;
+use crate::source::Source;
 use crate::work::Ends;
 
 /// A connection that a queue pair takes over.

@@ -23,7 +23,7 @@ use crate::greeting::{Place, SERVICE};
 use crate::log::Log;
 use crate::meeting::Expected;
 use crate::settings::{LogLevel, Settings};
-use crate::wire::Source;
+use crate::source::Source;
 
 /// The host whose queue pair has the smaller number.
 pub(super) const SMALLER: usize = 0;
@@ -137,7 +137,7 @@ impl World {
         if engine.poll_timeout() <= now {
             engine.handle_timeout(now, &memory.access());
         }
-        if desk.due_ns.load(Ordering::Relaxed) <= now.0 {
+        if desk.due.next() <= now {
             desk.look(engine, &memory.access(), now);
         }
         while let Some(event) = engine.poll_event() {
@@ -238,7 +238,7 @@ impl Host {
         modify(&queue_pair, (peer, timeout), QueuePairState::ReadyToReceive, 0x12_9181);
         queue_pair.post_receive(&[ReceiveRequest { id: 2, pieces: &[] }]).expect("it has room");
         let domain = queue_pair.domain().expect("it has one");
-        let source = Arc::new(Source::new(&queue_pair, domain, &desk));
+        let source = Arc::new(Source::new(&queue_pair, domain, desk.due()));
         desk.enter(&source);
         let expected = Expected {
             kind: QueuePairType::Reliable,
@@ -269,7 +269,7 @@ impl Host {
         if self.has_more || !self.inbox.is_empty() {
             return now;
         }
-        self.engine.poll_timeout().min(Instant(self.desk.due_ns.load(Ordering::Relaxed)))
+        self.engine.poll_timeout().min(self.desk.due.next())
     }
 }
 

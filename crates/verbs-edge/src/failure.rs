@@ -1,0 +1,30 @@
+//! What programs hear of errors of the system and of the runtime.
+
+use nix::errno::Errno;
+use runtime::Forked;
+use verbs::Error;
+
+/// Why a device does not start. What the system says counts if the program can do something about it: it has no descriptor
+/// left.
+pub(crate) fn failed(error: impl std::error::Error + 'static) -> Error {
+    let mut what = error.to_string();
+    let mut number = None;
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(error) = cause {
+        let system = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        number = number.or(system);
+        cause = error.source();
+        if let Some(cause) = cause {
+            what = format!("{what}: {cause}");
+        }
+    }
+    let no_descriptor = [Errno::EMFILE as i32, Errno::ENFILE as i32];
+    match number.filter(|number| no_descriptor.contains(number)) {
+        Some(number) => Error::System { what, number },
+        None => Error::Failed(what),
+    }
+}
+
+pub(crate) fn forked(error: Forked) -> Error {
+    Error::NoDevice(error.to_string())
+}
