@@ -20,6 +20,7 @@ mod link_names;
 mod multiedge_command;
 mod output;
 mod paper_command;
+mod papers_command;
 mod policies_command;
 mod program;
 mod programs_command;
@@ -75,6 +76,7 @@ enum Command {
     Bench(Box<bench_command::Arguments>),
     Serve(serve_command::Arguments),
     Report(report_command::Arguments),
+    Paper(papers_command::Arguments),
     Doctor(doctor_command::Arguments),
     /// Simulate the engine under disasters, and clusters with their interconnects, in virtual time.
     #[command(
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench_command::run(&arguments),
         Command::Serve(arguments) => serve_command::run(&arguments),
         Command::Report(arguments) => report_command::run(&arguments),
+        Command::Paper(arguments) => papers_command::run(&arguments),
         Command::Doctor(arguments) => doctor_command::run(&arguments),
         Command::Sim(simulation) => simulate(*simulation),
         Command::BenchProcess { specification } => {

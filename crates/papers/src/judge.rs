@@ -47,6 +47,16 @@ pub enum Why {
     NotKnown,
 }
 
+impl Why {
+    /// In words.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Known(text) => text,
+            Self::NotKnown => "not known",
+        }
+    }
+}
+
 impl Verdict {
     /// In words.
     pub const fn name(self) -> &'static str {

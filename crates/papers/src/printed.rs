@@ -196,6 +196,22 @@ pub enum Better {
     Less,
 }
 
+/// A paper with some or all of its items.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// The paper.
+    pub paper: &'static Paper,
+    /// The items, in the paper's order.
+    pub items: Vec<&'static Item>,
+}
+
+impl Chosen {
+    /// A paper with all of its items.
+    pub fn whole(paper: &'static Paper) -> Self {
+        Self { paper, items: paper.items.iter().collect() }
+    }
+}
+
 /// Columns of the tables of Sandia's study.
 pub const COLUMNS: [&str; 4] = ["min", "avg", "max", "sigma"];
 
@@ -238,6 +254,11 @@ impl Item {
     pub fn arguments(&self, is_quick: bool) -> Vec<String> {
         let quick = if is_quick { self.quick.as_slice() } else { &[] };
         self.command.iter().chain(quick).cloned().collect()
+    }
+
+    /// About how long its command takes.
+    pub fn seconds(&self, is_quick: bool) -> u32 {
+        if is_quick { self.seconds_quick } else { self.seconds_full }
     }
 
     /// The four printed columns of a row of a table.

@@ -53,6 +53,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
     Suite { name: "faults", rows: faults::ROWS, against: Some(faults::BEFORE) },
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
+    Suite { name: "papers", rows: PAPERS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },
     Suite { name: "raw-links", rows: raw_links::ROWS, against: None },
     Suite { name: "rust-api", rows: rust_api::ROWS, against: None },
@@ -250,3 +251,45 @@ const CPU: Shown = Shown { field: "cpu_seconds_per_gigabyte", scale: 1.0, unit: 
 const LATENCY: Shown = Shown { field: "latency_ns", scale: 1e-3, unit: "us" };
 const OPERATIONS: Shown =
     Shown { field: "operations_per_second", scale: 1e-6, unit: "million operations/s" };
+
+/// Five papers on one page.
+const PAPERS: &[Row] = &[
+    paper("figures and tables listed", Bound::AtLeast(34.0, "items"), "/summary/items"),
+    paper(
+        "items that were measured, of those with a command",
+        Bound::AtLeast(100.0, "%"),
+        "/summary/items_measured_percent",
+    ),
+    paper(
+        "reasons \"not known\", of all values",
+        Bound::AtMost(10.0, "%"),
+        "/summary/not_known_percent",
+    ),
+    none_fails(
+        "printed values beside the reference, and where they stand",
+        "papers",
+        "--tests",
+        true,
+    ),
+    none_fails(
+        "Sandia's part against `sim paper sandia1999`, to the last digit",
+        "ethernot-cli",
+        "--bin ethernot papers_command",
+        true,
+    ),
+    none_fails("the page shows every printed value", "report", "--lib papers", true),
+];
+
+const fn paper(name: &'static str, bound: Bound, pointer: &'static str) -> Row {
+    Row { name, bound, bound_quick: None, probe: Probe::Number { arguments: PAPER, pointer } }
+}
+
+const PAPER: &[&str] = &[
+    "paper",
+    "all",
+    "{quick:--quick|--since=7d}",
+    "--results",
+    "target/paper-results",
+    "--json",
+    "{json}",
+];
