@@ -1,0 +1,81 @@
+//! The data have every number that the reference has and no other, and no source repeats one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use papers::printed::{self, Value};
+
+/// Numbers of each item, sorted.
+type Numbers = BTreeMap<String, Vec<f64>>;
+
+#[test]
+fn the_data_have_the_numbers_of_the_reference_and_no_others() {
+    let mut expected = Numbers::new();
+    let text = include_str!("reference.txt");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, numbers) = line.split_once(": ").expect(line);
+        let numbers = numbers.split(' ').map(|number| number.parse().expect(line));
+        assert!(expected.insert(name.replace(' ', "/"), numbers.collect()).is_none(), "{name}");
+    }
+    let mut found = Numbers::new();
+    for paper in printed::all() {
+        for item in &paper.items {
+            let numbers: Vec<f64> = item.values.iter().flat_map(numbers).collect();
+            if !numbers.is_empty() {
+                found.insert(format!("{}/{}", paper.key, item.id), numbers);
+            }
+        }
+    }
+    // A ratio of "up to 11 times" is printed with no second side: it divides by 1.
+    let gain = found.get_mut("convergence2005/13").expect("it is there");
+    gain.retain(|number| (number - 1.0).abs() > 1e-9);
+    for numbers in expected.values_mut().chain(found.values_mut()) {
+        numbers.sort_by(f64::total_cmp);
+    }
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, numbers) in &found {
+        assert_eq!(Some(numbers), expected.get(name), "{name}");
+    }
+}
+
+fn numbers(value: &Value) -> impl Iterator<Item = f64> {
+    [value.value, value.value_max, value.also, value.to].into_iter().flatten()
+}
+
+/// Numbers with a fraction and three digits or more are hardly anything else by chance.
+#[test]
+fn no_source_that_shows_printed_values_repeats_one() {
+    let all = printed::all().iter().flat_map(|paper| &paper.items).flat_map(|item| &item.values);
+    let told = all.flat_map(numbers).map(|number| number.to_string());
+    let is_telling = |number: &String| number.contains('.') && number.len() >= 5;
+    let told: Vec<String> = told.filter(is_telling).collect();
+    assert!(told.len() > 50, "{}", told.len());
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = 0;
+    for folder in SHOWN {
+        for entry in fs::read_dir(crates.join(folder)).expect(folder) {
+            let path = entry.expect(folder).path();
+            if path.extension().is_none_or(|end| end != "rs") {
+                continue;
+            }
+            files += 1;
+            let text = fs::read_to_string(&path).expect(folder);
+            let is_part = |c: char| c.is_ascii_digit() || c == '.';
+            for word in text.split(|c: char| !is_part(c)) {
+                assert!(!told.iter().any(|one| one == word), "{}: {word}", path.display());
+            }
+        }
+    }
+    assert!(files > 40, "{files}");
+}
+
+const SHOWN: [&str; 7] = [
+    "interconnect/src/paper",
+    "bench/src",
+    "bench/src/sockets",
+    "bench/src/multiedge",
+    "report/src",
+    "cli/src",
+    "cli/src/papers_command",
+];
