@@ -96,7 +96,7 @@ enum Probe {
     Repeated { tests: repeated::Tests, times_quick: u32, times_full: u32 },
     /// The largest figure of a name that tests print, all of which pass.
     Printed { tests: printed::Tests, name: &'static str },
-    /// The same of a figure that is the same on all machines.
+    /// As [`Probe::Printed`], of a figure that is the same on all machines.
     Reproducible { tests: printed::Tests, name: &'static str },
     /// A number at a JSON pointer of an entry of a result, and the steps to that entry.
     Entry {
@@ -146,7 +146,7 @@ struct PointOf {
 enum PointFigure {
     /// The payload rate in per cent of the rate of the links.
     Share,
-    /// The same of a set-up whose links have a delay, which frames without a protocol are only measured
+    /// The share at a set-up whose links have a delay, which frames without a protocol are only measured
     /// `without`: no delay makes links carry more.
     ShareWithDelay { without: &'static str },
     /// A number, in the unit of the bound.

@@ -20,7 +20,7 @@ pub(crate) fn test() -> Result<Count, XtaskError> {
         return Ok(Count::ONE_SKIPPED);
     }
     let mut count = check(&OFFLINE)?;
-    // Fetched by itself, so that a machine without network is told from a crate with a fault.
+    // Fetched by itself, so that a machine without network is distinguished from a crate with a fault.
     if succeeds_quietly(&["fetch", "db"])? {
         count.add(check(&["--disable-fetch", "advisories"])?);
     } else {

@@ -88,7 +88,7 @@ fn chosen(targets: Vec<String>, wanted: &[String]) -> Result<Vec<String>, XtaskE
     Ok(targets.into_iter().filter(is_wanted).collect())
 }
 
-/// Folders of inputs to begin with. What is found goes to the first, which is nobody's source.
+/// Folders of inputs to begin with. What is found goes to the first, which is no source.
 fn corpora(root: &Path, target: &str) -> Result<Vec<PathBuf>, XtaskError> {
     let found = root.join("fuzz/target/corpus").join(target);
     std::fs::create_dir_all(&found)
@@ -97,7 +97,7 @@ fn corpora(root: &Path, target: &str) -> Result<Vec<PathBuf>, XtaskError> {
     Ok([found, kept].into_iter().filter(|folder| folder.is_dir()).collect())
 }
 
-/// Which compiler builds the targets: sanitizers are behind a flag that stable ones refuse unless told
+/// Which compiler builds the targets: sanitizers are behind a flag that stable ones refuse unless asked
 /// to be lenient.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Compiler {

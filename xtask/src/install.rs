@@ -16,11 +16,11 @@ install --destdir DIR [--prefix PREFIX] [--debug]
   --prefix PREFIX  where in it [default: /usr/local]
   --debug          what tests use: soon built, and slow";
 
-/// Builds what is installed and puts it where it is told. Prints the files.
+/// Builds what is installed and puts it below the folder given. Prints the files.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let options = Options::parse(arguments).map_err(|what| XtaskError::Usage { what })?;
     let mut tree = Tree::new(&options.destination, &options.prefix)?;
-    // Whoever may not write there learns it before all is built.
+    // A user who may not write there gets the error before all is built.
     tree.try_to_write(BIN)?;
     let built = Built::build(workspace, options.is_release)?;
     lay(&mut tree, workspace, &built)?;
@@ -69,7 +69,7 @@ impl Options {
     }
 }
 
-/// The loader is told where the libraries are, and takes no path with a space or a colon.
+/// The loader gets the path of the libraries, and takes no path with a space or a colon.
 fn check_prefix(prefix: &Path) -> Result<(), String> {
     let shown = prefix.display();
     let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
@@ -120,7 +120,7 @@ pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Resu
     Ok(())
 }
 
-/// The library for C where compilers and loaders look for one, its header, and what pkg-config is told of them.
+/// The library for C where compilers and loaders look for one, its header, and what pkg-config reads of them.
 fn lay_for_c(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Result<(), XtaskError> {
     let versioned = libraries::c_versioned();
     let place = format!("lib/{versioned}");
@@ -192,7 +192,7 @@ impl Tree {
         tried.map_err(|cause| XtaskError::Write { path: folder, cause })
     }
 
-    /// Copies a file. Whoever has the one before open keeps that.
+    /// Copies a file. A program that has the file before open keeps that.
     pub(crate) fn place(&mut self, from: &Path, to: &str, mode: u32) -> Result<(), XtaskError> {
         let bytes =
             fs::read(from).map_err(|cause| XtaskError::Read { path: from.into(), cause })?;

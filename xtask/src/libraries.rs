@@ -22,7 +22,7 @@ const NAMES: &str = "abi/libibverbs/names.txt";
 const PATHS_PACKAGE: &str = "paths-abi";
 const PATHS: &str = "libethernot_paths.so";
 
-/// The library of the Rust API's objects for C, its header, and what tells compilers of both.
+/// The library of the Rust API's objects for C, its header, and the file for pkg-config that names both.
 const C_PACKAGE: &str = "ethernot-c";
 const C_BUILT: &str = "libethernot_c.so";
 const C_LIBRARY: &str = "libethernot.so";
@@ -118,7 +118,7 @@ pub(crate) fn c_versioned() -> String {
     format!("{C_LIBRARY}.{C_VERSION}")
 }
 
-/// What pkg-config is told of the library for C, which is above its file; the header is in `include` from there.
+/// What pkg-config reads of the library for C, which is above its file; the header is in `include` from there.
 pub(crate) fn c_pkg_config(workspace: &Workspace, include: &str) -> Result<String, XtaskError> {
     let path = workspace.root.join(C_PKG_CONFIG);
     let text = std::fs::read_to_string(&path).map_err(|cause| XtaskError::Read { path, cause })?;
@@ -132,7 +132,7 @@ fn made(folder: PathBuf) -> Result<PathBuf, XtaskError> {
     Ok(folder)
 }
 
-/// Copies a file; whoever has the one before open keeps that.
+/// Copies a file; a program that has the file before open keeps that.
 fn place(from: &Path, to: &Path) -> Result<(), XtaskError> {
     let fresh = to.with_extension("fresh");
     let copied = std::fs::copy(from, &fresh).and_then(|_| std::fs::rename(&fresh, to));
@@ -273,7 +273,7 @@ impl Library {
         text + ".section .note.GNU-stack, \"\", %progbits\n"
     }
 
-    /// The version script. What is in none of the versions is nobody's business; that is said in a version of its own,
+    /// The version script. What is in none of the versions is private; a version of its own says that,
     /// as a linker would hide the names beside it.
     fn script(&self) -> String {
         let mut text = String::new();

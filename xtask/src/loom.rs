@@ -9,7 +9,7 @@ use crate::workspace::{Workspace, cargo, package_name};
 /// Crates with models: modules called `model`, which only exist under `--cfg loom`.
 const PACKAGES: [&str; 5] = ["work", "mem", "semantics", "runtime", "sockets"];
 
-/// Runs the models in a folder of their own: all below them is built anew, for loom's atomics.
+/// Runs the models in a folder of their own: all below them is built again, for loom's atomics.
 pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     let mut flags = env::var("RUSTFLAGS").unwrap_or_default();
     flags.push_str(" --cfg loom");

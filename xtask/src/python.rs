@@ -31,7 +31,7 @@ const PACKAGES: [Built; 2] = [
     Built { folder: "ethernot", name: "ethernot", package: "ethernot-python", since: 11 },
 ];
 
-/// Tells tests where a server in Rust is, of which they are clients.
+/// Passes tests the address of a server in Rust, whose clients they are.
 const SERVER_VARIABLE: &str = "ETHERNOT_KEY_VALUE";
 
 /// Builds and tests; fails if a test does.
@@ -122,7 +122,7 @@ impl Package {
         }
         if !self.has_modules(&OPTIONAL) {
             let mut pip = self.pip_install();
-            // Nobody wants to wait until these are built.
+            // Building these would take too long.
             pip.arg("--only-binary=:all:").args(OPTIONAL);
             if !is_quiet_success(&mut pip) {
                 println!(

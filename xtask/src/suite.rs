@@ -66,7 +66,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
 /// The step of which each test is listed.
 const TESTS: &str = "tests";
 
-/// Announces a step, runs it, tells how it went and how long it took.
+/// Announces a step, runs it, and prints how it went and how long it took.
 pub(crate) fn timed(
     name: &str,
     work: &dyn Fn() -> Result<Count, XtaskError>,

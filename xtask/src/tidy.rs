@@ -12,6 +12,7 @@ mod markdown;
 pub(crate) mod rules;
 pub(crate) mod source;
 pub(crate) mod without_tests;
+pub(crate) mod words;
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -116,7 +117,9 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
             violations.extend(source::check_forbids_unsafe(&place, &text));
         }
     }
-    let mut summaries = Vec::new();
+    let (of_words, summary) = words::check_words(workspace)?;
+    violations.extend(of_words);
+    let mut summaries = vec![summary];
     for document in [PROTOCOL, SOCKETS_PROTOCOL] {
         let rules = cited_rules(workspace, document)?;
         summaries.push(rules.summary());

@@ -10,7 +10,7 @@ use crate::standing::{Standing, fail};
 use crate::walk::{Place, Walk};
 
 // A variable argument list is passed in the registers of ordinary arguments on the architectures there are: `mode` is whatever
-// the register holds if the caller gave none, and then nobody reads it.
+// the register holds if the caller gave none, and then nothing reads it.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("say how a third argument after `...` is passed on this architecture");
 
@@ -93,10 +93,10 @@ unsafe fn stream(walk: &mut Walk, path: *const c_char, mode: *const c_char) -> O
     if descriptor < 0 {
         return Some(ptr::null_mut());
     }
-    // SAFETY: the caller's; the descriptor is nobody else's.
+    // SAFETY: the caller's; only this call has the descriptor.
     let stream = unsafe { libc::fdopen(descriptor, mode) };
     if stream.is_null() {
-        // SAFETY: it is still nobody else's.
+        // SAFETY: only this call has it still.
         unsafe { libc::close(descriptor) };
     }
     Some(stream)
@@ -115,7 +115,7 @@ fn file(text: &[u8], flags: c_int) -> c_int {
     if usize::try_from(written) == Ok(text.len()) {
         return descriptor;
     }
-    // SAFETY: the descriptor is nobody else's.
+    // SAFETY: only this call has the descriptor.
     unsafe { libc::close(descriptor) };
     fail(libc::EIO, -1)
 }

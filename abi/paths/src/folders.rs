@@ -12,7 +12,7 @@ use crate::walk::{Numbering, PATH_BYTES_MAX, Place, Walk};
 
 /// A folder of ours that is being read; programs have its address as `DIR *`.
 ///
-/// A folder of the C library begins with its descriptor and a lock, which never look like the mark: so nobody keeps a
+/// A folder of the C library begins with its descriptor and a lock, which never look like the mark: so nothing keeps a
 /// list of folders, for which there would have to be a lock that a forked child might find taken.
 #[repr(C)]
 struct Folder {
@@ -25,7 +25,7 @@ struct Folder {
     at: usize,
     /// -1 until it is asked for.
     descriptor: c_int,
-    /// What was told last.
+    /// The entry that was returned last.
     entry: dirent,
 }
 
@@ -257,7 +257,7 @@ unsafe fn scanned(
     if opened.is_null() {
         return Some(-1);
     }
-    // SAFETY: it is one of ours, and nobody else's.
+    // SAFETY: it is one of ours, and nothing else has it.
     let mut folder = unsafe { Box::from_raw(opened.cast::<Folder>()) };
     let room = folder.text.bytes().split(|&byte| byte == b'\n').count();
     // SAFETY: any size may be asked for; not 0, for which there might be none.

@@ -34,7 +34,7 @@ pub const CASES: [(&str, Case); 14] = [
     ("sockets_rules", sockets_rules),
 ];
 
-/// Any bytes as what two ids of the connection manager tell each other: no panic, and what is accepted survives
+/// Any bytes as a message between two ids of the connection manager: no panic, and what is accepted survives
 /// encoding.
 pub fn connection_manager(bytes: &[u8]) {
     rdma_cm::fuzz_message(bytes);
@@ -76,7 +76,7 @@ pub fn goal_trace(bytes: &[u8]) {
     goal_trace::run(bytes);
 }
 
-/// Any bytes as what one end of a queue pair tells the other: no panic, and what is accepted survives encoding.
+/// Any bytes as a greeting between two ends of a queue pair: no panic, and what is accepted survives encoding.
 pub fn greeting(bytes: &[u8]) {
     verbs_edge::fuzz_greeting(bytes);
 }

@@ -108,7 +108,7 @@ fn replay_as(name: &str, case: Case, made: u64) {
     }
 }
 
-/// Runs a case; if it panics, the input is kept and its place told.
+/// Runs a case; if it panics, the input is kept and its path printed.
 fn run(name: &str, case: Case, bytes: &[u8]) {
     let _kept = KeptOnPanic { name, bytes };
     case(bytes);

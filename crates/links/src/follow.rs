@@ -147,7 +147,7 @@ impl NamedLinks {
         Ok(again)
     }
 
-    /// Adds links that peers at these addresses make necessary, and tells from which of our
+    /// Adds links that peers at these addresses make necessary, and returns from which of our
     /// addresses the kernel sends to each.
     pub fn reach(
         &self,
@@ -156,7 +156,7 @@ impl NamedLinks {
     ) -> Result<HashMap<IpAddr, IpAddr>, BindError> {
         let mut sources = HashMap::new();
         for &peer in peers {
-            // Without a way there is nothing to add; the attempt will tell.
+            // Without a route there is nothing to add; the attempt reports the error.
             let Ok(Some(route)) = route_to(peer) else { continue };
             let Some(source) = route.source else { continue };
             sources.insert(peer, source);

@@ -2,7 +2,7 @@
 //!
 //! A surface (a set of functions that programs call) puts this beside a [`runtime::Runtime`]:
 //! [`LinkSpec`] reads names, [`NamedLinks`] makes links of them and keeps them as their interfaces are,
-//! [`Follower`] is the thread that does so, and [`rank_pairs`] tells which link to try for which
+//! [`Follower`] is the thread that does so, and [`rank_pairs`] says which link to try for which
 //! address of a peer.
 #![forbid(unsafe_code)]
 

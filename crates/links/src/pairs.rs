@@ -9,7 +9,7 @@ use delivery::LinkId;
 use wire_edge::PeerAddr;
 
 /// Pairs links with addresses of the peer, nearest first, each used at most once: what two hosts
-/// with a link in each of several networks need. `sources` tells, for an address of the peer, from
+/// with a link in each of several networks need. `sources` returns, for an address of the peer, from
 /// which of ours the kernel sends there.
 pub fn rank_pairs(
     links: &[(LinkId, PeerAddr)],

@@ -22,7 +22,7 @@ impl LinkProblem {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
-            // Transparent errors tell what their source tells.
+            // Transparent errors print what their source prints.
             let text = error.to_string();
             if !message.ends_with(&text) {
                 message = format!("{message}: {text}");

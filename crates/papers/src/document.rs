@@ -81,7 +81,7 @@ pub struct Point {
     pub min: f64,
     /// The highest sample that was kept.
     pub max: f64,
-    /// The samples, where the command tells them.
+    /// The samples, where the command reports them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
     /// Why it is off, where the command knows.

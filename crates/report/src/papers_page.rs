@@ -84,7 +84,7 @@ fn overview(body: &mut String, papers: &[Chosen], documents: &[Document]) {
     body.push_str("</tbody></table></div>\n");
 }
 
-/// How much of the TOE's gain there is, and what this cannot tell.
+/// How much of the TOE's gain there is, and what the measurement leaves open.
 fn gain(body: &mut String, documents: &[Document]) {
     let answer = |name: &str| {
         let (key, rest) = name.split_once('/')?;

@@ -54,7 +54,7 @@ fn rows(report: &Report) -> Vec<[String; HEADER.len()]> {
     report.cases.iter().flat_map(rows_of).collect()
 }
 
-/// A row for each figure; one that tells why there is none.
+/// A row for each figure; if there is no figure, a row with the reason.
 fn rows_of(case: &Case) -> Vec<[String; HEADER.len()]> {
     let head = |is_first: bool, text: String| if is_first { text } else { String::new() };
     let name = || [case.name.clone(), case.other.name().to_string()];

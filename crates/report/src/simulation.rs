@@ -18,9 +18,9 @@ pub struct Simulation {
     pub findings: Vec<String>,
     /// Latencies with the share of messages that took at most that.
     pub latencies_us: Vec<(f64, f64)>,
-    /// Times with the share of hosts that had received their last message by then.
+    /// Times with the share of hosts that had received their last message until each time.
     pub completions_us: Vec<(f64, f64)>,
-    /// Times with the number of messages under way.
+    /// Times with the number of messages in flight.
     pub backlog: Vec<(f64, f64)>,
     /// SVG of the topology, its links coloured by how busy they were.
     pub heat_map: String,

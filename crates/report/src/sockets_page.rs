@@ -44,7 +44,7 @@ pub fn sockets_page(report: &Report) -> Result<String, ChartError> {
     Ok(document(title, bars::STYLE, &body))
 }
 
-/// The values that the papers tell in numbers, next to ours of the same kind.
+/// The values that the papers print as numbers, next to ours of the same kind.
 fn beside_the_papers(body: &mut String, report: &Report, mtu: u32) {
     let _ = writeln!(
         body,

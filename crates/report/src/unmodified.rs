@@ -83,7 +83,7 @@ pub(crate) struct Axes<'a> {
     pub(crate) quantity: Quantity,
 }
 
-/// A figure of a page: a quantity of cases over numbers that are told with them. Empty if there is
+/// A figure of a page: a quantity of cases over numbers that come with them. Empty if there is
 /// nothing to draw.
 pub(crate) fn figure(axes: &Axes<'_>, cases: &[(u64, &Case)]) -> Result<String, ChartError> {
     let (scale, unit) = match axes.quantity {

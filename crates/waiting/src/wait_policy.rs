@@ -354,7 +354,7 @@ const SLEEP_COST_NS_MAX: u64 = 500_000;
 /// Waits without a spin after which one is tried: a trial costs at most as much as a sleep, so 6 % of the cost of waiting.
 const WAITS_PER_TRIAL: u32 = 16;
 
-/// The mean cost of a spin is over about so many waits: short enough to stop spinning after some failures in a row, long
+/// The mean cost of a spin covers about so many waits: short enough to stop spinning after some failures in a row, long
 /// enough not to stop after one.
 const SAMPLES: u64 = 4;
 

@@ -64,7 +64,7 @@ pub enum Control<'a> {
     /// Indices, a bit each, of the links that the sender has and that have answered it. Asks for an
     /// acknowledgement.
     Links(u16),
-    /// The answer to this read cannot be sent again, as its memory is gone.
+    /// The answer to this read cannot be retransmitted, as its memory is gone.
     Gone(OperationNumber),
     /// There is no receive for this message now; what was sent of it was refused.
     NotReady(MessageNumber),

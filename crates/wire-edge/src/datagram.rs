@@ -104,7 +104,7 @@ pub fn route_header(from: PeerAddr, to: PeerAddr, payload_bytes: u16) -> [u8; RO
 /// What follows is a packet of `InfiniBand` (volume 1, 8.3).
 const NEXT_HEADER: u8 = 0x1b;
 
-/// Nobody counts routers: the most there can be.
+/// The hop limit is the largest there can be, because routers are not counted.
 const HOP_LIMIT: u8 = 0xff;
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub enum DecodeError {
     /// The magic of the preamble is not "ETHN".
     #[error("handshake frame with magic {0:02x?}")]
     Magic([u8; 4]),
-    /// The frame is of another version; [`crate::preamble`] tells whom to answer.
+    /// The frame is of another version; [`crate::preamble`] returns the address to answer.
     #[error("handshake frame of version {0}, not {own}", own = crate::VERSION)]
     Version(u16),
     /// The step of the handshake is unknown.

@@ -67,7 +67,7 @@ pub enum Layout {
     Counts,
     /// Body of Reject; private data follows.
     Reject,
-    /// Private data of a Reject that tells where the service is.
+    /// Private data of a Reject that names where the service is.
     Moved,
     /// Body of Reset.
     Reset,

@@ -196,7 +196,7 @@ pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
 /// without knowing the connection.
 ///
 /// A frame of another version is [`DecodeError::Version`], unless it is a `VersionMismatch`;
-/// [`preamble`] tells whom to answer.
+/// [`preamble`] returns the address to answer.
 ///
 /// # Errors
 /// The frame is malformed, or [`DecodeError::Version`] if it is of another version.

@@ -107,7 +107,7 @@ impl QueuePairNumber {
         if is_own { Some(Self(number)) } else { None }
     }
 
-    /// The slot, which tells at which port of its host the queue pair is.
+    /// The slot: at which port of its host the queue pair is.
     pub const fn slot(self) -> u16 {
         (self.0 >> 12) as u16
     }

@@ -1,4 +1,4 @@
-//! What an endpoint tells its peer about itself in Hello and Accept.
+//! What an endpoint announces to its peer in Hello and Accept.
 
 use crate::fields::{self, Field, Layout, layout_end};
 use crate::octets::{get, put};
@@ -40,7 +40,7 @@ impl Features {
     }
 }
 
-/// What the sender of a Hello or an Accept tells about itself (protocol.md §2.2).
+/// What the sender of a Hello or an Accept announces (protocol.md §2.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Parameters {
     /// Random per start of the sending endpoint.

@@ -8,7 +8,7 @@
 /// strongly universal, and eight of them leave no structure that a table index and a counter could
 /// shine through. Being a Feistel network, it is a bijection whatever the round function does.
 ///
-/// It hides which names are in use; it is no cipher for secrets. Whoever guesses a name has one try
+/// It hides which names are in use; it is no cipher for secrets. An attacker who guesses a name has one try
 /// per connection, because a wrong one ends the connection.
 #[derive(Clone, Debug)]
 pub struct KeyedPermutation {

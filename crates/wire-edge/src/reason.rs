@@ -74,13 +74,13 @@ impl CloseReason {
 pub enum RejectReason {
     /// The application refused.
     Application,
-    /// Nobody listens for this service.
+    /// No endpoint listens for this service.
     NoListener,
     /// The limit of connections is reached.
     ConnectionLimit,
     /// The parameters are unacceptable.
     Parameters,
-    /// The service is elsewhere; [`crate::Moved`] tells where.
+    /// The service is elsewhere; [`crate::Moved`] says where.
     Moved,
     /// A reason this version does not know.
     Other(u16),

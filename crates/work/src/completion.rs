@@ -96,7 +96,7 @@ pub enum CompletionKind {
     Send,
     /// A posted receive: a message is in it, or a write of a queue pair has consumed it.
     Receive,
-    /// The peer wrote here and asked that we be told (`MultiEdge`'s notification).
+    /// The peer wrote here and asked for a notification (`MultiEdge`'s notification).
     Notification,
     /// A memory window of this side was bound.
     BindWindow,

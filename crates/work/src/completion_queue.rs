@@ -32,7 +32,7 @@ use crate::ring::{CHUNK_SLOTS, Ring, Seen};
 ///
 /// There are two ways to fill it. [`CompletionQueue::push`] promises nothing: if it finds no room the queue is
 /// overrun, an error that ends the connections that use it, and so a program of verbs must not post more than
-/// it has room for. Whoever would rather be refused when he posts has a place
+/// it has room for. An application that would rather be refused when it posts has a place
 /// [promised](CompletionQueue::promise) for each completion.
 ///
 /// Only the thread inside the engine may call what fills the queue, promises, or changes its size: a
@@ -181,7 +181,7 @@ pub enum ResizeError {
 }
 
 impl CompletionQueue {
-    /// A queue of `capacity` completions, at least 1 and at most [`COMPLETIONS_MAX`], which nobody waits for.
+    /// A queue of `capacity` completions, at least 1 and at most [`COMPLETIONS_MAX`], which no thread waits for.
     pub fn new(capacity: usize) -> Self {
         Self::make(capacity, None)
     }
@@ -322,14 +322,14 @@ impl CompletionQueue {
     #[inline]
     fn take(&self) -> Option<[u64; WORDS]> {
         loop {
-            // In this order: whoever left a ring had seen a head beyond it, and the head only grows.
+            // In this order: a thread that left a ring had seen a head beyond it, and the head only grows.
             let index = self.taking.ring.load(Acquire);
             let ring = self.rings[index].get()?;
             let head = self.taking.head.load(Acquire);
             match ring.read(head) {
                 Seen::Words(words) => {
                     let taken = self.taking.head.compare_exchange(head, head + 1, AcqRel, Relaxed);
-                    // The filling thread changes no slot at or after the head: nobody wrote meanwhile.
+                    // The filling thread changes no slot at or after the head: nothing was written meanwhile.
                     if taken.is_ok() {
                         if let Some(depth) = self.depth() {
                             depth.on_taken(&words);
@@ -382,7 +382,7 @@ impl CompletionQueue {
     }
 
     /// Has [`Push::Fired`] said of the next completion of that kind, once. Completions that are in the queue
-    /// by then may not count, so poll afterwards, before waiting. False if the queue was made
+    /// until then may not count, so poll afterwards, before waiting. False if the queue was made
     /// without events.
     #[must_use]
     pub fn arm(&self, what: Arm) -> bool {
@@ -395,7 +395,7 @@ impl CompletionQueue {
     }
 
     /// Takes back what [`CompletionQueue::arm`] did. False if it was not armed, or [`Push::Fired`] has been said of a completion
-    /// already: then whoever added that is about to tell of it.
+    /// already: then the thread that added it is about to notify.
     ///
     /// ```
     /// # use work::{Arm, CompletionQueue};
@@ -433,7 +433,7 @@ impl CompletionQueue {
         pushed
     }
 
-    /// Adds a completion if there is a place that nobody was promised. That there is none is no error.
+    /// Adds a completion if there is a place that was promised to no operation. That there is none is no error.
     #[inline]
     pub fn offer(&self, completion: &Completion) -> Push {
         if self.is_overrun() || !self.has_room() {

@@ -10,7 +10,7 @@ use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
 #[non_exhaustive]
 pub enum PostError {
     /// Every place is taken by a completion that was not polled, or promised to an operation or receive
-    /// under way. Operations that are not signalled and have a handle need none.
+    /// in flight. Operations that are not signalled and have a handle need none.
     #[error(
         "all {0} places of the completion queue hold completions or are kept for operations and receives \
          under way; poll it, wait until some are complete, or make a larger queue"
@@ -102,7 +102,7 @@ pub enum OperationError {
         "the peer closed the connection before the operation was complete; connect again if that was not meant"
     )]
     ClosedByPeer,
-    /// The peer ended the connection, or did not want it, for a reason that the connection tells: another
+    /// The peer ended the connection, or did not want it, for a reason that the connection reports: another
     /// operation, which learns what was wrong with it.
     #[error(
         "the peer ended the connection, for another reason than this operation; the connection tells which"

@@ -1,4 +1,4 @@
-//! What applications ask for and what they are told, whatever the wire: operations and receives on the one side,
+//! What applications ask for and what is reported to them, whatever the wire: operations and receives on the one side,
 //! completions and the queues they go to on the other. Does no I/O, reads no clock, starts no thread.
 //!
 //! Nothing here knows how an operation happens. Who carries operations out takes an [`Operation`] or a

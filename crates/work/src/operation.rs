@@ -15,7 +15,7 @@ pub struct Operation {
     pub length: u32,
     /// Order and notification.
     pub flags: OperationFlags,
-    /// Told to the peer with a message, or with the notification of a write, which it implies.
+    /// Delivered to the peer with a message, or with the notification of a write, which it implies.
     pub immediate: Option<u32>,
     /// Comes back in the completion.
     pub context: u64,
@@ -24,7 +24,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Whether it is possible as far as this side can tell without its connection: lengths, ranges,
+    /// Whether it is possible as far as this side knows without its connection: lengths, ranges,
     /// alignment, local memory.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ pub enum Request {
         address: u64,
         /// Added modulo 2^64.
         operand: u64,
-        /// Where what the memory held before is stored here, if anywhere, before the completion tells of it.
+        /// Where what the memory held before is stored here, if anywhere, before the completion is reported.
         sink: Option<Sink>,
     },
     /// Stores `swap` in 8 bytes of the peer's memory if they hold `compare`.
@@ -181,7 +181,7 @@ pub enum Request {
         source: Source,
     },
     /// Sends a message as [`Request::Send`] does, and ends a key of the peer with it: when the peer learns of the
-    /// message, nobody reaches memory under that key. Of queue pairs only, and without an immediate.
+    /// message, no access succeeds under that key. Of queue pairs only, and without an immediate.
     SendInvalidate {
         /// Where the bytes are.
         source: Source,
@@ -252,7 +252,7 @@ pub enum Order {
     /// Bytes are placed as they arrive (`MultiEdge`'s default).
     #[default]
     Relaxed,
-    /// As a reliable connection of verbs: whoever sees the last byte of an operation sees every
+    /// As a reliable connection of verbs: a thread that sees the last byte of an operation sees every
     /// byte of all earlier ones, and of two writes to one place the later one wins.
     Strict,
 }
@@ -265,7 +265,7 @@ pub struct OperationFlags {
     /// All later operations are performed only after this one (forward fence).
     pub fence_after: bool,
     /// Begun only when all earlier reads and atomics of this connection are complete (the fence of verbs). Earlier
-    /// writes and sends may be under way; the peer is told nothing.
+    /// writes and sends may be in flight; the peer is not notified.
     pub waits_for_answers: bool,
     /// Free or strict order.
     pub order: Order,

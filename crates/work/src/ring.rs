@@ -20,7 +20,7 @@ pub(crate) const CHUNK_SLOTS: u64 = if cfg!(loom) { 1 } else { 256 };
 /// Slots by position: completions are counted, and one's number says in which slot it is.
 ///
 /// One thread writes, any number read. A slot has a stamp, one more than the position of what is in it. It is
-/// written last, so who reads it sees the words. Who read the words has them only if nobody else took the
+/// written last, so who reads it sees the words. A thread that read the words has them only if no other thread took the
 /// completion meanwhile; the position from which on none is taken says so, and belongs to the queue.
 #[derive(Debug)]
 pub(crate) struct Ring {

@@ -23,7 +23,7 @@ use crate::{OperationError, Wakeups};
 /// How far an operation is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OperationStatus {
-    /// Under way; so many bytes were acknowledged (or, of a read, arrived).
+    /// In flight; so many bytes were acknowledged (or, of a read, arrived).
     Pending {
         /// Bytes acknowledged so far; never falls.
         bytes: u32,
@@ -37,7 +37,7 @@ pub enum OperationStatus {
     Failed(OperationError),
 }
 
-/// Slots through which the engine tells handles of the progress of their operations.
+/// Slots through which the engine reports to handles the progress of their operations.
 ///
 /// A slot is free again when both its operation is finished and its handle is dropped, in
 /// whichever order and on whichever threads; no allocation after construction, and no lock unless a task

@@ -55,7 +55,7 @@ pub(super) struct Comparison {
     pub(super) quantity: Quantity,
 }
 
-/// The worst point by `bound`; the note tells all of them.
+/// The worst point by `bound`; the note lists all of them.
 pub(super) fn worst(result: &Value, of: &Comparison, bound: Bound) -> Result<Found, Failure> {
     let mut figures = Vec::new();
     let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! Numbers in results that are lists of entries, which are told apart by what stands in them.
+//! Numbers in results that are lists of entries, which are distinguished by what stands in them.
 
 use serde_json::Value;
 

@@ -30,6 +30,8 @@ pub(super) enum Count {
     WaitingConstantsFewer { since: &'static str, places: &'static [&'static str] },
     /// Lines of code of these crates beyond those of the commit to compare with.
     LinesMore { packages: &'static [&'static str] },
+    /// Words in comments and documents that the glossary replaces.
+    Words,
 }
 
 /// A file of a crate, without tests.
@@ -62,6 +64,9 @@ pub(super) fn count(
             })
         }
         Count::LinesMore { packages } => lines_more(workspace, commit, packages),
+        Count::Words => tidy::words::count(workspace)
+            .map(|count| Found::plain(count as f64))
+            .map_err(|error| error.to_string()),
     };
     found.map_err(Failure::CannotRun)
 }

@@ -44,7 +44,7 @@ pub(super) enum Failure {
 pub(super) struct Found {
     pub(super) figure: f64,
     pub(super) note: String,
-    /// The same of frames without a protocol, or by other rules if these come to more: what this
+    /// The share of frames without a protocol, or by other rules if these come to more: what this
     /// machine can do at all, as far as was measured beside it.
     pub(super) bare: Option<f64>,
 }
@@ -174,13 +174,13 @@ impl<'a> Runner<'a> {
         self.printed.entry(arguments).or_insert_with_key(run).clone()
     }
 
-    /// The JSON result of a command of this program, run anew.
+    /// The JSON result of a command of this program, run again.
     pub(super) fn fresh_result(&mut self, arguments: &[&str]) -> Result<Value, Failure> {
         let program = self.program().map_err(Failure::CannotRun)?;
         self.result_by(&program, arguments)
     }
 
-    /// The JSON result of a command of `program`, run anew.
+    /// The JSON result of a command of `program`, run again.
     pub(super) fn result_by(&self, program: &Path, arguments: &[&str]) -> Result<Value, Failure> {
         let arguments: Vec<String> =
             arguments.iter().map(|argument| choose(argument, self.quick)).collect();

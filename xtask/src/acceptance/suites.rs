@@ -21,7 +21,7 @@ const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: 
     Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
 }
 
-/// The same of a figure that is the same on all machines.
+/// As [`printed`], of a figure that is the same on all machines.
 const fn reproducible(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Reproducible { tests, name: figure } }
 }
@@ -62,7 +62,15 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "speed", rows: speed::ROWS, against: Some(speed::SINCE) },
     Suite { name: "verbs", rows: verbs::ROWS, against: None },
     Suite { name: "waiting", rows: waiting::ROWS, against: Some(speed::SINCE) },
+    Suite { name: "words", rows: WORDS, against: None },
 ];
+
+/// How comments and documents are written.
+const WORDS: &[Row] = &[sources(
+    "words in comments and documents that the glossary replaces",
+    Bound::AtMost(0.0, "words"),
+    Count::Words,
+)];
 
 /// The edge engine over UDP, against TCP and bare UDP on the same path, medians.
 const EDGE_ENGINE: &[Row] = &[

@@ -1,4 +1,4 @@
-//! What the crates of this workspace define and export, as far as their text tells it.
+//! What the crates of this workspace define and export, as far as their text says it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

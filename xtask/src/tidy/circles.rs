@@ -94,7 +94,7 @@ pub(crate) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
             modules.iter().map(|module| imported.contains(&module)).collect()
         })
         .collect();
-    // Whoever reaches `middle` reaches what that reaches.
+    // A file that reaches `middle` reaches what that reaches.
     for middle in 0..files.len() {
         let beyond = reaches[middle].clone();
         for row in reaches.iter_mut().filter(|row| row[middle]) {

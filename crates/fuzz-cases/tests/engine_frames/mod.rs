@@ -175,7 +175,7 @@ struct World {
     pair: Pair,
     /// By receiving host.
     seen: [Seen; 2],
-    /// Frames that were under way at some time.
+    /// Frames that were in flight at some time.
     kept: Vec<Flight>,
     canaries: Vec<Arc<Buffer>>,
     posted: [u64; 2],
@@ -257,7 +257,7 @@ impl World {
             ports,
             done: Default::default(),
         };
-        // Something under way from the start, in both directions, and seen.
+        // Something in flight from the start, in both directions, and seen.
         for host in 0..2 {
             for _ in 0..2 {
                 world.receive(host, 0, 512);
@@ -379,7 +379,7 @@ impl World {
         self.turn();
     }
 
-    /// Something happens to the next frame under way.
+    /// Something happens to the next frame in flight.
     fn pass(&mut self, bytes: &mut Bytes<'_>) {
         let Some(entry) = self.pair.wire.first_entry() else { return self.turn() };
         self.pair.now = self.pair.now.max(entry.key().0);

@@ -67,7 +67,7 @@ fn a_task_that_changes_is_woken_as_it_is_last() {
     });
 }
 
-/// The thread that finishes is held up, while the handle is given up, the slot is taken anew and another task waits.
+/// The thread that finishes is held up, while the handle is given up, the slot is taken again and another task waits.
 #[test]
 fn a_task_of_the_next_life_is_not_lost() {
     loom::model(|| {

@@ -7,7 +7,7 @@ use crate::acceptance::printed::Tests;
 use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::{Bound, Probe, Row};
 
-/// How long calls over the byte stream take against the same over TCP, which is only told.
+/// How long calls over the byte stream take against the same over TCP, for the record.
 const fn streamed(name: &'static str, figure: &'static str) -> Row {
     let bound = Bound::AtMost(1000.0, "x");
     printed(name, bound, figure, tests("ethernot", "--test=stream_against_tcp", "calls_over"))
