@@ -139,7 +139,7 @@ impl CleanRoot {
 
 impl Drop for CleanRoot {
     fn drop(&mut self) {
-        // What remains is for whoever cleans that folder up.
+        // What remains is for the program that cleans that folder up.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -99,7 +99,7 @@ fn cargo(arguments: &[&str]) {
 }
 
 /// Names of libraries are copied, those of other things that stand beside them are not. Folders of test programs that
-/// have ended are removed, as nobody else does.
+/// have ended are removed, as nothing else does that.
 fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
     for old in fs::read_dir(env::temp_dir())?.flatten() {
         let name = old.file_name().to_string_lossy().into_owned();

@@ -47,7 +47,7 @@ impl Mpi {
         Some(hosts.start(&self.launcher, ranks, &self.tcp, &program).finish())
     }
 
-    /// The same of the client `mpi_results`. MPICH 4 over TCP comes to its end and then does not always end: what it has
+    /// As the function above, for the client `mpi_results`. MPICH 4 over TCP comes to its end and then does not always end: what it has
     /// printed counts.
     fn results_over_tcp(&self, hosts: &Hosts, ranks: u32, client: [&str; 2]) -> Option<Finished> {
         let program = self.client(client)?;

@@ -21,7 +21,7 @@ pub enum Side {
 pub enum Network {
     /// Both on this host.
     Loopback,
-    /// Each in a network namespace of its own, with an Ethernet between them. Programs in them run as nobody.
+    /// Each in a network namespace of its own, with an Ethernet between them. Programs in them run as the user `nobody`.
     Namespaces(NamespacePair),
 }
 
@@ -67,7 +67,7 @@ impl Network {
         }
     }
 
-    /// What was sent on that side until now, in a network of its own: by nobody but the test.
+    /// What was sent on that side until now, in a network of its own: by the test alone.
     ///
     /// # Panics
     /// On loopback, which others use, too; and if the kernel does not say.
@@ -117,7 +117,7 @@ impl Network {
         }
     }
 
-    /// What stands before a command so that it runs on that side: there as nobody, unless it is `by_root`.
+    /// What stands before a command so that it runs on that side: there as the user `nobody`, unless it is `by_root`.
     pub(crate) fn prefix(&self, side: Side, by_root: bool) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };
         let name = match side {
@@ -139,7 +139,7 @@ impl Network {
     }
 }
 
-/// What was sent on a host, whoever asked for it.
+/// What was sent on a host, by all programs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sent {
     /// Datagrams of UDP, by which devices speak to each other. Many that the kernel is given at once count once.

@@ -143,7 +143,7 @@ impl Program {
         self.start_bare(network, side).finish()
     }
 
-    /// Runs one side of a program whose server listens at a TCP port, then the other side, which is told where the
+    /// Runs one side of a program whose server listens at a TCP port, then the other side, which gets the address where the
     /// server is. Returns how both ended, the server first.
     pub fn run_pair(&self, client: &Self, network: &Network, port: u16) -> [Finished; 2] {
         let mut server = self.start(network, Side::Server);

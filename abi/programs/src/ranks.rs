@@ -13,7 +13,7 @@ use crate::libraries::{Libraries, ethernot};
 use crate::network::{Network, Sent};
 use crate::process::{Program, Running};
 
-/// What starts ranks, and how it is told where.
+/// What starts ranks, and how it learns where.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Launcher {
     /// `mpirun` of Open MPI 4.
@@ -178,7 +178,7 @@ impl Hosts {
         write_program(&self.srun(), &text)
     }
 
-    /// Kills what still runs there: daemons of a launcher are nobody's children when it was killed.
+    /// Kills what still runs there: daemons of a launcher have no parent when it was killed.
     fn kill_all(&self) {
         for namespace in [self.pair.client(), self.pair.server()] {
             let shown = Command::new("ip").args(["netns", "pids", namespace]).output();

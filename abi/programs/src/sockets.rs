@@ -112,17 +112,17 @@ impl<'a> Stage<'a> {
         path
     }
 
-    /// A port that nobody listens at on the server's host.
+    /// A port at which no program listens on the server's host.
     ///
     /// # Panics
     /// If there is none.
     pub fn free_port(&self) -> u16 {
-        // Also free in a network of its own, where nobody listens at all.
+        // Also free in a network of its own, where no program listens at all.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port that is free");
         listener.local_addr().expect("the address of a listener").port()
     }
 
-    /// Starts a program on a side, as nobody.
+    /// Starts a program on a side, as the user `nobody`.
     pub fn start(&self, program: &Program, side: Side) -> Running {
         program.start_behind(self.words_before(side))
     }
@@ -142,7 +142,7 @@ impl<'a> Stage<'a> {
         Some([server, client])
     }
 
-    /// Runs a program on a side, as nobody.
+    /// Runs a program on a side, as the user `nobody`.
     pub fn run(&self, program: &Program, side: Side) -> Finished {
         self.start(program, side).finish()
     }
@@ -153,7 +153,7 @@ impl<'a> Stage<'a> {
         if words.is_empty() && nix::unistd::geteuid().is_root() {
             words.extend(AS_NOBODY.map(str::to_owned));
         }
-        // Programs look for their own files at home, and nobody has none.
+        // Programs look for their own files at home, and the user `nobody` has none.
         words.extend(["env".to_owned(), format!("HOME={}", self.folder.display())]);
         if let (true, Some(library)) = (self.loaded.is_on(side), library()) {
             let counters = self.counters_folder(side);

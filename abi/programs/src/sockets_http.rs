@@ -256,7 +256,7 @@ fn address_of(stage: &Stage<'_>, port: u16, name: &str) -> String {
     format!("http://{}:{port}/{name}", stage.address())
 }
 
-/// Of the system: others may lie where nobody else can read them.
+/// Of the system: others may lie where no other user can read them.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";

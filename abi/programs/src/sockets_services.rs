@@ -50,7 +50,7 @@ impl Service {
     }
 }
 
-/// What gmond comes with, but that it stays where it was started, and tells itself alone what it knows.
+/// What gmond comes with, but that it stays where it was started, and reports what it knows to itself alone.
 fn gmond_configuration(stage: &Stage<'_>, port: u16) -> Option<String> {
     let shown = Command::new("gmond").arg("--default_config").output().ok()?;
     let address = stage.address();
@@ -69,7 +69,7 @@ fn gmond_configuration(stage: &Stage<'_>, port: u16) -> Option<String> {
     Some(stage.file("gmond.conf", &text).display().to_string())
 }
 
-/// A program that speaks these protocols: `clients/sockets_services.py`, which is told what to do.
+/// A program that speaks these protocols: `clients/sockets_services.py`, whose arguments say what to do.
 pub fn python_client(stage: &Stage<'_>, what: &str, port: u16) -> Program {
     let file = stage.file("services.py", include_str!("../clients/sockets_services.py"));
     let program = Program::new(PYTHON, "").argument(&file.display()).argument(&what);

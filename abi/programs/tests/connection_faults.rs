@@ -1,5 +1,5 @@
 //! Programs of the connection manager over links that lose, repeat and reorder frames, of which none of them learns; and
-//! what programs are told of wrong calls, and of peers that refuse or die.
+//! what programs get for wrong calls, and of peers that refuse or die.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use programs::{Ends, Finished, Meeting, Network, Program, Side, are_installed, b
 const FAULTS: [(&str, &str); 1] = [("ETHERNOT_FAULTS", "loss=0.01,dup=0.01,reorder=0.05")];
 
 /// Programs, with arguments by which each checks or counts what has come. `udaddy` is none of them: its datagrams are
-/// not sent again, and without any its server ends when it has accepted, though the answer may be lost that says so.
+/// not retransmitted, and without any its server ends when it has accepted, though the answer may be lost that says so.
 const MEETINGS: [Meeting<'_>; 6] = [
     Meeting {
         programs: ["rping"; 2],

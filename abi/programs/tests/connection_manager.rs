@@ -190,7 +190,7 @@ fn who_is_connected_learns_that_its_idle_peer_was_killed() {
 fn a_killed_idle_peer_is_told() {
     let mut worst_s: f64 = 0.0;
     for turn in 0..5 {
-        // New hosts each time: one says a few times a second only that nobody is there any more.
+        // New hosts each time: one says a few times a second only that no program is there any more.
         for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
             let Some([mut server, idle]) = idle(&network, 23_120 + turn) else { return };
             idle.signal("KILL");

@@ -1,11 +1,11 @@
 //! `ethernot run` and what starts ranks on several hosts, each before the other: the device is there on every host, with
-//! what it was told, and how ranks end is how the launcher ends.
+//! what it was asked to, and how ranks end is how the launcher ends.
 
 use std::path::{Path, PathBuf};
 
 use programs::{Hosts, Launcher, Program, are_installed, build_mpi_client, over_us, wheel};
 
-/// What the device is told, which no rank knows by itself.
+/// Settings of the device, which no rank knows by itself.
 const OPTIONS: &str = "--device edge7 --log error";
 
 /// The launcher starts `ethernot run` on each host, and is started by it.
@@ -57,7 +57,7 @@ fn ranks_of_wheels_have_the_device_on_both_hosts() {
     launches(launcher("mpich").map(Launcher::Hydra));
 }
 
-/// Messages go over the device though nobody says how.
+/// Messages go over the device though no option says how.
 fn chooses_by_itself(launcher: Option<Launcher>, compiler: &Path, tag: &str) {
     let Some(launcher) = launcher else { return };
     let Some(client) = build_mpi_client(compiler, tag, "mpi_results") else { return };
@@ -122,7 +122,7 @@ fn a_launcher_that_is_told_how_to_start_its_daemons_is_told_no_other_way() {
     let Some(launcher) = installed("mpirun.openmpi", Launcher::OpenMpi4) else { return };
     let Some(hosts) = Hosts::two() else { return };
     let rank = Program::new("sh", "-c").argument(&"echo device $ETHERNOT_DEVICE and $OTHER");
-    // Variables that the launcher is told to bring are brought beside ours.
+    // Variables that the launcher is asked to pass are passed beside ours.
     let command = hosts.command(&launcher, 2, "-x OTHER", &rank);
     let command = over_us(OPTIONS, &command).variable("OTHER", "1");
     let said = hosts.start_on_first(&command).finish();

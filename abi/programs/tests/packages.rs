@@ -9,7 +9,7 @@ use programs::{CleanRoot, Network, Program, Side, are_installed, expect_both, xt
 /// Programs of others that use the device.
 const PROGRAMS: [&str; 2] = ["rping", "ibv_devinfo"];
 
-/// What the project's chores say, which do what they are told.
+/// What the project's chores print.
 fn done(arguments: &[&str]) -> String {
     let output = xtask(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
@@ -69,7 +69,7 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
         root.copy_libraries_of(file);
     }
     programs_run(&root, "ethernot", 23_400);
-    // Again over what is there: nobody is left half a file.
+    // Again over what is there: no program is left half a file.
     let again = done(&["install", "--debug", "--destdir", &destination]);
     assert_eq!(again, told);
     // What it says how to remove it.

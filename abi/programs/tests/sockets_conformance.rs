@@ -161,7 +161,7 @@ fn connections_that_move_when_it_pays() {
 #[test]
 fn names() {
     same("connecting", &["names", "mapped"]);
-    // Of the connection that tells the port; there need be no way to the other by UDP.
+    // Of the connection that carries the port; there need be no way to the other by UDP.
     same_however("connecting", &["six"]);
 }
 

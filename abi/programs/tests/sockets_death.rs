@@ -26,7 +26,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// How a side has ended that was told of the death of the other; prints after how many seconds.
+/// How a side has ended after the death of the other; prints after how many seconds.
 #[track_caller]
 fn expect_told(ended: &Finished, since: Instant, loaded: Loaded, figure: &str) {
     let said = ended.expect_success();
@@ -111,7 +111,7 @@ fn a_network_without_datagrams_leaves_connections_to_tcp() {
     }
 }
 
-/// By then a connection is decided for which nothing is answered, whatever else the host does: an offer holds for 1 s. One that
+/// After this time a connection is decided for which nothing is answered, whatever else the host does: an offer holds for 1 s. One that
 /// ends before says nothing of a firewall.
 const DECIDED_MS: u32 = 3000;
 

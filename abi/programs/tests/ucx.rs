@@ -200,7 +200,7 @@ fn the_transport_of_connections_needs_that_of_datagrams() {
 #[test]
 fn it_chooses_the_device_by_itself() {
     let Some(network) = hosts() else { return };
-    // Shared memory would do between processes of one host, and namespaces of a network are no more than that to UCX.
+    // Shared memory would do between processes of one host, and to UCX namespaces of a network are just that.
     let alone = "--user --ipc --pid --uts --fork ucx_perftest -p 13337";
     let chosen = [
         ("tag_lat", "tag"),
@@ -272,7 +272,7 @@ fn frameworks_pass_twenty_times() {
     }
 }
 
-/// Measurements over links with faults. Not many datagrams at once: UCX drops what comes out of order and has it sent again by a
+/// Measurements over links with faults. Not many datagrams at once: UCX drops what comes out of order and has it retransmitted by a
 /// slow clock, so that a megabyte takes seconds.
 const KINDS_OVER_FAULTS: [(&str, &str); 6] = [
     ("rc", "tag_lat"),

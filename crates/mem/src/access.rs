@@ -70,7 +70,7 @@ impl<'a> MemoryAccess<'a> {
     /// Copies bytes of a region out: payloads so small that they are sent behind their header.
     ///
     /// # Errors
-    /// As for [`MemoryAccess::source`], and [`AccessError::Unmapped`] if the memory is gone and that can be told.
+    /// As for [`MemoryAccess::source`], and [`AccessError::Unmapped`] if the memory is gone and the kernel can say so.
     #[inline]
     pub fn copy_out(
         &self,
@@ -103,7 +103,7 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// As [`MemoryAccess::resolve`], for the owner of the memory: which region it is, and how many bytes from its start
-    /// the range begins. Whoever posts work by key and address keeps these.
+    /// the range begins. A caller that posts work by key and address keeps these.
     ///
     /// # Errors
     /// As for [`MemoryAccess::resolve`].
@@ -226,7 +226,7 @@ impl<'a> MemoryAccess<'a> {
     /// # Errors
     /// As for all uses of a target: [`AccessError::InvalidKey`] if its region has ended,
     /// [`AccessError::Permission`] if it was resolved for something else, [`AccessError::Bounds`] if the range is
-    /// not within it, [`AccessError::Unmapped`] if the memory is gone and that can be told.
+    /// not within it, [`AccessError::Unmapped`] if the memory is gone and the kernel can say so.
     #[inline]
     pub fn place<'p>(
         &self,

@@ -33,8 +33,8 @@ use crate::{BufferError, Integer, Word, copy};
 /// root) that something of 4 KiB or more is written or sent to from it over shared memory: one copy instead
 /// of two. That process is given *all* of the buffer to read, not only the bytes that are sent, and what is
 /// written to it later, too; it cannot write to it. It is given a buffer only while all of it is registered,
-/// not if parts are, and is told to give it back when it is deregistered everywhere. A process that does not
-/// do as it is told goes on seeing it: the kernel takes back neither a file that was passed nor its pages.
+/// not if parts are, and is asked to give it back when it is deregistered everywhere. A process that does not
+/// do so goes on seeing it: the kernel takes back neither a file that was passed nor its pages.
 /// What such a peer must not see belongs into another buffer, one below 64 KiB or registered in part;
 /// endpoints that share no memory lend nothing.
 ///
@@ -187,7 +187,7 @@ impl Buffer {
         }
     }
 
-    /// A registration of all of it is over.
+    /// A registration of all of it has ended.
     pub(crate) fn on_deregistered(&self) {
         if let Some(pages) = self.home.pages() {
             pages.on_deregistered();

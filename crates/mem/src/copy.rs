@@ -130,7 +130,7 @@ pub(crate) fn read_fault_safe(address: u64, out: &mut [u8]) -> Result<(), Access
     through_kernel(address, len, |done| {
         let local = libc::iovec { iov_base: out[done..].as_mut_ptr().cast(), iov_len: len - done };
         let remote = foreign(address + done as u64, len - done);
-        // SAFETY: `local` describes `out`, which nobody else uses; the kernel checks `remote`.
+        // SAFETY: `local` describes `out`, which nothing else uses; the kernel checks `remote`.
         unsafe {
             libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
         }

@@ -26,7 +26,7 @@ pub enum AccessError {
         /// The region.
         region: RegionId,
     },
-    /// The region belongs to another protection domain. A peer is told the same as for an unknown
+    /// The region belongs to another protection domain. A peer gets the same error as for an unknown
     /// key, or it could find out which keys exist.
     #[error(
         "the region belongs to domain {owner:?}, the access came from {accessor:?}; register it in the connection's"

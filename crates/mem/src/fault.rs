@@ -18,7 +18,7 @@
 //! * A thread blocks `SIGSEGV` or `SIGBUS`: the kernel ends the process when a fault raises a signal
 //!   that is blocked.
 //!
-//! Nobody tells us of either, so that [`FaultGuard::acquire`] looks, and whoever it refuses asks the
+//! There is no notification of either, so that [`FaultGuard::acquire`] looks, and a caller that it refuses asks the
 //! kernel to copy. Three system calls would be too much for each batch of frames; a thread looks
 //! again when 2^17 ticks of the processor's clock have passed, 26 to 131 µs. A program that does one
 //! of the two and also breaks its promise about registered memory, all of it between a look and a
@@ -56,7 +56,7 @@ use elsewhere as processor;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 use x86_64 as processor;
 
-/// The knowledge that faults of copies are caught on this thread; to be asked for anew for each
+/// The knowledge that faults of copies are caught on this thread; to be asked for again for each
 /// batch of copies.
 #[derive(Debug)]
 pub struct FaultGuard {

@@ -185,7 +185,7 @@ mod model {
     }
 
     /// `threads` of so many turns each, and somebody who deregisters. A lost wake-up is a deadlock,
-    /// which loom tells.
+    /// which loom reports.
     fn check(threads: usize, turns: usize, waits_before: usize, preemptions: usize) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(preemptions);

@@ -1,4 +1,4 @@
-//! Prefetching: tells the processor what will be read soon.
+//! Prefetching: hints to the processor what will be read soon.
 
 /// Asks the processor to bring what is referred to near, without waiting for it. Only a hint: on
 /// processors other than `x86_64` nothing happens.

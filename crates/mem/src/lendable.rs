@@ -52,7 +52,7 @@ impl LendablePages {
         self.with_entry(|entry| entry.registrations += 1);
     }
 
-    /// A registration of all of it is over.
+    /// A registration of all of it has ended.
     pub(crate) fn on_deregistered(&self) {
         let is_last = self.with_entry(|entry| {
             entry.registrations -= 1;
@@ -75,7 +75,7 @@ impl Drop for LendablePages {
         registry.remove(&(self.start.as_ptr() as usize));
         drop(registry);
         CHANGES.fetch_add(1, Ordering::Release);
-        // SAFETY: mapped in `new` with this length; whoever owns the pages has given up all pointers.
+        // SAFETY: mapped in `new` with this length; the owner of the pages has given up all pointers.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -97,7 +97,7 @@ pub struct LentMemory {
 }
 
 impl LentMemory {
-    /// Tells it from all other memory that this process ever lends.
+    /// Distinguishes it from all other memory that this process ever lends.
     pub const fn number(&self) -> u64 {
         self.number
     }
@@ -165,7 +165,7 @@ fn map_new(len: usize) -> io::Result<(NonNull<u8>, OwnedFd)> {
     // SAFETY: no memory is passed.
     let sealed = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) });
     if let Err(error) = sealed {
-        // SAFETY: mapped above with this length, and used by nobody.
+        // SAFETY: mapped above with this length, and used by nothing.
         unsafe { libc::munmap(start.as_ptr().cast(), len) };
         return Err(error);
     }
@@ -181,7 +181,7 @@ static REGISTRY: RwLock<BTreeMap<usize, Lendable>> = RwLock::new(BTreeMap::new()
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Nobody makes the file shorter, so that no reader gets a signal, and nobody else writes it.
+/// No process makes the file shorter, so that no reader gets a signal, and no other process writes it.
 const SEALS: i32 =
     libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
 

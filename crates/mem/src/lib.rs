@@ -27,7 +27,7 @@
 //!
 //! The bytes of a region belong to a program that reads and writes them whenever it likes, often
 //! from another language and always without telling this crate. A Rust reference would promise the
-//! compiler that nobody does: that bytes behind `&[u8]` do not change and that bytes behind
+//! compiler that nothing does: that bytes behind `&[u8]` do not change and that bytes behind
 //! `&mut [u8]` have no other reader. Both promises would be lies, so no reference to a region's
 //! bytes is ever made, not even for the length of a copy. There are raw addresses, copies between
 //! them and the engine's own memory, and 1- to 8-byte atomics.
@@ -136,7 +136,7 @@ impl PayloadSlice<'_> {
     }
 }
 
-// SAFETY: an address is not an access; whoever reads through it upholds the rules of the region.
+// SAFETY: an address is not an access; code that reads through it upholds the rules of the region.
 unsafe impl Send for PayloadSlice<'_> {}
 
 const _: () = assert!(usize::BITS == 64, "addresses on the wire are 64 bits and used as they are");

@@ -106,11 +106,11 @@ fn is_readable(address: u64) -> bool {
 
 /// Whether the word at `address`, a multiple of 4, can be written; faults its page in.
 ///
-/// The kernel is asked to OR zero into the word, atomically, as a side effect of waking nobody: the
+/// The kernel is asked to OR zero into the word, atomically, as a side effect of waking no thread: the
 /// one write it offers that reports a fault and cannot change or lose a byte. It may wake a thread
 /// that waits on this very word, which has to expect that of a futex.
 pub(crate) fn is_writable(address: u64) -> bool {
-    /// Nobody ever waits on it.
+    /// No thread ever waits on it.
     static NOBODY: AtomicU32 = AtomicU32::new(0);
     let or_zero = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, 0x5a5);
     // SAFETY: the kernel checks the address, and the operation changes nothing.

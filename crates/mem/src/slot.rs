@@ -25,7 +25,7 @@ impl RegionId {
         Self { table, index, generation }
     }
 
-    /// What tells it from the others of its table.
+    /// What distinguishes it from the others of its table.
     pub(crate) const fn to_raw(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
@@ -204,7 +204,7 @@ impl<T: Default> GrowingArray<T> {
 /// register per process.
 pub(crate) const KEY_SLOT_BITS: u32 = 20;
 
-/// Bits of a remote key that tell apart the regions that used the slot one after another.
+/// Bits of a remote key that distinguish the regions that used the slot one after another.
 pub(crate) const KEY_GENERATION_BITS: u32 = 32 - KEY_SLOT_BITS;
 
 /// The generation's part of a key's plain form.

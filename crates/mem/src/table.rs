@@ -27,12 +27,12 @@ pub use windows::{Reach, Window};
 /// and the engine.
 ///
 /// A region's key is an encrypted table index and generation, so that looking a key up is a few
-/// nanoseconds of arithmetic and one cache line, while a peer cannot guess the keys it was not told.
+/// nanoseconds of arithmetic and one cache line, while a peer cannot guess the keys that it was not given.
 /// Lookups take no lock: they read table entries that are only rewritten when no access can hold
 /// them any more.
 #[derive(Debug)]
 pub struct MemoryTable {
-    /// Tells it from the other tables of the process: names carry it.
+    /// Distinguishes it from the other tables of the process: names carry it.
     number: u32,
     limits: TableLimits,
     permutation: KeyedPermutation,
@@ -374,7 +374,7 @@ impl MemoryTable {
         })?;
         self.gate.wait();
         drop(owner);
-        // Nobody takes the entry: it is not among the free ones.
+        // No call takes the entry: it is not among the free ones.
         let slot = self.slots.get(region.index()).ok_or(RegisterError::UnknownRegion { region })?;
         let generation = same_key_generation(region.generation());
         let state = SlotState::live(generation, rights, SlotKind::Range);
@@ -597,9 +597,9 @@ pub struct TableLimits {
 }
 
 impl TableLimits {
-    /// As many regions as 20 bits of a remote key can tell apart.
+    /// As many regions as 20 bits of a remote key can distinguish.
     pub const REGIONS_MAX: u32 = 1 << KEY_SLOT_BITS;
-    /// As many domains as 20 bits of their name can tell apart, less the one of
+    /// As many domains as 20 bits of their name can distinguish, less the one of
     /// [`ProtectionDomain::NONE`].
     pub const DOMAINS_MAX: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 

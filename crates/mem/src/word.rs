@@ -79,7 +79,7 @@ impl<'a, T: Integer> Word<'a, T> {
         unsafe { T::store(self.place(), value, order) }
     }
 
-    /// The value, loaded anew however often it is asked for, in no order with other accesses.
+    /// The value, loaded again each time it is asked for, in no order with other accesses.
     #[inline]
     pub fn load_volatile(&self) -> T {
         // SAFETY: as in `load`.
@@ -147,7 +147,7 @@ impl<T> fmt::Debug for Word<'_, T> {
     }
 }
 
-/// What an integer is to the processor. Nobody outside can name it.
+/// What an integer is to the processor. Other crates cannot name it.
 ///
 /// Each function wants an aligned place that is readable and writable.
 pub trait Atomic: Copy + 'static {

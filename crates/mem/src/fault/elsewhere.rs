@@ -1,5 +1,5 @@
 //! Where no fault is caught. The parent looks whether the handler is installed, and it never is, so
-//! that the copies here are plain ones and nobody calls them.
+//! that the copies here are plain ones and are never called.
 
 use crate::copy;
 

@@ -143,7 +143,7 @@ fn registered_memory_that_is_gone_is_an_error_that_names_the_address() {
 fn ranges_that_overlap_are_copied_as_if_they_did_not() {
     let mut bytes: Vec<u8> = (0..100).collect();
     let start = bytes.as_mut_ptr();
-    // SAFETY: both ranges lie in `bytes`, which nobody else uses meanwhile.
+    // SAFETY: both ranges lie in `bytes`, which nothing else uses meanwhile.
     unsafe {
         assert_eq!(copy(start.add(1), start, 50), 50);
         assert_eq!(copy(start.add(60), start.add(70), 30), 30);
@@ -205,7 +205,7 @@ fn a_thread_that_blocks_the_signals_is_refused() {
         return;
     }
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // A thread of its own looks anew.
+        // A thread of its own looks again.
         let blocker = thread::spawn(move || {
             // SAFETY: the set is initialised before it is used; the mask is that of this thread.
             unsafe {

@@ -105,7 +105,7 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Ends a window by its key, whoever may use it. Accesses that the engine has begun may go on to the end
+    /// Ends a window by its key, for all peers that may use it. Accesses that the engine has begun may go on to the end
     /// of the turn, and answers to reads that were granted until they are sent.
     pub fn unbind(&self, key: RemoteKey) -> Option<Window> {
         self.windows_mut().remove(key)

@@ -131,7 +131,7 @@ impl Signal {
                 if flags & libc::SA_RESETHAND != 0 {
                     self.set_simple_action(libc::SIG_DFL);
                 }
-                // SAFETY: whoever installed it gave the kernel the address of such a function, which
+                // SAFETY: the code that installed it gave the kernel the address of such a function, which
                 // would have called it with these arguments. It may also leave by a jump: no frame
                 // between has anything to clean up.
                 unsafe {
@@ -145,7 +145,7 @@ impl Signal {
         }
     }
 
-    /// Has the kernel do one of the two things for which it calls nobody.
+    /// Does one of the two things for which the kernel calls no handler.
     fn set_simple_action(&self, action: usize) {
         // SAFETY: all-zero bytes are a valid `sigaction` without flags that blocks no other signals.
         unsafe {
@@ -167,7 +167,7 @@ unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, conte
         ((*info).si_code, registers.cast::<i64>().add(libc::REG_RIP as usize))
     };
     // The rest of the codes mean that somebody sent the signal, or that hardware found a broken page
-    // which nobody has touched.
+    // which nothing has touched.
     let is_fault = code > 0 && !(number == libc::SIGBUS && code == libc::BUS_MCEERR_AO);
     // SAFETY: as above. Our instructions may be left at a `ret`, since they begin a function.
     unsafe {
