@@ -56,7 +56,7 @@ pub enum Evidence {
     Hearsay,
 }
 
-/// Bytes of a frame that tell which it was: the preamble of a handshake frame, the header of another.
+/// Bytes of a frame that identify it: the preamble of a handshake frame, the header of another.
 pub const QUOTED_BYTES: usize = 16;
 
 impl Evidence {
@@ -133,7 +133,7 @@ impl TxFrame<'_> {
 /// Frames to one peer, in order. Headers lie back to back in one arena, so that a driver can merge
 /// frames without outside payload into one piece. Allocates only in [`TxBatch::new`].
 ///
-/// It is kept from turn to turn, and so outlives the access to memory that its payloads are of: whoever
+/// It is kept from turn to turn, and so outlives the access to memory that its payloads are of: code that
 /// fills it hands it over before that ends, and [resets](Self::reset) it before it is filled again. Who is
 /// handed it has the payloads for as long as the batch is lent.
 #[derive(Debug)]

@@ -74,7 +74,7 @@ impl CookieJar {
         let (time, code) = cookie.split_at(8);
         let issued_at = Instant(u64::from_le_bytes(time.try_into().unwrap_or_default()));
         let code = u128::from_le_bytes(code.try_into().unwrap_or_default());
-        // One comparison of 128 bits: its duration tells nothing about single bytes.
+        // One comparison of 128 bits: its duration reveals nothing about single bytes.
         if code != self.code(issued_at, peer, source, service) {
             return Err(CookieError::Forged);
         }

@@ -99,7 +99,7 @@ counters! {
         congestion_marked,
         /// Frames dropped: a packet number that arrived before.
         dropped_duplicate,
-        /// Frames dropped: a packet number too old to tell whether it arrived before.
+        /// Frames dropped: a packet number too old to know whether it arrived before.
         dropped_too_old,
         /// Frames dropped: a packet number no sender can have reached.
         dropped_implausible,
@@ -121,7 +121,7 @@ counters! {
     EndpointCounters {
         /// Frames dropped: too short, or not of the protocol.
         malformed,
-        /// Frames dropped: of a kind or version nobody here speaks.
+        /// Frames dropped: of a kind or version that this endpoint does not know.
         unsupported,
         /// Connection frames for a connection that does not exist.
         unknown_connection,

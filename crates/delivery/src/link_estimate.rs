@@ -8,9 +8,9 @@ use crate::rtt::RttEstimator;
 
 /// What one end believes of one link.
 ///
-/// Rates, delay and the wait that round trips show are computed with each acknowledgement that tells
+/// Rates, delay and the wait that round trips show are computed with each acknowledgement that shows
 /// anything new, and do not change in between. Two things must be fresher: when the link is idle, which
-/// each frame handed to it puts off, as all frames of a turn would else go to one link; and which links
+/// each frame handed to it moves back, as all frames of a turn would else go to one link; and which links
 /// count as equal, as that follows from all of them and from which of them are usable.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkEstimate {
@@ -118,7 +118,7 @@ impl LinkEstimate {
         (self.nominal > 0).then_some(self.nominal)
     }
 
-    /// What it carries, more by and by where it was seen long ago and from a few frames only, until it is
+    /// What it carries, slowly more where it was seen long ago and from a few frames only, until it is
     /// what the link says of itself.
     fn carried_by_now(&self, now: Instant) -> Option<u64> {
         let carried = self.carried()?;

@@ -1,7 +1,7 @@
 //! Packing: the state of a connection at rest is written to few bytes, and read again when it wakes up.
 //!
 //! A connection that does nothing still knows much: round trips, rates, windows, numbers, counters. Most
-//! of it is small, zero or near to something else, so a fifth of the memory is enough while nobody looks at
+//! of it is small, zero or near to something else, so a fifth of the memory is enough while nothing looks at
 //! it. Nothing is rounded: what is read again is what was written.
 
 use wire_edge::{
@@ -20,7 +20,7 @@ pub trait Pack: Sized {
     ///
     /// # Panics
     /// If the bytes are not those of values of the same types in the same order: a bug of the caller,
-    /// as nobody else writes them.
+    /// as nothing else writes them.
     fn unpack(from: &mut Unpacker<'_>) -> Self;
 }
 
@@ -103,7 +103,7 @@ impl<'a> Unpacker<'a> {
 }
 
 /// Writes a struct down field by field. All fields must be named, so that none is forgotten: those in
-/// the braces are written, those behind them begin anew with the value given, and a function may complete
+/// the braces are written, those behind them begin with the value given, and a function may complete
 /// what was read.
 #[macro_export]
 macro_rules! pack_fields {

@@ -24,9 +24,9 @@ pub struct PathMtu {
     refused: u16,
     /// Whether the largest size not refused is the next to try.
     try_largest: bool,
-    /// The probe under way and when it was sent.
+    /// The probe in flight and when it was sent.
     outstanding: Option<(u16, Instant)>,
-    /// Probes of the size under way that were lost.
+    /// Lost probes of the size that is being probed.
     losses: u8,
     /// Times in a row that large frames were lost.
     large_losses: u8,
@@ -169,7 +169,7 @@ impl PathMtu {
 
     //= protocol.md: size.2
     /// A frame of at least `bytes` was lost while later ones were acknowledged; the round trip takes
-    /// `rtt_ns`. Returns whether the size fell back, so that what waits must be cut anew.
+    /// `rtt_ns`. Returns whether the size fell back, so that what waits must be cut into frames again.
     ///
     /// Frames lost within one round trip may have met one burst of losses. What is lost later was sent
     /// after that.
@@ -182,7 +182,7 @@ impl PathMtu {
     }
 
     /// Nothing was acknowledged for a probe timeout, with frames larger than [`PathMtu::safe`] under
-    /// way. Returns whether the size fell back, so that what waits must be cut anew.
+    /// way. Returns whether the size fell back, so that what waits must be cut into frames again.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         self.count_loss(now, u32::from(self.safe) + 1)
     }

@@ -6,7 +6,7 @@ use crate::{Instant, Pack, Packer, Unpacker};
 /// Where a link of a connection stands.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LinkState {
-    /// New: nobody has answered on it yet.
+    /// New: the peer has not answered on it yet.
     Validating,
     /// Carries data.
     Up,
@@ -46,7 +46,7 @@ pub enum PathChange {
     Suspected,
     /// It was only late: carry on with what is known of it.
     Recovered,
-    /// No new data; put what is unacknowledged on other links, tell the peer.
+    /// No new data; put what is unacknowledged on other links, notify the peer.
     Failed,
     /// Data may flow, with an initial window and nothing known of the round trip or the rate.
     Restored,
@@ -514,7 +514,7 @@ mod tests {
     }
 
     proptest! {
-        /// A link that is not used is always on its way back, unless its carrier is gone.
+        /// A link that is not used always comes back, unless its carrier is gone.
         #[test]
         fn a_link_whose_peer_answers_again_comes_back(
             steps in prop::collection::vec((0_u8..7, 0_u64..2_000_000_000), 0..100),

@@ -1,7 +1,7 @@
 //! Delivery rate of one link, measured packet by packet.
 //!
 //! Every packet remembers how much had been delivered, and when, at the time it was sent; its
-//! acknowledgement tells how much was delivered in between
+//! acknowledgement shows how much was delivered in between
 //! (draft-cheng-iccrg-delivery-rate-estimation). The estimate is the largest of the last rounds.
 
 use crate::Instant;
@@ -28,11 +28,11 @@ pub(crate) struct SendStamp {
     /// How long before sending the last delivery was, in nanoseconds, at most 4.3 s.
     since_delivered_ns: u32,
     /// How long before, the newest delivered packet had been sent, in nanoseconds, at most 2.1 s. The top bit
-    /// tells that the application, not the window, limited what was in flight.
+    /// says that the application, not the window, limited what was in flight.
     since_first_sent_ns: u32,
 }
 
-/// The newest packet that an acknowledgement tells of.
+/// The newest packet that an acknowledgement covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newest {
     pub(crate) stamp: SendStamp,
@@ -157,7 +157,7 @@ impl RateEstimator {
         }
     }
 
-    /// Tells whether the application has nothing to send although the window is open.
+    /// Notes whether the application has nothing to send although the window is open.
     pub(crate) fn set_limited(&mut self, limited: bool, in_flight_bytes: u32) {
         self.limited = limited;
         if limited {
@@ -213,7 +213,7 @@ impl RateEstimator {
     }
 
     /// What the link carries in the long run, in bytes per second. Where that is not known it is what the
-    /// link says of itself, `nominal`, or else the largest rate. That is no more than the application asked
+    /// link says of itself, `nominal`, or else the largest rate. That is at most what the application asked
     /// for where it asked for little, and far too much behind a token bucket and whenever acknowledgements
     /// come in bunches.
     pub(crate) fn steady(&self, nominal: Option<u64>) -> Option<u64> {
@@ -242,7 +242,7 @@ impl RateEstimator {
     }
 
     /// Learns from the frames of a train, which all are delivered; the last was sent at `sent_at` and then
-    /// waited `waited_ns` on the link, as far as acknowledgements can tell.
+    /// waited `waited_ns` on the link, as far as acknowledgements show.
     ///
     /// Short messages leave a link empty after each, so no average comes about, while the largest rate
     /// behind a token bucket is that of the interface. But frames that wait longer than it took to send
@@ -306,7 +306,7 @@ impl RateEstimator {
         let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
         self.untried = self.average_limited && average >= self.steady - self.steady / 4;
-        // What an application asked for tells no more than a few frames do, as long as it is all that is known.
+        // What an application asked for shows no more than a few frames do, as long as it is all that is known.
         let is_from_few = self.trained_at != Instant::default() || self.steady == 0;
         self.steady = match (self.average_limited, self.steady) {
             (true, known) => known.max(average),
@@ -316,7 +316,7 @@ impl RateEstimator {
         if !self.average_limited {
             self.trained_at = Instant::default();
         } else if is_from_few {
-            // A stream is on its way: what the link carries is not forgotten meanwhile.
+            // A stream is in flight: what the link carries is not forgotten meanwhile.
             self.trained_at = now;
         }
         self.average_began = now;

@@ -40,7 +40,7 @@ pub enum Arrival {
     },
     /// Seen before.
     Duplicate,
-    /// So far below the largest that nobody remembers whether it was seen.
+    /// So far below the largest that its arrival is not remembered.
     TooOld,
     /// Further ahead than a peer that obeys its window can be, or below number 0.
     Implausible,
@@ -88,7 +88,7 @@ impl Default for AckPolicy {
 /// [`ReceivedPackets::observe`] a new packet only when it was placed or is safely held.
 #[derive(Clone, Debug)]
 pub struct ReceivedPackets {
-    /// Bit `n % 1024` tells whether packet n arrived, for n in `bottom..next`; bits of numbers
+    /// Bit `n % 1024` says whether packet n arrived, for n in `bottom..next`; bits of numbers
     /// that do not exist yet are 0.
     window: [u64; WORDS],
     /// One more than the largest number that arrived, 0 before the first.
@@ -189,7 +189,7 @@ impl ReceivedPackets {
     ///
     /// `received_at` is when the driver got it. An acknowledgement becomes due at once if the packet asks for
     /// one and carries a congestion mark, was seen before, arrives late, or if a gap was found that no
-    /// acknowledgement has told the peer of; if it carries `ack_now`, after 8 µs where nothing of its operation
+    /// acknowledgement has reported to the peer; if it carries `ack_now`, after 8 µs where nothing of its operation
     /// follows. Otherwise it becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
     /// [`AckPolicy::ack_delay_ns`], while more is to come after [`AckPolicy::midway_delay_ns`]. An implausible
     /// packet leaves no trace.
@@ -243,7 +243,7 @@ impl ReceivedPackets {
         } else if !self.midway {
             self.due_at = self.due_at.min(now.after_ns(u64::from(self.policy.ack_delay_ns)));
         } else if self.due_at > now && !self.asked {
-            // What ended an operation before need not be told at once: more follows.
+            // What ended an operation before need not be reported at once: more follows.
             self.due_at = self.pending_since.after_ns(u64::from(self.policy.midway_delay_ns));
         }
     }
@@ -280,7 +280,7 @@ impl ReceivedPackets {
     /// What [`ReceivedPackets::observe`] would return for this packet now.
     pub fn classify(&self, packet_wire: u32) -> Arrival {
         let expected = self.next.saturating_sub(1);
-        // The signed distance tells numbers below 0 from numbers far ahead.
+        // The signed distance distinguishes numbers below 0 from numbers far ahead.
         let distance = i64::from(packet_wire.wrapping_sub(expected as u32).cast_signed());
         let Some(number) = expected.checked_add_signed(distance) else {
             return Arrival::Implausible;
@@ -311,7 +311,7 @@ impl ReceivedPackets {
     }
 
     /// Whether a frame with room should carry the acknowledgement: it is due, or nothing promises that
-    /// it becomes due soon, or it tells of so many packets that it is worth its bytes.
+    /// it becomes due soon, or it covers so many packets that it is worth its bytes.
     ///
     /// On a link that loses nothing it is soon enough when half of the time has passed.
     #[inline]
@@ -324,21 +324,21 @@ impl ReceivedPackets {
         !(self.midway && !self.asked || waits) || self.pending >= RIDE_PACKETS || self.due_at <= now
     }
 
-    /// Whether a frame that tells of deliveries anyway should tell of packets, too: any that are owed,
+    /// Whether a frame that reports deliveries anyway should report packets, too: any that are owed,
     /// or on a link that loses nothing those that [ride](Self::acknowledgement_rides).
     #[inline]
     pub fn acknowledgement_joins(&self, now: Instant) -> bool {
         if self.is_lossless { self.acknowledgement_rides(now) } else { self.acknowledgement_owed() }
     }
 
-    /// Whether packets wait to be told of although deliveries may be told at once.
+    /// Whether packets wait to be reported although deliveries may be reported at once.
     #[inline]
     pub const fn is_held_back(&self) -> bool {
         self.is_lossless && self.pending > 0
     }
 
     /// Whether an acknowledgement is owed and was asked for, or nothing more of an operation is announced,
-    /// so that nobody should go to sleep on it.
+    /// so that no thread should go to sleep on it.
     pub const fn acknowledgement_is_last(&self) -> bool {
         self.pending > 0 && (self.asked || !self.midway)
     }
@@ -426,7 +426,7 @@ impl ReceivedPackets {
     /// Puts the arrivals of `top` and below into `bitmap`, `top` first; returns the words used.
     ///
     /// Words reach down to what the peer may not know: numbers of [`REPORTED_PACKETS`] below the
-    /// largest, which several acknowledgements tell so that one may be lost, and late arrivals.
+    /// largest, which several acknowledgements report so that one may be lost, and late arrivals.
     fn fill_bitmap(&self, top: u64, bitmap: &mut [u64; ACK_BLOCK_WORDS_MAX]) -> u8 {
         let lowest = self.unreported.min(self.next.saturating_sub(REPORTED_PACKETS));
         let lowest = lowest.max(self.bottom());
@@ -445,7 +445,7 @@ impl ReceivedPackets {
         used
     }
 
-    /// Bit i tells whether `top - i` arrived; numbers below the window count as not.
+    /// Bit i says whether `top - i` arrived; numbers below the window count as not.
     fn word_down_from(&self, top: u64) -> u64 {
         // 2^64 is a multiple of the window, so numbers below 0 fall on slots too; masked below.
         let low = top.wrapping_sub(63);
@@ -489,7 +489,7 @@ const fn bits_between(first: u64, last: u64) -> u64 {
 }
 
 /// Numbers below the largest whose arrival is remembered. Links keep order, so a packet that comes
-/// later than this was declared lost and sent again long ago; 128 bytes for each link.
+/// later than this was declared lost and retransmitted long ago; 128 bytes for each link.
 pub const REPLAY_WINDOW_PACKETS: u64 = 1024;
 
 /// Largest gap believed. A peer has at most 2^32 bytes of receive buffer to fill, so with frames of
@@ -504,10 +504,10 @@ const RIDE_PACKETS: u16 = 16;
 /// costs both hosts as much.
 const ANSWER_NS: u64 = 8_000;
 
-/// Half of [`REPORTED_PACKETS`], so that every arrival is told at least twice.
+/// Half of [`REPORTED_PACKETS`], so that every arrival is reported at least twice.
 const FRAMES_PER_ACK_MAX: u16 = 128;
 
-/// With 64 packets for an acknowledgement, four of them tell of each packet.
+/// With 64 packets for an acknowledgement, four of them cover each packet.
 const REPORTED_PACKETS: u64 = 256;
 
 /// Bitmap words written: enough for [`REPORTED_PACKETS`].

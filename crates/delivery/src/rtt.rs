@@ -109,7 +109,7 @@ impl RttEstimator {
         self.host_ns -= self.host_ns / 8;
     }
 
-    /// Whether the minimum was not seen for so long that it is to be measured anew.
+    /// Whether the minimum was not seen for so long that it is to be measured again.
     pub(crate) fn min_is_old(&self, now: Instant) -> bool {
         let (least, most) = MIN_LIFETIME_NS;
         let lifetime_ns = self.min_ns.saturating_mul(MIN_LIFETIME_ROUND_TRIPS).clamp(least, most)

@@ -30,7 +30,7 @@ pub struct LinkView {
     pub idle_at: Instant,
     /// What the congestion window still allows.
     pub window_left_bytes: u64,
-    /// When the window allows another frame; [`Instant::NEVER`] if only an acknowledgement can tell.
+    /// When the window allows another frame; [`Instant::NEVER`] if that depends on an acknowledgement.
     pub opens_at: Instant,
     /// It has its share of this turn. It gets no more in it, but its window is not closed: the next turn may
     /// come at once.
@@ -96,7 +96,7 @@ impl SchedulerState {
 /// A link gets nothing that it would deliver later than the other links together deliver the whole
 /// backlog without it: a slow one gets exactly the share it can deliver in time, and when the backlog is
 /// down to a frame only the link that delivers it first is left. A link whose window is closed counts as
-/// able to send when it opens, or is idle if only an acknowledgement can tell when that is.
+/// able to send when it opens, or is idle if that depends on an acknowledgement.
 ///
 /// A link without a measured rate counts as average, and gets a first share whatever the estimates
 /// say; a link that has got nothing for [`REMEASURE_NS`] gets one frame of a long backlog.
@@ -350,7 +350,7 @@ impl Estimates {
 fn could_send_at(link: &LinkView, unit_bytes: u64, now: Instant) -> Instant {
     let idle_at = link.idle_at.max(now);
     let is_open = link.has_share || link.window_left_bytes >= unit_bytes;
-    // Where only an acknowledgement can tell, one is expected when it is idle.
+    // Where that depends on an acknowledgement, one is expected when it is idle.
     if is_open || link.opens_at == Instant::NEVER { idle_at } else { idle_at.max(link.opens_at) }
 }
 
@@ -380,12 +380,12 @@ const HOLD_NS: u64 = 25_000;
 /// Most by which a link that waits would deliver later, in nanoseconds: four full frames at 1 Gb/s.
 const HELD_LATE_NS_MAX: u64 = 50_000;
 
-/// What a link has queued beyond the time for which it waits, in nanoseconds: if nobody looks after it
+/// What a link has queued beyond the time for which it waits, in nanoseconds: if no timer looks after it
 /// for that long, it idles.
 const RUN_DRY_NS: u64 = 60_000;
 
 /// Frames a link without a measured rate gets for certain: two rate samples of two acknowledged
-/// frames each, and little enough that a hundred times slower link delays nobody for long.
+/// frames each, and little enough that a hundred times slower link delays nothing for long.
 const UNMEASURED_FRAMES: u64 = 4;
 
 /// How long a link may get nothing before its rate counts as outdated.

@@ -23,7 +23,7 @@ pub use self::window::{ASK_FRAMES_MAX, BATCH_NS, QUANTUM_NS};
 pub enum Fate {
     /// The peer accepted it.
     Acked,
-    /// It must be sent again.
+    /// It must be retransmitted.
     Lost,
 }
 
@@ -205,8 +205,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: packet.1
-    /// The driver did not take the last `count` frames, and cannot tell whether they left the host: their contents are
-    /// returned as by [`unsend`](Self::unsend), to be sent again, which is no sign of congestion. Their numbers are not used
+    /// The driver did not take the last `count` frames, and does not know whether they left the host: their contents are
+    /// returned as by [`unsend`](Self::unsend), to be retransmitted, which is no sign of congestion. Their numbers are not used
     /// again, and acknowledgements of them say nothing.
     ///
     /// # Panics
@@ -229,7 +229,7 @@ impl<T: Copy> SendHalf<T> {
 
     //= protocol.md: again.2
     /// To be called when [`deadline`](Self::deadline) is reached. Reports contents that count as
-    /// lost now, and tells whether a probe is due.
+    /// lost now, and returns whether a probe is due.
     pub fn on_timeout(
         &mut self,
         pool: &mut SentPool<T>,
@@ -259,7 +259,7 @@ impl<T: Copy> SendHalf<T> {
         outcome
     }
 
-    /// Hands back the content of the oldest data packet in flight, to be sent again under a new
+    /// Hands back the content of the oldest data packet in flight, to be retransmitted under a new
     /// number on the best link. The packet no longer counts as in flight, but its number stays
     /// known: a late acknowledgement still gives a round-trip time.
     pub fn retire_oldest_for_probe(&mut self) -> Option<T> {
@@ -329,7 +329,7 @@ impl<T: Copy> SendHalf<T> {
         self.controller.set_frame_bytes(frame_bytes);
     }
 
-    /// Tells whether there is nothing to send although the window is open; the delivery rate then
+    /// Notes whether there is nothing to send although the window is open; the delivery rate then
     /// says nothing about the link.
     pub fn set_application_limited(&mut self, limited: bool) {
         self.rate.set_limited(limited, self.in_flight_bytes);

@@ -10,7 +10,7 @@ use crate::rate::SendStamp;
 pub enum PacketClass {
     /// A pure acknowledgement: has a number, takes no window, is never reported.
     Unacknowledged,
-    /// Counts against the window, is detected as lost, is sent again.
+    /// Counts against the window, is detected as lost, is retransmitted.
     Data,
     /// As data, but its loss says nothing about congestion.
     MtuProbe,
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     MtuProbe,
     /// Without content: declared lost, an acknowledgement would prove that wrong.
     Lost,
-    /// Without content: a probe carries it again, nobody knows yet whether this one arrived.
+    /// Without content: a probe carries it again, and whether this packet arrived is not known yet.
     Retired,
 }
 

@@ -71,7 +71,7 @@ impl TimerQueue {
 
     /// Removes and returns the identifier with the earliest deadline, if that is not after `now`.
     ///
-    /// Call until it returns `None`; whoever is returned has no deadline until it is set again.
+    /// Call until it returns `None`; what is returned has no deadline until it is set again.
     pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
         let first = *self.heap.first()?;
         if first.deadline > now {

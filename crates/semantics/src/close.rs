@@ -1,4 +1,4 @@
-//! How a failed access and the end of a connection are told between peers.
+//! How a failed access and the end of a connection are reported between peers.
 
 use mem::AccessError;
 use wire_edge::CloseReason;
@@ -23,7 +23,7 @@ pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> Ope
 }
 
 //= protocol.md: violation.3
-/// What the requester is told when this side refuses an access of its.
+/// What the requester gets when this side refuses one of its accesses.
 pub(crate) const fn close_reason_of(error: AccessError) -> CloseReason {
     match error {
         AccessError::Bounds { .. } | AccessError::Unmapped { .. } => CloseReason::OutOfRange,

@@ -60,7 +60,7 @@ pub enum Verdict {
     Refused(Refusal),
     /// The peer broke a rule, or asked for memory it may not touch: close the connection.
     Violation {
-        /// What to tell the peer.
+        /// What to report to the peer.
         reason: CloseReason,
         /// The operation at fault.
         operation: OperationNumber,
@@ -76,7 +76,7 @@ pub enum Refusal {
     Pool,
     /// It would open one hole too many.
     Ranges,
-    /// There is no receive for this message now, on a connection that shares them: tell the peer.
+    /// There is no receive for this message now, on a connection that shares them: notify the peer.
     NotReady(MessageNumber),
     /// It may not go where it is to go, on a queue pair: who sent it learns when earlier operations are delivered.
     Early,
@@ -256,7 +256,7 @@ impl Inbound {
         Err(PostError::ReceiveQueueFull(self.limits.receives))
     }
 
-    /// Posts a buffer for the next message without one. A slot of the status table tells of the message, in place of
+    /// Posts a buffer for the next message without one. A slot of the status table reports the message, in place of
     /// a completion, which needs no place in the queue.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ pub struct PoolLimits {
     pub responses: u32,
     /// Own reads whose answers have come out of order. 1024 × 1.4 KB = 1.4 MiB.
     pub reads: u32,
-    /// Fragments that wait to be sent again. 65 536 × 24 B = 1.5 MiB; every packet in flight on 16
+    /// Fragments that wait to be retransmitted. 65 536 × 24 B = 1.5 MiB; every packet in flight on 16
     /// full links of 4096 packets. If more are lost at a time, over all connections, memory is
     /// allocated for them.
     pub retransmissions: u32,

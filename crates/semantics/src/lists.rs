@@ -1,4 +1,4 @@
-//! Lists of pieces of memory that operations and receives under way are made of.
+//! Lists of pieces of memory that pending operations and receives are made of.
 
 use work::{PieceList, PostError, StoredPieces};
 

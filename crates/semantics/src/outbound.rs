@@ -136,7 +136,7 @@ enum Bytes {
     Pieces(u32),
 }
 
-/// A fragment that was lost, or taken back by a driver, and waits to be sent again.
+/// A fragment that was lost, or taken back by a driver, and waits to be retransmitted.
 #[derive(Debug)]
 pub(crate) struct Retransmission {
     carried: Carried,
@@ -196,7 +196,7 @@ pub struct Outbound {
     not_ready: Option<OperationNumber>,
     /// Its operations beyond its share take nothing from others, as they wait for the peer.
     is_spared: bool,
-    /// What is to be sent again of it and of later ones, once the peer is ready.
+    /// What is to be retransmitted of it and of later ones, once the peer is ready.
     held: Chain,
     backlog_bytes: u64,
     outlet: Outlet,
@@ -237,7 +237,7 @@ impl Outbound {
         }
     }
 
-    /// Sets what the peer granted, once the handshake tells.
+    /// Sets what the peer granted, once the handshake says it.
     pub const fn set_peer_limits(&mut self, peer: PeerLimits) {
         self.peer = peer;
         self.unblock();
@@ -424,7 +424,7 @@ impl Outbound {
     }
 
     //= protocol.md: again.1
-    /// A fragment must be sent again. On a queue pair those of the operation in turn go first: it may be all that the
+    /// A fragment must be retransmitted. On a queue pair those of the operation in turn go first: it may be all that the
     /// peer has room for, and the lists of others are many fragments.
     pub fn on_lost(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
@@ -479,7 +479,7 @@ impl Outbound {
 
     //= protocol.md: close.4, queue-pair.6
     /// What the operation at fault learns when the peer closes for `reason`: to be [flushed](Outbound::flush) with,
-    /// after [`Outbound::on_delivered`] has completed what the Close tells of.
+    /// after [`Outbound::on_delivered`] has completed what the Close reports.
     pub const fn error_of_close(&self, reason: CloseReason) -> OperationError {
         error_of_close(reason, self.queue_pair)
     }
@@ -556,7 +556,7 @@ impl Outbound {
         }
     }
 
-    /// Answers under way.
+    /// Answers in flight.
     pub const fn answering(&self) -> u32 {
         self.answering
     }

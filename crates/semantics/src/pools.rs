@@ -93,7 +93,7 @@ impl Beyond {
         }
     }
 
-    /// One of a connection is over.
+    /// One operation of a connection has ended.
     #[inline]
     pub(crate) const fn remove(&mut self, is_spared: bool) {
         if is_spared {
@@ -120,12 +120,12 @@ impl Beyond {
     }
 }
 
-/// What the application was told.
+/// What was reported to the application.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     /// Queues that got a completion for which the application waits.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
-    /// How often it was told of something.
+    /// How often something was reported to it.
     pub(crate) count: u64,
 }
 
@@ -229,7 +229,7 @@ impl Pools {
         }
     }
 
-    /// Gives up what a receive that is over had of these records.
+    /// Gives up what a receive that has ended had of these records.
     #[inline]
     pub(crate) fn forget(&mut self, destination: Destination) {
         if let Destination::List(slot) = destination {
@@ -243,7 +243,7 @@ impl Pools {
         self.notices.fired.pop()
     }
 
-    /// How often the application was told of something, by a completion or by a slot of the status table.
+    /// How often something was reported to the application, by a completion or by a slot of the status table.
     #[inline]
     pub const fn told_count(&self) -> u64 {
         self.notices.count
@@ -263,7 +263,7 @@ impl Pools {
         self.status.arrive(status, arrival);
     }
 
-    /// Puts a completion into a queue of nobody's connection, for which nothing was promised; false if there is no
+    /// Puts a completion into a queue of no connection, for which nothing was promised; false if there is no
     /// room, which overruns the queue.
     pub fn push(&mut self, queue: &Arc<CompletionQueue>, completion: &Completion) -> bool {
         match queue.push(completion) {
@@ -307,7 +307,7 @@ impl Pools {
         }
     }
 
-    /// A shared queue with fewer receives than its [limit](SharedReceives::arm_limit): tell who armed it. To be asked
+    /// A shared queue with fewer receives than its [limit](SharedReceives::arm_limit): notify the thread that armed it. To be asked
     /// for until there is none.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.below_limit.pop()
@@ -338,7 +338,7 @@ impl Pools {
         if self.grants_operation(own) { Ok(()) } else { Err(PostError::NoOperationLeft(own)) }
     }
 
-    /// How many records are in use: 0 everywhere when no connection has anything under way.
+    /// How many records are in use: 0 everywhere when no connection has anything pending.
     pub fn in_use(&self) -> PoolUse {
         PoolUse {
             operations: self.operations.used(),
@@ -364,7 +364,7 @@ pub struct PoolUse {
     pub responses: u32,
     /// Own reads whose answers have come out of order.
     pub reads: u32,
-    /// Fragments that wait to be sent again.
+    /// Fragments that wait to be retransmitted.
     pub retransmissions: u32,
     /// Blocks of the order pool.
     pub order_blocks: u32,

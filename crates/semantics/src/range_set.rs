@@ -4,7 +4,7 @@
 ///
 /// Frames of a link alternate with those of others, so what a link that fell silent had in flight makes
 /// as many holes: 144 frames and a short window, until its silence is noticed. Two links that differ by
-/// 2 ms at 1 Gb/s are 170 frames apart, in runs of 14 frames. A frame that would open one more range is refused and sent again later.
+/// 2 ms at 1 Gb/s are 170 frames apart, in runs of 14 frames. A frame that would open one more range is refused and retransmitted later.
 pub(crate) const RANGES_MAX: usize = 168;
 
 /// A sorted set of disjoint, non-adjacent ranges of byte offsets, in place and without allocation.

@@ -15,12 +15,12 @@ pub(crate) struct Posted {
     /// Longest message.
     pub(crate) length: u32,
     pub(crate) destination: Destination,
-    /// Slot of the status table that is told of the message, in place of a completion queue; [`NIL`] if none is.
+    /// Slot of the status table that reports the message, in place of a completion queue; [`NIL`] if none is.
     pub(crate) status: u32,
 }
 
 impl Posted {
-    /// A receive of which a completion tells.
+    /// A receive that a completion reports.
     pub(crate) const fn new(context: u64, length: u32, destination: Destination) -> Self {
         Self { context, length, destination, status: NIL }
     }

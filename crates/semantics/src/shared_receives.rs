@@ -66,7 +66,7 @@ pub enum Unfit {
     TooShort,
 }
 
-/// A receive that nobody has taken.
+/// A receive that no message has taken.
 #[derive(Debug)]
 struct Entry {
     receive: Receive,
@@ -109,7 +109,7 @@ impl SharedReceives {
         self.push(Entry { receive, pieces: Some(self.keep(list)) })
     }
 
-    /// Something that belongs to no connection lacks a receive: whoever posts one is told so, as if a connection waited.
+    /// Something that belongs to no connection lacks a receive: posting one reports it, as if a connection waited.
     /// True if there is one by now. Only the thread inside the engine may call it.
     #[must_use]
     pub fn begin_wanting(&self) -> bool {
@@ -124,7 +124,7 @@ impl SharedReceives {
         self.wanting.fetch_sub(1, SeqCst);
     }
 
-    /// Receives that nobody has taken.
+    /// Receives that no message has taken.
     pub fn len(&self) -> usize {
         self.posted.len() + self.returned.load(Relaxed)
     }
@@ -161,7 +161,7 @@ impl SharedReceives {
     }
 
     //= protocol.md: datagram.4
-    /// Has `place` fill the oldest receive that whoever does not wait may have with something of `bytes` bytes that
+    /// Lets `place` fill the oldest receive that a message that does not wait may have with something of `bytes` bytes that
     /// belongs to no connection; it gets the context of the receive and where its bytes are. Only the thread inside
     /// the engine may call it.
     ///
@@ -188,12 +188,12 @@ impl SharedReceives {
         Ok(placed)
     }
 
-    /// Receives that whoever does not wait may take: each that waits will have one.
+    /// Receives that a message that does not wait may take: each that waits will have one.
     pub(crate) fn left(&self) -> usize {
         self.len().saturating_sub(self.waiting.load(Relaxed))
     }
 
-    /// Takes the oldest receive that whoever does not wait may have.
+    /// Takes the oldest receive that a message that does not wait may have.
     #[inline]
     pub(crate) fn take(&self, lists: &mut Lists) -> Option<Posted> {
         if self.waiting.load(Relaxed) > 0 && self.left() == 0 {
@@ -220,7 +220,7 @@ impl SharedReceives {
         let mut rare = self.rare();
         rare.waiters.push_back(owner);
         self.waiting.store(rare.waiters.len(), SeqCst);
-        // Whoever posts looks for waiters afterwards: if he did before there was this one, his receive is here.
+        // A thread that posts looks for waiters afterwards: if it did before there was this one, his receive is here.
         fence(SeqCst);
         if self.len() < rare.waiters.len() {
             return true;
@@ -310,7 +310,7 @@ impl SharedReceives {
     }
 }
 
-/// What is used of the queue in atomics that loom knows: how many it holds is all that who looks learns without
+/// What is used of the queue in atomics that loom knows: how many it holds is all that a thread learns without
 /// taking one.
 #[cfg(loom)]
 mod seen_by_loom {
@@ -369,7 +369,7 @@ mod tests {
         let shared = SharedReceives::new(4);
         let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
         let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
-        // Looked, and found none. Then one is posted, and nobody waits yet.
+        // Looked, and found none. Then one is posted, and no connection waits yet.
         assert!(shared.take(&mut Lists::default()).is_none());
         assert_eq!(shared.post(receive), Ok(false));
         assert!(!shared.wait(first));

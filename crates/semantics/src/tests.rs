@@ -1,5 +1,5 @@
 //! Both halves of a connection against each other, over a network that loses, repeats, reorders and
-//! cuts frames anew, in real registered memory.
+//! cuts frames again, in real registered memory.
 
 mod everything;
 mod exactly_once;

@@ -203,7 +203,7 @@ impl CongestionController for Aimd {
         if sample.round_started {
             self.end_round(sample);
         }
-        // A window that nobody fills neither proves nor disproves anything.
+        // A window that is never full neither proves nor disproves anything.
         if sample.window_limited {
             self.grow(sample.acked_bytes);
             let cap = self.search.apply(self.cap, &mut self.window);
@@ -253,7 +253,7 @@ impl CongestionController for Aimd {
 struct CapSearch {
     /// Round trips spent at the cap.
     cruised_rounds: u8,
-    /// Round trips left of a trial; 0 if none is under way.
+    /// Round trips left of a trial; 0 if there is no trial.
     trial_rounds: u8,
     /// Rate before the trial, in bytes per second.
     rate_before: u64,

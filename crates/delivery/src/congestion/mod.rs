@@ -14,7 +14,7 @@ use crate::{Instant, Pack, Packer, Unpacker};
 /// Frames in flight that every algorithm allows: one travels while the other is acknowledged.
 const WINDOW_FRAMES_MIN: u32 = 2;
 
-/// What one acknowledgement tells a congestion controller.
+/// What a congestion controller learns from one acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
     /// Bytes newly acknowledged.

@@ -321,7 +321,7 @@ fn check_block(model: &BTreeSet<u64>, block: &AckBlock) -> Result<(), TestCaseEr
         let told = block.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
         if bit >= 64 * u64::from(block.words) {
             prop_assert!(!told);
-            // What is left out is nothing, or was told many times.
+            // What is left out is nothing, or was reported many times.
             let known = number.is_none_or(|n| !model.contains(&n) || n + 256 <= largest);
             prop_assert!(known, "left out {number:?} of {largest}");
         } else {

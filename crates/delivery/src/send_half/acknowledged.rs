@@ -109,7 +109,7 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Something new was acknowledged: measures round-trip time and rate, and tells congestion
+    /// Something new was acknowledged: measures round-trip time and rate, and informs congestion
     /// control.
     fn on_progress(
         &mut self,

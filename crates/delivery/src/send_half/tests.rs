@@ -248,7 +248,7 @@ fn numbers_of_frames_that_may_have_left_are_not_used_again_and_count_as_no_loss(
     f.half.disown(&mut f.pool, 2, &mut |content| back.push(content[0]));
     assert_eq!(back, [3, 2]);
     assert_eq!((f.half.next_packet(), f.half.in_flight_bytes()), (PacketNumber(4), 2000));
-    // What was in them is sent again. One of the frames arrives all the same.
+    // What was in them is retransmitted. One of the frames arrives all the same.
     f.send(2);
     f.ack(5, 6, 0);
     assert_eq!(f.reported(), [0, 1, 4, 5].map(|packet| (Fate::Acked, packet)));

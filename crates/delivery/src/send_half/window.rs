@@ -121,7 +121,7 @@ impl<T: Copy> SendHalf<T> {
         u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX)
     }
 
-    /// Bytes in flight that are taken for delivered, though nobody said so yet.
+    /// Bytes in flight that are taken for delivered, though no acknowledgement said so yet.
     pub(super) fn presumed_bytes(&self, now: Instant) -> u32 {
         let (Some(since), Some(rate)) = (self.presumes_since(), self.rate_in_flight()) else {
             return 0;

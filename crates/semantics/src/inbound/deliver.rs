@@ -18,7 +18,7 @@ pub(super) enum Stop {
     Peer(CloseReason),
 }
 
-/// What the requester has the target told, besides the bytes.
+/// What the requester reports to the target, besides the bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Told {
     pub(super) flags: Flags,
@@ -210,7 +210,7 @@ impl Inbound {
     }
 
     //= protocol.md: answer.6
-    /// Whether one more answer may be under way. One always may, as the peers of other connections may
+    /// Whether one more answer may be in flight. One always may, as the peers of other connections may
     /// never acknowledge theirs.
     fn may_answer(&self, around: &Surroundings<'_, '_>) -> bool {
         let own = around.outbound.answering();

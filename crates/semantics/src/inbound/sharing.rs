@@ -33,14 +33,14 @@ impl Inbound {
     }
 
     /// The first message that lacks a receive, if this connection [waits](SharedReceives::next_ready) for one. If
-    /// [`Inbound::is_stalled`] too, all of the message is here, and the peer is to be told nevertheless.
+    /// [`Inbound::is_stalled`] too, all of the message is here, and the peer is to be notified nevertheless.
     pub fn lacks_receive(&self) -> Option<MessageNumber> {
         self.share.as_ref()?.lacking
     }
 
     //= protocol.md: shared.3
     /// Takes the receive it has waited for, of which [`SharedReceives::next_ready`] spoke, and goes on with
-    /// deliveries that waited for it. The peer is to be told that there are receives again.
+    /// deliveries that waited for it. The peer is to be notified that there are receives again.
     pub fn on_ready(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         let first = self.next_message;
         if let Some(share) = self.share.as_mut() {
@@ -86,7 +86,7 @@ impl Inbound {
         let ahead = u32::try_from(message.since(first));
         let is_granted = ahead.is_ok_and(|ahead| ahead < window);
         let Some(share) = self.share.as_mut().filter(|_| is_granted) else {
-            // Nobody sends a message before a receive is posted for it: credits say how many are.
+            // No peer sends a message before a receive is posted for it: credits say how many are.
             return Err(violation(CloseReason::ProtocolViolation, number));
         };
         let receives = own_queue(&mut self.receives, first);

@@ -134,7 +134,7 @@ impl Outbound {
     }
 
     //= protocol.md: answer.12
-    /// An answer that nobody waits for: a late duplicate, unless the question was never sent.
+    /// An answer that no operation waits for: a late duplicate, unless the question was never sent.
     #[cold]
     fn answer_without_question(&self, pools: &Pools, number: OperationNumber) -> Answer {
         if number.since(self.first_unsent(pools)) >= 0 {

@@ -50,7 +50,7 @@ impl Outbound {
             && self.fault.is_none_or(|(fault, _)| fault != operation.number)
     }
 
-    /// Frees an operation that has left the list and tells its poster.
+    /// Frees an operation that has left the list and notifies its poster.
     pub(super) fn finish(
         &mut self,
         pools: &mut Pools,
@@ -116,14 +116,14 @@ impl Outbound {
         if has_place {
             self.outlet.complete(&mut pools.notices, &completion);
         } else {
-            // If there is no room, the handle tells alone.
+            // If there is no room, the handle alone reports it.
             self.outlet.offer(&mut pools.notices, &completion);
         }
     }
 }
 
 impl OutOperation {
-    /// Whether a place in the completion queue is kept for it: not if a handle tells how it ended, and it
+    /// Whether a place in the completion queue is kept for it: not if a handle reports how it ended, and it
     /// is not signalled.
     const fn has_place(&self) -> bool {
         self.signalled || self.status.is_none()

@@ -30,7 +30,7 @@ pub struct Carried {
 /// Whose a packet is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum CarriedKind {
-    /// Nothing that would have to be sent again.
+    /// Nothing that would have to be retransmitted.
     #[default]
     Nothing,
     /// A fragment of an operation of ours.
@@ -72,7 +72,7 @@ pub enum FragmentPayload<'a> {
     /// [`Pools::gather`] does, until the next call of a method of [`Outbound`].
     Pieces,
     /// A Control message instead of bytes: the memory that this read found is gone, so that what was
-    /// sent of it before cannot be sent again.
+    /// sent of it before cannot be retransmitted.
     Gone(OperationNumber),
 }
 
@@ -140,7 +140,7 @@ impl Outbound {
         Ok(None)
     }
 
-    /// The fragment of an own operation that was handed out as `carried` and not sent; None if nobody waits for
+    /// The fragment of an own operation that was handed out as `carried` and not sent; None if no operation waits for
     /// it any more.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Outbound {
             && pools.operations.get(self.cursor).is_some_and(is_independent)
     }
 
-    /// A fragment of the oldest retransmission; None if nobody waits for it any more.
+    /// A fragment of the oldest retransmission; None if no operation waits for it any more.
     fn next_retransmission<'a>(
         &mut self,
         memory: &'a MemoryAccess<'_>,
@@ -276,7 +276,7 @@ impl Outbound {
 
     //= protocol.md: answer.7
     /// A part of an answer that was sent before. The peer may have it, and its application may have had
-    /// that told to the owner of the memory, before the acknowledgement is here: then the memory may be
+    /// that reported to the owner of the memory, before the acknowledgement is here: then the memory may be
     /// gone, and only the peer knows whether anything is missing.
     fn answer_again<'a>(
         memory: &'a MemoryAccess<'_>,

@@ -122,7 +122,7 @@ impl Outbound {
         self.cursor != NIL && !self.blocked
     }
 
-    /// Whether what the operation is fenced against is over.
+    /// Whether what the operation is fenced against has ended.
     fn fence_lets_begin(&self, operation: &OutOperation) -> bool {
         let is_fenced = operation.flags.contains(Flags::FENCE_BEFORE);
         let waits = is_fenced || operation.waits_for_answers;

@@ -10,7 +10,7 @@ use crate::pools::Pools;
 impl Outbound {
     //= protocol.md: queue-pair.4, control.5
     /// The peer has no receive for this message now. Nothing of that operation and of later ones is sent until
-    /// [`Outbound::on_ready`]: who calls this takes the fragments that are under way back, without a sign of
+    /// [`Outbound::on_ready`]: who calls this takes the fragments that are in flight back, without a sign of
     /// congestion, and gives each to [`Outbound::on_returned`] or [`Outbound::on_lost`].
     ///
     /// False if that changes nothing: it is known already, or the message was not sent, or is delivered by now, or the
@@ -58,7 +58,7 @@ impl Outbound {
         self.outstanding.saturating_sub(OPERATION_SHARE)
     }
 
-    /// The operation that waits for nothing but a receive of the peer: the peer said that it has none, or has told of
+    /// The operation that waits for nothing but a receive of the peer: the peer said that it has none, or has reported
     /// none, and everything posted before is delivered.
     pub fn waits_for_receive(&self, pools: &Pools) -> Option<OperationNumber> {
         if self.fault.is_some() || self.is_faulty {

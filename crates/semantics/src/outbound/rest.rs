@@ -19,7 +19,7 @@ pub struct OutboundAtRest {
 }
 
 impl Outbound {
-    /// Whether no operation and no answer is under way.
+    /// Whether no operation and no answer is in flight.
     pub const fn is_at_rest(&self) -> bool {
         self.head == NIL
             && self.answer_head == NIL

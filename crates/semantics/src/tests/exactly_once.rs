@@ -55,7 +55,7 @@ fn delivered_ranges_are_left_alone_while_others_are_under_way() {
 }
 
 //= protocol.md: operation.6, operation.7
-/// Each byte of an operation is placed once, also while the operation is under way: what the
+/// Each byte of an operation is placed once, also while the operation is in flight: what the
 /// application changes after it was placed stays changed. (Relaxed: strict tails may be held whole.)
 #[test]
 fn a_placed_byte_is_not_placed_again_by_an_overlapping_fragment() {

@@ -51,7 +51,7 @@ fn is_bound(side: &Side, key: RemoteKey) -> bool {
     found.is_ok()
 }
 
-/// What a side was told: contexts, and how they ended.
+/// What was reported to a side: contexts, and how they ended.
 fn told(side: &mut Side) -> Vec<(u64, Result<(), OperationError>)> {
     side.poll();
     side.completions.drain(..).map(|found| (found.context, found.result)).collect()
@@ -209,7 +209,7 @@ fn mixed(pair: &mut Pair, count: usize) -> Vec<Operation> {
     (0..count).map(make).collect()
 }
 
-/// Passes time until side 0 is faulty or has nothing under way.
+/// Passes time until side 0 is faulty or has nothing pending.
 fn pass_time(pair: &mut Pair) {
     let mut steps = 0;
     while !pair.sides[0].outbound.is_faulty() && !pair.is_idle() {
@@ -305,7 +305,7 @@ fn an_operation_that_fails_under_way_fails_when_all_before_it_is_complete() {
             .find(|&index| numbers[index].is_some_and(has_begun) && pair.random.chance(40));
         let Some((at, number)) = at.and_then(|at| Some((at, numbers[at]?))) else { continue };
         let Side { outbound, pools, .. } = &mut pair.sides[0];
-        // Told twice: the first counts.
+        // Reported twice: the first counts.
         outbound.fail(pools, number, OperationError::LocalAccess);
         outbound.fail(pools, number, OperationError::Unreachable);
         pass_time(&mut pair);

@@ -50,7 +50,7 @@ fn sequential(pieces: &[Piece]) -> Vec<u8> {
     memory
 }
 
-/// Whoever sees the last byte of an operation sees all earlier ones, or newer bytes in their place.
+/// A thread that sees the last byte of an operation sees all earlier ones, or newer bytes in their place.
 fn check_tails(pieces: &[Piece], memory: &[u8]) {
     let newest_seen = pieces.iter().enumerate().rev().find(|(index, piece)| {
         let end = piece.offset as usize + piece.length as usize;
@@ -146,7 +146,7 @@ fn order_holds_when_every_pool_is_tiny() {
     }
 }
 
-/// Frames of several blocks of the order pool, cut anew by smaller ones.
+/// Frames of several blocks of the order pool, cut again by smaller ones.
 #[test]
 fn order_holds_when_frames_differ_much_in_size() {
     const ARENA: usize = 6000;

@@ -388,7 +388,7 @@ impl Pair {
         }
     }
 
-    /// Tells senders of packets that arrived, some of them or all.
+    /// Acknowledges packets that arrived, some of them or all.
     pub(super) fn acknowledge(&mut self) {
         for id in core::mem::take(&mut self.acknowledged) {
             if self.random.chance(10) {
@@ -421,7 +421,7 @@ impl Pair {
         outbound.on_lost(pools, carried);
     }
 
-    /// Tells each side what the other has delivered.
+    /// Reports to each side what the other has delivered.
     pub(super) fn synchronize(&mut self) {
         for side in 0..2 {
             let peer = &self.sides[1 - side].inbound;
@@ -497,7 +497,7 @@ impl Pair {
         assert_eq!(self.in_use(), [PoolUse::default(); 2]);
     }
 
-    /// Records in use on both sides, once what nobody waits for is forgotten.
+    /// Records in use on both sides, once what no operation waits for is forgotten.
     pub(super) fn in_use(&mut self) -> [PoolUse; 2] {
         for side in 0..2 {
             while self.sides[side].outbound.wants_to_send()

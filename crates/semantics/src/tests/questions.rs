@@ -334,7 +334,7 @@ fn an_operation_that_waits_for_answers_waits_for_nothing_else() {
     for operation in &posted {
         side.post(operation).unwrap();
     }
-    // The write before is not delivered, and the peer is told of no fence.
+    // The write before is not delivered, and the peer gets no fence.
     for _ in 0..2 {
         let sent = side.fragment(128).expect("nothing is asked yet");
         assert!(matches!(sent.header, Header::Write { .. }));
@@ -386,7 +386,7 @@ fn of_answers_that_are_given_up_nothing_more_is_sent_and_those_before_go_on() {
             let read = Header::ReadRequest { operation, length: 300, key, address };
             assert_eq!(side.handle(Flags::LAST, &read, &[]), Verdict::Accepted);
         }
-        // Three frames each: the third answer is under way.
+        // Three frames each: the third answer is in flight.
         let sent = [(); 8].map(|()| side.fragment(128).expect("there are twelve").carried);
         side.outbound.abandon_answers(&mut side.pools, OperationNumber(given_up));
         assert_eq!(side.outbound.answering(), given_up.min(4));

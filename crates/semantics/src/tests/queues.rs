@@ -1,4 +1,4 @@
-//! Completions of queue pairs: nothing is promised, and what nobody asked to be told of takes no place.
+//! Completions of queue pairs: nothing is promised, and what is not to be reported takes no place.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ fn send(pair: &Pair, index: usize, length: u32) -> Operation {
     operation(Request::Send { source: source(pair, index, length) }, index, length, PLAIN)
 }
 
-/// Tells a side that its peer has delivered so much and posted so many receives.
+/// Reports to a side that its peer has delivered so much and posted so many receives.
 pub(super) fn tell(side: &mut Side, delivered: u32, credit: u32) {
     let (delivered, credit) = (OperationNumber(delivered), MessageNumber(credit));
     assert!(side.outbound.on_delivered(&mut side.pools, delivered, credit));

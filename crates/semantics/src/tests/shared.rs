@@ -435,7 +435,7 @@ struct Peer {
     /// Length, immediate and kind of each message, in order.
     messages: Vec<(u32, Option<u32>, bool)>,
     operations: u32,
-    /// The operation that names a key nobody has.
+    /// The operation that names a key that does not exist.
     at_fault: Option<u32>,
     ended: bool,
 }
@@ -568,7 +568,7 @@ impl Interplay {
         self.end(index);
     }
 
-    /// Each receive is consumed once or still there, and each message was told of in order.
+    /// Each receive is consumed once or still there, and each message was reported in order.
     fn check(mut self) {
         let completions = self.targets.completions();
         for (index, peer) in self.peers.iter().enumerate() {
@@ -646,7 +646,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     //= protocol.md: peer.2
-    /// Any frames at all that a decoder lets through, to connections that end and begin anew.
+    /// Any frames at all that a decoder lets through, to connections that end and begin again.
     #[test]
     fn no_sequence_of_frames_to_queue_pairs_panics_or_loses_a_receive(
         lies in proptest::collection::vec((0..3_usize, lie()), 1..200),

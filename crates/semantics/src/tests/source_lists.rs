@@ -112,7 +112,7 @@ fn pieces_that_are_not_there_are_refused_and_leave_nothing_behind() {
     let side = &mut pair.sides[0];
     let beyond = pieces(side, &[(0, 8), (SOURCE_BYTES - 7, 8)]);
     assert!(matches!(post(side, &write, &beyond), Err(PostError::LocalAccess(_))));
-    // Nobody may write there.
+    // No access may write there.
     let constant = pieces(side, &[(0, 8)]);
     assert!(matches!(post(side, &read, &constant), Err(PostError::LocalAccess(_))));
     let request = Request::Write { source: NOWHERE, key, address: u64::MAX - 3 };
