@@ -26,7 +26,7 @@ pub enum EventKind {
     ConnectResponse,
     /// The connection could not be made, for a reason on this side.
     ConnectError,
-    /// Nobody answers.
+    /// No answer came.
     Unreachable,
     /// The peer says no.
     Rejected,
@@ -42,7 +42,7 @@ pub enum EventKind {
     MulticastError,
     /// The address of the device has changed.
     AddressChange,
-    /// Nothing of the connection is under way any more.
+    /// Nothing of the connection is in flight any more.
     TimewaitExit,
 }
 
@@ -57,13 +57,13 @@ pub struct Event {
     pub kind: EventKind,
     /// 0, a negative error number, or the reason that the peer has given.
     pub status: i32,
-    /// What is told of it.
+    /// What the event carries.
     pub details: Details,
     /// What the peer's program says, filled up with zeros.
     pub private_data: Vec<u8>,
 }
 
-/// What is told with an event.
+/// What an event carries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Details {
     /// Nothing.
@@ -79,7 +79,7 @@ pub enum Details {
 pub struct ConnectionDetails {
     /// Reads and atomics of the peer that this end is to answer at a time.
     pub responder_resources: u8,
-    /// Reads and atomics that this end may have under way at a time.
+    /// Reads and atomics that this end may have outstanding at a time.
     pub initiator_depth: u8,
     /// Flow control of messages is offered.
     pub flow_control: bool,
@@ -107,7 +107,7 @@ pub struct DatagramDetails {
 }
 
 impl Event {
-    /// An event of which only this is told.
+    /// An event that carries only this.
     pub(crate) fn of(id: Arc<Id>, kind: EventKind, status: i32) -> Self {
         let (listener, details, private_data) = (None, Details::None, Vec::new());
         Self { id, listener, kind, status, details, private_data }

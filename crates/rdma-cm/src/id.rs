@@ -22,7 +22,7 @@ use super::ports::{Claim, Heard, Host};
 
 /// A communication identifier.
 ///
-/// A program may use it from several threads. Nothing of the wire is called while its lock is held, as the wire tells it
+/// A program may use it from several threads. Nothing of the wire is called while its lock is held, as the wire reports to it
 /// what happens from within.
 pub struct Id {
     this: Weak<Self>,
@@ -32,7 +32,7 @@ pub struct Id {
     channel: Mutex<Arc<EventChannel>>,
     unacknowledged: Unacknowledged,
     inner: Mutex<Inner>,
-    /// The request it has made or got. Held while it is made, so that who is told of the answer finds it; the wire never
+    /// The request it has made or got. Held while it is made, so that the thread that gets the answer finds it; the wire never
     /// asks for it.
     exchange: Mutex<Option<Arc<dyn Exchange>>>,
     /// Whatever the surface keeps with it.
@@ -47,7 +47,7 @@ struct Inner {
     remote: Option<SocketAddr>,
     claim: Option<Claim>,
     heard: Option<Heard>,
-    /// Requests that listen's queue has room for, and those that nobody has taken.
+    /// Requests that listen's queue has room for, and those that the program has not taken.
     backlog: usize,
     waiting: usize,
     queue_pair: Option<Arc<QueuePair>>,
@@ -243,7 +243,7 @@ impl Id {
         Ok(())
     }
 
-    /// Has its events come by another channel, those that nobody has taken included, and waits until those that were
+    /// Moves its events to another channel, those that the program has not taken included, and waits until those that were
     /// taken are acknowledged.
     ///
     /// # Errors
@@ -251,7 +251,7 @@ impl Id {
     pub fn migrate(&self, channel: &Arc<EventChannel>) -> Result<(), Error> {
         self.lock().check("moving an id", |_| true)?;
         {
-            // Events are told under this lock, so none comes by the old channel later.
+            // Events are reported under this lock, so none comes by the old channel later.
             let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
             if !Arc::ptr_eq(&current, channel) {
                 for event in current.take_those(|event| self.waits_for(event)) {
@@ -302,7 +302,7 @@ impl Id {
         channel.push(event);
     }
 
-    /// Tells of itself.
+    /// Describes itself.
     fn tell_kind(&self, kind: EventKind, status: i32) {
         if let Some(this) = self.this.upgrade() {
             self.tell(Event::of(this, kind, status));
@@ -349,7 +349,7 @@ impl fmt::Debug for Id {
     }
 }
 
-/// The number of a first packet, which nobody can guess: the standard library's tables are seeded so.
+/// The number of a first packet, which no peer can guess: the standard library's tables are seeded so.
 fn fresh_psn() -> u32 {
     let random = std::hash::RandomState::new().hash_one(0_u8);
     random as u32 & 0xff_ffff

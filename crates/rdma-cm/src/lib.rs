@@ -1,4 +1,4 @@
-//! The connection manager: ids, which stand for connections as sockets do, and channels by which programs are told what
+//! The connection manager: ids, which stand for connections as sockets do, and channels by which programs learn what
 //! becomes of them. It is what `librdmacm` offers, over any wire that has a [`ConnectionManager`].
 //!
 //! What two ids say to each other when they meet is a request and an answer (`message.rs`); with that each connects its

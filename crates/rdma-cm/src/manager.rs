@@ -25,15 +25,15 @@ impl fmt::Debug for ManagedDevice {
 }
 
 /// How ids of one device meet ids of others. What is carried are requests and answers. Where both ids have their queue
-/// pairs by then, what carries them becomes the connection of these; all others are connected by what was said, as
+/// pairs at that time, what carries them becomes the connection of these; all others are connected by what was said, as
 /// those are whose programs exchange numbers by themselves.
 ///
-/// Nothing here waits for a peer. Who is told of something ([`Listener`], [`Caller`]) may be told before the call
+/// Nothing here waits for a peer. A [`Listener`] or [`Caller`] may be notified before the call
 /// returns, and by any thread, inside the wire: so it must not call the wire.
 pub trait ConnectionManager: Send + Sync {
     /// Requests for a port are passed on from now on, until what is returned is dropped. An unspecified address stands
     /// for all that the device has. What has `claimed` the port so far is to be dropped when it is claimed for listening,
-    /// and not before: whoever asks meanwhile would be told that nobody is there.
+    /// and not before: a peer that asks meanwhile would get the answer that no program listens.
     ///
     /// # Errors
     /// [`Error::System`] with `EADDRINUSE` if somebody does, `EADDRNOTAVAIL` if the address is none of the device.
@@ -72,10 +72,10 @@ pub trait Exchange: Send + Sync {
     /// request and the reply say so.
     ///
     /// # Errors
-    /// Nobody asks any more.
+    /// The request has been withdrawn.
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error>;
 
-    /// The queue pair that takes over, of who has asked, is in RTS. If the connection is over by now, it learns that.
+    /// The queue pair that takes over, of who has asked, is in RTS. If the connection has ended meanwhile, the queue pair learns that.
     ///
     /// # Errors
     /// The device is closed.
@@ -84,15 +84,15 @@ pub trait Exchange: Send + Sync {
     /// Says no to a request that came, or, with a connection that is there, that it is not wanted after all.
     ///
     /// # Errors
-    /// Nobody asks any more.
+    /// The request has been withdrawn.
     fn reject(&self, refusal: &Refusal) -> Result<(), Error>;
 
-    /// Ends it, whatever it is: the peer is told that the connection is over. A queue pair that has taken it over may
-    /// have ended it before; who has asked is told now.
+    /// Ends it, whatever it is: the peer is notified that the connection has ended. A queue pair that has taken it over may
+    /// have ended it before; the requester is notified now.
     fn close(&self);
 }
 
-/// Who is told of requests.
+/// Is notified of requests.
 pub trait Listener: Send + Sync {
     /// A peer asks, whose GID is that of the address which the request came from. Returns what hears of its
     /// outcome, or why it is refused at once.
@@ -103,7 +103,7 @@ pub trait Listener: Send + Sync {
     ) -> Result<Arc<dyn Caller>, Refusal>;
 }
 
-/// Who is told what becomes of a request.
+/// Is notified of the outcome of a request.
 pub trait Caller: Send + Sync {
     /// The peer says yes: to who has asked. The reply says that the queue pair takes over if both ends have said so.
     fn on_accepted(&self, reply: Reply);
@@ -111,19 +111,19 @@ pub trait Caller: Send + Sync {
     /// The peer knows that its request was accepted: to who was asked.
     fn on_established(&self);
 
-    /// It is over, or there will be no connection.
+    /// It has ended, or there will be no connection.
     fn on_over(&self, over: Over);
 
-    /// Nothing of the connection is under way any more.
+    /// Nothing of the connection is in flight any more.
     fn on_quiet(&self);
 }
 
-/// Why an exchange is over.
+/// Why an exchange has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Over {
-    /// The peer does not want the connection, or nobody listens.
+    /// The peer does not want the connection, or no program listens.
     Refused(Refusal),
-    /// Nobody answers, or the peer is gone while the connection was being made.
+    /// No answer came, or the peer went away while the connection was being made.
     Unreachable,
     /// The connection was there, and the peer has ended it or is gone.
     Disconnected,

@@ -16,7 +16,7 @@ pub struct Request {
     pub source_port: u16,
     /// The address that is asked for, by which who is asked knows itself.
     pub to: Gid,
-    /// What is told of the queue pair of who asks.
+    /// What is said of the requester's queue pair.
     pub end: End,
     /// What the program says.
     pub private_data: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct Request {
 /// An acceptance.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reply {
-    /// What is told of the queue pair of who was asked.
+    /// What is said of the responder's queue pair.
     pub end: End,
     /// What the program says.
     pub private_data: Vec<u8>,
@@ -40,7 +40,7 @@ pub struct Refusal {
     pub private_data: Vec<u8>,
 }
 
-/// What one end tells the other of its queue pair.
+/// What one end says to the other of its queue pair.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct End {
     /// Which service it gives.
@@ -55,7 +55,7 @@ pub struct End {
     pub gid: Gid,
     /// Reads and atomics of the peer that it answers at a time.
     pub responder_resources: u8,
-    /// Reads and atomics that it has under way at a time.
+    /// Reads and atomics that it has outstanding at a time.
     pub initiator_depth: u8,
     /// How often the peer repeats what finds no answer.
     pub retries: u8,

@@ -37,7 +37,7 @@ impl PortSpace {
     }
 }
 
-/// How many bytes programs may say, and how many they are told were said: what came is filled up with zeros to the
+/// How many bytes programs may say, and how many they get: what came is filled up with zeros to the
 /// length that a message of InfiniBand's connection manager has room for (IBA volume 1, 12.6), less the header that
 /// the port spaces of IP addresses have there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -167,7 +167,7 @@ pub(crate) struct Heard {
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        // Nobody may claim the port between the two.
+        // No process may claim the port between the two.
         let mut claimed = self.host.claimed();
         self.parts.clear();
         if let Some(known) = claimed.get_mut(&self.at) {

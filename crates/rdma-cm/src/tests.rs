@@ -1,4 +1,4 @@
-//! Ids over a wire that is memory: what they are told, in which order, and what they refuse.
+//! Ids over a wire that is memory: what is reported to them, in which order, and what they refuse.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -77,7 +77,7 @@ impl Side {
         lock(&self.other).upgrade()
     }
 
-    /// It is over: true for the first who says so.
+    /// It has ended: true for the first call that says so.
     fn end(&self) -> bool {
         let was = self.is_over.swap(true, Ordering::SeqCst);
         if let Some(other) = self.other() {
@@ -485,7 +485,7 @@ fn a_port_is_one_ids_alone_unless_both_say_otherwise() {
     other.set_option(IdOption::ReuseAddress(true)).expect("it is early");
     other.bind(at).expect("it is shared");
     world.id(&world.server, PortSpace::Udp).bind(at).expect("another port space");
-    // Whoever else of the host claims ports is in the way, and is not when it is gone.
+    // Another process of the host that claims the port is in the way until it ends.
     let elsewhere = std::net::UdpSocket::bind(loopback(0)).expect("a socket");
     let taken = elsewhere.local_addr().expect("an address");
     let id = world.id(&world.server, PortSpace::Tcp);
@@ -543,7 +543,7 @@ fn an_id_that_is_destroyed_ends_what_it_was_at() {
     got(&world.client, EventKind::Disconnected);
     got(&world.client, EventKind::TimewaitExit);
     client.destroy().expect("once");
-    // Who listens, with a request that nobody has taken.
+    // A listening id, with a request that no program has taken.
     let client = world.resolved(PortSpace::Tcp, to);
     client.connect(&saying(b"")).expect("it asks");
     listener.destroy().expect("once");
@@ -640,7 +640,7 @@ fn who_asks_about_datagrams_is_told_where_they_go() {
     // Nothing is connected, so nothing ends.
     nothing(&world.server);
     assert_eq!(errno(client.disconnect()), Errno::EINVAL as i32);
-    // A refusal, and nobody there.
+    // A refusal, and no program there.
     let client = world.resolved(PortSpace::Udp, listener.local().expect("an address"));
     client.connect(&saying(b"")).expect("it asks");
     Arc::clone(&got(&world.server, EventKind::ConnectRequest).id).reject(b"").expect("no");

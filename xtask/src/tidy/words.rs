@@ -62,7 +62,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("interconnect", 199),
     ("libibverbs-abi", 83),
     ("link", 162),
-    ("rdma-cm", 61),
     ("runtime", 153),
     ("sockets", 315),
     ("sockets-abi", 39),

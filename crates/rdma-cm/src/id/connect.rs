@@ -17,7 +17,7 @@ pub struct ConnectOptions {
     pub private_data: Vec<u8>,
     /// Reads and atomics of the peer that it answers at a time; `None` for as many as the device can.
     pub responder_resources: Option<u8>,
-    /// Reads and atomics that it has under way; `None` for as many as the device can.
+    /// Reads and atomics that it has outstanding; `None` for as many as the device can.
     pub initiator_depth: Option<u8>,
     /// Whether flow control of messages is offered.
     pub flow_control: bool,
@@ -39,7 +39,7 @@ pub struct AcceptOptions {
 }
 
 impl Id {
-    /// Asks for a connection. Events tell what becomes of it.
+    /// Asks for a connection. Events report the outcome.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the route is not resolved, or there is more to say than there is room for.
@@ -93,7 +93,7 @@ impl Id {
     /// Says yes to a request, or, by who has asked, that its queue pair is connected (see [`Id::establish`]).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if nobody asks any more, or there is more to say than there is room for.
+    /// [`Error::Invalid`] if no request is left, or there is more to say than there is room for.
     pub fn accept(&self, accept: &AcceptOptions) -> Result<(), Error> {
         let said = accept.options.clone().unwrap_or_default();
         check_private(&said.private_data, self.private_limits().reply)?;
@@ -137,7 +137,7 @@ impl Id {
     /// Says no: to a request, or to the answer to one.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if nobody asks, or there is more to say than there is room for.
+    /// [`Error::Invalid`] if there is no request, or there is more to say than there is room for.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
         check_private(private_data, self.private_limits().refusal)?;
         {
@@ -169,7 +169,7 @@ impl Id {
         Ok(())
     }
 
-    /// Ends the connection, and has the work of the queue pair flushed. Events tell when it is over.
+    /// Ends the connection, and flushes the work of the queue pair. An event reports the end.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is none and was none.
@@ -225,7 +225,7 @@ impl Inner {
         }
     }
 
-    /// What the peer is told.
+    /// What the peer gets.
     fn end(&self, gid: verbs::Gid, service: QueuePairType, options: &ConnectOptions) -> End {
         let Own { number, psn, responder_resources, initiator_depth, is_shared, .. } = self.own;
         End {

@@ -10,7 +10,7 @@ use crate::event::{DatagramDetails, Details, Event, EventKind};
 use crate::status::status_of;
 
 impl Id {
-    /// Has the id in a group; [`EventKind::MulticastJoin`] tells where to send to. Its queue pair, if it has one when the
+    /// Joins a group; [`EventKind::MulticastJoin`] reports where to send to. Its queue pair, if it has one when the
     /// program takes the event, gets what is sent there; who only sends gets nothing.
     ///
     /// # Errors

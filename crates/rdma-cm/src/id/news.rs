@@ -1,4 +1,4 @@
-//! What an id is told by its wire, and what it does when its program takes the news.
+//! What the wire reports to an id, and what it does when its program takes the news.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use crate::manager::{Caller, Exchange, Listener, Over};
 use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 use crate::status::status_of;
 
-/// Where the wire tells its news: the id may be gone.
+/// Where the wire reports events: the id may be gone.
 pub(super) struct Ear(pub(super) Weak<Id>);
 
 impl Listener for Ear {
@@ -117,7 +117,7 @@ impl Id {
                 return;
             }
             inner.peer = Some(end);
-            // What the peer answers at a time is what may be under way here.
+            // What the peer answers at a time is what may be outstanding here.
             inner.own.initiator_depth = inner.own.initiator_depth.min(end.responder_resources);
             inner.own.responder_resources = inner.own.responder_resources.min(end.initiator_depth);
             inner.own.not_ready_retries = end.not_ready_retries;
@@ -165,7 +165,7 @@ impl Id {
     }
 
     /// What is to be done when the program takes an event, in its thread: nothing of it may be done inside the wire.
-    /// Returns what it is told.
+    /// Returns what the event carries.
     pub(crate) fn on_taken(event: Event) -> Event {
         let mut event = event;
         let id = Arc::clone(&event.id);
@@ -251,14 +251,14 @@ const fn details_of(end: &End) -> ConnectionDetails {
     }
 }
 
-/// Programs are told the length that there is room for.
+/// Programs get the length that there is room for.
 fn padded(private_data: Vec<u8>, bytes: usize) -> Vec<u8> {
     let mut padded = private_data;
     padded.resize(bytes, 0);
     padded
 }
 
-/// Why an answer about datagrams says no (IBA volume 1, table 127): nobody listens, or the program does not want to.
+/// Why an answer about datagrams says no (IBA volume 1, table 127): no program listens, or it refuses.
 const fn datagram_status(reason: u16) -> i32 {
     match reason {
         NO_SUCH_SERVICE => 1,
@@ -267,7 +267,7 @@ const fn datagram_status(reason: u16) -> i32 {
     }
 }
 
-/// Nobody listens (IBA volume 1, table 108).
+/// No program listens (IBA volume 1, table 108).
 const NO_SUCH_SERVICE: u16 = 8;
 
 /// There is no room for another request.

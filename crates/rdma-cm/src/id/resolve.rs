@@ -37,7 +37,7 @@ impl Id {
         Ok(())
     }
 
-    /// Finds out by which device a host is reached; [`EventKind::AddressResolved`] or [`EventKind::AddressError`] tells.
+    /// Finds out by which device a host is reached; [`EventKind::AddressResolved`] or [`EventKind::AddressError`] reports it.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is at something else, `ENODEV` if no device has the source.
@@ -66,7 +66,7 @@ impl Id {
         Ok(())
     }
 
-    /// Finds the way; [`EventKind::RouteResolved`] tells.
+    /// Finds the route; [`EventKind::RouteResolved`] reports it.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the address is not resolved.
