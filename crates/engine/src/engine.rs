@@ -237,6 +237,23 @@ impl Engine {
         self.with_handle(handle, close).ok_or(Unknown)
     }
 
+    /// Ends a connection because an operation that was not posted yet needs memory of this side that is gone, as if the
+    /// memory had gone after it was posted: what is outstanding is flushed, and [`Event::Closed`] follows with
+    /// [`Closed::LocalMemory`](crate::Closed::LocalMemory). A connection that is closing goes on.
+    #[cold]
+    pub fn close_without_memory(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+    ) -> Result<(), Unknown> {
+        let close = |parts: &mut Parts<'_>, connection: &mut Connection| {
+            if connection.is_open() {
+                parts.lose_local_memory(now, connection);
+            }
+        };
+        self.with_handle(handle, close).ok_or(Unknown)
+    }
+
     /// How long a connection with terms of its own waits from now on: in all for a sign of its peer (see
     /// [`Grants::silence_ns`](crate::Grants::silence_ns)), and each operation for a receive of it (see
     /// [`Terms::not_ready_ns`]). Programs of verbs say so when they are connected already.

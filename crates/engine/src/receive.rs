@@ -580,6 +580,13 @@ impl Parts<'_> {
 }
 
 impl Parts<'_> {
+    /// Closes a connection of which an operation was not even posted, as its memory is gone.
+    #[cold]
+    pub(crate) fn lose_local_memory(&mut self, now: Instant, connection: &mut Connection) {
+        let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
+        self.begin_close(now, connection, close, Closed::LocalMemory);
+    }
+
     //= protocol.md: answer.8, queue-pair.3
     /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
     /// something of it is missing here.

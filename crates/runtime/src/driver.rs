@@ -664,13 +664,21 @@ impl Driver {
         if self.held.is_idle(&host.submissions) {
             return false;
         }
-        self.held.drain(
+        let worked = self.held.drain(
             &host.submissions,
             &mut self.engine,
             memory.begun(),
             &host.status,
             &mut self.counters,
-        )
+        );
+        // As where the memory goes after the operation was posted: which of the two happens depends on which thread is
+        // inside the engine.
+        while let Some(connection) = self.held.take_without_memory() {
+            let now = self.clock.now(&host.clock);
+            // One that is unknown has ended.
+            let _ended = self.engine.close_without_memory(now, connection);
+        }
+        worked
     }
 
     #[cold]

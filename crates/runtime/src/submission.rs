@@ -212,6 +212,8 @@ pub(crate) struct HeldBack {
     waiting: VecDeque<Submission>,
     /// What waited when it was last tried, and for what.
     blocked: Vec<(ConnectionHandle, Class, PostError)>,
+    /// Connections to close, as an operation of theirs lacks memory of this side.
+    without_memory: Vec<ConnectionHandle>,
 }
 
 /// What keeps its order within a connection.
@@ -233,7 +235,14 @@ impl HeldBack {
     /// Holds nothing, and has room for `capacity` submissions.
     pub(crate) fn new(capacity: usize) -> Self {
         let (waiting, blocked) = (VecDeque::with_capacity(capacity), Vec::with_capacity(capacity));
-        Self { waiting, blocked }
+        Self { waiting, blocked, without_memory: Vec::new() }
+    }
+
+    /// A connection of which an operation was refused because memory of this side had gone since it was handed over.
+    /// To be asked for until there is none.
+    #[inline]
+    pub(crate) fn take_without_memory(&mut self) -> Option<ConnectionHandle> {
+        self.without_memory.pop()
     }
 
     /// What a posting would have to wait for, as others wait that it must not overtake. True right
@@ -333,6 +342,11 @@ impl HeldBack {
             Err(error) => {
                 counters.refused_late += 1;
                 fail(submission, error, status);
+                let is_operation =
+                    matches!(submission.posting, Posting::Operation(_) | Posting::Call { .. });
+                if is_operation && matches!(error, PostError::LocalAccess(_)) {
+                    self.without_memory.push(connection);
+                }
                 true
             }
         }
