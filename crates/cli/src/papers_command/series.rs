@@ -162,7 +162,7 @@ pub(super) fn of_sandia(found: &Reproduction) -> (Curves, Vec<Seen>) {
     for cost in &found.costs {
         let (name, total) = (cost.interconnect.name(), cost.bill.total());
         curves.add("cost", name, ["", "$"], 0.0, exact(total));
-        curves.add("cost, thousands", name, ["", "1000 $"], 0.0, exact(total / 1000.0));
+        curves.add("cost, thousands", name, ["", "thousand $"], 0.0, exact(total / 1000.0));
     }
     let seen = found.statements.iter().flat_map(|statement| {
         statement.ids.iter().map(|id| Seen {
