@@ -21,7 +21,7 @@ pub enum Side {
 pub enum Network {
     /// Both on this host.
     Loopback,
-    /// Each in a network namespace of its own, with an Ethernet between them. Programs in them run as the user `nobody`.
+    /// Each in a network namespace of its own, with an Ethernet between them. Programs in them run as a user without rights.
     Namespaces(NamespacePair),
 }
 
@@ -117,7 +117,7 @@ impl Network {
         }
     }
 
-    /// What stands before a command so that it runs on that side: there as the user `nobody`, unless it is `by_root`.
+    /// What stands before a command so that it runs on that side: there as a user without rights, unless it is `by_root`.
     pub(crate) fn prefix(&self, side: Side, by_root: bool) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };
         let name = match side {

@@ -122,7 +122,7 @@ impl<'a> Stage<'a> {
         listener.local_addr().expect("the address of a listener").port()
     }
 
-    /// Starts a program on a side, as the user `nobody`.
+    /// Starts a program on a side, as a user without rights.
     pub fn start(&self, program: &Program, side: Side) -> Running {
         program.start_behind(self.words_before(side))
     }
@@ -142,7 +142,7 @@ impl<'a> Stage<'a> {
         Some([server, client])
     }
 
-    /// Runs a program on a side, as the user `nobody`.
+    /// Runs a program on a side, as a user without rights.
     pub fn run(&self, program: &Program, side: Side) -> Finished {
         self.start(program, side).finish()
     }
@@ -153,7 +153,7 @@ impl<'a> Stage<'a> {
         if words.is_empty() && nix::unistd::geteuid().is_root() {
             words.extend(AS_NOBODY.map(str::to_owned));
         }
-        // Programs look for their own files at home, and the user `nobody` has none.
+        // Programs look for their own files at home, and this user has none.
         words.extend(["env".to_owned(), format!("HOME={}", self.folder.display())]);
         if let (true, Some(library)) = (self.loaded.is_on(side), library()) {
             let counters = self.counters_folder(side);

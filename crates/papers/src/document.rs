@@ -173,7 +173,10 @@ impl Document {
 
     /// Reads the text of a file. Whether the item exists is not looked at: [`crate::reading::read`] does.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
-        let malformed = |error: serde_json::Error| DocumentError::Malformed(error.to_string());
+        // The text of an error may quote the document.
+        let malformed = |error: serde_json::Error| {
+            DocumentError::Malformed(error.to_string().replace(char::is_control, "\u{fffd}"))
+        };
         let json: Json = serde_json::from_str(text).map_err(malformed)?;
         let format = json.get("format").and_then(Json::as_str).unwrap_or("none");
         if format != FORMAT {
@@ -186,7 +189,22 @@ impl Document {
         if found != expected {
             return Err(DocumentError::Edited { found, expected });
         }
-        serde_json::from_str(&format!("{start}{END}")).map_err(malformed)
+        let mut json = serde_json::from_str(&format!("{start}{END}")).map_err(malformed)?;
+        replace_control(&mut json);
+        serde_json::from_value(json).map_err(malformed)
+    }
+}
+
+/// Replaces control characters in all texts. A document can come from another machine, and a terminal would obey
+/// escape sequences in it.
+fn replace_control(json: &mut Json) {
+    match json {
+        Json::String(text) if text.contains(char::is_control) => {
+            *text = text.replace(char::is_control, "\u{fffd}");
+        }
+        Json::Array(items) => items.iter_mut().for_each(replace_control),
+        Json::Object(fields) => fields.values_mut().for_each(replace_control),
+        _ => {}
     }
 }
 
@@ -213,6 +231,18 @@ mod tests {
 
     fn text() -> String {
         Document::new("sandia1999", "table1").to_text().unwrap()
+    }
+
+    #[test]
+    fn escape_sequences_of_other_machines_reach_no_terminal() {
+        let mut document = Document::new("sandia1999", "table1");
+        document.machine.host = "a\u{1b}[2Jb".to_owned();
+        document.cannot_run = Some("no\u{9b}31m\n".to_owned());
+        document.notes.push("\u{7}".to_owned());
+        let read = Document::parse(&document.to_text().unwrap()).unwrap();
+        assert_eq!(read.machine.host, "a\u{fffd}[2Jb");
+        assert_eq!(read.cannot_run.as_deref(), Some("no\u{fffd}31m\u{fffd}"));
+        assert_eq!(read.notes, ["\u{fffd}"]);
     }
 
     #[test]

@@ -75,7 +75,8 @@ pub trait Exchange: Send + Sync {
     /// The request has been withdrawn.
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error>;
 
-    /// The queue pair that takes over, of who has asked, is in RTS. If the connection has ended meanwhile, the queue pair learns that.
+    /// The requester's queue pair, which takes over, is in RTS. If the connection has ended meanwhile, the queue pair
+    /// learns that.
     ///
     /// # Errors
     /// The device is closed.

@@ -23,7 +23,7 @@ pub(crate) struct DeskHooks {
 impl Hooks for DeskHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         self.desk.on_event(engine, memory, now, &event);
-        // Who is told of a connection finds its queue pair as it then is.
+        // A thread that is notified of a connection finds its queue pair as it then is.
         self.clerk.on_event(engine, memory, now, &event);
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Source {
     queue_pair: Arc<QueuePair>,
     domain: ProtectionDomain,
     bell: Bell,
-    /// When the desk looks for peers.
+    /// When the connection table looks for peers.
     due: Arc<Due>,
     /// Owners of the connections; [`NOBODY`] if there is none.
     sends: AtomicU64,
@@ -254,7 +254,7 @@ impl WorkSource for Source {
     }
 }
 
-/// When the desk looks at its queue pairs next.
+/// When the connection table looks at its queue pairs next.
 #[derive(Debug)]
 pub(crate) struct Due(AtomicU64);
 

@@ -39,7 +39,7 @@ impl Value {
 }
 
 /// All values. Latencies are of one byte, one way; throughputs the largest. Connecting with SDP took
-/// milliseconds; no number is told.
+/// milliseconds; the paper prints no number.
 pub fn values() -> Vec<Value> {
     let mut values = Vec::new();
     for (id, test, mode, name) in NAMES {

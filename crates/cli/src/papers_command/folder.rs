@@ -85,7 +85,10 @@ pub(super) fn read(folders: &[PathBuf]) -> Found {
             let text = fs::read_to_string(&path).map_err(|error| error.to_string());
             match text.and_then(|text| reading::read(&text).map_err(|error| error.to_string())) {
                 Ok(document) => found.take(document),
-                Err(error) => found.notes.push(format!("{} is refused: {error}", path.display())),
+                Err(error) => {
+                    let path = path.display().to_string();
+                    found.notes.push(format!("{} is refused: {error}", path.escape_debug()));
+                }
             }
         }
     }
