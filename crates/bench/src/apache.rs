@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 use crate::cpu;
 use crate::machine::Machine;
-use crate::namespaces::{NamespaceError, NamespacePair};
+use crate::namespaces::NamespaceError;
 use crate::run::Observer;
+use crate::star::Star;
 use crate::unmodified::apache_server::{Apache, Mpm};
 use crate::unmodified::fetch;
 use crate::unmodified::figures::Case;
@@ -36,8 +37,10 @@ pub struct Wishes {
     pub alphas: Vec<f64>,
     /// Decides the order of requests in a trace.
     pub seed: u64,
-    /// Connections at the same time.
+    /// Connections at the same time, of all client hosts together; at least one each.
     pub connections: u32,
+    /// Hosts with a client, 1 to [`CLIENT_HOSTS_MAX`].
+    pub client_hosts: u32,
     /// Whether each request has a connection of its own.
     pub closes: bool,
     /// Samples of each case over each way.
@@ -65,8 +68,11 @@ pub struct Report {
     pub other: Way,
     /// How Apache divided its work.
     pub mpm: Mpm,
-    /// Connections at the same time.
+    /// Connections at the same time, of all client hosts together.
     pub connections: u32,
+    /// Hosts with a client.
+    #[serde(default = "one_host")]
+    pub client_hosts: u32,
     /// Whether each request had a connection of its own.
     pub closes: bool,
     /// Samples of each case over each way.
@@ -121,16 +127,17 @@ pub enum ApacheError {
 /// Measures what `wishes` ask for.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, ApacheError> {
     let unix_seconds = clock::unix_seconds();
-    let pair = NamespacePair::create(1, wishes.mtu)?;
+    // The first host serves.
+    let star = Star::create(1 + wishes.client_hosts, wishes.mtu)?;
     let folder = Folder::create("apache")?;
     let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
-    let place = |namespace, cpu: usize| Place {
+    let place = |host: usize| Place {
         own_program: &wishes.own_program,
-        namespace,
-        cpu: pinned_to.map(|cpus| cpus[cpu]),
+        namespace: &star.hosts()[host],
+        cpu: pinned_to.map(|cpus| cpus[usize::from(host == 0)]),
         folder: folder.path(),
     };
-    let client = place(pair.client(), 0);
+    let clients: Vec<_> = (1..=wishes.client_hosts as usize).map(place).collect();
     let singles = fetch::make_files(&folder, DOCUMENTS, "single", wishes.sizes.iter().copied())?;
     let traced = if wishes.alphas.is_empty() {
         Vec::new()
@@ -140,16 +147,16 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Apach
     let files: Vec<String> = singles.iter().chain(&traced).cloned().collect();
 
     let serve = |way: Way, port: u16| -> Result<Server, ApacheError> {
-        let address = SocketAddr::new(pair.links()[0].server, port);
+        let address = SocketAddr::new(Star::address(0), port);
         let apache = Apache {
-            place: place(pair.server(), 1),
+            place: place(0),
             mpm: wishes.mpm,
             address,
             connections: wishes.connections,
             documents: DOCUMENTS,
         };
         let (running, counters) = apache.start(way, &folder)?;
-        let fetched = fetch::verify(&client, way, address, &folder, DOCUMENTS, &files)?;
+        let fetched = fetch::verify(&place(1), way, address, &folder, DOCUMENTS, &files)?;
         if !fetched.wrong.is_empty() {
             return Err(ApacheError::Wrong { way, files: fetched.wrong });
         }
@@ -164,7 +171,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Apach
     let mut measure = |case: Case, mean_bytes, paths: Vec<&str>| -> Result<(), ApacheError> {
         let script = wrk::write_script(&folder, &case.name, paths)?;
         let load = Load {
-            place: client,
+            places: &clients,
             server: servers[0].address,
             script: &script,
             connections: wishes.connections,
@@ -200,6 +207,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Apach
         other: wishes.other,
         mpm: wishes.mpm,
         connections: wishes.connections,
+        client_hosts: wishes.client_hosts,
         closes: wishes.closes,
         repetitions: wishes.repetitions,
         sample_seconds: wishes.seconds,
@@ -217,6 +225,17 @@ struct Server {
     running: Running,
     counters: PathBuf,
 }
+
+/// What a document without the field means.
+const fn one_host() -> u32 {
+    1
+}
+
+/// Most hosts with a client.
+pub const CLIENT_HOSTS_MAX: u32 = 16;
+
+/// As the slides draw them.
+pub const CLIENT_HOSTS: u32 = 3;
 
 /// Name and version of the document's shape.
 pub const FORMAT: &str = "ethernot-apache/1";

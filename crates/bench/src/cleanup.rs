@@ -4,14 +4,17 @@
 //! signals, which run no destructors, everything is also registered here, and
 //! [`on_signals`] removes it all before the process ends.
 
+use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno;
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getppid};
 
 use crate::namespaces;
 
@@ -47,6 +50,26 @@ pub fn on_signals() -> Result<(), ctrlc::Error> {
         process::exit(STATUS_INTERRUPTED);
     })
 }
+
+/// Has this process end, as at SIGTERM, when its parent does, if the parent says so: by its process id in the
+/// variable [`ENDS_WITH`]. What it starts in turn has another parent and is not meant.
+///
+/// A parent that was killed notifies none of its children, and a benchmark whose parent is gone disturbs the
+/// next.
+pub fn end_with_parent() -> Result<(), Errno> {
+    let parent = env::var(ENDS_WITH).ok().and_then(|text| text.parse::<i32>().ok());
+    if parent != Some(getppid().as_raw()) {
+        return Ok(());
+    }
+    prctl::set_pdeathsig(Signal::SIGTERM)?;
+    if parent != Some(getppid().as_raw()) {
+        process::exit(STATUS_INTERRUPTED);
+    }
+    Ok(())
+}
+
+/// The process id of a parent whose end is to end its children too.
+pub const ENDS_WITH: &str = "ETHERNOT_ENDS_WITH";
 
 /// Adds a child process.
 pub(crate) fn register_child(pid: u32) {

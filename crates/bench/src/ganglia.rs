@@ -16,7 +16,7 @@ use crate::star::Star;
 use crate::unmodified::figures::Case;
 use crate::unmodified::folder::Folder;
 use crate::unmodified::gatherer::Task;
-use crate::unmodified::gmond::{self, Gatherer};
+use crate::unmodified::gmond::{self, Gatherer, Reporter};
 use crate::unmodified::running::{Place, ProgramError, Running};
 use crate::unmodified::way::{PathTaken, Way};
 
@@ -31,6 +31,8 @@ pub struct Wishes {
     pub hosts: Vec<u32>,
     /// Samples of each case over each way.
     pub repetitions: u32,
+    /// Metrics that each host reports, 1 to [`gmond::METRICS_MAX`]: they decide the bytes of an answer.
+    pub metrics: usize,
     /// Seconds of a sample.
     pub seconds: u32,
     /// MTU of the links, in bytes.
@@ -54,6 +56,12 @@ pub struct Report {
     pub other: Way,
     /// Samples of each case over each way.
     pub repetitions: u32,
+    /// Metrics that each host reported; in a document without the field, all of Ganglia's own configuration.
+    #[serde(default = "all_metrics")]
+    pub metrics: usize,
+    /// Bytes of the shortest and of the longest answer, once hosts reported everything.
+    #[serde(default)]
+    pub answer_bytes: [u64; 2],
     /// Seconds of a sample.
     pub sample_seconds: u32,
     /// MTU of the links, in bytes.
@@ -97,18 +105,20 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Gangl
     };
     let ways = [Way::Tcp, wishes.other];
     observer.on_note(&format!("starting gmond on {most} hosts"));
-    let mut farms = Vec::new();
+    let (mut farms, mut answer_bytes) = (Vec::new(), [0; 2]);
     for (way, port) in ways.into_iter().zip(PORTS) {
         let mut farm = Farm { addresses: Vec::new(), running: Vec::new(), counters: Vec::new() };
         for host in 1..=most as usize {
             let address = SocketAddr::new(Star::address(host), port);
             let name = format!("gmond{host}-{port}");
-            let (running, counters) = gmond::start(&place(host), way, &name, address, &folder)?;
+            let reporter = Reporter { name: &name, address, metrics: wishes.metrics };
+            let (running, counters) = gmond::start(&place(host), way, reporter, &folder)?;
             farm.addresses.push(address);
             farm.running.push(running);
             farm.counters.push(counters);
         }
-        Gatherer { place: place(0), way }.await_answers(&farm.addresses, &folder)?;
+        let gatherer = Gatherer { place: place(0), way };
+        answer_bytes = gatherer.await_answers(&farm.addresses, wishes.metrics, &folder)?;
         farms.push(farm);
     }
     observer.on_start(wishes.hosts.len() as u64 * 2 * u64::from(wishes.repetitions) * 2);
@@ -143,6 +153,8 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Gangl
         machine: Machine::this(),
         other: wishes.other,
         repetitions: wishes.repetitions,
+        metrics: wishes.metrics,
+        answer_bytes,
         sample_seconds: wishes.seconds,
         mtu: wishes.mtu,
         pinned_to,
@@ -156,6 +168,10 @@ struct Farm {
     addresses: Vec<SocketAddr>,
     running: Vec<Running>,
     counters: Vec<PathBuf>,
+}
+
+const fn all_metrics() -> usize {
+    gmond::METRICS_MAX
 }
 
 /// Name and version of the document's shape.

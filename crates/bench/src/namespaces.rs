@@ -329,7 +329,7 @@ pub(crate) fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
     call("ip", arguments)
 }
 
-fn tc(namespace: &str, arguments: &[impl AsRef<str>]) -> Result<(), NamespaceError> {
+pub(crate) fn tc(namespace: &str, arguments: &[impl AsRef<str>]) -> Result<(), NamespaceError> {
     let arguments = arguments.iter().map(AsRef::as_ref);
     call("tc", &["-n", namespace].into_iter().chain(arguments).collect::<Vec<_>>())
 }

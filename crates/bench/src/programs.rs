@@ -18,7 +18,7 @@ use crate::unmodified::fetch;
 use crate::unmodified::figures::{Case, Sample};
 use crate::unmodified::folder::Folder;
 use crate::unmodified::gatherer::Task;
-use crate::unmodified::gmond::{self, Gatherer};
+use crate::unmodified::gmond::{self, Gatherer, METRICS_MAX, Reporter};
 use crate::unmodified::running::{Place, ProgramError, Running};
 use crate::unmodified::servers::Server;
 use crate::unmodified::way::Way;
@@ -179,11 +179,11 @@ impl Suite<'_> {
                 Ok(sample)
             }
             Pair::Gmond => {
-                let name = "gmond";
-                let start = gmond::start(&self.server, way, name, address, self.folder)?;
+                let reporter = Reporter { name: "gmond", address, metrics: METRICS_MAX };
+                let start = gmond::start(&self.server, way, reporter, self.folder)?;
                 let gatherer = Gatherer { place: self.client, way };
                 let hosts = vec![address];
-                gatherer.await_answers(&hosts, self.folder)?;
+                gatherer.await_answers(&hosts, METRICS_MAX, self.folder)?;
                 let task = Task { hosts, is_parallel: false, seconds: f64::from(self.seconds) };
                 let running = [start.0];
                 let sample = gatherer.sample(&task, &running, self.folder)?;
@@ -210,7 +210,7 @@ impl Suite<'_> {
         let paths = paths.iter().map(String::as_str);
         let script = wrk::write_script(folder, &prefix, paths).map_err(failed)?;
         let load = Load {
-            place: self.client,
+            places: &[self.client],
             server: address,
             script: &script,
             connections: CONNECTIONS,

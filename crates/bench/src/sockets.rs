@@ -50,6 +50,13 @@ pub struct Report {
     pub path: PathKind,
     /// How it was measured. CPUs hold for tests of one client.
     pub settings: Settings,
+    /// Round trips of latency and messages of throughput in a sample of a program with sockets, if their
+    /// number was given instead of a time.
+    #[serde(default)]
+    pub iterations: Option<u64>,
+    /// Bits per second of each host's link, if it had a rate.
+    #[serde(default)]
+    pub rate: Option<u64>,
     /// Whether this was a short run, with fewer sizes, clients and samples than the papers have.
     pub is_quick: bool,
     /// Why there was no library to measure, if so.
@@ -116,6 +123,8 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
             pinned_to,
             busy: wishes.busy,
         },
+        iterations: wishes.iterations,
+        rate: None,
         is_quick: wishes.is_quick,
         no_library: wishes.no_library.clone(),
         rows: Vec::new(),
@@ -127,6 +136,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
     while let Some(mtu) = (!mtus.is_empty()).then(|| mtus.remove(0)) {
         let hosts = Hosts::open(wishes, mtu, observer)?;
         report.path = hosts.kind();
+        report.rate = wishes.rate.filter(|_| hosts.kind() == PathKind::Namespaces);
         if hosts.kind() == PathKind::Loopback {
             // It has one MTU.
             mtus.clear();

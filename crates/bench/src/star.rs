@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::cleanup;
-use crate::namespaces::{NamespaceError, ip, name_of, remove_namespace};
+use crate::namespaces::{NamespaceError, ip, name_of, remove_namespace, tc};
+use crate::switched::LinkShape;
 
 /// Hosts that reach each other through one switch. Dropping it removes them.
 #[derive(Debug)]
@@ -15,6 +16,18 @@ pub struct Star {
 impl Star {
     /// Makes `hosts` hosts (at most [`HOSTS_MAX`]) with one interface each, `link1`, of `mtu` bytes.
     pub fn create(hosts: u32, mtu: u32) -> Result<Self, NamespaceError> {
+        Self::create_shaped(hosts, mtu, None)
+    }
+
+    /// The same with hosts and ports of the switch that send at the rate of `shape`.
+    ///
+    /// At a host the shape holds for what passes through the kernel's queueing discipline, as UDP and TCP
+    /// do; `AF_XDP` passes beside it.
+    pub fn create_shaped(
+        hosts: u32,
+        mtu: u32,
+        shape: Option<LinkShape>,
+    ) -> Result<Self, NamespaceError> {
         if !(1..=HOSTS_MAX).contains(&hosts) {
             return Err(NamespaceError::Hosts { hosts });
         }
@@ -26,7 +39,7 @@ impl Star {
         };
         let mut registry = cleanup::lock();
         registry.namespaces.extend(star.names().cloned());
-        let built = star.build(mtu);
+        let built = star.build(mtu, shape.as_ref());
         // Dropping `star` locks the registry again.
         drop(registry);
         built.map(|()| star)
@@ -47,8 +60,8 @@ impl Star {
         [&self.switch].into_iter().chain(&self.hosts)
     }
 
-    fn build(&self, mtu: u32) -> Result<(), NamespaceError> {
-        let (switch, mtu) = (self.switch.as_str(), mtu.to_string());
+    fn build(&self, mtu: u32, shape: Option<&LinkShape>) -> Result<(), NamespaceError> {
+        let (switch, bytes, mtu) = (self.switch.as_str(), mtu, mtu.to_string());
         for namespace in self.names() {
             ip(&["netns", "add", namespace])?;
             ip(&["-n", namespace, "link", "set", "lo", "up"])?;
@@ -65,6 +78,10 @@ impl Star {
             let address = format!("{}/24", Self::address(index));
             ip(&["-n", host, "address", "add", &address, "dev", INTERFACE])?;
             ip(&["-n", host, "link", "set", INTERFACE, "up"])?;
+            if let Some(shape) = shape {
+                tc(host, &shape.discipline(INTERFACE, bytes))?;
+                tc(switch, &shape.discipline(&port, bytes))?;
+            }
         }
         Ok(())
     }

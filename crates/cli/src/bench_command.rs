@@ -211,6 +211,20 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     )
 }
 
+/// Bits per second: a number, with M for 10^6 or G for 10^9.
+pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'G') => (&text[..text.len() - 1], 1_000_000_000),
+        Some(b'M') => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    let rate = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    rate.filter(|rate| (RATE_MIN..=RATE_MAX).contains(rate)).ok_or_else(|| {
+        "a rate is a number of bits per second from 1M to 100G, such as 10G or 500M".to_string()
+    })
+}
+
 pub(crate) fn parse_test(text: &str) -> Result<Test, String> {
     let known = || Test::NAMED.map(Test::name).join(", ");
     Test::NAMED
@@ -233,6 +247,10 @@ pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
         .ok_or_else(|| "a positive number of seconds".to_string())
 }
+
+/// One message of 64 KiB in half a second.
+const RATE_MIN: u64 = 1_000_000;
+const RATE_MAX: u64 = 100_000_000_000;
 
 /// Links between the namespaces.
 const LINKS: u32 = 2;

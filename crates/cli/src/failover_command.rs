@@ -6,7 +6,7 @@ use bench::switched::LinkShape;
 use bench::transport::Test;
 use clap::Args;
 
-use crate::bench_command::{parse_seconds, parse_size};
+use crate::bench_command::{parse_rate, parse_seconds, parse_size};
 use crate::progress::Progress;
 use crate::shaped_command::{self, HostArguments, OutputArguments};
 use crate::{Failure, own_program};
@@ -86,17 +86,8 @@ fn parse_cut(text: &str) -> Result<Cut, String> {
 fn parse_rates(text: &str) -> Result<[u64; 2], String> {
     let wanted = || "two rates in bits per second, such as 1G,100M".to_string();
     let (one, other) = text.split_once(',').ok_or_else(wanted)?;
-    let rate = |text: &str| {
-        let text = text.trim();
-        let (digits, factor) = match text.chars().last()? {
-            'G' => (&text[..text.len() - 1], 1_000_000_000),
-            'M' => (&text[..text.len() - 1], 1_000_000),
-            _ => (text, 1),
-        };
-        let rate = digits.parse::<u64>().ok()?.checked_mul(factor)?;
-        (RATE_MIN..=RATE_MAX).contains(&rate).then_some(rate)
-    };
-    Ok([rate(one).ok_or_else(wanted)?, rate(other).ok_or_else(wanted)?])
+    let rate = |text| parse_rate(text).map_err(|_| wanted());
+    Ok([rate(one)?, rate(other)?])
 }
 
 fn parse_message(text: &str) -> Result<u64, String> {
@@ -107,7 +98,3 @@ fn parse_message(text: &str) -> Result<u64, String> {
         Err("a message that is checked has a multiple of 8 bytes, at most 1M".to_string())
     }
 }
-
-/// One message of 64 KiB in half a second.
-const RATE_MIN: u64 = 1_000_000;
-const RATE_MAX: u64 = 100_000_000_000;

@@ -1,6 +1,7 @@
 //! `ethernot bench ganglia`: an unmodified monitor of clusters over kernel TCP and over the edge.
 
 use bench::ganglia::{self, HOSTS, HOSTS_MAX, HOSTS_QUICK, Wishes};
+use bench::unmodified::gmond::METRICS_MAX;
 use clap::Args;
 
 use crate::progress::Progress;
@@ -18,6 +19,7 @@ use crate::{Failure, own_program};
 #[command(after_help = "Examples:\n  \
     ethernot bench ganglia --quick\n  \
     ethernot bench ganglia --hosts 16 --repetitions 5\n  \
+    ethernot bench ganglia --hosts 3 --metrics 1           (the shortest answer that gmond gives)\n  \
     ethernot bench ganglia --json ganglia.json --html ganglia.html")]
 pub(crate) struct Arguments {
     /// 1, 4 and 16 hosts, three samples each: less than a minute
@@ -26,6 +28,9 @@ pub(crate) struct Arguments {
     /// Numbers of hosts, 1 to 16 [default: 1,2,4,8,16]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=HOSTS_MAX as i64))]
     hosts: Vec<u32>,
+    /// Metrics that each host reports, which decide the bytes of an answer [default: all 32, some 12 KB]
+    #[arg(long, value_name = "N", default_value_t = METRICS_MAX as u64, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..=METRICS_MAX as u64))]
+    metrics: u64,
     #[command(flatten)]
     comparison: ComparisonArguments,
     #[command(flatten)]
@@ -46,6 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         other: comparison.other,
         hosts,
         repetitions: comparison.repetitions(arguments.quick),
+        metrics: arguments.metrics as usize,
         seconds: comparison.seconds,
         mtu: comparison.mtu,
         pinning: !comparison.no_pinning,

@@ -119,6 +119,10 @@ enum Simulation {
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = bench::cleanup::end_with_parent() {
+        eprintln!("ethernot: ask to be ended with the parent process: {error}");
+        return ExitCode::FAILURE;
+    }
     let outcome = match Arguments::parse().command {
         Command::Run(arguments) => return launch_command::run(&arguments),
         Command::Env(arguments) => environment_command::run(&arguments),

@@ -196,6 +196,7 @@ fn to_json(papers: &[Chosen], found: &Found) -> Value {
                     "spread_percent": one.spread_percent, "outcome": one.outcome,
                     "verdict": one.verdict.name(),
                     "reason": one.reason.as_ref().map(Why::text),
+                    "reason_is_tested": one.reason.as_ref().map(|why| matches!(why, Why::Tested(_))),
                 })).collect::<Vec<_>>(),
                 "documents": documents,
             }));
@@ -214,6 +215,7 @@ fn to_json(papers: &[Chosen], found: &Found) -> Value {
             "judged": counts.judged,
             "hold": counts.hold,
             "hold_not": counts.hold_not,
+            "reason_tested": counts.tested,
             "not_known": counts.not_known,
             "not_known_percent": share(counts.not_known, counts.values),
         },

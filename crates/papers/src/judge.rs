@@ -41,7 +41,9 @@ pub enum Verdict {
 /// Why a number is off or a statement does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// A reason with its evidence.
+    /// A reason that a second run has confirmed: the statement holds without the cause.
+    Tested(String),
+    /// A reason with its evidence, which no run has tested.
     Known(String),
     /// Counted.
     NotKnown,
@@ -51,7 +53,7 @@ impl Why {
     /// In words.
     pub fn text(&self) -> &str {
         match self {
-            Self::Known(text) => text,
+            Self::Tested(text) | Self::Known(text) => text,
             Self::NotKnown => "not known",
         }
     }
@@ -100,7 +102,7 @@ fn judge_value(item: &Item, value: &'static Value, document: Option<&Document>) 
     match value.manner {
         Manner::Drawn => plain(Verdict::Shown, "no number is printed"),
         Manner::Statement => {
-            statement(value, document).unwrap_or_else(|| plain(Verdict::NotCovered, ""))
+            statement(item, value, document).unwrap_or_else(|| plain(Verdict::NotCovered, ""))
         }
         Manner::Same | Manner::Ratio | Manner::Absolute => {
             number(value, document).unwrap_or_else(|| plain(Verdict::NotCovered, ""))
@@ -108,7 +110,7 @@ fn judge_value(item: &Item, value: &'static Value, document: Option<&Document>) 
     }
 }
 
-fn statement(value: &'static Value, document: &Document) -> Option<Judged> {
+fn statement(item: &Item, value: &'static Value, document: &Document) -> Option<Judged> {
     let seen = document.seen.iter().find(|seen| seen.id == value.id);
     let (holds, saw, reason) = match (seen, &value.check) {
         (Some(seen), _) => (seen.holds, seen.saw.clone(), seen.reason.clone()),
@@ -119,14 +121,34 @@ fn statement(value: &'static Value, document: &Document) -> Option<Judged> {
         (None, None) => return None,
     };
     let verdict = if holds { Verdict::Holds } else { Verdict::HoldsNot };
-    Some(Judged {
-        value,
-        ours: None,
-        spread_percent: None,
-        outcome: saw,
-        verdict,
-        reason: (!holds).then(|| why(value, reason)),
-    })
+    let reason = (!holds).then(|| why(value, reason));
+    let (reason, retested) = match reason {
+        Some(reason) => {
+            let (reason, retested) = tested(item, value, document, reason);
+            (Some(reason), retested)
+        }
+        None => (None, None),
+    };
+    let outcome = saw + &retested.map_or_else(String::new, |more| format!("; {more}"));
+    Some(Judged { value, ours: None, spread_percent: None, outcome, verdict, reason })
+}
+
+/// What the second run of an item says of the reason of a statement that does not hold: confirmed, or not known
+/// if the statement does not hold there either; and the figures that it saw.
+fn tested(item: &Item, value: &Value, document: &Document, reason: Why) -> (Why, Option<String>) {
+    let again = value
+        .check
+        .as_ref()
+        .and_then(|check| check.check_in(document, &item.retest_panel(&check.panel)));
+    let Some(again) = again else { return (reason, None) };
+    let (name, saw) = (&item.retest_name, again.saw);
+    let reason = match reason {
+        Why::Known(text) if again.holds => {
+            Why::Tested(format!("{text}; tested: holds over {name}"))
+        }
+        _ => Why::NotKnown,
+    };
+    (reason, Some(format!("over {name} {saw}")))
 }
 
 fn number(value: &'static Value, document: &Document) -> Option<Judged> {
@@ -218,6 +240,8 @@ pub struct Counts {
     pub hold: usize,
     /// Of them such that do not.
     pub hold_not: usize,
+    /// Of these such that have a reason which a second run has confirmed.
+    pub tested: usize,
     /// Of these such that have no reason.
     pub not_known: usize,
 }
@@ -233,6 +257,8 @@ impl Counts {
         self.judged += judged.iter().filter(|one| one.verdict.is_judged()).count();
         self.hold += count(Verdict::Holds);
         self.hold_not += count(Verdict::HoldsNot);
+        let tested = |one: &&Judged| matches!(one.reason, Some(Why::Tested(_)));
+        self.tested += judged.iter().filter(tested).count();
         let unknown = |one: &&Judged| one.reason == Some(Why::NotKnown);
         self.not_known += judged.iter().filter(unknown).count();
     }
@@ -270,6 +296,25 @@ mod tests {
         assert_eq!(judged[1].verdict, Verdict::HoldsNot);
         assert!(matches!(judged[1].reason, Some(Why::Known(_))));
         assert_eq!(judged[2].verdict, Verdict::NotCovered);
+    }
+
+    #[test]
+    fn a_reason_is_tested_by_the_second_run_or_refuted() {
+        let item = paper("convergence2005").unwrap().item("6").unwrap();
+        let judged_with = |again: f64| {
+            let mut document = Document::new("convergence2005", "6");
+            let fan_in = |panel: &str, last| {
+                series(panel, "sockets", vec![point(1.0, 1.0), point(12.0, last)])
+            };
+            let shaped = item.retest_panel("fan-in 1500");
+            document.series = vec![fan_in("fan-in 1500", 2.0), fan_in(&shaped, again)];
+            judge(item, Some(&document)).into_iter().find(|one| one.value.id == "in").unwrap()
+        };
+        let confirmed = judged_with(1.1);
+        assert_eq!(confirmed.verdict, Verdict::HoldsNot);
+        assert!(matches!(confirmed.reason, Some(Why::Tested(_))), "{confirmed:?}");
+        assert!(confirmed.outcome.contains("1.10"), "{}", confirmed.outcome);
+        assert_eq!(judged_with(2.0).reason, Some(Why::NotKnown));
     }
 
     #[test]

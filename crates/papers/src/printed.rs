@@ -44,6 +44,13 @@ pub struct Item {
     /// Arguments of a quick run, after the others.
     #[serde(default)]
     pub quick: Vec<String>,
+    /// Arguments of a second run, after the others, that tests the reasons of the item: a statement that does
+    /// not hold, but holds there, has a tested reason.
+    #[serde(default)]
+    pub retest: Vec<String>,
+    /// What differs in the second run, in words; panels of it have this name behind theirs.
+    #[serde(default)]
+    pub retest_name: String,
     /// Names with which the panels begin that belong to it.
     #[serde(default)]
     pub take: Vec<String>,
@@ -256,6 +263,17 @@ impl Item {
         self.command.iter().chain(quick).cloned().collect()
     }
 
+    /// Arguments of the run that tests reasons, if there is one.
+    pub fn retest_arguments(&self, is_quick: bool) -> Option<Vec<String>> {
+        let all = self.arguments(is_quick).into_iter().chain(self.retest.iter().cloned());
+        (!self.retest.is_empty()).then(|| all.collect())
+    }
+
+    /// The name that a panel has in the run that tests reasons.
+    pub fn retest_panel(&self, panel: &str) -> String {
+        format!("{panel}, {}", self.retest_name)
+    }
+
     /// About how long its command takes.
     pub fn seconds(&self, is_quick: bool) -> u32 {
         if is_quick { self.seconds_quick } else { self.seconds_full }
@@ -356,6 +374,7 @@ mod tests {
                 assert_ne!(item.has_command(), item.waits_for.is_some(), "{name}");
                 assert!(!item.values.is_empty(), "{name}");
                 assert!(item.waits_for.is_some() || item.seconds_full > 0, "{name}");
+                assert_eq!(item.retest.is_empty(), item.retest_name.is_empty(), "{name}");
             }
         }
     }

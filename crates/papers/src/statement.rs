@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::document::{Document, Series};
+use crate::document::{Document, Point, Series};
 
 /// How a statement is checked.
 #[derive(Debug, Clone, Deserialize)]
@@ -17,8 +17,13 @@ pub struct Check {
     /// The series that it is compared with.
     #[serde(default)]
     pub other: String,
+    /// The panel that the panel is compared with.
+    #[serde(default)]
+    pub other_panel: String,
     /// The bound, see [`CheckKind`].
     pub within: f64,
+    /// The last place on the axis that counts; without, all do.
+    pub until: Option<f64>,
 }
 
 /// Ways to check a statement.
@@ -33,6 +38,10 @@ pub enum CheckKind {
     Scales,
     /// Each value is at least `within` times that of the other series.
     Above,
+    /// Each value differs from that of the same series in the other panel by at most a factor of `within`.
+    Same,
+    /// The highest value is at most `within` times that of the same series in the other panel.
+    NoMore,
 }
 
 /// The outcome of a check.
@@ -47,7 +56,14 @@ pub struct Checked {
 impl Check {
     /// Checks a document. Nothing if it lacks the series.
     pub fn check(&self, document: &Document) -> Option<Checked> {
-        let series = document.series(&self.panel, &self.series)?;
+        self.check_in(document, &self.panel)
+    }
+
+    /// Checks a document in another panel than that of the check.
+    pub fn check_in(&self, document: &Document, panel: &str) -> Option<Checked> {
+        let series = document.series(panel, &self.series)?;
+        let other = || document.series(panel, &self.other);
+        let beside = || document.series(&self.other_panel, &self.series);
         match self.kind {
             CheckKind::Flat => {
                 let values = || series.points.iter().map(|point| point.value);
@@ -58,7 +74,7 @@ impl Check {
                 Some(Checked { holds: factor <= self.within, saw })
             }
             CheckKind::Alike => {
-                let quotients = quotients(series, document.series(&self.panel, &self.other)?);
+                let quotients = quotients(series, other()?);
                 let low = quotients.iter().copied().reduce(f64::min)?;
                 let high = quotients.iter().copied().reduce(f64::max)?;
                 let () = (quotients.len() > 1).then_some(())?;
@@ -67,15 +83,32 @@ impl Check {
             }
             CheckKind::Scales => {
                 let growth = growth(series)?;
-                let other = self::growth(document.series(&self.panel, &self.other)?)?;
+                let other = self::growth(other()?)?;
                 let saw = format!("grows {growth:.2} ×, {} {other:.2} ×", self.other);
                 Some(Checked { holds: growth <= other * self.within, saw })
             }
             CheckKind::Above => {
-                let quotients = quotients(series, document.series(&self.panel, &self.other)?);
+                let quotients = quotients(series, other()?);
                 let low = quotients.into_iter().reduce(f64::min)?;
                 let saw = format!("at least {low:.2} × of {}", self.other);
                 Some(Checked { holds: low >= self.within, saw })
+            }
+            CheckKind::Same => {
+                let counts = |point: &&Point| self.until.is_none_or(|until| point.at <= until);
+                let points = series.points.iter().filter(counts).cloned().collect();
+                let quotients = quotients(&Series { points, ..series.clone() }, beside()?);
+                let low = quotients.iter().copied().reduce(f64::min)?;
+                let high = quotients.iter().copied().reduce(f64::max)?;
+                let saw = format!("from {low:.2} to {high:.2} × of {}", self.other_panel);
+                Some(Checked { holds: high.max(1.0 / low) <= self.within, saw })
+            }
+            CheckKind::NoMore => {
+                let highest = |series: &Series| {
+                    series.points.iter().map(|point| point.value).reduce(f64::max)
+                };
+                let factor = highest(series)? / highest(beside()?)?;
+                let saw = format!("at most {factor:.2} × of {}", self.other_panel);
+                Some(Checked { holds: factor <= self.within, saw })
             }
         }
     }
@@ -95,8 +128,6 @@ fn growth(series: &Series) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Point;
-
     fn series(name: &str, values: &[f64]) -> Series {
         let point = |(at, value): (usize, &f64)| Point {
             at: at as f64,
@@ -119,7 +150,9 @@ mod tests {
         let mut document = Document::new("toe2005", "13");
         document.series = vec![series("a", ours), series("b", theirs)];
         let (panel, series, other) = ("p".to_owned(), "a".to_owned(), "b".to_owned());
-        Some(Check { kind, panel, series, other, within }.check(&document)?.holds)
+        let other_panel = String::new();
+        let check = Check { kind, panel, series, other, other_panel, within, until: None };
+        Some(check.check(&document)?.holds)
     }
 
     #[test]
@@ -133,6 +166,23 @@ mod tests {
         assert_eq!(holds(Scales, &[1.0, 4.0], &[2.0, 6.0], 1.1), Some(false));
         assert_eq!(holds(Above, &[3.0, 4.0], &[2.0, 4.0], 1.0), Some(true));
         assert_eq!(holds(Above, &[1.0, 4.0], &[2.0, 4.0], 1.0), Some(false));
+    }
+
+    #[test]
+    fn panels_are_compared_up_to_a_place() {
+        let mut document = Document::new("toe2005", "11");
+        let other = Series { panel: "q".to_owned(), ..series("a", &[1.0, 2.0, 8.0]) };
+        document.series = vec![series("a", &[1.1, 2.0, 4.0]), other];
+        let holds = |kind, within, until| {
+            let [panel, series, other_panel] = ["p", "a", "q"].map(str::to_owned);
+            let other = String::new();
+            let check = Check { kind, panel, series, other, other_panel, within, until };
+            check.check(&document).map(|checked| checked.holds)
+        };
+        assert_eq!(holds(CheckKind::Same, 1.25, Some(1.0)), Some(true));
+        assert_eq!(holds(CheckKind::Same, 1.25, None), Some(false), "the last is half");
+        assert_eq!(holds(CheckKind::NoMore, 1.0, None), Some(true));
+        assert_eq!(holds(CheckKind::NoMore, 0.4, None), Some(false));
     }
 
     #[test]

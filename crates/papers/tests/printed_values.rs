@@ -1,10 +1,10 @@
-//! The data have every number that the reference has and no other, and no source repeats one.
+//! The data have every number and statement that the reference has and no other, and no source repeats one.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use papers::printed::{self, Value};
+use papers::printed::{self, Kind, Value};
 
 /// Numbers of each item, sorted.
 type Numbers = BTreeMap<String, Vec<f64>>;
@@ -41,6 +41,41 @@ fn the_data_have_the_numbers_of_the_reference_and_no_others() {
 
 fn numbers(value: &Value) -> impl Iterator<Item = f64> {
     [value.value, value.value_max, value.also, value.to].into_iter().flatten()
+}
+
+#[test]
+fn the_data_have_the_statements_of_the_reference_and_no_others() {
+    let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for paper in printed::all() {
+        for item in &paper.items {
+            let statements = item.values.iter().filter(|value| value.kind == Kind::Statement);
+            let texts: Vec<_> = statements.map(|value| value.what.to_lowercase()).collect();
+            if !texts.is_empty() {
+                left.insert(format!("{} {}", paper.key, item.id), texts);
+            }
+        }
+    }
+    let lines = include_str!("statements.txt").lines().filter(|line| !line.starts_with('#'));
+    for line in lines {
+        let (name, words) = line.split_once(": ").expect(line);
+        let words: Vec<_> = words.split(", ").map(str::to_lowercase).collect();
+        let texts = left.get_mut(name).expect(line);
+        let says_it = |text: &String| words.iter().all(|word| has_word(text, word));
+        let at: Vec<_> = (0..texts.len()).filter(|at| says_it(&texts[*at])).collect();
+        assert_eq!(at.len(), 1, "{line}: {texts:?}");
+        texts.remove(at[0]);
+    }
+    left.retain(|_, texts| !texts.is_empty());
+    assert!(left.is_empty(), "not in the reference: {left:?}");
+}
+
+/// Whether `words` stand in `text` and do not begin or end within a word.
+fn has_word(text: &str, words: &str) -> bool {
+    text.match_indices(words).any(|(at, _)| {
+        let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        let before = text[..at].chars().next_back();
+        !is_letter(before) && !is_letter(text[at + words.len()..].chars().next())
+    })
 }
 
 /// Numbers with a fraction and three digits or more are hardly anything else by chance.

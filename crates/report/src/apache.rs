@@ -62,14 +62,15 @@ pub fn apache_page(report: &Report) -> Result<String, ChartError> {
 
 fn facts(report: &Report) -> String {
     let pinning = match report.pinned_to {
-        Some([client, server]) => format!("client on CPU {client}, server on CPU {server}"),
+        Some([client, server]) => format!("clients on CPU {client}, server on CPU {server}"),
         None => "not pinned".to_string(),
     };
     let kept = if report.closes { "one for each request" } else { "kept" };
     format!(
-        "Apache {} and wrk with {} connections ({kept}), MTU {}, {pinning}; {} samples of {} s over each way; \
+        "Apache {} and wrk on {} hosts with {} connections ({kept}), MTU {}, {pinning}; {} samples of {} s over each way; \
          {} files compared over both. Kernel TCP against {}; the library in the server: {}. {}, {} CPUs, Linux {}.",
         report.mpm.name(),
+        report.client_hosts,
         report.connections,
         report.mtu,
         report.repetitions,
@@ -175,6 +176,7 @@ mod tests {
             other: Way::Edge,
             mpm: Mpm::Event,
             connections: 8,
+            client_hosts: 3,
             closes: false,
             repetitions: 1,
             sample_seconds: 1,

@@ -60,8 +60,11 @@ fn facts(report: &Report) -> String {
         None => "not pinned".to_string(),
     };
     format!(
-        "gmond on hosts round one switch, MTU {}, {pinning}; {} samples of {} s over each way. Kernel TCP against {}; \
+        "gmond on hosts round one switch, {} metrics in answers of {} to {} bytes, MTU {}, {pinning}; {} samples of {} s over each way. Kernel TCP against {}; \
          the library in all gmonds: {}. {}, {} CPUs, Linux {}.",
+        report.metrics,
+        report.answer_bytes[0],
+        report.answer_bytes[1],
         report.mtu,
         report.repetitions,
         report.sample_seconds,
@@ -164,6 +167,8 @@ mod tests {
             machine: Machine::default(),
             other: Way::Edge,
             repetitions: 1,
+            metrics: 32,
+            answer_bytes: [11_900, 12_100],
             sample_seconds: 1,
             mtu: 1500,
             pinned_to: None,

@@ -62,6 +62,7 @@ fn overview(body: &mut String, papers: &[Chosen], documents: &[Document]) {
             one.judged,
             one.hold,
             one.hold_not,
+            one.tested,
         ];
         let mut cells = numbers.map(|number| number.to_string()).to_vec();
         cells.push(one.not_known.to_string());
@@ -288,7 +289,7 @@ fn printed_points(item: &Item, panel: &str, drawn: &[Series]) -> Vec<Series> {
     series.collect()
 }
 
-const COUNTED: [&str; 8] = [
+const COUNTED: [&str; 9] = [
     "items",
     "with command",
     "measured",
@@ -296,6 +297,7 @@ const COUNTED: [&str; 8] = [
     "judged",
     "hold",
     "hold not",
+    "reason tested",
     "reason not known",
 ];
 

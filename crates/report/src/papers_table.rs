@@ -66,12 +66,12 @@ pub(crate) fn counts(papers: &[Chosen], documents: &[Document]) -> Counts {
 }
 
 fn totals(counts: &Counts) -> String {
-    let Counts { items, with_command, measured, values, judged, hold, hold_not, not_known } =
+    let Counts { items, with_command, measured, values, judged, hold, hold_not, tested, not_known } =
         counts;
     format!(
         "{items} figures and tables, {with_command} with a command, {measured} measured; {values} printed \
-         values and statements, {judged} judged: {hold} hold, {hold_not} do not, {not_known} of these \
-         without a known reason"
+         values and statements, {judged} judged: {hold} hold, {hold_not} do not, of these {tested} \
+         with a tested reason and {not_known} without a known one"
     )
 }
 

@@ -44,6 +44,15 @@ pub(crate) fn conditions(report: &Report) -> String {
         settings.sample_seconds,
         settings.dropped,
     );
+    if let Some(iterations) = report.iterations {
+        let _ = write!(
+            text,
+            " Samples of latency and throughput have {iterations} iterations instead."
+        );
+    }
+    if let Some(rate) = report.rate {
+        let _ = write!(text, " Links of {}.", scaled(rate as f64, "b/s"));
+    }
     if report.is_quick {
         text.push_str(" A quick run: the papers have 10 samples, and more sizes and clients.");
     }
@@ -105,11 +114,13 @@ fn cells(row: &Row, is_new: bool) -> [String; HEADER.len()] {
         mean(row.latency_p99_us.or(row.first_answer_us)),
         mean(row.upgrade_us),
         mean(row.cpu_percent),
+        mean(row.client_cpu_percent),
+        mean(row.server_cpu_percent),
         mean(row.fairness),
     ]
 }
 
-pub(crate) const HEADER: [Column; 12] = [
+pub(crate) const HEADER: [Column; 14] = [
     ("test", Left),
     ("size", Left),
     ("clients", Right),
@@ -121,6 +132,8 @@ pub(crate) const HEADER: [Column; 12] = [
     ("p99 µs", Right),
     ("moved µs", Right),
     ("CPU %", Right),
+    ("client", Right),
+    ("server", Right),
     ("fair", Right),
 ];
 
@@ -128,7 +141,8 @@ pub(crate) const HEADER: [Column; 12] = [
 pub(crate) const NOTES: &str = "result: one way of a message (latency, hot-spot), payload of all clients \
 (throughput and others), or the call of connect (connection). × tcp: divided by kernel TCP in the same \
 turn; from–to: its range. p99: of a way; of connecting, until the first byte is answered.\n\
-moved: until a connection had moved, where the library counts it. CPU: of all processes and of softirq threads, of one processor. fair: \
+moved: until a connection had moved, where the library counts it. CPU: of all processes and of softirq threads, of one processor; \
+client, server: of the processes of the clients and of the server alone. fair: \
 Jain's index of the clients' rates.\nThe smallest message of native has 8 bytes; it polls.";
 
 #[cfg(test)]
@@ -164,6 +178,8 @@ pub(crate) mod tests {
                 pinned_to: None,
                 busy: 0,
             },
+            iterations: Some(100_000),
+            rate: Some(10_000_000_000),
             is_quick: true,
             no_library: None,
             rows,
@@ -195,6 +211,8 @@ pub(crate) mod tests {
             upgrade_us: None,
             fairness: test.has_clients().then_some(Figure { mean: 0.9, min: 0.8, max: 1.0 }),
             cpu_percent: Some(figure),
+            client_cpu_percent: Some(figure),
+            server_cpu_percent: Some(figure),
             ratios: vec![Ratio { to: Contender::Tcp, value: figure, cpu: None }],
             samples: vec![Sample::default()],
         }

@@ -240,7 +240,7 @@ struct Quantity {
 
 const RATIO: &str = "divided by kernel TCP in event mode";
 
-const QUANTITIES: [Quantity; 5] = [
+const QUANTITIES: [Quantity; 7] = [
     Quantity {
         name: "one way",
         axis: "µs",
@@ -260,7 +260,17 @@ const QUANTITIES: [Quantity; 5] = [
         axis: "×",
         value: |row| row.ratio_to(Contender::Tcp).map(|ratio| ratio.value),
     },
-    Quantity { name: "CPU time", axis: "% of a CPU", value: |row| row.cpu_percent },
+    Quantity { name: "CPU time of all", axis: "% of a CPU", value: |row| row.cpu_percent },
+    Quantity {
+        name: "CPU time of the server's process",
+        axis: "% of a CPU",
+        value: |row| row.server_cpu_percent,
+    },
+    Quantity {
+        name: "CPU time of the clients' processes",
+        axis: "% of a CPU",
+        value: |row| row.client_cpu_percent,
+    },
     Quantity { name: "fairness", axis: "Jain's index", value: |row| row.fairness },
 ];
 

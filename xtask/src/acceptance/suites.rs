@@ -286,6 +286,18 @@ const PAPERS: &[Row] = &[
         true,
     ),
     none_fails("the page shows every printed value", "report", "--lib papers", true),
+    none_fails(
+        "one paper killed at 20 moments and called again: items lost or invented",
+        "ethernot-cli",
+        "--test papers a_paper",
+        true,
+    ),
+    none_fails(
+        "all papers, quick, killed at 20 moments and called again: items lost or invented",
+        "ethernot-cli",
+        "--test papers all_papers",
+        false,
+    ),
 ];
 
 const fn paper(name: &'static str, bound: Bound, pointer: &'static str) -> Row {

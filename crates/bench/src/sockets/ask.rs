@@ -17,7 +17,8 @@ use crate::transport::Latencies;
 /// The whole life of the process: a line of its input lets it go, the end of it ends the process.
 /// Connections are closed before.
 pub(crate) fn run(task: &Task) -> Result<(), String> {
-    let _watch = Watch::start(task)?;
+    let watch = Watch::start(task)?;
+    let watch = &watch;
     let (warm, is_warm) = channel();
     let (done, outcomes) = channel();
     let streams = thread::scope(|scope| {
@@ -27,7 +28,7 @@ pub(crate) fn run(task: &Task) -> Result<(), String> {
             starts.push(start);
             let (warm, done) = (warm.clone(), done.clone());
             scope.spawn(move || {
-                let outcome = stream(task, &warm, &started);
+                let outcome = stream(task, watch, &warm, &started);
                 // Whoever waits for it may have given up.
                 let _ = done.send(outcome.map_err(|error| error.to_string()));
             });
@@ -68,7 +69,12 @@ fn measure(
 }
 
 /// One connection from its beginning to its end, or one after the other.
-fn stream(task: &Task, warm: &Sender<()>, started: &Receiver<()>) -> io::Result<StreamOutcome> {
+fn stream(
+    task: &Task,
+    watch: &Watch,
+    warm: &Sender<()>,
+    started: &Receiver<()>,
+) -> io::Result<StreamOutcome> {
     if task.action == Action::Connect {
         return connections(task, warm, started);
     }
@@ -77,7 +83,8 @@ fn stream(task: &Task, warm: &Sender<()>, started: &Receiver<()>) -> io::Result<
     let warm_up = Duration::from_secs_f64((task.seconds * WARM_UP_SHARE).max(WARM_UP_SECONDS_MIN));
     let way_of_a_byte = client.way_of_a_byte(warm_up / 2)?;
     let rate = client.rate(task.action, warm_up / 2)?;
-    let count = (rate * task.seconds).ceil().max(1.0) as u64;
+    let count = task.iterations.unwrap_or((rate * task.seconds).ceil().max(1.0) as u64);
+    watch.extend(count as f64 / rate);
     wait(warm, started)?;
     let until = Duration::from_secs_f64(task.seconds);
     match task.action {
@@ -278,23 +285,36 @@ fn connections(
 }
 
 /// Ends the process if it takes too long, as a program with blocking sockets does not do by itself.
-struct Watch(#[expect(dead_code, reason = "dropping it ends the watch")] Sender<()>);
+struct Watch(Sender<Duration>);
 
 impl Watch {
     fn start(task: &Task) -> Result<Self, String> {
-        let limit = Duration::from_secs_f64(task.seconds) + PATIENCE;
-        let (end, ended) = channel::<()>();
+        let mut limit = Duration::from_secs_f64(task.seconds) + PATIENCE;
+        let (extend, limits) = channel();
         let watch = move || {
-            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                let seconds = limit.as_secs();
-                // A parent that is gone needs no explanation.
-                let _ = tell(&Line::Failed(format!("no result within {seconds} s")));
-                std::process::exit(1);
+            loop {
+                match limits.recv_timeout(limit) {
+                    Ok(longer) => limit = limit.max(longer),
+                    // Dropping the sender ends the watch.
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) => break,
+                }
             }
+            let seconds = limit.as_secs();
+            // A parent that is gone needs no explanation.
+            let _ = tell(&Line::Failed(format!("no result within {seconds} s")));
+            std::process::exit(1);
         };
         let thread = thread::Builder::new().name("watch".to_string()).spawn(watch);
         thread.map_err(|error| format!("start a thread: {error}"))?;
-        Ok(Self(end))
+        Ok(Self(extend))
+    }
+
+    /// Waits from now for [`SLOWER`] times `seconds`, which the operations should take, and longer.
+    fn extend(&self, seconds: f64) {
+        let limit = Duration::try_from_secs_f64(seconds * SLOWER).unwrap_or(Duration::MAX);
+        // The thread listens for as long as this exists.
+        let _ = self.0.send(limit.saturating_add(PATIENCE));
     }
 }
 
@@ -315,6 +335,9 @@ const CONNECTIONS_MAX: u64 = 800;
 
 /// As servers have it.
 const RECEIVE_BYTES: usize = 256 << 10;
+
+/// A busy machine may become so much slower than it was while warming up.
+const SLOWER: f64 = 8.0;
 
 /// Far more than connecting and warming up take.
 const PATIENCE: Duration = Duration::from_secs(20);

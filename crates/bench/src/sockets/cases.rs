@@ -154,6 +154,11 @@ pub struct Wishes {
     pub repetitions: u32,
     /// How long the part of a sample that counts should take, in seconds.
     pub sample_seconds: f64,
+    /// Round trips of latency and messages of throughput in a sample of a program with sockets, at most
+    /// [`ITERATIONS_MAX`]; without, as many as `sample_seconds` has.
+    pub iterations: Option<u64>,
+    /// Bits per second of each host's link; without, as fast as the host's processors are.
+    pub rate: Option<u64>,
     /// Whether client and server have a CPU each in tests with one client.
     pub pinning: bool,
     /// Threads that spin beside the measurement, at most [`BUSY_MAX`](crate::plan::BUSY_MAX).
@@ -224,6 +229,9 @@ pub fn all(wishes: &Wishes) -> Vec<Case> {
     cases
 }
 
+/// Most iterations of a sample: a thousand times those of the papers.
+pub const ITERATIONS_MAX: u64 = 100_000_000;
+
 /// Messages of tests in which several stream at the same time: 64 KiB.
 pub const STREAM_BYTES: u64 = 64 << 10;
 
@@ -243,6 +251,8 @@ mod tests {
             mtus: vec![1500],
             repetitions: 10,
             sample_seconds: 0.1,
+            iterations: None,
+            rate: None,
             pinning: true,
             busy: 0,
             no_library,

@@ -64,6 +64,12 @@ pub struct Sample {
     pub fairness: Option<f64>,
     /// CPU seconds of all processes.
     pub cpu_seconds: f64,
+    /// CPU seconds of the processes of the clients.
+    #[serde(default)]
+    pub client_cpu_seconds: Option<f64>,
+    /// CPU seconds of the process of the server.
+    #[serde(default)]
+    pub server_cpu_seconds: Option<f64>,
     /// CPU seconds of the host's softirq threads.
     pub softirq_cpu_seconds: f64,
     /// Connections that moved, by the library's own counters, both sides added up; 0 over TCP.
@@ -105,6 +111,12 @@ pub struct Row {
     pub fairness: Option<Figure>,
     /// CPU time of all processes and of softirq threads, in percent of one processor.
     pub cpu_percent: Option<Figure>,
+    /// CPU time of the processes of the clients, in percent of one processor.
+    #[serde(default)]
+    pub client_cpu_percent: Option<Figure>,
+    /// CPU time of the process of the server, in percent of one processor.
+    #[serde(default)]
+    pub server_cpu_percent: Option<Figure>,
     /// Compared with kernel TCP, sample by sample.
     pub ratios: Vec<Ratio>,
     /// The samples, in the order in which they were taken.
@@ -191,9 +203,10 @@ fn row(
         upgrade_us: over(|sample| sample.upgrade_us),
         fairness: over(|sample| sample.fairness),
         cpu_percent: over(|sample| {
-            let cpu_seconds = sample.cpu_seconds + sample.softirq_cpu_seconds;
-            (sample.seconds > 0.0).then(|| cpu_seconds / sample.seconds * 100.0)
+            percent_of_cpu(sample, sample.cpu_seconds + sample.softirq_cpu_seconds)
         }),
+        client_cpu_percent: over(|sample| percent_of_cpu(sample, sample.client_cpu_seconds?)),
+        server_cpu_percent: over(|sample| percent_of_cpu(sample, sample.server_cpu_seconds?)),
         ratios,
         samples,
     })
@@ -219,6 +232,10 @@ fn main_value(test: Test, sample: &Sample) -> Option<f64> {
             Some(sample.bytes_per_second)
         }
     }
+}
+
+fn percent_of_cpu(sample: &Sample, cpu_seconds: f64) -> Option<f64> {
+    (sample.seconds > 0.0).then(|| cpu_seconds / sample.seconds * 100.0)
 }
 
 fn cpu_per_operation(sample: &Sample) -> Option<f64> {

@@ -7,6 +7,7 @@ use crate::namespaces::{self, NamespaceError};
 use crate::results::PathKind;
 use crate::run::{Observer, RunError};
 use crate::star::Star;
+use crate::switched::LinkShape;
 use crate::transport::LinkAddresses;
 
 /// Hosts, or the loopback interface of this one. Dropping them removes them.
@@ -35,7 +36,7 @@ impl Hosts {
         }
         let has_several = |test: &Test| test.has_clients() && *test != Test::MultiStream;
         let clients = if wishes.tests.iter().any(has_several) { CLIENT_HOSTS } else { 1 };
-        match Star::create(1 + clients, mtu) {
+        match Star::create_shaped(1 + clients, mtu, wishes.rate.map(LinkShape::of_rate)) {
             Ok(star) => Ok(Self { star: Some(star), mtu }),
             // Root without its powers, as in most containers.
             Err(error @ NamespaceError::Failed { .. }) => {

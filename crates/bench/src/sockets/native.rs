@@ -86,6 +86,8 @@ impl Native {
             bytes_per_second: found.bytes_per_second(),
             operations_per_second: found.operations_per_second(),
             cpu_seconds: found.cpu_seconds_client + found.cpu_seconds_server,
+            client_cpu_seconds: Some(found.cpu_seconds_client),
+            server_cpu_seconds: Some(found.cpu_seconds_server),
             softirq_cpu_seconds: found.cpu_seconds_softirq,
             ..Sample::default()
         };

@@ -104,6 +104,8 @@ impl<'a> Bench<'a> {
         let cpu_seconds = pair.server_cpu_seconds()? - before;
         pair.finish().map_err(Failed::Process)?;
         let mut sample = summed(case.test, &outcomes);
+        sample.client_cpu_seconds = Some(sample.cpu_seconds);
+        sample.server_cpu_seconds = Some(cpu_seconds);
         sample.cpu_seconds += cpu_seconds;
         sample.softirq_cpu_seconds = softirq_cpu_seconds;
         if contender.is_preloaded() {
@@ -144,6 +146,7 @@ impl<'a> Bench<'a> {
             message_bytes: case.message_bytes,
             streams: if is_one_process { case.clients } else { 1 },
             seconds: self.wishes.sample_seconds,
+            iterations: self.wishes.iterations,
         };
         let mut pair = Pair { clients: Vec::new(), server };
         for client in 0..if is_one_process { 1 } else { case.clients } {

@@ -45,6 +45,8 @@ pub struct Task {
     pub streams: u32,
     /// How long the part that counts should take, in seconds.
     pub seconds: f64,
+    /// Operations of [`Action::PingPong`] and [`Action::Send`]; without, as many as `seconds` has.
+    pub iterations: Option<u64>,
 }
 
 /// What a client does on a connection.

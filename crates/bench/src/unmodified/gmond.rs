@@ -15,18 +15,28 @@ use super::way::{PathTaken, Side, Way};
 use crate::clock::{self, Stopwatch};
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
 
-/// Starts a `gmond` that answers at `address` and listens to nobody but itself, and waits until it listens.
-/// It is given the names of its files by `name`.
+/// A `gmond` that answers at an address and hears no other host.
+#[derive(Debug, Clone, Copy)]
+pub struct Reporter<'a> {
+    /// Names its files.
+    pub name: &'a str,
+    /// Where it answers.
+    pub address: SocketAddr,
+    /// Metrics that it reports, 1 to [`METRICS_MAX`].
+    pub metrics: usize,
+}
+
+/// Starts `reporter` and waits until it listens. Returns also the folder of its counters.
 pub fn start(
     place: &Place<'_>,
     way: Way,
-    name: &str,
-    address: SocketAddr,
+    reporter: Reporter<'_>,
     folder: &Folder,
 ) -> Result<(Running, PathBuf), ProgramError> {
+    let Reporter { name, address, metrics } = reporter;
     let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
     let file = find(NAME, PACKAGE)?;
-    let configuration = configuration(address).map_err(failed)?;
+    let configuration = configuration(address, metrics).map_err(failed)?;
     let configuration = folder.write(&format!("{name}.conf"), configuration).map_err(failed)?;
     let counters = folder.counters().map_err(failed)?;
     let words = vec![file, "-c".to_string(), configuration.display().to_string()];
@@ -76,14 +86,20 @@ impl Gatherer<'_> {
         Ok((gathered, finished.cpu_seconds, path))
     }
 
-    /// Waits until all hosts tell everything that they are to tell: they begin with nothing.
-    pub fn await_answers(&self, hosts: &[SocketAddr], folder: &Folder) -> Result<(), ProgramError> {
+    /// Waits until all hosts report so many metrics: they begin with none. Returns the bytes of the shortest
+    /// and of the longest answer.
+    pub fn await_answers(
+        &self,
+        hosts: &[SocketAddr],
+        metrics: usize,
+        folder: &Folder,
+    ) -> Result<[u64; 2], ProgramError> {
         let task = Task { hosts: hosts.to_vec(), is_parallel: false, seconds: 0.0 };
         let started = Stopwatch::start();
         loop {
             let (found, ..) = self.gather(&task, folder)?;
-            if found.errors == 0 && found.metrics >= METRICS.split_whitespace().count() as u64 {
-                return Ok(());
+            if found.errors == 0 && found.metrics >= metrics as u64 {
+                return Ok(found.bytes);
             }
             if started.has_passed(TELLS_WITHIN) {
                 let said = found
@@ -129,7 +145,7 @@ impl Gatherer<'_> {
     }
 }
 
-fn configuration(address: SocketAddr) -> io::Result<String> {
+fn configuration(address: SocketAddr, metrics: usize) -> io::Result<String> {
     let modules = module_folder().ok_or_else(|| {
         io::Error::other(
             "modcpu.so of Ganglia is not in a folder `ganglia` of /usr/lib or /usr/lib64",
@@ -157,7 +173,7 @@ fn configuration(address: SocketAddr) -> io::Result<String> {
     }
     text += "}\ncollection_group {\n collect_once = yes\n time_threshold = 20\n metric {\n  name = \"heartbeat\"\n }\n}\n\
              collection_group {\n collect_every = 60\n time_threshold = 60\n";
-    for metric in METRICS.split_whitespace() {
+    for metric in METRICS.iter().take(metrics) {
         let _ = writeln!(text, " metric {{\n  name = \"{metric}\"\n }}");
     }
     text += "}\n";
@@ -182,12 +198,44 @@ const GATHERER: &str = "gatherer";
 
 const MODULES: [&str; 7] = ["cpu", "disk", "load", "mem", "net", "proc", "sys"];
 
-/// What Ganglia's own configuration has most hosts tell: together an answer of some 12 KB, which `gmond` writes in
-/// some hundred pieces.
-const METRICS: &str = "cpu_num cpu_speed mem_total swap_total boottime machine_type os_name os_release cpu_user \
-    cpu_system cpu_idle cpu_nice cpu_aidle cpu_wio cpu_steal load_one load_five load_fifteen proc_run proc_total \
-    mem_free mem_shared mem_buffers mem_cached swap_free bytes_out bytes_in pkts_in pkts_out disk_total disk_free \
-    part_max_used";
+/// Most metrics: what Ganglia's own configuration has most hosts report.
+pub const METRICS_MAX: usize = METRICS.len();
+
+/// All of them are together an answer of some 12 KB, which `gmond` writes in some hundred pieces.
+const METRICS: [&str; 32] = [
+    "cpu_num",
+    "cpu_speed",
+    "mem_total",
+    "swap_total",
+    "boottime",
+    "machine_type",
+    "os_name",
+    "os_release",
+    "cpu_user",
+    "cpu_system",
+    "cpu_idle",
+    "cpu_nice",
+    "cpu_aidle",
+    "cpu_wio",
+    "cpu_steal",
+    "load_one",
+    "load_five",
+    "load_fifteen",
+    "proc_run",
+    "proc_total",
+    "mem_free",
+    "mem_shared",
+    "mem_buffers",
+    "mem_cached",
+    "swap_free",
+    "bytes_out",
+    "bytes_in",
+    "pkts_in",
+    "pkts_out",
+    "disk_total",
+    "disk_free",
+    "part_max_used",
+];
 
 /// After its start.
 const TELLS_WITHIN: Duration = Duration::from_secs(30);

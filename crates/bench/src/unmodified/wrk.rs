@@ -14,13 +14,13 @@ use super::way::{PathTaken, Side, Way};
 /// A load on a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
-    /// Where `wrk` runs.
-    pub place: Place<'a>,
+    /// Where `wrk` runs: at all these places at the same time.
+    pub places: &'a [Place<'a>],
     /// The server.
     pub server: SocketAddr,
     /// Script that says what is asked for: of [`write_script`].
     pub script: &'a Path,
-    /// Connections at the same time.
+    /// Connections at the same time, shared by the places as evenly as they can be; at least one each.
     pub connections: u32,
     /// Whether each request has a connection of its own.
     pub closes: bool,
@@ -49,27 +49,42 @@ impl Load<'_> {
     pub fn run(&self, way: Way, server: &Running, folder: &Folder) -> Result<Sample, ProgramError> {
         let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
         let counters = folder.counters().map_err(failed)?;
+        let before = server.cpu_seconds();
+        let mut clients = Vec::new();
+        for (at, place) in self.places.iter().enumerate() {
+            let words = way.words(Side::Client, place.own_program, &counters, self.words(at)?);
+            clients.push(Running::start(place, &format!("{NAME}{}", at + 1), words)?);
+        }
+        let limit = Duration::from_secs(u64::from(self.seconds) * 2 + 20);
+        let (mut told, mut client_seconds) = (Vec::new(), 0.0);
+        for client in clients {
+            let finished = client.finish(limit)?;
+            client_seconds += finished.cpu_seconds;
+            told.push(Told::parse(&finished.printed).ok_or_else(|| ProgramError::NoResult {
+                program: NAME.to_string(),
+                line: finished.printed.lines().last().unwrap_or_default().to_string(),
+            })?);
+        }
+        let server_seconds = server.cpu_seconds() - before;
+        let client_path = PathTaken::read(&counters).map_err(failed)?;
+        Ok(sample(&told, server_seconds, client_seconds, client_path))
+    }
+
+    /// The command of the client at place `at`.
+    fn words(&self, at: usize) -> Result<Vec<String>, ProgramError> {
+        let places = self.places.len() as u32;
+        let has_one_more = (at as u32) < self.connections % places;
+        let connections = self.connections / places + u32::from(has_one_more);
         let mut words = vec![find(NAME, NAME)?];
         words.extend(["-t1", "--timeout", "10s"].map(str::to_string));
-        words.push(format!("-c{}", self.connections));
+        words.push(format!("-c{connections}"));
         words.push(format!("-d{}s", self.seconds));
         words.extend(["-s".to_string(), self.script.display().to_string()]);
         if self.closes {
             words.extend(["-H", "Connection: close"].map(str::to_string));
         }
         words.push(format!("http://{}/", self.server));
-        let words = way.words(Side::Client, self.place.own_program, &counters, words);
-        let before = server.cpu_seconds();
-        let client = Running::start(&self.place, NAME, words)?;
-        let limit = Duration::from_secs(u64::from(self.seconds) * 2 + 20);
-        let finished = client.finish(limit)?;
-        let server_seconds = server.cpu_seconds() - before;
-        let told = Told::parse(&finished.printed).ok_or_else(|| ProgramError::NoResult {
-            program: NAME.to_string(),
-            line: finished.printed.lines().last().unwrap_or_default().to_string(),
-        })?;
-        let client_path = PathTaken::read(&counters).map_err(failed)?;
-        Ok(told.sample(server_seconds, finished.cpu_seconds, client_path))
+        Ok(words)
     }
 }
 
@@ -95,20 +110,29 @@ impl Told {
         let found = Self { microseconds, requests, bytes, errors, p50_us, p99_us };
         (requests > 0.0 && microseconds > 0.0).then_some(found)
     }
+}
 
-    fn sample(&self, server_seconds: f64, client_seconds: f64, client_path: PathTaken) -> Sample {
-        let seconds = self.microseconds / 1e6;
-        let per_request = |seconds: f64| seconds * 1e6 / self.requests;
-        let values = [
-            (Quantity::PerSecond, self.requests / seconds),
-            (Quantity::BytesPerSecond, self.bytes / seconds),
-            (Quantity::LatencyP50Us, self.p50_us),
-            (Quantity::LatencyP99Us, self.p99_us),
-            (Quantity::ServerCpuUs, per_request(server_seconds)),
-            (Quantity::ClientCpuUs, per_request(client_seconds)),
-        ];
-        Sample { values: values.into(), errors: self.errors as u64, client_path }
-    }
+/// What all clients have come to: rates added up, the mean of the medians by requests, and the highest 99th
+/// percentile.
+fn sample(
+    told: &[Told],
+    server_seconds: f64,
+    client_seconds: f64,
+    client_path: PathTaken,
+) -> Sample {
+    let sum = |value: fn(&Told) -> f64| told.iter().map(value).sum::<f64>();
+    let requests = sum(|one| one.requests);
+    let per_request = |seconds: f64| seconds * 1e6 / requests;
+    let p99_us = told.iter().map(|one| one.p99_us).reduce(f64::max);
+    let values = [
+        (Quantity::PerSecond, sum(|one| one.requests / one.microseconds) * 1e6),
+        (Quantity::BytesPerSecond, sum(|one| one.bytes / one.microseconds) * 1e6),
+        (Quantity::LatencyP50Us, sum(|one| one.p50_us * one.requests) / requests),
+        (Quantity::LatencyP99Us, p99_us.unwrap_or_default()),
+        (Quantity::ServerCpuUs, per_request(server_seconds)),
+        (Quantity::ClientCpuUs, per_request(client_seconds)),
+    ];
+    Sample { values: values.into(), errors: sum(|one| one.errors) as u64, client_path }
 }
 
 const NAME: &str = "wrk";
@@ -146,12 +170,50 @@ mod tests {
     fn the_line_of_the_script_is_read() {
         let printed = "Running 1s test\nmeasured: 1000000 2000 4096000 1 150.000 900.500\n";
         let told = Told::parse(printed).unwrap();
-        let sample = told.sample(0.5, 0.25, PathTaken::default());
+        let sample = sample(&[told], 0.5, 0.25, PathTaken::default());
         let value = |quantity| sample.values[&quantity];
         assert!((value(Quantity::PerSecond) - 2000.0).abs() < 1e-9);
         assert!((value(Quantity::LatencyP99Us) - 900.5).abs() < 1e-9);
         assert!((value(Quantity::ServerCpuUs) - 250.0).abs() < 1e-9);
         assert_eq!(sample.errors, 1);
+    }
+
+    #[test]
+    fn rates_of_clients_add_up_and_the_worst_tail_counts() {
+        let one = Told::parse("measured: 1000000 1000 1000 1 100 500\n").unwrap();
+        let other = Told::parse("measured: 2000000 6000 4000 2 200 900\n").unwrap();
+        let sample = sample(&[one, other], 0.7, 0.0, PathTaken::default());
+        let value = |quantity| sample.values[&quantity];
+        assert!((value(Quantity::PerSecond) - 4000.0).abs() < 1e-9);
+        assert!((value(Quantity::BytesPerSecond) - 3000.0).abs() < 1e-9);
+        assert!((value(Quantity::LatencyP50Us) - 1_300_000.0 / 7000.0).abs() < 1e-9);
+        assert!((value(Quantity::LatencyP99Us) - 900.0).abs() < 1e-9);
+        assert!((value(Quantity::ServerCpuUs) - 100.0).abs() < 1e-9);
+        assert_eq!(sample.errors, 3);
+    }
+
+    #[test]
+    fn connections_are_shared_by_the_places() {
+        let place = Place {
+            own_program: Path::new("own"),
+            namespace: "host",
+            cpu: None,
+            folder: Path::new("folder"),
+        };
+        let load = Load {
+            places: &[place; 3],
+            server: SocketAddr::from(([10, 0, 0, 1], 80)),
+            script: Path::new("script"),
+            connections: 8,
+            closes: false,
+            seconds: 1,
+        };
+        let Ok(words) = (0..3).map(|at| load.words(at)).collect::<Result<Vec<_>, _>>() else {
+            eprintln!("skipped: wrk is not installed; to have it: sudo apt-get install -y wrk");
+            return;
+        };
+        let connections = words.iter().map(|words| words[4].clone()).collect::<Vec<_>>();
+        assert_eq!(connections, ["-c3", "-c3", "-c2"]);
     }
 
     #[test]

@@ -50,7 +50,9 @@ impl Curves {
     }
 }
 
-/// Of `ethernot bench sockets`: panels `TEST MTU` and `cpu TEST MTU`.
+/// Of `ethernot bench sockets`: panels `TEST MTU`, and for CPU time of all
+/// processes, of the clients' and of the server's `cpu TEST MTU`, `cpu client TEST MTU` and `cpu server
+/// TEST MTU`.
 pub(super) fn of_sockets(report: &sockets::Report) -> Curves {
     let mut curves = Curves::default();
     for row in &report.rows {
@@ -65,8 +67,14 @@ pub(super) fn of_sockets(report: &sockets::Report) -> Curves {
         if let Some(figure) = row.value() {
             curves.add(&panel, row.contender.name(), [x, unit], at, ranged(figure, scale));
         }
-        if let Some(figure) = row.cpu_percent {
-            let panel = format!("cpu {panel}");
+        let of_hosts = [
+            ("cpu", row.cpu_percent),
+            ("cpu client", row.client_cpu_percent),
+            ("cpu server", row.server_cpu_percent),
+        ];
+        for (whose, figure) in of_hosts {
+            let Some(figure) = figure else { continue };
+            let panel = format!("{whose} {panel}");
             curves.add(&panel, row.contender.name(), [x, "%"], at, ranged(figure, 1.0));
         }
     }

@@ -1,0 +1,101 @@
+//! `ethernot paper` as a user runs it: interrupted again and again, it loses and invents nothing.
+#![expect(clippy::disallowed_methods, reason = "waits for another process, which signals nothing")]
+
+mod shared;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use bench::process::NAMESPACE_DIRECTORY;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use shared::can_make_namespaces;
+
+#[test]
+fn a_paper_that_is_killed_at_twenty_moments_has_all_its_items_in_the_end() {
+    killed_and_called_again(&["sandia1999"], Duration::from_millis(100));
+}
+
+#[test]
+#[ignore = "slow: run by `./x acceptance papers`"]
+fn all_papers_that_are_killed_at_twenty_moments_have_all_their_items_in_the_end() {
+    if !can_make_namespaces() {
+        return;
+    }
+    killed_and_called_again(&["all", "--quick"], Duration::from_secs(30));
+}
+
+/// Kills the command twenty times, by SIGKILL and SIGINT in turn, within `longest` after its start, and runs it
+/// to its end.
+fn killed_and_called_again(words: &[&str], longest: Duration) {
+    let name = words.join("");
+    let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("papers-killed-{name}"));
+    // Left by an earlier run.
+    let _ = fs::remove_dir_all(&results);
+    let before = ownerless_namespaces();
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut interrupted = 0;
+    for turn in 0..20 {
+        let mut running = start(words, &results);
+        // Marsaglia's xorshift: the moments differ, and are the same in each run of the test.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        thread::sleep(longest.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64));
+        let signal = if turn % 2 == 0 { Signal::SIGKILL } else { Signal::SIGINT };
+        // Fails for one that has ended by itself.
+        let _ = kill(Pid::from_raw(running.id().cast_signed()), signal);
+        interrupted += usize::from(!running.wait().unwrap().success());
+    }
+    assert!(interrupted > 0, "each of 20 runs was done within {longest:?}");
+    assert!(start(words, &results).wait().unwrap().success());
+    let files = |folder: &Path| -> BTreeSet<PathBuf> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let names = |files: &BTreeSet<PathBuf>| -> BTreeSet<String> {
+        files.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
+    };
+    let found = files(&results);
+    let expected: BTreeSet<String> = papers::printed::all()
+        .iter()
+        .filter(|paper| words[0] == "all" || paper.key == words[0])
+        .flat_map(|paper| paper.items.iter().map(move |item| (&paper.key, item)))
+        .filter(|(_, item)| item.has_command())
+        .map(|(key, item)| format!("{key}-{}.json", item.id))
+        .collect();
+    assert_eq!(names(&found), expected);
+    for path in &found {
+        let text = fs::read_to_string(path).unwrap();
+        papers::reading::read(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    let left: Vec<_> = ownerless_namespaces().difference(&before).cloned().collect();
+    assert!(left.is_empty(), "{left:?}");
+    fs::remove_dir_all(&results).unwrap();
+}
+
+/// Names of namespaces of benchmarks that have ended.
+fn ownerless_namespaces() -> BTreeSet<String> {
+    let entries = fs::read_dir(NAMESPACE_DIRECTORY).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let is_ownerless = |name: &String| {
+        let maker = name.strip_prefix("ethernot-bench-").and_then(|rest| rest.split('-').next());
+        maker.is_some_and(|pid| !Path::new("/proc").join(pid).exists())
+    };
+    names.filter(is_ownerless).collect()
+}
+
+fn start(words: &[&str], results: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_ethernot"))
+        .arg("paper")
+        .args(words)
+        .arg("--results")
+        .arg(results)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
