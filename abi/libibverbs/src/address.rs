@@ -89,7 +89,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     code("ibv_destroy_ah", || {
         // SAFETY: as the caller says.
         unsafe { shell::Address::ours(ah, "address handle") }?.handle.destroy()?;
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::Address::free(ah) };
         Ok(())
     })

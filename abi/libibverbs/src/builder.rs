@@ -181,7 +181,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: as the caller says; it is the turn of whoever has begun.
+    // SAFETY: as the caller says; it is the turn of the thread that has begun.
     code("ibv_wr_complete", || unsafe {
         let (pair, builder) = builder(qp)?;
         let posted = (*builder.batch.get()).post(pair);
@@ -207,7 +207,7 @@ unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a Pair, &'a Builder), Err
     }
 }
 
-/// Does something to what is put together. What fails is told at the end.
+/// Does something to what is put together. An error is reported at the end.
 ///
 /// # Safety
 /// It is the turn of the program, which has called `ibv_wr_start`.

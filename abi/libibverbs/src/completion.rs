@@ -57,7 +57,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     code("ibv_destroy_comp_channel", || {
         // SAFETY: as the caller says.
         unsafe { shell::Channel::ours(channel, "completion channel") }?.channel.destroy()?;
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::Channel::free(channel) };
         Ok(())
     })
@@ -142,7 +143,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         if init.comp_mask & !(INIT_FLAGS | INIT_PARENT_DOMAIN) != 0 {
             return invalid("unknown attributes of a completion queue");
         }
-        // A queue that may be overrun without notice would lose what it was told; that is not for a program to ask.
+        // A queue that may be overrun without notice would lose completions; a program may not ask for that.
         if init.comp_mask & INIT_FLAGS != 0 && init.flags & !SINGLE_THREADED != 0 {
             return unsupported("such flags of a completion queue");
         }
@@ -261,7 +262,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     code("ibv_destroy_cq", || {
         // SAFETY: as the caller says.
         unsafe { shell::completions(queue) }?.queue.destroy()?;
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::Completions::free(queue.cast()) };
         Ok(())
     })
@@ -349,7 +351,7 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
 }
 
 unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: as the caller says; it is the turn of whoever has begun.
+    // SAFETY: as the caller says; it is the turn of the thread that has begun.
     quietly(|| unsafe { advance(queue, shell::Completions::ours(queue, "completion queue")?) })
 }
 
@@ -438,7 +440,7 @@ fn c_completion(completion: &WorkCompletion) -> ibv_wc {
     }
 }
 
-/// What of a completion tells where an answer goes.
+/// The address of an answer, from a completion.
 pub(crate) fn completion_of(c: &ibv_wc) -> WorkCompletion {
     WorkCompletion {
         id: c.wr_id,
@@ -492,7 +494,7 @@ const INIT_PARENT_DOMAIN: u32 = 1 << 1;
 /// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
 const SINGLE_THREADED: u32 = 1;
 
-/// `IBV_WC_STANDARD_FLAGS`: what completions tell of datagrams and messages.
+/// `IBV_WC_STANDARD_FLAGS`: what completions report of datagrams and messages.
 const STANDARD_FIELDS: u64 = 0x7f;
 
 /// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP` and `..._WALLCLOCK`.

@@ -224,7 +224,7 @@ pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
     Ok(devices()?.devices.iter().map(pair).collect())
 }
 
-/// All files of all devices, as one needs them who looks for this path: counters are asked of the threads that drive a device,
+/// All files of all devices, as a lookup of this path needs them: counters are asked of the threads that drive a device,
 /// which takes longer.
 pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::Entry)>, Error> {
     let mut files = Vec::new();
@@ -248,7 +248,7 @@ unsafe fn ours<'a>(device: *mut ibv_device) -> Result<&'a Device, Error> {
     if device.is_null() {
         return invalid("there is no device");
     }
-    // SAFETY: as the caller says; devices are never freed, and nobody writes to them.
+    // SAFETY: as the caller says; devices are never freed, and no thread writes to them.
     Ok(unsafe { &*device.cast::<Device>() })
 }
 
@@ -269,7 +269,7 @@ fn whole(context: *mut ibv_context) -> *mut verbs_context {
     context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context)).cast()
 }
 
-/// Tells the program that the device has failed.
+/// Reports to the program that the device has failed.
 pub(crate) fn tell_of_failure() {
     let known = DEVICES.load(Ordering::Acquire);
     if known.is_null() {

@@ -80,7 +80,8 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         if ours.regions.load(Ordering::Acquire) > 0 {
             return Err(Error::Busy("the memory is registered".into()));
         }
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::DeviceMemory::free(dm) };
         Ok(())
     })
@@ -114,7 +115,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     })
 }
 
-/// A region of it is no more.
+/// A region of it was deregistered.
 ///
 /// # Safety
 /// It was registered by [`reg_dm_mr`].

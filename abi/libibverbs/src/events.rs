@@ -80,7 +80,7 @@ unsafe fn acknowledge(event: &ibv_async_event) -> Result<(), Error> {
             unsafe { shell::count(&raw mut (*object.cast::<ibv_srq>()).events_completed, 1) };
             (queue.domain().context(), element, AsyncEventKind::ReceiveLimitReached)
         }
-        // Ports and devices wait for nobody.
+        // Ports and devices wait for no acknowledgement.
         _ => return Ok(()),
     };
     context.acknowledge_event(&AsyncEvent { kind, element });

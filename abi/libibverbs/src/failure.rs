@@ -31,13 +31,13 @@ pub(crate) fn pointer<T>(call: &str, body: impl FnOnce() -> Result<*mut T, Error
     caught(call, body).unwrap_or(ptr::null_mut())
 }
 
-/// What a call does that cannot tell of errors.
+/// Runs a call that cannot report errors.
 pub(crate) fn silent<T>(call: &str, otherwise: T, body: impl FnOnce() -> Result<T, Error>) -> T {
     caught(call, body).unwrap_or(otherwise)
 }
 
 /// Runs what a call does; an error, or a panic as `EIO`, is in `errno` then. A panic is a fault of ours, after which
-/// nothing of the device can be relied on: the program is told so, and goes on.
+/// nothing of the device can be relied on: the program gets an event, and goes on.
 fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c_int> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return Ok(value),

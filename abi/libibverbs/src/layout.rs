@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
 
-/// A function of the old `ops` table that nobody calls any more.
+/// A function of the old `ops` table that no library calls any more.
 pub type Unused = *const c_void;
 
 /// A GID, in network byte order.
@@ -379,7 +379,7 @@ pub struct ibv_poll_cq_attr {
     pub comp_mask: u32,
 }
 
-/// A function of [`ibv_cq_ex`] that tells something of the completion at hand.
+/// A function of [`ibv_cq_ex`] that returns a field of the completion at hand.
 pub type Read<T> = Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> T>;
 
 /// A completion queue with functions to read completions.
@@ -422,7 +422,7 @@ pub struct ibv_cq_init_attr_ex {
     pub parent_domain: *mut ibv_pd,
 }
 
-/// How often a completion queue tells of completions.
+/// How often a completion queue raises events.
 #[repr(C)]
 pub struct ibv_modify_cq_attr {
     pub attr_mask: u32,
@@ -602,7 +602,7 @@ impl ibv_qp_init_attr_ex {
     }
 }
 
-/// What `ibv_modify_qp` sets and `ibv_query_qp` tells.
+/// What `ibv_modify_qp` sets and `ibv_query_qp` returns.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_qp_attr {

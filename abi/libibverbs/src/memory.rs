@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         match *stands_for {
             None => own.deallocate()?,
             Some((base, thread)) => {
-                // SAFETY: what a parent domain stands for stays until the parent domain is no more.
+                // SAFETY: what a parent domain stands for stays until the parent domain is deallocated.
                 unsafe { domain(base) }?.parents.fetch_sub(1, Ordering::AcqRel);
                 if !thread.is_null() {
                     // SAFETY: as above.
@@ -103,7 +103,8 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
                 }
             }
         }
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::Domain::free(pd) };
         Ok(())
     })
@@ -141,7 +142,8 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
         // SAFETY: as the caller says.
         let ours = unsafe { shell::ThreadDomain::ours(td, "thread domain") }?;
         busy_with(&ours.parents, "parent domains use the thread domain")?;
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::ThreadDomain::free(td) };
         Ok(())
     })
@@ -345,7 +347,8 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             // SAFETY: it was registered so.
             unsafe { crate::device_memory::on_deregistered(device_memory) };
         }
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::Region::free(mr) };
         Ok(())
     })
@@ -373,13 +376,14 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     code("ibv_dealloc_mw", || {
         // SAFETY: as the caller says.
         unsafe { shell::Window::ours(mw, "memory window") }?.window.deallocate()?;
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::Window::free(mw) };
         Ok(())
     })
 }
 
-/// A number that tells objects apart where programs print it.
+/// A number that distinguishes objects where programs print it.
 pub(crate) fn handle() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     })
 }
 
-/// `ibv_query_qp`. All attributes are told, whichever are asked for.
+/// `ibv_query_qp`. All attributes are returned, whichever are asked for.
 ///
 /// # Safety
 /// As the manual page says.
@@ -195,7 +195,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     code("ibv_destroy_qp", || {
         // SAFETY: as the caller says.
         unsafe { shell::pair(qp) }?.pair.destroy()?;
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::Pair::free(qp.cast()) };
         Ok(())
     })

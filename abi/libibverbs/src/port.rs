@@ -1,4 +1,4 @@
-//! What devices and ports tell of themselves.
+//! Attributes of devices and ports.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -432,7 +432,7 @@ pub(crate) fn mtu_bytes(code: c_int) -> Option<u32> {
 /// A vendor that is none, as devices made of software say.
 const VENDOR: u32 = 0x00ff_ffff;
 
-/// The current state may be told when it is changed; the port tells of itself; a GUID of the system; errors of receivers
+/// The current state may be named when it is changed; the port reports its events; a GUID of the system; errors of receivers
 /// that are not ready; windows, and keys that work requests end.
 const CAPABILITIES: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 21 | 1 << 24;
 

@@ -230,10 +230,10 @@ unsafe fn gather<'a>(
     Ok(into.get(..length).unwrap_or_default())
 }
 
-/// Adds the work requests of a list, up to the first that is refused, of which the program is told.
+/// Adds the work requests of a list, up to the first that is refused, which the program gets back.
 ///
 /// # Safety
-/// The list ends, and there is room to tell of one, or no place.
+/// The list ends, and there is room for the address of one, or a null pointer.
 #[inline]
 pub(crate) unsafe fn each<T>(
     first: *mut T,
@@ -251,10 +251,10 @@ pub(crate) unsafe fn each<T>(
     Ok(())
 }
 
-/// Tells which work request was refused.
+/// Returns which work request was refused.
 ///
 /// # Safety
-/// There is room, or no place to tell it.
+/// There is room for it, or a null pointer.
 pub(crate) unsafe fn tell<T>(place: *mut *mut T, request: *mut T) {
     if !place.is_null() {
         // SAFETY: as the caller says.

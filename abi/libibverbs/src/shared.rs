@@ -140,7 +140,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     code("ibv_destroy_srq", || {
         // SAFETY: as the caller says.
         unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue.destroy()?;
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
+        // program makes no other call with a handle that it destroys.
         unsafe { shell::Shared::free(srq) };
         Ok(())
     })

@@ -54,7 +54,7 @@ impl<C, T> Shell<C, T> {
     /// Ends it. Its structure is kept for a while, as programs destroy things twice.
     ///
     /// # Safety
-    /// The pointer is from [`Shell::make`] of the same types, and nobody uses what is ours of it any more.
+    /// The pointer is from [`Shell::make`] of the same types, and no thread uses our part of it any more.
     pub(crate) unsafe fn free(pointer: *mut C) {
         let whole = pointer.cast::<Self>();
         // SAFETY: as said above.
@@ -78,7 +78,7 @@ struct Destroyed {
     free: fn(*mut c_void),
 }
 
-// SAFETY: nobody else has it, and it is freed by any thread.
+// SAFETY: one owner has it, and any thread may free it.
 unsafe impl Send for Destroyed {}
 
 /// Keeps a structure, and frees the one that was kept for longest.
@@ -103,7 +103,7 @@ pub(crate) type Region = Shell<ibv_mr, crate::memory::Region>;
 pub(crate) type Window = Shell<ibv_mw, crate::memory::Window>;
 pub(crate) type DeviceMemory = Shell<ibv_dm, crate::device_memory::DeviceMemory>;
 pub(crate) type Channel = Shell<ibv_comp_channel, crate::completion::Channel>;
-/// Also those that are made as plain ones: whoever polls does not ask which it is.
+/// Also those that are made as plain ones: polling does not ask which it is.
 pub(crate) type Completions = Shell<ibv_cq_ex, crate::completion::Completions>;
 pub(crate) type Shared = Shell<ibv_srq, crate::shared::Shared>;
 pub(crate) type Pair = Shell<ibv_qp_ex, crate::pair::Pair>;
@@ -151,7 +151,7 @@ mod tests {
         // SAFETY: it was just made.
         let found = unsafe { Shell::<u64, Arc<i32>>::ours(made, "thing") };
         assert!(found.is_ok_and(|found| **found == 7));
-        // SAFETY: it was made so, and nobody uses it.
+        // SAFETY: `make` made it above, and the test has no other reference to it.
         unsafe { Shell::<u64, Arc<i32>>::free(made) };
         assert_eq!(Arc::strong_count(&ours), 1);
         // SAFETY: it was destroyed a moment ago.

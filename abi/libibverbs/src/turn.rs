@@ -10,7 +10,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Waits until it is nobody's, and takes it.
+    /// Waits until it is free, and takes it.
     pub(crate) fn take(&self) {
         let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut is_taken = self

@@ -18,7 +18,7 @@ use nix::unistd::{Pid, getppid};
 
 use crate::namespaces;
 
-/// Everything registered. Whoever holds the lock may make or remove namespaces, so that a signal
+/// Everything registered. The holder of the lock may make or remove namespaces, so that a signal
 /// never comes between making one and registering it.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -40,13 +40,13 @@ pub fn on_signals() -> Result<(), ctrlc::Error> {
             let _ = killpg(Pid::from_raw(child.cast_signed()), Signal::SIGKILL);
         }
         for name in registry.namespaces.drain(..) {
-            // Nobody is left to tell; the next run tries again.
+            // There is no one left to report to; the next run tries again.
             let _ = namespaces::remove_namespace(&name);
         }
         for folder in registry.folders.drain(..) {
             let _ = fs::remove_dir_all(folder);
         }
-        // The lock stays held: nobody makes anything new while the process ends.
+        // The lock stays held: no thread makes anything new while the process ends.
         process::exit(STATUS_INTERRUPTED);
     })
 }
@@ -94,7 +94,7 @@ pub(crate) fn make_folder(
 
 /// Removes a folder with all that is in it.
 pub(crate) fn remove_folder(path: &Path) {
-    // What cannot be removed is left to whoever tidies the system's temporary files.
+    // What cannot be removed is left to the system's cleaner of temporary files.
     let _ = fs::remove_dir_all(path);
     lock().folders.retain(|folder| folder != path);
 }

@@ -21,7 +21,7 @@ pub fn voluntary_switches() -> io::Result<u64> {
 
 /// Reads the CPU time of this host's `ksoftirqd` threads.
 ///
-/// Receive work that a busy CPU puts off runs in these threads and appears in no process's usage.
+/// Receive work that a busy CPU defers runs in these threads and appears in no process's usage.
 /// They serve the whole host, so the figure is an upper bound of what a measurement caused.
 #[derive(Debug)]
 pub struct SoftirqThreads {

@@ -1,4 +1,4 @@
-//! Ganglia: `gmond` on many hosts, and one that gathers what they tell, over kernel TCP and over the edge
+//! Ganglia: `gmond` on many hosts, and one that gathers their reports, over kernel TCP and over the edge
 //! in turn.
 
 use std::io;

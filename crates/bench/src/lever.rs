@@ -4,7 +4,7 @@
 //! more, and so does its end, as both wait until no processor uses what was before. So the program is
 //! started in time, waits for its commands, and is waited for when nothing is measured any more. The
 //! kernel may let a command wait, too; so the program answers a question behind the commands, which
-//! tells when they had taken effect.
+//! reports when they had taken effect.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -22,7 +22,7 @@ pub struct Lever {
     input: Option<ChildStdin>,
     /// What it was started with, for messages.
     command: String,
-    /// What it is told.
+    /// Its standard input.
     commands: String,
     pulled_at_ns: u64,
     /// Waits for the answer; when that came, if it did.
@@ -31,7 +31,7 @@ pub struct Lever {
 
 impl Lever {
     /// Starts `program` with these arguments, which make it read commands to its input's end; `commands`
-    /// is what it is to be told, and then `question`, whose answer is not empty.
+    /// is written to its standard input, and then `question`, whose answer is not empty.
     pub(crate) fn start(
         program: &'static str,
         arguments: &[&str],

@@ -75,7 +75,7 @@ pub struct Wishes {
     pub with_own: bool,
     /// Whether `MultiEdge`'s rules are measured.
     pub with_multiedge: bool,
-    /// Whether a bare stream of frames is measured, which tells what this host carries at all: with
+    /// Whether a bare stream of frames is measured, which shows what this host carries at all: with
     /// [`LinkKind::Packet`] and links without delay only.
     pub with_bare: bool,
     /// Whether kernel TCP is measured in all set-ups, and MPTCP where there are several links.
@@ -113,7 +113,7 @@ pub struct SetUpResults {
     pub cannot_run: BTreeMap<String, String>,
 }
 
-/// What the paper tells of a test with one message size.
+/// What the paper prints of a test with one message size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// What was measured.
@@ -154,11 +154,11 @@ pub struct Row {
     pub extra_frame_percent: Option<f64>,
     /// Wakeups per 100 frames received: the paper's interrupts.
     pub wakeup_percent: Option<f64>,
-    /// Data frames sent again per 100.
+    /// Data frames retransmitted per 100.
     pub retransmission_percent: Option<f64>,
 }
 
-/// Measures all set-ups. `observer` is told of each one as a note.
+/// Measures all set-ups. `observer` gets a note for each one.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
     let unix_seconds = clock::unix_seconds();
     let mut setups = Vec::new();

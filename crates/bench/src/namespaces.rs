@@ -1,7 +1,7 @@
 //! Two network namespaces joined by veth pairs: a client's host and a server's host, with real
 //! interfaces between them, on one machine; on request with a switch in the middle of each link.
 //!
-//! Names carry the process id and start time of their maker, so that a later run can tell what a
+//! Names carry the process id and start time of their maker, so that a later run can see what a
 //! crashed one has left behind.
 
 use std::fs;
@@ -375,7 +375,7 @@ fn start_time(pid: u32) -> Option<u64> {
     fields.split(' ').nth(19)?.parse().ok()
 }
 
-/// Most links: each has a byte in its addresses, and nobody has more interfaces.
+/// Most links: each has a byte in its addresses, and no host has more interfaces.
 pub const LINKS_MAX: u32 = 16;
 /// Smallest MTU that IPv4 allows on an interface.
 pub const MTU_MIN: u32 = 68;

@@ -56,7 +56,7 @@ pub struct ChildSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Serves on this address; tells the port by [`Line::Listening`].
+    /// Serves on this address; reports the port by [`Line::Listening`].
     Server(SocketAddr),
     /// Takes samples against this server.
     Client {
@@ -69,7 +69,7 @@ pub enum Role {
     Busy(u32),
     /// Becomes another program.
     Tool(Vec<String>),
-    /// Gathers what hosts tell of themselves, and prints what came of it.
+    /// Gathers the reports of hosts, and prints a summary.
     Gatherer(gatherer::Task),
     /// Serves what [`Role::SocketsClient`] asks for, with ordinary sockets.
     SocketsServer(Serving),

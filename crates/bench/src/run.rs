@@ -21,7 +21,7 @@ use crate::transport::{LinkAddresses, Setup, Test};
 use crate::transports::{self, BASELINE, MEMCPY, MPTCP, POLLING_BASELINE, YARDSTICK};
 use crate::yardsticks::udp_segments;
 
-/// Is told how a run proceeds.
+/// Observes how a run proceeds.
 pub trait Observer {
     /// Something that the user should know, such as a path other than the best one.
     fn on_note(&mut self, note: &str);

@@ -10,7 +10,7 @@ use crate::transport::{
 };
 use crate::transports;
 
-/// Waits for clients on `listener` for ever, and tells `on_end` how each conversation ended. `links`
+/// Waits for clients on `listener` for ever, and reports to `on_end` how each conversation ended. `links`
 /// are the names of the links that transports with links use; if there are none, they use the
 /// addresses by which the client reaches us.
 pub fn serve(
@@ -134,5 +134,5 @@ impl Conversation {
     }
 }
 
-/// Outside: the conversation is over. Inside: this request failed.
+/// Outside: the conversation has ended. Inside: this request failed.
 type Answer = Result<Result<Reply, TransportError>, ControlError>;

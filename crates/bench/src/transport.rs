@@ -202,7 +202,7 @@ pub mod counter {
     pub const DATA_FRAMES: &str = "data_frames";
     /// Frames that carry nothing but acknowledgements.
     pub const EXPLICIT_ACKS: &str = "explicit_acks";
-    /// Frames sent again.
+    /// Frames retransmitted.
     pub const RETRANSMISSIONS: &str = "retransmissions";
     /// Frames with payload that arrived.
     pub const RECEIVED_DATA_FRAMES: &str = "received_data_frames";

@@ -86,7 +86,7 @@ pub struct Stream {
     pub bare_bits_per_second: Summary,
     /// The first divided by the second, repetition by repetition.
     pub ratio: Summary,
-    /// Datagrams of the bare stream that were lost, which no one sent again.
+    /// Datagrams of the bare stream that were lost, which were not retransmitted.
     pub bare_lost: f64,
 }
 

@@ -17,10 +17,10 @@ use crate::run_command::read;
 /// Say what a simulated network would cost: a bill of materials, with the prices of a book.
 ///
 /// The bill follows from the topology: an interface for each host, for each switch the cheapest with
-/// enough ports of the rate, and the cables. Switches that do not exist with so many ports are told.
+/// enough ports of the rate, and the cables. Prints which switches do not exist with so many ports.
 /// The book that is included is that of a study of 1999; no prices of today are invented, so write
 /// a book with those you were quoted. examples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s
-/// without prices: what lacks one is told with its line.
+/// without prices: a component without one is printed with its line.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim cost cluster.toml\n  \

@@ -53,7 +53,7 @@ pub(crate) struct Rights {
     /// To attach those to interfaces. Trying would change an interface, so the kernel's word has to
     /// do.
     pub(crate) can_attach: bool,
-    /// This program, as a shell would be told.
+    /// This program, as a shell command names it.
     pub(crate) program_path: String,
 }
 

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::doctor::{Diagnosis, Finding, InterfaceDiagnosis, Verdict};
 
-/// Tell which links each interface of this host can have, and what the others lack.
+/// Report which links each interface of this host can have, and what the others lack.
 ///
-/// Looks at interfaces, drivers, rights and limits, whether TCP connections can move, tries what harms nobody (opens sockets, loads a
+/// Looks at interfaces, drivers, rights and limits, whether TCP connections can move, makes harmless trials (opens sockets, loads a
 /// program into the kernel that is attached to nothing), and changes nothing. Needs no rights: what
 /// it says is meant for the user who runs it. Ends with status 1 if no link is possible at all.
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ use crate::doctor::{Diagnosis, Finding, InterfaceDiagnosis, Verdict};
     ethernot doctor eth0\n  \
     ethernot doctor --json | jq '.interfaces[] | {name, links}'")]
 pub(crate) struct Arguments {
-    /// Tell of these interfaces only
+    /// Report these interfaces only
     #[arg(value_name = "INTERFACE")]
     interfaces: Vec<String>,
     /// Print JSON instead of tables
@@ -234,7 +234,7 @@ fn driver(interface: &Interface) -> Option<&str> {
     interface.driver.as_deref().or(interface.kind.as_deref())
 }
 
-/// Receive and transmit queues, those in use if the driver tells.
+/// Receive and transmit queues, those in use if the driver reports them.
 fn queues(interface: &Interface) -> String {
     let (transmit, receive) = interface.channels.map_or(interface.queues, |channels| {
         (channels.transmit + channels.combined, channels.receiving())

@@ -12,7 +12,7 @@ use crate::{Failure, own_program};
 /// Measure how fast Ganglia is gathered from many hosts, over kernel TCP and over the edge in turn.
 ///
 /// Starts gmond, unmodified, on up to 16 hosts round one switch, each a network namespace: once as it is
-/// and once by `ethernot run --sockets`. Another host gathers what all of them tell, one after the other
+/// and once by `ethernot run --sockets`. Another host gathers their reports, one after the other
 /// and at the same time. Shows gathers a second, what of them is connecting, and ratios. Needs root, and
 /// the package ganglia-monitor.
 #[derive(Debug, Args)]

@@ -224,7 +224,7 @@ pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
     })
 }
 
-/// Operations under way in one-way and two-way, as in `bench multiedge`.
+/// Operations in flight in one-way and two-way, as in `bench multiedge`.
 const IN_FLIGHT: u32 = 16;
 
 /// Bytes of a message that two links are measured with: one frame, for which it is chosen between them.

@@ -15,7 +15,7 @@ pub(crate) enum Links {
     Named(LinkNames),
 }
 
-/// Reads links; wrong ones are told before anything starts.
+/// Reads links; wrong ones are errors before anything starts.
 pub(crate) fn parse_links(text: &str) -> Result<LinkNames, String> {
     let specs = LinkSpec::parse_list(text).map_err(|error| error.to_string())?;
     Ok(LinkNames(specs.iter().map(ToString::to_string).collect()))

@@ -62,7 +62,7 @@ pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
     writing(path, |file| file.write_all(text.as_bytes()))
 }
 
-/// Writes a file; what fails is told with its name and, if there is one, a remedy. A file that could
+/// Writes a file; an error names the file and, if there is one, a remedy. A file that could
 /// not be written as a whole is removed.
 pub(crate) fn writing<T>(
     path: &Path,

@@ -309,7 +309,7 @@ impl Shape {
             });
         }
         let Some(loader) = self.loader else {
-            // The loader itself has none: what it is told to load gets the libraries.
+            // The loader itself has none: the program that it is to load gets the libraries.
             let is_loader =
                 program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld"));
             return if is_loader && self.libraries == 0 && !self.is_go && is_shared_loader(path) {

@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     )
 }
 
-/// Measures everything in rounds, so that each median is over the same time: the processors of a virtual
+/// Measures everything in rounds, so that each median spans the same time: the processors of a virtual
 /// machine are faster for some seconds, then slower.
 fn compare(
     arguments: &Arguments,
@@ -201,7 +201,7 @@ fn with_seeds(trial: &Trial<'_>) -> Result<Vec<Outcome>, TransferError> {
 }
 
 /// As many operations as a sample had, after those that warmed it up: over slow links neither real nor
-/// simulated streams are steady by then.
+/// simulated streams are steady then.
 fn length(measured: &Samples) -> Length {
     let mut counts: Vec<u64> = measured.samples.iter().map(|sample| sample.operations).collect();
     counts.sort_unstable();

@@ -177,7 +177,7 @@ impl ModelArguments {
             let ConfigurationError::Value { key, value, expected, .. } = &error else {
                 return error.into();
             };
-            // Whoever wrote options knows neither keys nor lines.
+            // A user who wrote options knows neither keys nor lines.
             match keys.iter().find(|(_, name, _)| name.ends_with(key)) {
                 Some((option, ..)) => format!("{option} is {value}, but must be {expected}").into(),
                 None => error.into(),
@@ -585,7 +585,7 @@ fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
     text
 }
 
-/// The same of Homa.
+/// Help of Homa's settings.
 fn homa_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
     format!(
         "transport: {} pairs of hosts, goodput {:.3} Gb/s of a throughput of {:.3} Gb/s in all\ndata frames \

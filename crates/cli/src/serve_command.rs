@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Do not restrict the server to one CPU
     #[arg(long)]
     no_pinning: bool,
-    /// Tell of clients in JSON lines
+    /// Report clients in JSON lines
     #[arg(long)]
     json: bool,
 }

@@ -48,7 +48,7 @@ pub(crate) struct OutputArguments {
     /// Say which waits and which links the completion time came from, and which are saturated
     #[arg(long)]
     why: bool,
-    /// Tell how much longer messages took than they would alone on the empty network
+    /// Report how much longer messages took than they would alone on the empty network
     #[arg(long)]
     slowdown: bool,
     /// Write the frames of hosts with the real engine as Wireshark reads them, each where it was sent
@@ -66,7 +66,7 @@ pub(crate) struct OutputArguments {
     record_limit: usize,
 }
 
-/// A run that is over, and how long it took.
+/// A run that has ended, and how long it took.
 pub(crate) struct Finished {
     pub(crate) outcome: Outcome,
     pub(crate) seconds: f64,
@@ -242,7 +242,7 @@ impl OutputArguments {
     }
 }
 
-/// Runs `run`, which tells how far it is, with a progress bar.
+/// Runs `run`, which reports its progress, with a progress bar.
 pub(crate) fn with_progress<T>(run: impl FnOnce(&mut Watcher<'_>) -> T) -> T {
     let mut bar = RunProgress::new();
     let result = run(&mut |told| {

@@ -262,7 +262,7 @@ fn measure_memory() -> Result<EngineMemory, Failure> {
 }
 
 /// The memory this process has (`VmRSS:`) or had at most (`VmHWM:`), in bytes; 0 where the kernel does
-/// not tell.
+/// not report it.
 fn resident_bytes(which: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(which));

@@ -23,11 +23,11 @@ use verbs_edge::statistics::{DeviceReport, FORMAT, QueuePairReport, SOCKET};
 use crate::Failure;
 use crate::output::{print, terminal_columns};
 
-/// Tell what your running programs do over the edge: RDMA devices, and TCP connections that moved.
+/// Report what your running programs do over the edge: RDMA devices, and TCP connections that moved.
 ///
 /// Asks every process of this network namespace that runs under `ethernot run`; those of other users
-/// answer to root only. Of a device it tells queue pairs, traffic and losses; of a program with --sockets
-/// how many TCP connections moved, and how many stayed on TCP for which reason. Disturbs nobody and leaves
+/// answer to root only. Of a device it reports queue pairs, traffic and losses; of a program with --sockets
+/// how many TCP connections moved, and how many stayed on TCP for which reason. Disturbs no program and leaves
 /// nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             (false, false) => found.to_text(None, terminal_columns(WIDTH)),
         };
         match print(&text).and_then(|()| Ok(io::stdout().flush()?)) {
-            // Whoever read it has had enough.
+            // The reader has closed the pipe.
             Err(error) if is_broken_pipe(&*error) => return Ok(()),
             outcome => outcome?,
         }
@@ -75,7 +75,7 @@ fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// What processes have told.
+/// Reports of processes.
 #[derive(Debug, Default)]
 struct Found {
     devices: Vec<DeviceReport>,
@@ -141,7 +141,7 @@ impl Found {
         })
     }
 
-    /// For people; with what was told a moment ago also how much it is each second.
+    /// For people; with an earlier report also the amounts each second.
     fn to_text(&self, before: Option<&Self>, columns: u16) -> String {
         let mut text = String::new();
         for device in &self.devices {
@@ -174,7 +174,7 @@ impl Found {
     }
 }
 
-/// What a device told a moment ago, if it was there.
+/// The earlier report of a device, if there was one.
 struct Before<'a>(Option<&'a DeviceReport>);
 
 /// Names of sockets that devices listen on, each once.

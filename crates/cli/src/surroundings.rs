@@ -47,7 +47,7 @@ pub(crate) struct DeviceOptions {
     /// Lose, repeat and reorder frames that arrive, such as loss=0.01,dup=0.01,reorder=0.05
     #[arg(long, value_name = "SHARES")]
     faults: Option<String>,
-    /// Tell on standard error what happens: off, error, warn, info or debug [default: warn]
+    /// Log to standard error: off, error, warn, info or debug [default: warn]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
     /// Give exactly what the program asks for, as adapters do: depths, inline bytes, retries; a full completion queue fails
@@ -90,7 +90,7 @@ impl Wanted {
 }
 
 impl Variables {
-    /// Those for these options, beside what the environment says already. What is wrong is told.
+    /// Those for these options, beside what the environment says already. Wrong options are errors.
     pub(crate) fn of(options: &Options) -> Result<Self, Failure> {
         let wanted = options.wanted();
         let names = wanted.libraries();
@@ -125,7 +125,7 @@ impl Variables {
         self.set("LD_PRELOAD", in_front(&ours.join(OsStr::new(":")), &found, b": "));
     }
 
-    /// What the loader is told beside that, and those who look for the library themselves.
+    /// Variables for the loader beside that, and for programs that look for the library themselves.
     fn loader(&mut self, libraries: &Libraries) {
         let folder = &libraries.folder;
         let found = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -138,7 +138,7 @@ impl Variables {
         }
     }
 
-    /// What the device is told. Paths hold wherever the program goes.
+    /// Settings of the device. Paths hold wherever the program goes.
     fn device(&mut self, options: &DeviceOptions) -> Result<(), Failure> {
         let texts = [
             ("ETHERNOT_LINKS", &options.links),
@@ -183,7 +183,7 @@ impl Variables {
         }
     }
 
-    /// What frameworks need to be told to choose the device. What a user says of that holds.
+    /// Variables that make frameworks choose the device. A user's own settings win.
     fn frameworks(&mut self) {
         for (name, value) in FRAMEWORKS {
             if env::var_os(name).is_none() {
@@ -373,7 +373,7 @@ const TOOLS: &str = "bin";
 /// Where they are, beside the programs.
 const FOLDER: &str = "lib/ethernot";
 
-/// What the device is told begins so.
+/// Settings of the device begin so.
 const PREFIX: &str = "ETHERNOT_";
 
 /// Variables that say how a launcher starts its daemons on other hosts, and what these are called: Open MPI up to 4, and

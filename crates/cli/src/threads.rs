@@ -32,7 +32,7 @@ impl Driver for OnThreads {
                 .zip(1..)
                 .map(|(part, own)| scope.spawn(move || meeting.work(own, &mut **part, None)))
                 .collect();
-            // This thread does the first part, and tells how far all are.
+            // This thread does the first part, and reports the progress of all.
             let own = meeting.work(0, &mut **first, Some(watch));
             let join = |worker: thread::ScopedJoinHandle<'_, _>| match worker.join() {
                 Ok(end) => end,
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Whoever drives a divided run, it is watched, and its share only grows.
+    /// A divided run is watched whichever thread drives it, and its share only grows.
     #[test]
     fn a_divided_run_tells_how_far_it_is() {
         let text = "[topology]\nkind = \"leaf_spine\"\n[run]\nthreads = 3\n[workload]\nuntil_ps = \
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Whoever watches a run can stop it, also if its parts are driven on threads.
+    /// An observer of a run can stop it, also if its parts are driven on threads.
     #[test]
     fn a_divided_run_is_stopped_by_who_watches_it() {
         let text = "[topology]\nkind = \"leaf_spine\"\n[run]\nthreads = 3\n[workload]\nuntil_ps = \

@@ -23,7 +23,7 @@ use crate::output::{check_writable, write_results};
 /// Runs ping-pong, one-way and two-way between hosts whose threads share their processors with 0 to 4 busy threads
 /// for each processor, under a model of Linux's scheduler. Hosts are a quarter to four times as fast as a calibrated
 /// one; applications poll, or wait in calls. Prints the rate against the share of a processor that is left, the worst
-/// last, and the same of the best rule that learns nothing (always spin, never spin, spin for as long as a sleep
+/// last, and the figures of the best rule that learns nothing (always spin, never spin, spin for as long as a sleep
 /// costs). The figures depend on the protocol, the policy and the seeds alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \

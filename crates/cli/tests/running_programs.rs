@@ -459,7 +459,7 @@ impl Place {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// The program does not start, and is told of in these words.
+    /// The program does not start, and the error has these words.
     fn refuses(&self, program: impl Into<OsString>, words: &[&str]) {
         let program = program.into();
         let output = self.run(&[&program]);

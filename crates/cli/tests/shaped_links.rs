@@ -254,7 +254,7 @@ impl Folder {
         namespaces_of(self.pid.get())
     }
 
-    /// The page is whole, needs nothing from elsewhere, has a chart and tells of `word`.
+    /// The page is whole, needs nothing from elsewhere, has a chart and contains `word`.
     fn expect_page(&self, word: &str) {
         let page = fs::read_to_string(self.path("html")).unwrap();
         assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));

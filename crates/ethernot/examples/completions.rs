@@ -1,4 +1,4 @@
-//! Completions, polled: what a program does that has thousands of operations under way and no thread to wait for each.
+//! Completions, polled: what a program does that has thousands of operations in flight and no thread to wait for each.
 //!
 //! Also how a server decides whom it lets in and to what, and what an endpoint counts.
 #![forbid(unsafe_code)]
@@ -89,7 +89,7 @@ fn write_much(
     }
     let mut next = 0;
     while next < WRITES {
-        // Polling sends what was put off, and takes in what has come.
+        // Polling sends deferred frames, and takes in frames that have come.
         let Some(done): Option<Completion> = client.poll(queue)? else { continue };
         assert_eq!((done.owner, done.context, done.kind), (owner, next, CompletionKind::Write));
         assert_eq!(done.result, Ok(()));

@@ -1,4 +1,4 @@
-//! Links: by name, by driver, in wrappers that make them worse, and what they tell of themselves.
+//! Links: by name, by driver, in wrappers that make them worse, and what they report.
 #![forbid(unsafe_code)]
 
 use std::thread;

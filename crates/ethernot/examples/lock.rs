@@ -6,7 +6,7 @@
 //! 1. *Lock*: compare-and-swap of the lock word from 0 to a number of one's own, again until it held 0.
 //! 2. *Read* the record, if what is written depends on it.
 //! 3. *Write* the record, in as many operations and pieces as are convenient.
-//! 4. *Unlock*: write 0 to the lock word with `fence_before`: it is placed only when all of 3 is. Nobody waits for 3.
+//! 4. *Unlock*: write 0 to the lock word with `fence_before`: it is placed only when all of 3 is. No thread waits for 3.
 //!
 //! Threads of the server do the same by `Buffer::word`. The number says who holds the lock: when that client is lost, the
 //! server gives the lock free by compare-and-swap from its number to 0, and mends the record.

@@ -51,7 +51,7 @@ async fn echo(endpoint: Endpoint, accepting: Accepting) -> Result<(), Error> {
     let connection = accepting.await?;
     let inbox = endpoint.register(Buffer::new(MESSAGE_BYTES.into()), Rights::LOCAL_WRITE)?;
     loop {
-        // Both fail when the connection is over.
+        // Both fail when the connection has ended.
         let posted: Result<ReceiveHandle, _> = connection.receive(&inbox, 0, MESSAGE_BYTES);
         let Ok(next) = posted else { return Ok(()) };
         let Ok(message): Result<Received, _> = next.await else { return Ok(()) };
@@ -92,7 +92,7 @@ async fn ask(server: SocketAddr, number: usize) -> Result<(), Error> {
         };
         assert_eq!((sent.result, call.await?.len()), (Ok(()), 5));
     }
-    // Whoever sleeps on the descriptor of the endpoint instead arms it before, and may drain it afterwards.
+    // A thread that sleeps on the descriptor of the endpoint instead arms it before, and may drain it afterwards.
     endpoint.drain()?;
     connection.close(b"thanks")?;
     connection.ended().await?;

@@ -23,7 +23,7 @@ pub(crate) fn main() -> Result<(), Error> {
         Ok::<_, Error>(request.accept(&offered)?)
     });
 
-    // Any address of the server will do: each side tells the other of the rest.
+    // Any address of the server will do: each side announces the rest to the other.
     let client = Endpoint::builder().bind("127.0.0.1:0").bind("127.0.0.2:0").build()?;
     let connection = client.connect(&*addresses)?;
     let accepted = accepting.join().expect("it does not panic")?;
@@ -41,8 +41,8 @@ pub(crate) fn main() -> Result<(), Error> {
 
     write(1)?;
     println!("{} links", links(&connection)?);
-    // The server's end of one is gone, and nobody tells the client: as with a cable that is cut. What was under way there
-    // is sent again over the other link; no operation fails, and none happens twice.
+    // The server's end of one is gone, and the client gets no notification: as with a cable that is cut. Frames in flight there
+    // are retransmitted over the other link; no operation fails, and none happens twice.
     assert!(server.remove_link(LinkId(1))?);
     for byte in 2..10 {
         write(byte)?;

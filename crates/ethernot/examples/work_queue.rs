@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytemuck::{Pod, Zeroable};
 use ethernot::{Buffer, Endpoint, Error, OperationOptions, Records, RemoteRegion, Rights};
 
-/// A task, and its result beside it, which whoever has taken the task writes.
+/// A task, and its result beside it, which the consumer of the task writes.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Task {
@@ -17,7 +17,7 @@ struct Task {
     result: u64,
 }
 
-/// The number of the next task that nobody has, in front of the tasks.
+/// The number of the next task that no consumer has, in front of the tasks.
 const NEXT: u64 = 0;
 const TASKS: u64 = 64;
 const TASK_BYTES: u64 = size_of::<Task>() as u64;
@@ -68,7 +68,7 @@ fn consume(producer: SocketAddr) -> Result<u64, Error> {
     let count = (queue.len - TASKS) / TASK_BYTES;
     let mut done = 0;
     loop {
-        // Exactly one consumer gets each number, however often frames are lost and sent again.
+        // Exactly one consumer gets each number, however often frames are lost and retransmitted.
         let taken = connection.fetch_add(&queue, NEXT, 1, none)?.wait(LIMIT)?;
         if taken >= count {
             return Ok(done);

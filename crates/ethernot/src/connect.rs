@@ -28,7 +28,7 @@ use crate::news::{Stage, Subscriber};
 pub struct ConnectOptions {
     /// Which listener of the peer is meant; 0 by default. For [`Endpoint::connect`] only.
     pub service: u32,
-    /// Told to the peer with the request or its acceptance, at most 512 bytes.
+    /// Bytes for the peer, sent with the request or its acceptance, at most 512 bytes.
     pub private_data: Vec<u8>,
     /// How long to try; `None`, the default, for [`ConnectOptions::LIMIT`]. It ends earlier if the peer's host is silent
     /// (`silence_budget_ns`, 5 s). [`Duration::MAX`] waits for as long as that host says that its program has not decided.
@@ -36,7 +36,7 @@ pub struct ConnectOptions {
     /// Where completions go, if connections are to share a queue.
     pub queue: Option<Arc<CompletionQueue>>,
     /// Places of the connection's own queue otherwise, at least 1, 256 by default, 64 bytes each. Every
-    /// signalled operation and every one without a handle takes one while it is under way, and so does
+    /// signalled operation and every one without a handle takes one while it is pending, and so does
     /// every posted receive. Programs with thousands of
     /// connections share a queue.
     pub completions: usize,
@@ -76,7 +76,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets what the peer is told.
+    /// Sets the bytes for the peer.
     pub fn private_data(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.private_data = bytes.into();
         self
@@ -144,7 +144,7 @@ impl Endpoint {
         self.connect_with(peer, ConnectOptions::default())
     }
 
-    /// Connects to a peer that listens on any of the addresses given: one is enough, the peer tells
+    /// Connects to a peer that listens on any of the addresses given: one is enough, the peer reports
     /// the others. Each local link is paired with the address nearest to it.
     pub fn connect_with(
         &self,
@@ -155,7 +155,7 @@ impl Endpoint {
         self.start_connect(peer, options)?.wait(Some(limit))
     }
 
-    /// Asks for a connection, and returns what waits for the answer, for at most as long as it is told: the limit of
+    /// Asks for a connection, and returns what waits for the answer, for at most the limit of
     /// the options only bounds the search for stations.
     ///
     /// A peer that is named, and not addressed, is looked up in this call; a task had better name addresses.

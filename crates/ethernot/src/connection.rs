@@ -44,7 +44,7 @@ pub(crate) struct ConnectionInner {
 }
 
 /// Order and notification of one operation. The default is `MultiEdge`'s: free order, no
-/// notification; only the handle tells of its end.
+/// notification; only the handle reports its end.
 ///
 /// ```
 /// use ethernot::OperationOptions;
@@ -63,12 +63,12 @@ pub struct OperationOptions {
     /// Free or strict order.
     pub order: Order,
     /// A completion is queued here when it succeeds. (When it fails, one is if the queue has room; the
-    /// handle tells in any case.) A place in the queue is kept for it until then.
+    /// handle reports it in any case.) A place in the queue is kept for it until then.
     pub signalled: bool,
     /// The peer is notified of a write: a completion is queued there. It comes with `immediate`, or
     /// with 0. (Of a message the peer learns in any case.)
     pub notify: bool,
-    /// Told to the peer with a message, or with the notification of a write, which it implies.
+    /// A number for the peer, sent with a message, or with the notification of a write, which it implies.
     pub immediate: Option<u32>,
     /// Comes back in the completion.
     pub context: u64,
@@ -220,7 +220,7 @@ impl Connection {
     }
 
     /// Adds to the 64-bit word of the peer's memory at `remote_offset`, modulo 2^64. The handle
-    /// tells what it was before.
+    /// returns the value before.
     pub fn fetch_add(
         &self,
         remote: &RemoteRegion,
@@ -234,7 +234,7 @@ impl Connection {
     }
 
     /// Stores `swap` in the 64-bit word of the peer's memory at `remote_offset` if it holds
-    /// `compare`. The handle tells what it held before.
+    /// `compare`. The handle returns the value before.
     pub fn compare_swap(
         &self,
         remote: &RemoteRegion,
@@ -270,7 +270,7 @@ impl Connection {
         self.start(request, bytes.len() as u64, options)
     }
 
-    /// Posts a buffer for one message of at most `length` bytes. A completion with `context` tells
+    /// Posts a buffer for one message of at most `length` bytes. A completion with `context` reports
     /// that one has come.
     pub fn post_receive(
         &self,
@@ -312,11 +312,11 @@ impl Connection {
     /// Like [`Connection::poll`], but waits for at most `limit` (`None`: until the connection ends).
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection is over and its queue empty.
+    /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection has ended and its queue is empty.
     pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Completion, WaitError> {
         let ConnectionInner { endpoint, queue, fate, .. } = &*self.inner;
         let found = endpoint.runtime.wait(Interest::Completion(queue), limit, || {
-            // In this order: what a connection brings is there before it is over.
+            // In this order: what a connection brings is there before it ends.
             let is_over = fate.is_over();
             let end =
                 || fate.closed().filter(|_| is_over).map(|reason| Err(WaitError::Closed(reason)));
@@ -328,7 +328,7 @@ impl Connection {
     /// Awaits a completion, as [`Connection::wait_completion`] waits for one. Given up, it takes none.
     ///
     /// # Errors
-    /// [`WaitError::Closed`] if the connection is over and its queue empty.
+    /// [`WaitError::Closed`] if the connection has ended and its queue is empty.
     pub fn next_completion(
         &self,
     ) -> impl Future<Output = Result<Completion, WaitError>> + Send + '_ {
@@ -337,7 +337,7 @@ impl Connection {
         async move { found.await? }
     }
 
-    /// A completion, or the end of the connection. In this order: what a connection brings is there before it is over.
+    /// A completion, or the end of the connection. In this order: what a connection brings is there before it ends.
     #[inline]
     fn look_for_completion(&self) -> Option<Result<Completion, WaitError>> {
         let ConnectionInner { queue, fate, .. } = &*self.inner;
@@ -364,12 +364,12 @@ impl Connection {
         }
     }
 
-    /// Why the connection is over, if it is.
+    /// Why the connection has ended, if it has.
     pub fn closed(&self) -> Option<Closed> {
         self.inner.fate.closed()
     }
 
-    /// Waits until the connection is over, for at most `limit` (`None`: for as long as it takes). Tells
+    /// Waits until the connection has ended, for at most `limit` (`None`: for as long as it takes). Returns
     /// why, and what the peer sent along when it closed.
     ///
     /// # Errors
@@ -387,7 +387,7 @@ impl Connection {
         async move { Ok(ended.await?) }
     }
 
-    /// Closes the connection and tells the peer `private_data` (at most 128 bytes, more is cut off).
+    /// Closes the connection and sends the peer `private_data` (at most 128 bytes, more is cut off).
     /// Operations and receives that are not complete fail as flushed.
     pub fn close(&self, private_data: &[u8]) -> Result<(), Forked> {
         self.inner.close(private_data.to_vec())
@@ -410,7 +410,7 @@ impl Connection {
         added.map_err(|_unknown| LinkError::Refused)
     }
 
-    /// Uses a link no longer; what is under way on it goes over the others. The last one stays.
+    /// Uses a link no longer; frames in flight on it are retransmitted over the others. The last one stays.
     pub fn remove_link(&self, index: u8) -> Result<(), LinkError> {
         let handle = self.inner.handle;
         let runtime = &self.inner.endpoint.runtime;
@@ -591,7 +591,7 @@ fn operation(
     })
 }
 
-/// What a write carries that notifies the peer and names no immediate: nobody learns of it without one.
+/// The immediate of a write that notifies the peer and names none: the notification needs one.
 #[inline]
 fn implied_immediate(request: &Request, notify: bool) -> Option<u32> {
     (notify && matches!(request, Request::Write { .. })).then_some(0)

@@ -134,7 +134,7 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how threads wait, and how long those that serve peers look on for more.
+    /// Sets how threads wait, and how long those that serve peers spin for more.
     ///
     /// ```
     /// use std::time::Duration;
@@ -410,8 +410,8 @@ impl Endpoint {
     }
 
     /// Waits until the operations of all connections are complete, closes the connections and waits
-    /// until their peers have heard of it, for at most `limit` each (`None`: for as long as it takes). Whoever waits
-    /// for something of the endpoint is told that it is over: [`WaitError::ShutDown`].
+    /// until their peers have heard of it, for at most `limit` each (`None`: for as long as it takes). Calls
+    /// that wait for something of the endpoint return [`WaitError::ShutDown`].
     ///
     /// # Errors
     /// [`WaitError::TimedOut`]: some peer has not heard of it.
@@ -472,7 +472,7 @@ impl EndpointInner {
         }
     }
 
-    /// What whoever waits is told once the endpoint is shut down.
+    /// The error of calls that wait, once the endpoint is shut down.
     pub(crate) fn shut_down<R>(&self) -> Option<Result<R, WaitError>> {
         self.news.is_shut_down().then_some(Err(WaitError::ShutDown))
     }

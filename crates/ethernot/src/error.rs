@@ -90,7 +90,7 @@ pub enum ConnectError {
     /// A link that the peer's address makes necessary could not be made.
     #[error("cannot make a link towards the peer: {0}")]
     Link(#[source] Box<BindError>),
-    /// Nobody on raw Ethernet has the address or serves the port.
+    /// No host on raw Ethernet has the address or serves the port.
     #[error("nobody found on raw Ethernet: {0}")]
     Neighbour(#[from] PacketError),
     /// No local link can send to any of the addresses.
@@ -129,7 +129,7 @@ pub enum ConnectError {
     /// The endpoint was shut down.
     #[error("the endpoint is shut down; connect from another one")]
     ShutDown,
-    /// The attempt has ended, and its outcome was told already.
+    /// The attempt has ended, and its outcome was reported already.
     #[error("the outcome of this attempt was told before; connect again")]
     Answered,
     /// The limit of the attempt has passed.
@@ -197,7 +197,7 @@ pub enum AcceptError {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PostError {
-    /// The connection is over.
+    /// The connection has ended.
     #[error("the connection is over: {0}")]
     Closed(Closed),
     /// The runtime or the engine refused it.
@@ -251,7 +251,7 @@ pub enum OperationFailure {
     /// It failed.
     #[error("the operation failed: {0}")]
     Failed(#[from] OperationError),
-    /// It is still under way when the limit of the wait has passed; it goes on.
+    /// It is still pending when the limit of the wait has passed; it goes on.
     #[error(
         "the operation is not complete after {limit:?}: {bytes} of {length} bytes are done; wait again, or close the connection"
     )]
@@ -293,7 +293,7 @@ pub enum WaitError {
         /// How long was waited.
         limit: Duration,
     },
-    /// The connection is over, and nothing more comes of it.
+    /// The connection has ended, and nothing more comes of it.
     #[error("the connection is over: {0}")]
     Closed(Closed),
     /// The endpoint was shut down while somebody waited, or before.

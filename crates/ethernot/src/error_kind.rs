@@ -29,11 +29,11 @@ pub enum ErrorKind {
     TimedOut,
     /// There is no room at the moment, or another thread is at work: poll, finish something, and try again.
     Busy,
-    /// The connection or the endpoint is over: make another.
+    /// The connection or the endpoint has ended: make another.
     Closed,
     /// The peer is there and refused the connection: is the service right?
     Refused,
-    /// No way leads to the peer, or nobody answers there: is it running, and does the network carry the frames?
+    /// No route leads to the peer, or no process answers there: is it running, and does the network carry the frames?
     Unreachable,
     /// Somebody has it already: choose another.
     InUse,

@@ -14,7 +14,7 @@ use crate::connection::ConnectionInner;
 use crate::error::OperationFailure;
 use crate::tasks::poll_slot;
 
-/// Follows one operation. Dropped, the operation goes on, but nobody can ask about it any more.
+/// Follows one operation. Dropped, the operation goes on, but its outcome cannot be asked for any more.
 ///
 /// A thread [waits](OperationHandle::wait) for it. A task awaits it, whatever executor runs the task: a handle
 /// is a future of what `wait` returns. It may be awaited by reference and given up at any time, as in a

@@ -31,7 +31,7 @@
 //! }
 //! ```
 //!
-//! More is told in the [guides](guide), from getting started to tuning.
+//! There is more in the [guides](guide), from getting started to tuning.
 //!
 //! # Who makes progress
 //!

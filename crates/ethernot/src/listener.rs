@@ -125,7 +125,7 @@ impl ConnectionRequest {
         self.peer
     }
 
-    /// Accepts with defaults, tells the peer `private_data` (at most 512 bytes) and waits until it
+    /// Accepts with defaults, sends the peer `private_data` (at most 512 bytes) and waits until it
     /// knows.
     pub fn accept(self, private_data: &[u8]) -> Result<Connection, AcceptError> {
         self.accept_with(ConnectOptions::new().private_data(private_data))
@@ -137,7 +137,7 @@ impl ConnectionRequest {
         self.start_accept(options)?.wait(limit)
     }
 
-    /// Accepts, and returns what waits until the peer knows, for at most as long as it is told: the limit of the options
+    /// Accepts, and returns what waits until the peer knows, for at most the limit of the options
     /// does not count.
     pub fn start_accept(mut self, options: ConnectOptions) -> Result<Accepting, AcceptError> {
         let mut options = options;
@@ -165,7 +165,7 @@ impl ConnectionRequest {
         })
     }
 
-    /// Rejects, and tells the peer `private_data` (at most 512 bytes, more is cut off).
+    /// Rejects, and sends the peer `private_data` (at most 512 bytes, more is cut off).
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), Forked> {
         self.reject_with(private_data.to_vec())
     }

@@ -1,4 +1,4 @@
-//! News of connections, on its way from the engine to those who wait for it.
+//! Notifications of connections, from the engine to the threads and tasks that wait for them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use wire_edge::PeerAddr;
 
 /// Takes the engine's events, and keeps what is known of each connection.
 ///
-/// The engine's thread calls [`NewsDesk::on_event`] and takes the lock; so nobody may call the
+/// The engine's thread calls [`NewsDesk::on_event`] and takes the lock; so no thread may call the
 /// runtime with the lock held, and none of these functions does.
 #[derive(Debug, Default)]
 pub(crate) struct NewsDesk {
@@ -63,7 +63,7 @@ impl Drop for Subscriber {
     }
 }
 
-/// A peer's request that nobody has answered.
+/// A peer's request without an answer so far.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) connection: ConnectionHandle,
@@ -87,7 +87,7 @@ pub(crate) enum Stage {
     Pending,
     /// It is usable; with what the peer sent along.
     Established(Vec<u8>),
-    /// It is over; with what the peer sent along.
+    /// It has ended; with what the peer sent along.
     Closed {
         /// Why.
         reason: Closed,
@@ -111,13 +111,13 @@ impl Fate {
         }
     }
 
-    /// Whether it is over.
+    /// Whether it has ended.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Why it is over, if it is.
+    /// Why it has ended, if it has.
     pub(crate) fn closed(&self) -> Option<Closed> {
         match *self.lock() {
             Stage::Closed { reason, .. } => Some(reason),
@@ -125,7 +125,7 @@ impl Fate {
         }
     }
 
-    /// Why it is over and what the peer sent along, if it is.
+    /// Why it has ended and what the peer sent along, if it has.
     pub(crate) fn end(&self) -> Option<(Closed, Vec<u8>)> {
         match &*self.lock() {
             Stage::Closed { reason, private_data, .. } => Some((*reason, private_data.clone())),
@@ -186,7 +186,7 @@ impl NewsDesk {
         self.pass_on(tasks.into_iter().flatten());
     }
 
-    /// Has tasks woken by whoever leaves the engine next.
+    /// Has tasks woken by the thread that leaves the engine next.
     fn pass_on(&self, tasks: impl Iterator<Item = (u64, Waker)>) {
         let Some(status) = self.status.get() else { return };
         for (_, waker) in tasks {
@@ -194,7 +194,7 @@ impl NewsDesk {
         }
     }
 
-    /// Tells where tasks are passed on that are to be woken.
+    /// Sets the queue of tasks that are to be woken.
     pub(crate) fn set_status(&self, status: &Arc<StatusTable>) {
         self.status.get_or_init(|| Arc::clone(status));
     }
@@ -226,7 +226,7 @@ impl NewsDesk {
         fate
     }
 
-    /// Whoever waits for requests waits in vain from now on.
+    /// Ends all waits for requests, now and later.
     pub(crate) fn shut_down(&self) {
         let tasks = {
             let mut board = self.lock();

@@ -91,7 +91,7 @@ impl Connection {
         self.start_bytes(request, u64::from(list.length()), Some(list), options)
     }
 
-    /// Posts `pieces` for one message, which fills them one after the other. A completion with `context` tells that
+    /// Posts `pieces` for one message, which fills them one after the other. A completion with `context` reports that
     /// one has come.
     pub fn post_receive_list(
         &self,
@@ -103,7 +103,7 @@ impl Connection {
     }
 }
 
-/// What an operation with a list says of its bytes, and nobody looks at.
+/// The range of an operation with a list, which the engine ignores.
 const ELSEWHERE: Source =
     Source::Region { region: Piece::NOTHING.region, offset: Piece::NOTHING.offset };
 

@@ -25,7 +25,7 @@ use crate::tasks::poll_slot;
 ///
 /// A handle of [`Connection::receive`] that is dropped before its message was looked at loses nothing: the next
 /// `receive` of the connection takes it over, with the message that has come or will come. The answer to a
-/// [`Connection::call`] whose handle is dropped goes to nobody; its buffer is in use until it has come.
+/// [`Connection::call`] whose handle is dropped is discarded; its buffer is in use until it has come.
 #[must_use = "the next receive of the connection takes its message over if it is dropped"]
 pub struct ReceiveHandle {
     connection: Arc<ConnectionInner>,
@@ -65,7 +65,7 @@ pub(crate) struct Orphans {
 }
 
 impl Connection {
-    /// Posts a buffer for one message of at most `length` bytes, which goes to the handle and to nobody else:
+    /// Posts a buffer for one message of at most `length` bytes, which goes to the handle alone:
     /// there is no completion. Messages go to the receives of a connection in the order in which these were posted.
     ///
     /// If a handle was dropped before, this takes over its receive instead, and the message is in *its* buffer: see
@@ -147,7 +147,7 @@ impl Connection {
             give_back(status, asking);
             return Err(error);
         }
-        // The answer tells of the question as well.
+        // The answer acknowledges the question as well.
         status.release(asking);
         Ok(ReceiveHandle::new(inner, place, false))
     }

@@ -16,7 +16,7 @@ use mem::{Buffer, BufferError};
 /// byte order; integers of a fixed order (`u64::to_le`) are for others.
 ///
 /// A value that a peer writes meanwhile may come out torn (see [`Buffer`]): version words, checksums, fences or a lock
-/// are for that, as told in [the guide](crate::guide::fences).
+/// are for that, as in [the guide](crate::guide::fences).
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};

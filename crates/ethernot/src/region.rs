@@ -97,7 +97,7 @@ impl MemoryRegion {
     /// let region = endpoint.register(ethernot::Buffer::new(4096), ethernot::Rights::REMOTE_READ)?;
     /// let page = region.slice(1024..2048)?;
     /// assert_eq!((page.len(), page.slice(1000..)?.len()), (1024, 24));
-    /// // A peer that is told of this part only can still name the rest: the key is that of the region.
+    /// // A peer that gets this part only can still name the rest: the key is that of the region.
     /// assert_eq!(page.remote().address, region.remote().address + 1024);
     /// assert!(region.slice(4000..5000).is_err());
     /// # Ok(())
@@ -278,7 +278,7 @@ impl RemoteRegion {
 
 impl Endpoint {
     /// Registers a buffer in the endpoint's own protection domain. Whom this lets see it besides, if memory
-    /// is shared, is told at [`Buffer`].
+    /// is shared, is described at [`Buffer`].
     pub fn register(
         &self,
         buffer: Arc<Buffer>,

@@ -26,7 +26,7 @@ pub(crate) fn poll_slot<R>(
     })
 }
 
-/// Waits until a look finds something, of which news of a topic tell.
+/// Waits until a look finds something, which notifications of a topic announce.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilNews<'a, L> {
@@ -54,7 +54,7 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilNews<'_, L> {
     }
 }
 
-/// Waits until a look finds something, of which a completion in a queue tells, or news.
+/// Waits until a look finds something, which a completion in a queue or a notification announces.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilCompletion<'a, L> {

@@ -23,7 +23,7 @@ pub enum Awaited<'a> {
     Request(&'a Listener),
     /// A completion.
     Completion(&'a CompletionQueue),
-    /// The end of a connection; one that is over has ended whenever it is looked at.
+    /// The end of a connection; one that has ended stays so.
     End(&'a Connection),
     /// The end of an operation.
     Operation(&'a OperationHandle),
@@ -39,7 +39,7 @@ pub enum Occurred {
     Request(ConnectionRequest),
     /// The oldest completion of the queue.
     Completion(Completion),
-    /// Why the connection is over, and what the peer sent along.
+    /// Why the connection has ended, and what the peer sent along.
     End(Closed, Vec<u8>),
     /// What [`OperationHandle::wait`] returns.
     Operation(Result<u64, OperationFailure>),
@@ -104,7 +104,7 @@ impl Endpoint {
     /// ```
     ///
     /// False: something has come since the last call, so look again before sleeping; nothing is lost that way. Always
-    /// so without a [progress thread](crate::EndpointBuilder::progress_thread), as nobody would serve the links meanwhile. It
+    /// so without a [progress thread](crate::EndpointBuilder::progress_thread), as no thread would serve the links meanwhile. It
     /// is for one thread, or one task, at a time; others may wait in other ways.
     pub fn arm(&self) -> Result<bool, Forked> {
         self.inner.runtime.arm()

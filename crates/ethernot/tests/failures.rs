@@ -24,7 +24,7 @@ fn impatient() -> EndpointBuilder {
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
 }
 
-/// A peer refuses what `attempt` does, for `fault`; then the connection is over and both endpoints
+/// A peer refuses what `attempt` does, for `fault`; then the connection has ended and both endpoints
 /// still make new ones.
 fn is_refused(
     rights: Rights,
@@ -324,7 +324,7 @@ fn addresses_that_cannot_be_bound_are_named() {
 fn closing_flushes_what_is_outstanding_exactly_once() {
     let pair = Pair::new();
     let client = &pair.client.connection;
-    // Without a receive at the peer these stay under way.
+    // Without a receive at the peer these stay pending.
     let handles: Vec<_> = (0..10)
         .map(|context| {
             let options = OperationOptions::SIGNALLED.context(context);
@@ -363,7 +363,7 @@ fn a_peer_that_falls_silent_is_given_up() {
     let sink = pair.client.endpoint.register(Buffer::new(64), Rights::LOCAL_WRITE);
     let posted = client.post_receive(&sink.expect("it is registered"), 0, 64, 7);
     posted.expect("it is posted");
-    // Nobody drives the server from here on.
+    // No thread drives the server from here on.
     let writes: Vec<_> = (0..5)
         .map(|_| client.write_bytes(b"x", &pair.remote, 0, OperationOptions::NONE))
         .map(|write| write.expect("it is posted"))

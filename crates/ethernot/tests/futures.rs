@@ -1,4 +1,4 @@
-//! Futures: whatever executor runs them, given up at any time, woken by whoever finds what they wait for.
+//! Futures: whatever executor runs them, given up at any time, woken by the thread that finds what they wait for.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -104,7 +104,7 @@ fn a_task_that_changes_its_thread_is_woken_where_it_is_now() {
     assert_eq!(old.0.load(Ordering::SeqCst), 0, "it does not wait there any more");
 }
 
-/// A server that answers each message, for one connection, and tells how that ended.
+/// A server that answers each message, for one connection, and returns how that ended.
 async fn serve(server: &Endpoint, listener: Listener) -> Closed {
     let request = listener.next_request().await.expect("a request");
     let memory = ethernot::Buffer::new(64);

@@ -1,4 +1,4 @@
-//! A peer on another host whose process was killed while nothing was under way.
+//! A peer on another host whose process was killed while nothing was in flight.
 #![forbid(unsafe_code)]
 
 mod copy;

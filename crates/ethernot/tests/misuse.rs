@@ -203,7 +203,7 @@ fn a_handle_that_is_waited_for_twice_says_the_same_twice() {
     assert_eq!(wrong.wait(Some(LIMIT)), failed);
 }
 
-/// A region that nobody has registered.
+/// A region that was never registered.
 const RIGHTLESS: ethernot::RemoteRegion =
     ethernot::RemoteRegion { key: ethernot::RemoteKey(0x7777), address: 0, len: 64 };
 
@@ -224,7 +224,7 @@ fn an_attempt_that_is_polled_after_its_end_says_so() {
     assert!(connected.closed().is_none() && accepted.closed().is_none());
 }
 
-/// Tells its thread that it was woken.
+/// Notifies its thread that it was woken.
 struct Flag(thread::Thread);
 
 impl Wake for Flag {

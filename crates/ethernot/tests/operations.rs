@@ -152,7 +152,7 @@ fn operations_with_handles_need_no_place_in_the_queue() {
     let pair = Pair::new();
     let (client, server) = (&pair.client.connection, &pair.server.connection);
     let places = client.queue().capacity();
-    // Without a receive at the peer they stay under way.
+    // Without a receive at the peer they stay pending.
     let sends: Vec<_> = (0..4 * places)
         .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
         .collect();
@@ -164,7 +164,7 @@ fn operations_with_handles_need_no_place_in_the_queue() {
     }
     assert!(sends.iter().all(|send| send.wait(Some(LIMIT)) == Ok(0)));
     assert!(client.queue().is_empty());
-    // Those that fail tell their handles, and the queue as many as it has room for.
+    // Those that fail complete at their handles, and in the queue as many as it has room for.
     let sends: Vec<_> = (0..4 * places)
         .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
         .collect();

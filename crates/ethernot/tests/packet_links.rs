@@ -76,7 +76,7 @@ fn transfer_goes_on_when_the_mtu_changes() {
         let pair = Pair::of("edge0", "edge1");
         pair.write_and_verify(0);
         pair.await_frames(8988);
-        // First both ends, then only the one that cannot tell the sender.
+        // First both ends, then only the one that cannot notify the sender.
         for (first, second, frame_bytes) in [("edge0", Some("edge1"), 1488), ("edge1", None, 1388)]
         {
             let mtu = frame_bytes + 12;
@@ -343,7 +343,7 @@ impl Pair {
         }
     }
 
-    /// Copies all of the client's memory, filled anew, to the server's.
+    /// Copies all of the client's memory, filled again, to the server's.
     fn write_and_verify(&self, seed: u8) {
         fill(&self.buffer, seed);
         fill(&self.target, !seed);

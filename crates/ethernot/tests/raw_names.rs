@@ -96,7 +96,7 @@ fn an_interface_that_comes_back_gets_its_link_back() {
     let client = a.endpoint("udp:edge0,packet:edge1").unwrap();
     let peers = "10.9.9.2:7471";
     let [connection, _accepted] = target.is_written_by(&a, &client, peers);
-    // Whoever drives the endpoint makes its sockets anew, so it has to be on the host.
+    // The thread that drives the endpoint makes its sockets again, so it has to be on the host.
     let connection = Arc::new(connection);
     let up = || {
         let connection = Arc::clone(&connection);

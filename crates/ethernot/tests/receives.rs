@@ -30,7 +30,7 @@ fn echo(side: &Side, count: u64) {
             receives.push_back(receive(posted));
             posted += 1;
         }
-        // All operations of a connection may be under way.
+        // All operations of a connection may be pending.
         loop {
             match side.connection.send_bytes(&bytes[..length], NONE) {
                 Ok(sent) => break drop(sent),
@@ -162,7 +162,7 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
     say(b"second");
     assert_eq!(first.wait(Some(LIMIT)).unwrap().to_vec().unwrap(), b"first");
     assert_eq!(second.wait(Some(LIMIT)).unwrap().to_vec().unwrap(), b"second");
-    // One whose message was seen is over.
+    // One whose message was seen has ended.
     drop((first, second));
     let third = receive(0);
     assert!(!third.is_done());

@@ -106,7 +106,7 @@ fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
     copy::end(server, Signal::SIGKILL);
     let mut looks = 0;
     while maps_shared_memory() {
-        // Once the connection is over, waiting for completions returns at once.
+        // Once the connection has ended, waiting for completions returns at once.
         std::thread::park_timeout(Duration::from_millis(1));
         looks += 1;
         assert!(looks < 20_000, "the memory is still there");

@@ -10,7 +10,7 @@ use std::time::Instant;
 use ethernot::{Endpoint, EndpointBuilder, OperationOptions, Rights};
 use pair::{BYTES, LIMIT, Pair, loopback};
 
-/// Reads of a round, and how many of them are under way at a time.
+/// Reads of a round, and how many of them are in flight at a time.
 const READS: usize = 300;
 const UNDER_WAY: usize = 4;
 const ROUNDS: usize = 15;

@@ -187,7 +187,7 @@ fn requests_completions_messages_and_ends_are_waited_for_together() {
         let (2, Occurred::Message(Ok(received))) = wait(&awaited) else { panic!("no message") };
         assert_eq!(received.to_vec().unwrap(), b"second");
         let send = connection.send_bytes(b"bye", OperationOptions::NONE).expect("it is posted");
-        // The peer ends the connection as soon as it has the message: of what has come, the first is told.
+        // The peer ends the connection as soon as it has the message: of what has come, the first is reported.
         let found = wait(&[Awaited::Operation(&send), Awaited::End(&connection)]);
         assert!(matches!(found, (0, Occurred::Operation(Ok(0)))), "{found:?}");
         let (0, Occurred::End(_, said)) = wait(&[Awaited::End(&connection)]) else {

@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn rdma_accept(
             let ours = ours(id)?;
             ours.id.accept(&AcceptOptions { options, queue_key: None })?;
             set_state(id, STATE_SENDING);
-            // Who accepts datagrams is told nothing more.
+            // A side that accepts datagrams gets no further event.
             if ours.id.service() != QueuePairType::Datagram {
                 complete(id)?;
             }
@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// `rdma_notify`: that something came on the queue pair before its connection was told of, which cannot be here.
+/// `rdma_notify`: that something came on the queue pair before the event of its connection, which cannot happen here.
 ///
 /// # Safety
 /// As the manual page says.

@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
             unsafe { create(ptr::null_mut(), ptr::null_mut(), found.ai_port_space, service) }?;
         // SAFETY: as the caller says.
         if let Err(error) = unsafe { set_up(made, found, domain, init) } {
-            // SAFETY: nobody else knows of it.
+            // SAFETY: no other thread has its address.
             let _ = unsafe { destroy(made) };
             return Err(error);
         }
@@ -133,7 +133,7 @@ pub(crate) unsafe extern "C" fn rdma_get_request(
         // SAFETY: the id was just made; that which listens is as the caller says.
         let set_up = unsafe { take_over(listener, asked, pair) };
         if let Err(error) = set_up {
-            // SAFETY: nobody else knows of them.
+            // SAFETY: no other thread has their addresses.
             unsafe {
                 events::acknowledge(event);
                 let _ = destroy(asked);
@@ -149,7 +149,7 @@ pub(crate) unsafe extern "C" fn rdma_get_request(
     })
 }
 
-/// Makes the id of a request one whose program waits, and its queue pair as the one that listens was told.
+/// Makes the id of a request one whose program waits, and its queue pair as that of the listening id.
 unsafe fn take_over(
     listener: *mut rdma_cm_id,
     asked: *mut rdma_cm_id,

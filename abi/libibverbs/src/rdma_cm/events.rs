@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
     })
 }
 
-/// Takes the next event, and tells the program what has become of its id.
+/// Takes the next event, and updates the program's view of its id.
 ///
 /// # Safety
 /// The channel is there.

@@ -199,7 +199,7 @@ pub(super) fn name(
     made
 }
 
-/// Tells the program what is known of an id by now.
+/// Shows the program what is known of an id so far.
 ///
 /// # Safety
 /// The id is one that was made here.
@@ -224,7 +224,7 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tells the program of the way to the peer.
+/// Shows the program the route to the peer.
 ///
 /// # Safety
 /// As for [`refresh`].
@@ -277,7 +277,8 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), Error> {
     let is_synchronous = ours.is_synchronous();
     // SAFETY: as the caller says.
     let channel = unsafe { (*id).channel };
-    // SAFETY: it was made so, and nobody uses it.
+    // SAFETY: the id was found alive above, its queue pair and events are gone, and the program makes no
+    // other call with an id that it destroys.
     unsafe { Named::free(id) };
     if is_synchronous {
         // SAFETY: it was the id's own.
@@ -299,7 +300,7 @@ pub(super) unsafe fn release_event(id: *mut rdma_cm_id) {
     }
 }
 
-/// Waits for the next event of an id whose program waits, and tells what it says; does nothing for others.
+/// Waits for the next event of an id whose program waits, and returns its outcome; does nothing for others.
 ///
 /// # Safety
 /// The id is one that was made here.
@@ -357,7 +358,7 @@ pub(super) unsafe fn migrate(
     let is_synchronous = channel.is_null();
     let channel = if is_synchronous { make_channel()? } else { channel };
     if was_synchronous {
-        // Nobody else could acknowledge it.
+        // No other thread could acknowledge it.
         // SAFETY: as the caller says.
         unsafe { release_event(id) };
     }

@@ -33,7 +33,7 @@ pub struct rdma_route {
     pub num_paths: c_int,
 }
 
-/// A way, as subnet managers tell it.
+/// A route, as subnet managers report it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_sa_path_rec {
@@ -84,7 +84,7 @@ pub struct rdma_cm_id {
     pub qp_type: c_int,
 }
 
-/// How a connection is asked for or accepted, and what is told of it.
+/// How a connection is asked for or accepted, and its parameters in events.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_conn_param {
@@ -99,7 +99,7 @@ pub struct rdma_conn_param {
     pub qp_num: u32,
 }
 
-/// What is told of datagrams.
+/// The parameters of datagrams in events.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_ud_param {
@@ -110,7 +110,7 @@ pub struct rdma_ud_param {
     pub qkey: u32,
 }
 
-/// What is told with an event.
+/// The parameters of an event.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union rdma_event_param {

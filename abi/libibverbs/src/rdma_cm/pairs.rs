@@ -162,7 +162,7 @@ unsafe fn create_with(
     // SAFETY: it was just made.
     let pair = &unsafe { shell::pair(made) }?.pair;
     if let Err(error) = ours.id.take_queue_pair(pair) {
-        // SAFETY: nobody else knows of it.
+        // SAFETY: no other thread has its address.
         unsafe {
             ibv_destroy_qp(made);
             destroy_queues(id);
@@ -203,7 +203,7 @@ unsafe fn make_queue(
     let queue = unsafe { ibv_create_cq(c.verbs, entries, id.cast::<c_void>(), channel, 0) };
     if queue.is_null() {
         let error = failed();
-        // SAFETY: nobody else knows of it.
+        // SAFETY: no other thread has its address.
         unsafe { ibv_destroy_comp_channel(channel) };
         return Err(error);
     }

@@ -4,7 +4,7 @@
 //! descriptors are ones that can be polled; so each call goes on to the one of the same name without the `r`.
 //! What sockets have not, writing to memory of the peer (`riomap`, `riounmap` and `riowrite`), goes by a queue pair beside
 //! the socket, if the program has asked for it (`RDMA_IOMAPSIZE`). All that was written so is placed before anything
-//! that is sent later, as whoever sends waits for it.
+//! that is sent later, as the sender waits for it.
 
 mod mappings;
 mod meeting;

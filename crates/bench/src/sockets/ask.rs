@@ -29,7 +29,7 @@ pub(crate) fn run(task: &Task) -> Result<(), String> {
             let (warm, done) = (warm.clone(), done.clone());
             scope.spawn(move || {
                 let outcome = stream(task, watch, &warm, &started);
-                // Whoever waits for it may have given up.
+                // The receiver may have given up.
                 let _ = done.send(outcome.map_err(|error| error.to_string()));
             });
         }
@@ -192,7 +192,7 @@ impl Client {
         self.answered(clock, count, way_of_a_byte)
     }
 
-    /// As many messages as `until` has. The end of the stream tells the server.
+    /// As many messages as `until` has. The server sees the end of the stream.
     fn send_until(&mut self, until: Duration, way_of_a_byte: f64) -> io::Result<StreamOutcome> {
         self.ask(Exchange::Take, self.bytes(), Wanted::ENDLESS)?;
         let (clock, mut count) = (Stopwatch::start(), 0);

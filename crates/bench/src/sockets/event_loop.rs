@@ -96,7 +96,7 @@ impl Connection {
         if self.has_unsent() { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }
     }
 
-    /// Reads and writes until one of them would block. False if the connection is over.
+    /// Reads and writes until one of them would block. False if the connection has ended.
     fn advance(&mut self) -> bool {
         loop {
             let outcome = if self.has_unsent() { self.write() } else { self.read() };

@@ -1,4 +1,4 @@
-//! What the papers tell, in their texts, of the same measurements on their machines: TCP offload
+//! What the papers print, in their texts, of the same measurements on their machines: TCP offload
 //! engines (TOE) and host-based stacks on 10-Gigabit Ethernet, and sockets over the user-level
 //! protocols of their time. Machines have changed since: ratios compare, absolute values show an order.
 //! The numbers are those of `papers/convergence2005.toml`.
@@ -18,7 +18,7 @@ pub struct Value {
     pub mode: Mode,
     /// Microseconds, or 10^9 bits per second.
     pub value: f64,
-    /// What the host's own stack had on the same machine, where that is told.
+    /// What the host's own stack had on the same machine, where that is printed.
     pub host_stack: Option<f64>,
 }
 

@@ -67,7 +67,7 @@ impl<'a> Bench<'a> {
                 })
             }
             Contender::Sockets | Contender::SocketsPoll => {
-                // The library is what is measured: a fault of it is told, and others are measured.
+                // The library is what is measured: a fault of it is reported, and others are measured.
                 self.program_sample(case, contender).map_err(|error| match error {
                     Failed::Process(error) => Failed::Refused(error.to_string()),
                     refused @ Failed::Refused(_) => refused,
@@ -305,7 +305,7 @@ const fn folder_of(side: Side) -> &'static str {
     }
 }
 
-/// Any line lets a client go, and has a server tell its CPU time.
+/// Any line lets a client go, and asks a server for its CPU time.
 const GO: &str = "go";
 
 /// What a process may take to end, with connections that drain.

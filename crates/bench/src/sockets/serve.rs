@@ -10,7 +10,7 @@ use super::work::{Exchange, Serving, Style, Wanted};
 use crate::cpu;
 use crate::process::{Line, tell};
 
-/// The whole life of the process: serves until its input ends, and tells the CPU time that it has
+/// The whole life of the process: serves until its input ends, and reports the CPU time that it has
 /// used at every line.
 pub(crate) fn run(serving: Serving) -> Result<(), String> {
     let address = serving.address;

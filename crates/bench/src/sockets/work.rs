@@ -55,13 +55,13 @@ pub struct Task {
 pub enum Action {
     /// Messages back and forth, a number that is fixed before the clock starts.
     PingPong,
-    /// The same until the time is over: others do it at the same time.
+    /// Messages back and forth until the time has passed: other clients do so at the same time.
     PingPongUntil,
     /// Messages to the server, a number that is fixed before the clock starts; it answers the last.
     Send,
-    /// The same until the time is over.
+    /// Messages to the server until the time has passed.
     SendUntil,
-    /// Messages from the server until the time is over.
+    /// Messages from the server until the time has passed.
     ReceiveUntil,
     /// Connections, one after the other.
     Connect,

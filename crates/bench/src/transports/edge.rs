@@ -690,7 +690,7 @@ fn other(error: impl std::fmt::Display) -> TransportError {
 const PEERS: &str = "peers";
 /// The listener that is meant.
 const SERVICE: u32 = 0;
-/// What the last write of a phase tells.
+/// What the last write of a phase reports.
 const END_OF_PHASE: u32 = 0x454e_4421;
 /// Smallest message: a word that can be polled.
 const WORD_BYTES: u64 = 8;

@@ -37,7 +37,7 @@ impl Patience {
 
     #[cold]
     fn look(&mut self) -> Result<(), TransportError> {
-        // The first look after progress starts the stopwatch anew.
+        // The first look after progress restarts the stopwatch.
         let since = match self.idle_since {
             Some(since) if self.idle_polls > POLLS_PER_LOOK => since,
             _ => *self.idle_since.insert(Stopwatch::start()),

@@ -454,7 +454,7 @@ fn write_all(stream: &TcpStream, waiting: Waiting, source: &[u8]) -> Result<(), 
 }
 
 impl Waiting {
-    /// A blocking socket says `WouldBlock` only when its time-out is over.
+    /// A blocking socket says `WouldBlock` only when its time-out has passed.
     #[inline]
     fn after_would_block(
         self,
@@ -468,7 +468,7 @@ impl Waiting {
     }
 }
 
-/// Reads what is there; nothing if that is nothing (or, for a blocking socket, if time is over).
+/// Reads what is there; nothing if that is nothing (or, for a blocking socket, if the time has passed).
 fn try_read(mut stream: &TcpStream, room: &mut [u8]) -> Result<Option<usize>, TransportError> {
     loop {
         match stream.read(room) {

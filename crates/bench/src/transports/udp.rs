@@ -135,7 +135,7 @@ struct Client {
     test: Test,
     /// Phases begun; both sides count them alike.
     phases: u64,
-    /// Number of the next datagram, never used twice, so that a late echo is told apart.
+    /// Number of the next datagram, never used twice, so that a late echo is recognised.
     next_ordinal: u64,
 }
 

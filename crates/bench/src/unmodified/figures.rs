@@ -17,7 +17,7 @@ pub enum Quantity {
     PerSecond,
     /// Bytes received in a second.
     BytesPerSecond,
-    /// Median time of a request, or half a round trip where a program tells that, in microseconds.
+    /// Median time of a request, or half a round trip where a program reports that, in microseconds.
     LatencyP50Us,
     /// Its 95th percentile.
     LatencyP95Us,
@@ -188,7 +188,7 @@ impl Case {
 }
 
 /// Whether the client's connections took this way, all of them. One that its program closes before it can
-/// move, as a short question and its answer may be, is not held against the edge; the counters tell of it.
+/// move, as a short question and its answer may be, is not held against the edge; the counters show it.
 fn is_as_meant(way: Way, path: &PathTaken) -> bool {
     match way {
         Way::Tcp | Way::ServerOnly => path.processes == 0,

@@ -25,7 +25,7 @@ impl Folder {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("make the folder {}: {error}", path.display()))
         };
-        // It fails if there is one already, whoever made it.
+        // It fails if there is one already.
         let make = |path: &Path| DirBuilder::new().mode(0o755).create(path);
         cleanup::make_folder(&path, make).map_err(named)?;
         let made = Self { path };

@@ -1,4 +1,4 @@
-//! Gathers what hosts tell of themselves, as `gmetad` does: connects to each, reads until the end.
+//! Gathers the reports of hosts, as `gmetad` does: connects to each, reads until the end.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -31,9 +31,9 @@ pub struct Gathered {
     pub seconds: f64,
     /// Median and 99th percentile of a gather, in microseconds.
     pub gather_us: [f64; 2],
-    /// The same of `connect()` of one host.
+    /// Median and 99th percentile of `connect()` of one host.
     pub connect_us: [f64; 2],
-    /// The same of what follows until the end of one host's answer.
+    /// Median and 99th percentile of the time from there to the end of one host's answer.
     pub answer_us: [f64; 2],
     /// Bytes of the shortest and of the longest answer.
     pub bytes: [u64; 2],
@@ -127,7 +127,7 @@ fn percentiles(mut all_ns: Vec<u64>) -> [f64; 2] {
     [at(0.5), at(0.99)]
 }
 
-/// What one host has told.
+/// Answers of one host.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     connect_ns: Vec<u64>,
@@ -161,7 +161,7 @@ impl Seen {
             return Err(io::Error::other(format!("the answer has no end after {got} bytes")));
         }
         if self.answer_ns.is_empty() {
-            // Once for each host is enough: later answers are told apart by their lengths.
+            // Once for each host is enough: later answers are compared by their lengths.
             let metrics = self.answer.windows(METRIC.len()).filter(|part| *part == METRIC);
             self.metrics = metrics.count() as u64;
         }

@@ -240,5 +240,5 @@ const METRICS: [&str; 32] = [
 /// After its start.
 const TELLS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Between looks at what it tells: 200 ms.
+/// Between looks at its answers: 200 ms.
 const BETWEEN_NS: u64 = 200_000_000;

@@ -122,7 +122,7 @@ pub struct PathTaken {
     pub edge_bytes_received: u64,
     /// Connections that were reset.
     pub resets: u64,
-    /// Nanoseconds that the moves of all connections took; 0 of a library that does not tell.
+    /// Nanoseconds that the moves of all connections took; 0 of a library that does not report them.
     #[serde(default)]
     pub moving_ns: u64,
 }

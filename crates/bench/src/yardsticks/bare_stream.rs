@@ -18,8 +18,8 @@ use crate::transports::patience::Patience;
 
 /// Full frames without content over all links, on each as many as its rate allows by the clock.
 ///
-/// Each end tells now and then how many frames came, and sends no more than a port of a switch holds
-/// beyond what it was told. Nothing is checked, placed or sent again. A message counts as having come
+/// Each end reports now and then how many frames came, and sends no more than a port of a switch holds
+/// beyond what was reported to it. Nothing is checked, placed or retransmitted. A message counts as having come
 /// when as many frames have as the edge protocol needs for it.
 #[derive(Debug, Clone, Copy)]
 pub struct BareStream;
@@ -84,10 +84,10 @@ struct LinkEnd {
     /// Frames whose time has passed unused, longer ago than a port makes up for.
     missed: u64,
     sent: u64,
-    /// Of these, those that the peer has told it has.
+    /// Of these, those that the peer has reported.
     arrived: u64,
     received: u64,
-    /// Of these, those that the peer was told of.
+    /// Of these, those that were reported to the peer.
     told: u64,
 }
 
@@ -235,7 +235,7 @@ impl LinkEnd {
         Ok(taken)
     }
 
-    /// Tells how many frames came, if it is time or the last ones have.
+    /// Reports how many frames came, if it is time or the last ones have.
     fn tell(&mut self, is_last: bool) -> Result<(), TransportError> {
         let untold = self.received - self.told;
         let due = untold >= TELL_FRAMES || is_last && untold > 0;
@@ -278,7 +278,7 @@ fn taken_or_waits(taken: io::Result<usize>) -> Result<u64, TransportError> {
 /// The name of the contender.
 pub const NAME: &str = "bare";
 
-/// Frames that a link has under way at most: a little less than a port of a switch holds.
+/// Frames that a link has in flight at most: a little less than a port of a switch holds.
 const WINDOW_FRAMES: u64 = 190;
 
 /// Frames sent in one call at most.
@@ -293,7 +293,7 @@ const TELL_FRAMES: u64 = 32;
 /// Smaller messages are not a stream of full frames.
 const MESSAGE_BYTES_MIN: u64 = 128 << 10;
 
-/// What a frame carries that tells how many came.
+/// The report in a frame of how many came.
 const TELL_BYTES: u16 = 34;
 
 /// Headers of the edge protocol in the middle of a write.

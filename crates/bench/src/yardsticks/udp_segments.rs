@@ -22,7 +22,7 @@ use crate::transports::patience::Patience;
 ///
 /// The receiver grants a credit for each message that came, and the sender has at most
 /// [`Setup::in_flight`] messages and as many bytes as the receiver's socket holds on their way. Nothing
-/// is sent again. Payloads are of full datagrams; each turn through the buffer leaves out the rest at
+/// is retransmitted. Payloads are of full datagrams; each turn through the buffer leaves out the rest at
 /// its end.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpSegments;

@@ -74,7 +74,7 @@ fn try_xdp(interface: &Interface) -> Result<(), String> {
     XdpLink::check(&XdpConfig::new(&*interface.name)).map_err(|error| error.to_string())
 }
 
-/// Whether a packet link is possible, as far as rights and state tell.
+/// Whether a packet link is possible, by rights and state.
 fn packet(interface: &Interface, rights: &Rights) -> Verdict {
     if interface.mac.is_none() {
         return Verdict::no("not Ethernet", "it is no Ethernet interface", None);
@@ -98,7 +98,7 @@ fn packet(interface: &Interface, rights: &Rights) -> Verdict {
     }
 }
 
-/// Whether an XDP link is possible, as far as rights and state tell, and how fast.
+/// Whether an XDP link is possible, by rights and state, and how fast.
 fn xdp(
     interface: &Interface,
     programs: &[(AttachedProgram, Option<String>)],

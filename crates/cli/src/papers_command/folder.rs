@@ -115,7 +115,7 @@ fn is_hidden(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with('.'))
 }
 
-/// Whether a process that is no more wrote this file.
+/// Whether a process that has ended wrote this file.
 fn is_abandoned(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((what, number)) = name.rsplit_once('-') else { return false };

@@ -31,7 +31,7 @@ pub(super) struct Written {
     pub(super) left_out: u64,
 }
 
-/// What the simulation tells of frames.
+/// Frames as the simulation reports them.
 #[derive(Debug)]
 struct Ear {
     /// Hosts of interest, ascending; all if there are none.
@@ -73,7 +73,7 @@ impl FrameFile {
         Ok(Self { path: path.to_owned(), writer: Rc::new(RefCell::new(writer)) })
     }
 
-    /// What a simulation tells of frames; those of other hosts are of no interest, unless none are
+    /// Records frames of a simulation; those of other hosts are left out, unless none are
     /// named.
     pub(super) fn tap(&self, hosts: &[u32]) -> Box<dyn Tap> {
         let mut hosts = hosts.to_vec();

@@ -171,7 +171,7 @@ fn findings(configuration: &Configuration, outcome: &Outcome, records: &Records)
     findings
 }
 
-/// Messages under way at the most, in as many equal parts of the time as are drawn.
+/// Messages in flight at the most, in as many equal parts of the time as are drawn.
 fn backlog(records: &Records) -> Vec<(f64, f64)> {
     let mut changes: Vec<(u64, bool)> = Vec::with_capacity(records.messages.len() * 2);
     for message in records.messages.iter().filter(|message| message.delivered_ps != NEVER_PS) {

@@ -27,7 +27,7 @@ impl RunProgress {
         }
         self.drawn = now;
         if self.bar.is_hidden() {
-            // Runs that are over at once have no bar.
+            // Runs that end at once have no bar.
             self.bar = bar(progress.share.is_some());
         }
         if let Some(share) = progress.share {

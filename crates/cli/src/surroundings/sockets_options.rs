@@ -45,7 +45,7 @@ pub(crate) struct SocketsOptions {
     /// decides
     #[arg(long, value_name = "FILE", requires = "sockets")]
     rules: Option<PathBuf>,
-    /// Tell there what happens to connections, instead of on standard error
+    /// Log what happens to connections to FILE, instead of to standard error
     #[arg(long, value_name = "FILE", requires = "sockets")]
     log_file: Option<PathBuf>,
     /// Have each process keep a file of its counters in this folder
@@ -54,7 +54,7 @@ pub(crate) struct SocketsOptions {
 }
 
 impl Variables {
-    /// What the library that moves connections is told. Paths hold wherever the program goes.
+    /// Settings of the library that moves connections. Paths hold wherever the program goes.
     pub(super) fn sockets(&mut self, options: &Options) -> Result<(), Failure> {
         let Options { device, sockets } = options;
         let texts = [
@@ -87,7 +87,7 @@ impl Variables {
     }
 }
 
-/// What the library could say on standard error only, where nobody may look.
+/// What the library could print on standard error only, which a user may not see.
 pub(super) fn check(settings: &Settings) -> Result<(), Failure> {
     check_writable(settings.log_file())?;
     match settings.counters() {

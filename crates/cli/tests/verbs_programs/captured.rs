@@ -112,5 +112,5 @@ fn decoded(file: &Path) -> BTreeSet<String> {
     rows.iter().map(|row| row[0].to_owned()).collect()
 }
 
-/// Of the ping-pongs, and what the others are told.
+/// Arguments of the ping-pongs, and of the others.
 const PORT: u16 = super::PING_PONG_PORT;

@@ -2,20 +2,20 @@
 //!
 //! # What lies in memory
 //!
-//! The server registers a table of slots of 128 bytes; its clients are told key, address and length of it when they
+//! The server registers a table of slots of 128 bytes; it sends key, address and length of it to its clients when they
 //! connect. A slot is a [`Slot`]: a version, the key, the length of the value, 96 bytes for the value, and a checksum
 //! of all that. All numbers are little-endian. A key lies in one of the [`PROBES`] slots from [`first_slot`] on, in the
 //! first that was free; nothing is ever removed.
 //!
 //! # Who changes a slot
 //!
-//! Whoever makes its version odd, by compare-and-swap from the even one that he saw: a client, or the server itself.
+//! The one that makes its version odd, by compare-and-swap from the even one that it saw: a client, or the server itself.
 //! He writes the rest, and last the next even version. (A client that dies in between leaves the slot locked; a server
 //! that must survive this keeps in the odd version who it was, and frees it when the connection ends.)
 //!
 //! # Who reads one
 //!
-//! Anybody, by one read, and nobody at the server notices. The bytes of a read may be torn (they are copied frame by
+//! Any client, by one read, without work at the server. The bytes of a read may be torn (they are copied frame by
 //! frame, in any order), so the version alone shows nothing: the checksum, which contains it, does. A slot whose version
 //! is odd or whose checksum is wrong is being written, and is read again.
 
@@ -73,7 +73,7 @@ impl Slot {
         })
     }
 
-    /// Whether nobody was writing it while it was read.
+    /// Whether no client was writing it while it was read.
     fn is_whole(&self) -> bool {
         let version = u64::from_le(self.version);
         version == 0 || version.is_multiple_of(2) && u64::from_le(self.checksum) == self.sum()
@@ -114,7 +114,7 @@ impl Server {
         Ok(Self { endpoint: endpoint.clone(), table, region, listener: endpoint.listen(0)? })
     }
 
-    /// Takes clients, as many as are given, each with a thread for its messages, until all have gone; fewer if nobody
+    /// Takes clients, as many as are given, each with a thread for its messages, until all have gone; fewer if none
     /// comes for as long as `patience`.
     pub(crate) fn serve(&self, clients: u64, patience: Option<Duration>) -> Result<(), Error> {
         thread::scope(|scope| {
@@ -126,7 +126,7 @@ impl Server {
         })
     }
 
-    /// Takes a client, of which nothing more need be done if it sends no messages; nothing if nobody comes.
+    /// Takes a client, which needs no thread if it sends no messages; nothing if none comes.
     pub(crate) fn accept(&self, patience: Option<Duration>) -> Result<Option<Connection>, Error> {
         match self.listener.accept(patience) {
             Ok(request) => Ok(Some(request.accept(&self.region.remote().to_bytes())?)),
@@ -236,7 +236,7 @@ impl Client {
     }
 
     /// The value of a key: one read, of which the server's application does not know, if the key lies in its first slot
-    /// and nobody writes it.
+    /// and no client writes it.
     pub(crate) fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         let found = self.find(key)?.filter(|(_, slot)| slot.version != 0);
         Ok(found.map(|(_, slot)| slot.value()))

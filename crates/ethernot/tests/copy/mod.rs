@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What this process was told, if it is the copy of a test.
+/// The argument of this process, if it is the copy of a test.
 pub(crate) fn told() -> Option<String> {
     env::var(TOLD).ok()
 }
 
-/// Starts a copy of the test `name`, tells it something, and waits for what it [says](say).
+/// Starts a copy of the test `name` with an argument, and waits for what it [says](say).
 pub(crate) fn start(name: &str, what: &str) -> (Child, String) {
     let mut child = command(&[], name, what).spawn().expect("a copy of this test");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -54,5 +54,5 @@ pub(crate) fn end(mut copy: Child, signal: Signal) {
 /// Set for copies.
 const TOLD: &str = "ETHERNOT_TEST_COPY";
 
-/// Tells what a copy says from what its test prints.
+/// Separates what a copy says from what its test prints.
 const SAYS: &str = "the copy says: ";

@@ -111,7 +111,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // Its panic, if any, was seen by whoever waited for the job.
+            // Its panic, if any, was seen by the thread that waited for the job.
             drop(thread.join());
         }
     }

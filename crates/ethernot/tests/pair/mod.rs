@@ -16,7 +16,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) struct Pair {
     pub(crate) client: Side,
     pub(crate) server: Side,
-    /// The server's region, as the client was told.
+    /// The server's region, as it was announced to the client.
     pub(crate) remote: RemoteRegion,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn memory(endpoint: &Endpoint, rights: Rights) -> (Arc<Buffer>, Memor
     (buffer, region)
 }
 
-/// Connects `client` to `server`, which tells of `region`. Returns the server's side first.
+/// Connects `client` to `server`, which announces `region`. Returns the server's side first.
 pub(crate) fn connect(
     client: &Endpoint,
     server: &Endpoint,

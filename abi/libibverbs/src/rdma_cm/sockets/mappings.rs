@@ -13,7 +13,7 @@ use super::meeting::{Desk, Meeting, look_for};
 use super::side::{MAPS_MAX, Side, is_non_blocking};
 use super::{address_of, peer_of};
 
-/// A socket for which mappings were asked (`RDMA_IOMAPSIZE`), and how many its peer may tell of.
+/// A socket for which mappings were asked (`RDMA_IOMAPSIZE`), and how many its peer may announce.
 struct Socket {
     maps: u32,
     role: Role,
@@ -111,7 +111,7 @@ pub(super) fn on_connect(socket: c_int) {
 
 /// The number of a socket is that of a new one.
 pub(super) fn forget(socket: c_int) {
-    // What it had is dropped when nobody waits for the list.
+    // What it had is dropped when no thread waits for the list.
     drop(with(|sockets| sockets.remove(&socket)));
 }
 
@@ -151,7 +151,7 @@ pub(super) fn map(
     }
     let side = meeting(socket)?.wait()?;
     with(|sockets| {
-        // It has come, so nobody need listen for it.
+        // It has come, so no thread need listen for it.
         if let Role::Connected(_, desk) = &mut sockets.get_mut(&socket)?.role {
             *desk = None;
         }

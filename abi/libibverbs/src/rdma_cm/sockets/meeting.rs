@@ -2,7 +2,7 @@
 //! the number of the socket's, and says which socket it means.
 //!
 //! Bytes of the stream know nothing of it. So a socket with mappings talks with one that has none as any other does, and
-//! only `riomap` finds that there is nobody.
+//! only `riomap` finds that there is no peer.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -30,7 +30,7 @@ enum State {
     #[default]
     Waits,
     Met(Arc<Side>),
-    /// Nobody came, or the socket is closed.
+    /// No peer came, or the socket is closed.
     Over,
 }
 
@@ -54,7 +54,7 @@ impl Meeting {
         }
     }
 
-    /// Nobody is waited for any more. Returns the end that was met.
+    /// Stops waiting for a peer. Returns the end that was met.
     pub(super) fn end(&self) -> Option<Arc<Side>> {
         let before = std::mem::replace(&mut *lock(&self.state), State::Over);
         self.changed.notify_all();
@@ -64,7 +64,7 @@ impl Meeting {
         }
     }
 
-    /// They have met; false if nobody waits.
+    /// They have met; false if no thread waits.
     fn meet(&self, side: Side) -> bool {
         let mut state = lock(&self.state);
         let waits = matches!(*state, State::Waits);
@@ -85,7 +85,7 @@ pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
     let meeting = Arc::new(Meeting::default());
     let told = Arc::clone(&meeting);
     let look = move || {
-        // The peer may be told of mappings a moment after it has begun to listen.
+        // Mappings may be announced to the peer a moment after it has begun to listen.
         for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
             if told.is_over() {
                 return;
@@ -197,7 +197,7 @@ impl Desk {
         let served = Arc::clone(&arrived);
         let serve = move || {
             while is_open(&channel, &ends) {
-                // What fails is one connection; its peer is told, or finds out.
+                // One connection fails; its peer is notified, or finds out.
                 let _failed = served.serve(&channel, maps);
             }
             let _gone = id.destroy();
@@ -231,7 +231,7 @@ impl Arrived {
         if event.kind != EventKind::ConnectRequest {
             return Ok(());
         }
-        // Whoever asks speaks for a socket of its own host: another's would give away what is mapped for that.
+        // A request is for a socket of the sender's own host: another's would give away what is mapped for that.
         let asks = event.id.remote().map(|remote| remote.ip().to_canonical());
         let hello = Hello::decode(&event.private_data);
         let Some(hello) = hello.filter(|hello| Some(hello.socket.ip()) == asks) else {
@@ -262,7 +262,7 @@ impl Arrived {
     }
 }
 
-/// Waits for an event; false if nobody listens any more.
+/// Waits for an event; false if no thread listens any more.
 fn is_open(channel: &EventChannel, ends: &UnixStream) -> bool {
     let [news, end] = [channel.descriptor().as_raw_fd(), ends.as_raw_fd()];
     let mut wanted = [news, end].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });

@@ -45,7 +45,7 @@ impl Pages {
     /// Fills a part.
     ///
     /// # Safety
-    /// `from` is memory of `len` bytes that may be read, and nobody reads or writes the part meanwhile.
+    /// `from` is memory of `len` bytes that may be read, and no thread reads or writes the part meanwhile.
     pub(super) unsafe fn fill(&self, at: usize, from: *const u8, len: usize) {
         assert!(at + len <= self.len, "{len} bytes at {at} of {}", self.len);
         // SAFETY: inside the pages; the rest is as the caller says.
@@ -55,7 +55,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: they were mapped so, and nobody has them any more. There is nothing to be done if it fails.
+        // SAFETY: they were mapped so, and no reference to them is left. There is nothing to be done if it fails.
         unsafe { libc::munmap(self.start, self.len) };
     }
 }

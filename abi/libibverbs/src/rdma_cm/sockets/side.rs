@@ -1,6 +1,6 @@
 //! One end of the connection beside a socket: a queue pair by which mapped memory of the peer is written to.
 //!
-//! Each end has a table that its peer writes to: what the peer has mapped is told there (`riomap`), and looked up by who
+//! Each end has a table that its peer writes to: what the peer has mapped is announced there (`riomap`), and looked up by the side that
 //! writes (`riowrite`). All that one end writes, to tables and to mapped memory, is placed in order.
 
 use std::ffi::c_int;
@@ -34,7 +34,7 @@ pub(super) struct Side {
     mapped: Mutex<Vec<Mapped>>,
 }
 
-/// What is under way. The write with number `n` waits in slot `n % SLOTS`.
+/// Writes in flight. The write with number `n` waits in slot `n % SLOTS`.
 #[derive(Default)]
 struct Sending {
     posted: u64,
@@ -146,7 +146,7 @@ impl Side {
         })
     }
 
-    /// What the peer is told, of the socket that has connected.
+    /// What is announced to the peer, of the socket that has connected.
     pub(super) fn hello(&self, socket: SocketAddr) -> Hello {
         let table = self.table.remote_address();
         Hello { socket, table, key: self.table.key(), maps: self.maps }
@@ -197,7 +197,7 @@ impl Side {
         let Mapped { remote: Some((index, region)), .. } = mapped.swap_remove(at) else {
             return Ok(());
         };
-        // A peer that is gone need not be told.
+        // A peer that is gone need not be notified.
         let _told = self.tell(index, [0; 4]);
         region.deregister()
     }
@@ -277,7 +277,7 @@ impl Side {
         self.wait(sending, may_wait, is_free)?;
         let slot = (sending.posted % u64::from(SLOTS)) as usize;
         let at = self.maps.max(1) as usize * ENTRY_BYTES + slot * SLOT_BYTES;
-        // SAFETY: as the caller says; nothing that is under way is in a slot that is free.
+        // SAFETY: as the caller says; no write in flight is in a free slot.
         unsafe { self.pages.fill(at, from, len) };
         let address = self.pages.address(at) as u64;
         let piece = ScatterGather { address, length: len as u32, key: self.slots.key() };
@@ -370,7 +370,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Mappings that a peer may tell of: a table of 32 KiB. Others have at most 255.
+/// Mappings that a peer may announce: a table of 32 KiB. Others have at most 255.
 pub(super) const MAPS_MAX: u32 = 1024;
 
 /// What the peer may do with what is mapped.
@@ -379,13 +379,13 @@ const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE
 /// An entry of a table: offset, address, length and key of a mapping. All are zero if there is none.
 const ENTRY_BYTES: usize = 32;
 
-/// Writes that are under way: 64 × 16 KiB = 1 MiB, which is used from the first byte on, page by page.
+/// Writes in flight: 64 × 16 KiB = 1 MiB, which is used from the first byte on, page by page.
 const SLOTS: u32 = 64;
 
 /// Bytes of one of them.
 const SLOT_BYTES: usize = 16 << 10;
 
-/// What the first bytes are, so that nobody takes other programs' words for these.
+/// The first bytes, so that words of other programs are not taken for these.
 const MAGIC: [u8; 4] = *b"rio1";
 
 /// Whether a call on a socket is not to wait.

@@ -11,11 +11,11 @@ use crate::clock;
 use crate::transport::{Observed, Setup, TransportError, counter};
 use crate::transports::patience::Patience;
 
-/// Messages under way or not yet checked.
+/// Messages in flight or not yet checked.
 pub(super) const SLOTS: u64 = 16;
 
 /// Bytes of memory that a side needs: slots for what comes and what goes, and the word in which the
-/// target tells how far it is, which is the last of what comes.
+/// target reports its progress, which comes last.
 pub(super) fn buffer_bytes(setup: &Setup) -> u64 {
     2 * (SLOTS * setup.message_bytes + super::WORD_BYTES)
 }
@@ -44,7 +44,7 @@ impl Timeline {
 }
 
 impl Half {
-    /// Where the peer tells how many messages it has checked.
+    /// Where the peer reports how many messages it has checked.
     fn told_at(&self) -> u64 {
         SLOTS * self.message_bytes
     }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::transport::{Test, Waiting};
 
-    /// Messages of a stream: few, as only what is told last can be missed for ever.
+    /// Messages of a stream: few, as only the last report can be missed for ever.
     const MESSAGES: u64 = 20;
     const STREAMS: u64 = 200;
 
