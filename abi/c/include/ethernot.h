@@ -77,7 +77,7 @@
 #define ETHERNOT_NOTIFY 16
 
 /*
- `immediate` is told to the peer.
+ `immediate` is sent to the peer.
  */
 #define ETHERNOT_IMMEDIATE 32
 
@@ -120,7 +120,7 @@ enum ethernot_result
    */
   ETHERNOT_RESULT_AGAIN = 4,
   /*
-   The connection or the endpoint is over: make another.
+   The connection or the endpoint has ended: make another.
    */
   ETHERNOT_RESULT_CLOSED = 5,
   /*
@@ -128,7 +128,7 @@ enum ethernot_result
    */
   ETHERNOT_RESULT_REFUSED = 6,
   /*
-   No way leads to the peer, or nobody answers there: is it running?
+   No route leads to the peer, or no process answers there: is it running?
    */
   ETHERNOT_RESULT_UNREACHABLE = 7,
   /*
@@ -301,7 +301,7 @@ typedef struct ethernot_listener ethernot_listener;
 typedef struct ethernot_memory ethernot_memory;
 
 /*
- One operation under way.
+ One pending operation.
  */
 typedef struct ethernot_operation ethernot_operation;
 
@@ -324,7 +324,7 @@ typedef struct ethernot_connect_options {
    */
   size_t size;
   /*
-   Told to the peer with the request or its acceptance, at most 512 bytes.
+   Bytes for the peer, sent with the request or its acceptance, at most 512 bytes.
    */
   const void *private_data;
   /*
@@ -411,7 +411,7 @@ typedef struct ethernot_remote {
 } ethernot_remote;
 
 /*
- Order and notification of an operation. All zero is the default: free order, only the handle tells of its end.
+ Order and notification of an operation. All zero is the default: free order, only the handle reports its end.
  */
 typedef struct ethernot_operation_options {
   /*
@@ -611,7 +611,7 @@ ethernot_result ethernot_request_accept(struct ethernot_request *request,
                                         struct ethernot_connection **connection);
 
 /*
- Rejects a request, tells the peer up to 512 bytes, and frees the request.
+ Rejects a request, sends the peer up to 512 bytes, and frees the request.
  */
 ethernot_result ethernot_request_reject(struct ethernot_request *request, const void *data, size_t length);
 
@@ -634,12 +634,12 @@ ethernot_result ethernot_connection_data(struct ethernot_connection *connection,
                                          size_t *length);
 
 /*
- Closes a connection and tells the peer up to 128 bytes. What is not complete fails. The handle stays.
+ Closes a connection and sends the peer up to 128 bytes. What is not complete fails. The handle stays.
  */
 ethernot_result ethernot_connection_close(struct ethernot_connection *connection, const void *data, size_t length);
 
 /*
- Waits until a connection is over. `ethernot_last_error` says why, then.
+ Waits until a connection has ended. `ethernot_last_error` says why, then.
  */
 ethernot_result ethernot_connection_wait_closed(struct ethernot_connection *connection, int64_t timeout_ms);
 
@@ -728,7 +728,7 @@ ethernot_result ethernot_memory_register(struct ethernot_endpoint *endpoint,
 
 /*
  Where memory lies, and how long it is. Peers write to it at any time: read what they write by atomics or volatile
- accesses, after a completion tells that it is there.
+ accesses, after a completion reports that it is there.
  */
 ethernot_result ethernot_memory_data(struct ethernot_memory *memory, void **data, uint64_t *length);
 
@@ -795,7 +795,7 @@ ethernot_result ethernot_read(struct ethernot_connection *connection,
                               struct ethernot_operation **operation);
 
 /*
- Adds to a 64-bit word of the peer's memory. `ethernot_operation_wait` tells what it was before.
+ Adds to a 64-bit word of the peer's memory. `ethernot_operation_wait` returns the value before.
  */
 ethernot_result ethernot_fetch_add(struct ethernot_connection *connection,
                                    const struct ethernot_remote *remote,
@@ -805,7 +805,7 @@ ethernot_result ethernot_fetch_add(struct ethernot_connection *connection,
                                    struct ethernot_operation **operation);
 
 /*
- Stores `swap` in a 64-bit word of the peer's memory if it holds `compare`. `ethernot_operation_wait` tells what it
+ Stores `swap` in a 64-bit word of the peer's memory if it holds `compare`. `ethernot_operation_wait` returns what it
  held.
  */
 ethernot_result ethernot_compare_swap(struct ethernot_connection *connection,
@@ -869,7 +869,7 @@ ethernot_result ethernot_operation_free(struct ethernot_operation *operation);
 ethernot_result ethernot_poll(struct ethernot_connection *connection, struct ethernot_completion *completion);
 
 /*
- Waits for a completion of a connection; `ETHERNOT_RESULT_CLOSED` if it is over and there is none left.
+ Waits for a completion of a connection; `ETHERNOT_RESULT_CLOSED` if it has ended and there is none left.
  */
 ethernot_result ethernot_wait_completion(struct ethernot_connection *connection,
                                          int64_t timeout_ms,
@@ -919,7 +919,7 @@ ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
 
 /*
  Waits for the message of a receive, and copies as much of it as there is room for to `bytes`, which may be null. May be called again
- after `ETHERNOT_RESULT_TIMED_OUT`; afterwards it tells the same once more.
+ after `ETHERNOT_RESULT_TIMED_OUT`; afterwards it returns the same once more.
  */
 ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
                                       int64_t timeout_ms,
@@ -933,7 +933,7 @@ ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
 ethernot_result ethernot_receive_test(struct ethernot_receive *receive);
 
 /*
- Frees the handle of a receive. A message that nobody has seen goes to the next `ethernot_receive_post` of the connection.
+ Frees the handle of a receive. A message that was not taken goes to the next `ethernot_receive_post` of the connection.
  */
 ethernot_result ethernot_receive_free(struct ethernot_receive *receive);
 

@@ -37,7 +37,7 @@ pub(crate) static CONNECTIONS: Table<ethernot::Connection> = Table::new(5, "a co
 pub struct ConnectOptions {
     /// `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
     pub size: usize,
-    /// Told to the peer with the request or its acceptance, at most 512 bytes.
+    /// Bytes for the peer, sent with the request or its acceptance, at most 512 bytes.
     pub private_data: *const c_void,
     /// Bytes of it.
     pub private_data_length: usize,
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn ethernot_request_accept(
     })
 }
 
-/// Rejects a request, tells the peer up to 512 bytes, and frees the request.
+/// Rejects a request, sends the peer up to 512 bytes, and frees the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_reject(
     request: *mut Request,
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn ethernot_connection_data(
     })
 }
 
-/// Closes a connection and tells the peer up to 128 bytes. What is not complete fails. The handle stays.
+/// Closes a connection and sends the peer up to 128 bytes. What is not complete fails. The handle stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connection_close(
     connection: *mut Connection,
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn ethernot_connection_close(
     })
 }
 
-/// Waits until a connection is over. `ethernot_last_error` says why, then.
+/// Waits until a connection has ended. `ethernot_last_error` says why, then.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_connection_wait_closed(
     connection: *mut Connection,

@@ -21,11 +21,11 @@ pub enum Result {
     TimedOut = 3,
     /// There is nothing, or no room, at the moment: poll, finish something, and try again.
     Again = 4,
-    /// The connection or the endpoint is over: make another.
+    /// The connection or the endpoint has ended: make another.
     Closed = 5,
     /// The peer is there and refused the connection: is the service right?
     Refused = 6,
-    /// No way leads to the peer, or nobody answers there: is it running?
+    /// No route leads to the peer, or no process answers there: is it running?
     Unreachable = 7,
     /// Somebody has it already: choose another.
     InUse = 8,

@@ -3,8 +3,8 @@
 //! The header `include/ethernot.h` is made of this crate by cbindgen and says all that programs need to know; how is in
 //! [the guide](../../../docs/c-api.md). Three rules hold everywhere:
 //!
-//! * Handles are numbers in the form of pointers, and nobody follows them. So one that is null, of another kind or was
-//!   freed before is an error of the call, and one that another thread frees meanwhile stays good until the call is over.
+//! * Handles are numbers in the form of pointers, and are never dereferenced. So one that is null, of another kind or was
+//!   freed before is an error of the call, and one that another thread frees meanwhile stays good until the call returns.
 //! * A panic is a fault of ours. It ends at the call, which returns `ETHERNOT_RESULT_FAULT`.
 //! * What a call returns besides its result is written when it succeeds, and only then.
 #![expect(

@@ -120,7 +120,7 @@ pub unsafe extern "C" fn ethernot_memory_register(
 }
 
 /// Where memory lies, and how long it is. Peers write to it at any time: read what they write by atomics or volatile
-/// accesses, after a completion tells that it is there.
+/// accesses, after a completion reports that it is there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_data(
     memory: *mut Memory,

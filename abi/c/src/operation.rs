@@ -11,7 +11,7 @@ use crate::handle::Table;
 use crate::memory::{MEMORY, Memory, Remote};
 use crate::options::{Options, known};
 
-/// One operation under way.
+/// One pending operation.
 pub struct Operation {
     _opaque: [u8; 0],
 }
@@ -28,12 +28,12 @@ pub const ETHERNOT_STRICT: u32 = 4;
 pub const ETHERNOT_SIGNALLED: u32 = 8;
 /// The peer is notified of a write.
 pub const ETHERNOT_NOTIFY: u32 = 16;
-/// `immediate` is told to the peer.
+/// `immediate` is sent to the peer.
 pub const ETHERNOT_IMMEDIATE: u32 = 32;
 /// It need not be sent before the next operation without this mark, the next poll or the next wait.
 pub const ETHERNOT_MORE: u32 = 64;
 
-/// Order and notification of an operation. All zero is the default: free order, only the handle tells of its end.
+/// Order and notification of an operation. All zero is the default: free order, only the handle reports its end.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OperationOptions {
@@ -134,7 +134,7 @@ pub(crate) unsafe fn options_of(
         .more(has(ETHERNOT_MORE)))
 }
 
-/// Starts an operation. Its handle goes to `operation`; without a place for it, nobody can ask about it.
+/// Starts an operation. Its handle goes to `operation`; without a place for it, its outcome cannot be asked for.
 ///
 /// # Safety
 /// `options` and `operation` are null or valid.
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn ethernot_read(
     unsafe { start(options, operation, post) }
 }
 
-/// Adds to a 64-bit word of the peer's memory. `ethernot_operation_wait` tells what it was before.
+/// Adds to a 64-bit word of the peer's memory. `ethernot_operation_wait` returns the value before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_fetch_add(
     connection: *mut Connection,
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn ethernot_fetch_add(
     unsafe { start(options, operation, post) }
 }
 
-/// Stores `swap` in a 64-bit word of the peer's memory if it holds `compare`. `ethernot_operation_wait` tells what it
+/// Stores `swap` in a 64-bit word of the peer's memory if it holds `compare`. `ethernot_operation_wait` returns what it
 /// held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_compare_swap(
@@ -376,7 +376,7 @@ pub unsafe extern "C" fn ethernot_poll(
     })
 }
 
-/// Waits for a completion of a connection; `ETHERNOT_RESULT_CLOSED` if it is over and there is none left.
+/// Waits for a completion of a connection; `ETHERNOT_RESULT_CLOSED` if it has ended and there is none left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_wait_completion(
     connection: *mut Connection,

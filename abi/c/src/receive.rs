@@ -1,4 +1,4 @@
-//! Receives with handles, by which threads share a connection: each message goes to one handle and to nobody else.
+//! Receives with handles, by which threads share a connection: each message goes to one handle alone.
 
 use std::ffi::c_void;
 
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn ethernot_call_bytes(
 }
 
 /// Waits for the message of a receive, and copies as much of it as there is room for to `bytes`, which may be null. May be called again
-/// after `ETHERNOT_RESULT_TIMED_OUT`; afterwards it tells the same once more.
+/// after `ETHERNOT_RESULT_TIMED_OUT`; afterwards it returns the same once more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_receive_wait(
     receive: *mut Receive,
@@ -158,7 +158,7 @@ pub extern "C" fn ethernot_receive_test(receive: *mut Receive) -> Result {
     })
 }
 
-/// Frees the handle of a receive. A message that nobody has seen goes to the next `ethernot_receive_post` of the connection.
+/// Frees the handle of a receive. A message that was not taken goes to the next `ethernot_receive_post` of the connection.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_receive_free(receive: *mut Receive) -> Result {
     call(|| RECEIVES.remove(receive).map(drop))

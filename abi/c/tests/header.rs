@@ -32,7 +32,7 @@ fn the_header_has_every_function_of_the_library_and_no_other() {
     let in_header: BTreeSet<_> =
         in_header.filter(|name| HEADER.contains(&format!("{name}("))).map(str::to_owned).collect();
     assert!(exported.len() > 30, "{exported:?}");
-    assert_eq!(exported, in_header, "make it anew: see cbindgen.toml");
+    assert_eq!(exported, in_header, "make it again: see cbindgen.toml");
 }
 
 /// By the program that `CBINDGEN` names, or the one there is: from 0.29 on, as older ones do not read this edition.
@@ -54,7 +54,7 @@ fn the_header_is_what_cbindgen_makes_of_the_library() {
         .expect("cbindgen runs");
     let made = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(made, HEADER, "make it anew: see cbindgen.toml");
+    assert_eq!(made, HEADER, "make it again: see cbindgen.toml");
 }
 
 /// The names in comments, which programs look for in the header.

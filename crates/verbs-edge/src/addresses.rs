@@ -167,7 +167,7 @@ fn has(interface: &Interface, ip: IpAddr) -> bool {
 /// Addresses of a device. Each is a link, of which an endpoint has 16; half of them, as for other endpoints.
 const ADDRESSES_MAX: usize = 8;
 
-/// Of an interface of which nobody says.
+/// Of an interface without a reported one.
 const MTU_USUAL: u32 = 1500;
 
 const IPV4_AND_UDP: u32 = 28;

@@ -57,7 +57,7 @@ struct Source {
     port: Mutex<Option<DatagramPort>>,
     /// The own queue key.
     key: AtomicU32,
-    /// The queue pair wants to know when nothing is under way any more.
+    /// The queue pair waits until no work is in flight any more.
     draining: Draining,
 }
 
@@ -106,7 +106,7 @@ impl Source {
         self.port.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the port away. Its receives are flushed from the ring of the queue pair; the engine tells of none, as the
+    /// Takes the port away. Its receives are flushed from the ring of the queue pair; the engine reports none, as the
     /// completion queue may have no room for all.
     fn take_port(&self, engine: &mut Engine) -> Option<DatagramPort> {
         let port = self.port().take()?;
@@ -115,7 +115,7 @@ impl Source {
         Some(port)
     }
 
-    /// It has failed. Groups that nobody is in any more are left when another port joins or leaves one.
+    /// It has failed. Groups without members are left when another port joins or leaves one.
     #[cold]
     fn end(&self, engine: &mut Engine, ending: Ending) {
         if let Some(port) = self.take_port(engine) {
@@ -124,7 +124,7 @@ impl Source {
         }
     }
 
-    /// False if the port is no more.
+    /// False if the port was removed.
     fn pull_receives(
         &self,
         engine: &mut Engine,
@@ -294,7 +294,7 @@ impl WorkSource for Source {
     }
 }
 
-/// Posts the oldest receive of a queue pair. That its memory is not there is told when a datagram comes for it.
+/// Posts the oldest receive of a queue pair. Missing memory is reported when a datagram comes for it.
 fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,

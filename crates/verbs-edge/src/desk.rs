@@ -66,7 +66,7 @@ enum Phase {
     Given(Given),
     /// It is connected, by an id if it `has_id`.
     Connected { ends: Ends, greeting: Greeting, wanted: Wanted, has_id: bool },
-    /// Its peer has closed the connection; what was on its way is missed when an adapter would miss it.
+    /// Its peer has closed the connection; frames in flight are missed when an adapter would miss them.
     Parting { until: Instant },
     /// It was.
     Ended,
@@ -139,7 +139,7 @@ impl Desk {
             book.refuse_held(engine, Refusal::UnknownNumber, unwanted);
             book.entries.remove(&number)
         };
-        // What it keeps alive ends when nobody is at the book.
+        // What it keeps alive ends when no thread is in the table.
         drop(left);
     }
 
@@ -175,7 +175,7 @@ impl Desk {
         self.finish(engine, memory, now, then);
     }
 
-    /// Attributes have changed: what the peer was told, and how long it is waited for.
+    /// Attributes have changed: those announced to the peer, and how long to wait for it.
     pub(crate) fn update(&self, engine: &mut Engine, now: Instant, number: u32) {
         let mut book = self.book();
         let Book { entries, connections, .. } = &mut *book;
@@ -432,7 +432,7 @@ impl Desk {
         if !book.entries.contains_key(&number) {
             return refuse(engine, Refusal::UnknownNumber);
         }
-        // What the same queue pair asked for before is over.
+        // An earlier request of the same queue pair has ended.
         book.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, from));
         book.held.push(Held { handle, from, greeting });
         let then = self.go_on(&mut book, engine, now, number);
@@ -488,7 +488,7 @@ impl Desk {
         self.log.note(LogLevel::Info, what);
         let source = Arc::clone(&entry.source);
         if search.asked.as_ref().is_some_and(|asked| asked.handle == ends.sends) {
-            // Nothing comes before. Whoever accepts is known from then on, since messages come to shared receives.
+            // Nothing comes before. The accepting queue pair is known from then on, since messages come to shared receives.
             self.registry.own(ends.sends.owner(), source.queue_pair());
         }
         for other in search.beside(ends) {
@@ -505,7 +505,7 @@ impl Desk {
         Then::Pull(source)
     }
 
-    /// A connection is over, or there will be none.
+    /// A connection has ended, or there will be none.
     fn on_closed(
         &self,
         engine: &mut Engine,
@@ -539,7 +539,7 @@ impl Desk {
             }
             Phase::Given(given) => match given.standing() {
                 Standing::Asked => {
-                    // The request is made again, or its id is told.
+                    // The request is made again, or its id gets an event.
                     entry.phase = Phase::Open;
                     Then::Nothing
                 }
@@ -561,7 +561,7 @@ impl Desk {
         }
     }
 
-    /// One of the connections that a queue pair had is over, and so is the other.
+    /// One of the connections that a queue pair had has ended, and so has the other.
     fn part(
         &self,
         book: &mut Book,
@@ -623,7 +623,7 @@ impl Desk {
     }
 
     //= protocol.md: verbs.7
-    /// Ends the search for a peer to whom work was to go, if that has lasted for too long; tells of a peer that has
+    /// Ends the search for a peer to whom work was to go, if that has lasted for too long; reports a peer that has
     /// closed its connection, if it is time.
     fn give_up(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
@@ -668,7 +668,7 @@ impl Desk {
         Then::Tell(source, Ending::Unreachable)
     }
 
-    /// Does what is to be done when nobody is at the book.
+    /// Does what is to be done when no thread is in the table.
     pub(crate) fn finish(
         &self,
         engine: &mut Engine,
@@ -801,7 +801,7 @@ impl Search {
 }
 
 impl Held {
-    /// Whether a later request of the same queue pair takes its place. The address it comes from tells hosts apart.
+    /// Whether a later request of the same queue pair takes its place. Its source address distinguishes hosts.
     fn is_repeated_by(&self, later: &Greeting, from: PeerAddr) -> bool {
         ip_of(self.from) == ip_of(from)
             && self.greeting.destination.number == later.destination.number
@@ -814,7 +814,7 @@ pub(super) fn ip_of(peer: PeerAddr) -> Option<IpAddr> {
     peer.to_socket().map(|peer| peer.ip().to_canonical())
 }
 
-/// What is told to the peer.
+/// What is announced to the peer.
 fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) -> Greeting {
     Greeting {
         kind: expected.kind,
@@ -847,7 +847,7 @@ fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u
 fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Greeting) {
     let (attributes, strictness) = (queue_pair.attributes(), queue_pair.strictness());
     let not_ready_ns = match peer.kind {
-        // Nobody tells the program of an unreliable connection.
+        // The program gets no event of an unreliable connection.
         QueuePairType::Unreliable => None,
         _ => not_ready_ns(&attributes, peer.not_ready_timer, strictness),
     };
@@ -868,7 +868,7 @@ const fn ending_of(reason: Closed, has_id: bool) -> Ending {
             CloseReason::UnknownKey | CloseReason::OutOfRange | CloseReason::RightMissing => {
                 Ending::AccessRefused
             }
-            // The receive that it met tells of it.
+            // The receive that it met completes with it.
             CloseReason::MessageTooLong | CloseReason::LocalMemoryGone => Ending::OperationFailed,
             _ => Ending::PeerMisbehaved,
         },
@@ -901,7 +901,7 @@ const RETRY_NS_MAX: u64 = 200_000_000;
 const SEARCH_NS: u64 = 2_000_000_000;
 
 /// How long a peer that was accepted may take to confirm that. Giving up a connection that it believes to have would fail
-/// its work, and whoever asks anew is accepted instead; so this is as long as a busy host may take.
+/// its work, and a new request is accepted instead; so this is as long as a busy host may take.
 const CONFIRM_NS: u64 = 10_000_000_000;
 
 /// Pause before receives are posted again for which there was no room.

@@ -1,11 +1,11 @@
-//! Queue pairs that wait for the end of what is under way.
+//! Queue pairs that wait for the end of work in flight.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use runtime::{Posted, Rest};
 use verbs::QueuePair;
 
-/// Whether a queue pair has asked to be told when nothing is under way any more.
+/// Whether a queue pair has asked for a notification when no work is in flight any more.
 #[derive(Debug, Default)]
 pub(crate) struct Draining(AtomicBool);
 
@@ -20,7 +20,7 @@ impl Draining {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Tells a queue pair that has asked, unless something `is_under_way`: then its source is to be asked again.
+    /// Notifies a queue pair that has asked, unless some work `is_under_way`: then its source is to be asked again.
     #[inline]
     pub(crate) fn look(
         &self,

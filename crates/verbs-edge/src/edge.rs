@@ -236,7 +236,7 @@ impl Provider for Edge {
 
     fn serve_alone(&self) {
         if let Some(instance) = self.running() {
-            // In a forked child nobody serves.
+            // In a forked child no thread serves.
             let _forked = instance.runtime().leave_links();
         }
     }

@@ -1,4 +1,4 @@
-//! What two ends of a queue pair tell each other when they meet: the private data of Hello, Accept and Reject of the
+//! What two ends of a queue pair announce to each other when they meet: the private data of Hello, Accept and Reject of the
 //! service VERBS (protocol.md §10.2).
 
 use verbs::{Gid, QueuePairType};
@@ -6,20 +6,20 @@ use verbs::{Gid, QueuePairType};
 /// The service of queue pairs whose programs exchange numbers by themselves.
 pub(crate) const SERVICE: u32 = 0x5645_5242;
 
-/// What one end of a queue pair tells the other, with Hello or Accept.
+/// What one end of a queue pair announces to the other, with Hello or Accept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Greeting {
     /// Reliable or unreliable connection.
     pub(crate) kind: QueuePairType,
     /// Code of the time after which who finds no receive here may ask again.
     pub(crate) not_ready_timer: u8,
-    /// Tells apart what was tried under one number, one after the other.
+    /// Distinguishes attempts under one number, one after the other.
     pub(crate) life: u32,
     /// Whom it is for.
     pub(crate) destination: Place,
     /// Who says it.
     pub(crate) source: Place,
-    /// Packet number that it expects first, as its program was told by the other.
+    /// Packet number that it expects first, as the other announced it to its program.
     pub(crate) receive_psn: u32,
     /// Packet number that it sends first, if that is known.
     pub(crate) send_psn: Option<u32>,
@@ -34,7 +34,7 @@ pub(crate) struct Place {
     pub(crate) gid: Gid,
 }
 
-/// Why a request is refused: the private data of Reject. Whoever asks does so again, for it may change.
+/// Why a request is refused: the private data of Reject. The requester repeats its request, for it may change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {

@@ -45,7 +45,7 @@ pub(crate) struct Instance {
     desk: Arc<Desk>,
     clerk: Arc<Clerk>,
     registry: Arc<Registry>,
-    /// That the device has failed was told.
+    /// The failure of the device was reported.
     has_failed: AtomicBool,
     /// Ends with it.
     _port: Option<PortWatch>,
@@ -162,7 +162,7 @@ impl Instance {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it works, and this is the process that has made it. That a thread has panicked inside is told once.
+    /// Whether it works, and this is the process that has made it. A panic of a thread inside is reported once.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.runtime.check_process().map_err(forked)?;
@@ -179,7 +179,7 @@ impl Instance {
         )
     }
 
-    /// Does something at the desk, inside the engine.
+    /// Does something in the table of connections, inside the engine.
     pub(crate) fn at_desk<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Desk, &mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
@@ -258,7 +258,7 @@ impl Instance {
         let go_on = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             engine.on_receives_posted(now, memory, &receives);
         };
-        // In a forked child nobody waits.
+        // In a forked child no thread waits.
         let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
     }
 
@@ -287,7 +287,7 @@ impl Instance {
 }
 
 /// For how long a thread that waits serves the links itself: one that sleeps for longer does not notice that another
-/// must be woken first. A signal that comes is put off for so long.
+/// must be woken first. A signal that comes is held back for so long.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// What is put around links.

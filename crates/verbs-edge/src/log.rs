@@ -13,7 +13,7 @@ use verbs::Error;
 use super::failure::failed;
 use crate::settings::{LogLevel, Settings};
 
-/// Where it is told. Only of what happens to connections and devices, not of work.
+/// The log. It has events of connections and devices, not of work.
 #[derive(Debug)]
 pub(crate) struct Log {
     level: LogLevel,

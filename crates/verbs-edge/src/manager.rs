@@ -1,6 +1,6 @@
 //! The connection manager over the edge engine: a request is the Hello of a connection that stays for as long as its ids
-//! are connected, so that each end learns when the other is gone. Where both ids have their queue pairs by then it is the
-//! connection of these; else it carries nothing but what is said with it. Ports are doors, which send whoever asks there to the slot of the process (protocol.md §10.3).
+//! are connected, so that each end learns when the other is gone. Where both ids have their queue pairs at that time it is the
+//! connection of these; else it carries nothing but what is said with it. Ports are doors, which redirect a requester to the slot of the process (protocol.md §10.3).
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -57,7 +57,7 @@ struct Book {
     entries: HashMap<ConnectionHandle, Entry>,
     /// What is to be asked again, and when.
     again: Vec<(Instant, Entry)>,
-    /// Who is to be told that a connection is all over, and when.
+    /// The ids to notify that a connection has ended for good, and when.
     quiet: VecDeque<(Instant, Arc<dyn Caller>)>,
 }
 
@@ -75,11 +75,11 @@ struct Entry {
     is_datagram: bool,
     /// What this end has asked, until it is answered.
     question: Option<Box<Question>>,
-    /// What the peer tells of its queue pair, which has asked.
+    /// The announcement of the peer's queue pair, which has asked.
     peer: Option<End>,
     /// Its connection is that of a queue pair, or is to be.
     is_given: bool,
-    /// Its id wants to hear when the connection is over that its queue pair has closed.
+    /// Its id waits for the end of the connection that its queue pair has closed.
     wants_end: bool,
 }
 
@@ -129,7 +129,7 @@ impl Clerk {
         self.home.get_or_init(|| Arc::downgrade(home));
     }
 
-    /// If news is of an exchange, it is told.
+    /// Passes an event of an exchange on to it.
     pub(super) fn on_event(
         self: &Arc<Self>,
         engine: &mut Engine,
@@ -156,7 +156,7 @@ impl Clerk {
         Instant(self.due_ns.load(Ordering::Relaxed))
     }
 
-    /// Gives up what nobody answers, and what was dropped.
+    /// Gives up requests without an answer, and those that were dropped.
     pub(super) fn on_due(&self, engine: &mut Engine, now: Instant) {
         if self.due() > now {
             return;
@@ -356,7 +356,7 @@ impl Clerk {
         entry.caller.on_over(over);
     }
 
-    /// Has a connection ended, of which its id is told.
+    /// Ends a connection and notifies its id.
     fn close(&self, engine: &mut Engine, now: Instant, handle: ConnectionHandle) {
         let severed = {
             let mut book = self.book();
@@ -405,7 +405,7 @@ impl Clerk {
     }
 
     //= protocol.md: cm.4
-    /// Asks again where nobody listened.
+    /// Asks again where no id listened.
     fn ask_again(&self, engine: &mut Engine, now: Instant) {
         let due: Vec<Entry> = {
             let mut book = self.book();
@@ -456,7 +456,7 @@ impl Clerk {
         Ok(())
     }
 
-    /// Nobody wants to know any more what is to be asked again.
+    /// Drops a request that is to be made again.
     fn forget(&self, name: &Name) {
         let is_it = |entry: &Entry| {
             entry.question.as_ref().is_some_and(|question| Arc::ptr_eq(&question.name, name))
@@ -575,7 +575,7 @@ impl Entry {
         Self { caller, phase, is_datagram, question, peer, is_given, wants_end }
     }
 
-    /// Whether its id is not told yet that its queue pair has closed the connection: programs have the work of a queue
+    /// Whether its id was not notified yet that its queue pair has closed the connection: programs have the work of a queue
     /// pair flushed before they disconnect, and wait to hear of that.
     fn is_kept(&self) -> bool {
         self.is_given && !self.wants_end && self.phase == Phase::Connected
@@ -750,7 +750,7 @@ impl Exchange for Call {
         let Ok((clerk, _)) = self.clerk() else { return };
         let handle = *lock(&self.name);
         if handle.is_none_or(|handle| clerk.wants_end(handle)) {
-            // Who asked is told when it is over.
+            // The requester is notified when it has ended.
             let _gone =
                 self.inside(|clerk, engine, _, now, handle| clerk.close(engine, now, handle));
         }
@@ -884,7 +884,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nobody listens (IBA volume 1, table 108).
+/// No id listens (IBA volume 1, table 108).
 const NO_SUCH_SERVICE: u16 = 8;
 
 /// There is no room for another connection.
@@ -899,12 +899,12 @@ const SILENCE_NS: u64 = 10_000_000_000;
 /// How long a program may take to answer, of which its host says that it waits.
 const ANSWER_NS: u64 = 60_000_000_000;
 
-/// How often a port is asked at which nobody listens, and the pause between: programs that meet twice at one port listen
-/// anew in between, and count on the time that others take to find an address.
+/// How often a port is asked at which no id listens, and the pause between: programs that meet twice at one port listen
+/// again in between, and count on the time that others take to find an address.
 const TRIES_MAX: u32 = 5;
 const AGAIN_NS: u64 = 30_000_000;
 
-/// How long after the end of a connection nothing of it can be under way any more.
+/// How long after the end of a connection no frame of it can be in flight any more.
 const QUIET_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

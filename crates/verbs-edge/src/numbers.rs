@@ -19,7 +19,7 @@ impl Numbers {
         Self { slot, used: [0; (INDICES / 64) as usize], next: random % INDICES }
     }
 
-    /// A number that nobody has; nothing if all are in use.
+    /// A free number; nothing if all are in use.
     pub(crate) fn reserve(&mut self) -> Option<u32> {
         for _ in 0..INDICES {
             let index = self.next;

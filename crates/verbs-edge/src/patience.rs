@@ -18,8 +18,8 @@ pub(crate) fn silence_ns(
     }
 }
 
-/// How long work waits for a peer that is not found, in nanoseconds. Whoever says that it is not there is believed
-/// sooner than nobody: processes of a host that all start at once are slow to answer.
+/// How long work waits for a peer that is not found, in nanoseconds. A host that answers that it is not there ends the wait
+/// sooner than silence does: processes of a host that all start at once are slow to answer.
 pub(crate) fn search_ns(
     kind: QueuePairType,
     attributes: &QueuePairAttributes,
@@ -29,7 +29,7 @@ pub(crate) fn search_ns(
 }
 
 /// How long work is not missed whose peer has closed the connection, in nanoseconds. An adapter would repeat it for
-/// that long, and programs have ended by then: the last messages of many queue pairs are under way when the first of
+/// that long, and programs have ended then: the last messages of many queue pairs are in flight when the first of
 /// two peers has all it waits for.
 pub(crate) fn parting_ns(attributes: &QueuePairAttributes) -> u64 {
     attempts_ns(QueuePairType::Reliable, attributes).clamp(PARTING_NS_MIN, PARTING_NS_MAX)
@@ -96,7 +96,7 @@ const SILENCE_NS_MIN: u64 = 5_000_000_000;
 /// The same where a program wants what it asks for: a process that waits for a processor, and no more.
 const STRICT_SILENCE_NS_MIN: u64 = 200_000_000;
 
-/// Shortest search for a peer where nobody says that there is none: 64 processes with 64 queue pairs each take some
+/// Shortest search for a peer where no host answers that there is none: 64 processes with 64 queue pairs each take some
 /// seconds on two processors.
 const SEARCH_NS_MIN: u64 = 15_000_000_000;
 
@@ -109,7 +109,7 @@ const PARTING_NS_MIN: u64 = 200_000_000;
 /// Longest: a program learns within two seconds that its peer has gone.
 const PARTING_NS_MAX: u64 = 1_000_000_000;
 
-/// Longest: whoever asks for more, up to 19 hours, wants to see whether it works at all.
+/// Longest: a program that asks for more, up to 19 hours, tests whether it works at all.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
 
 /// Without a timeout: a year.

@@ -1,4 +1,4 @@
-//! Tells when the port of a device carries something again, or nothing any more.
+//! Reports when the port of a device carries frames again, or none any more.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::addresses::Places;
 pub(crate) struct PortWatch(WatchStopper);
 
 impl PortWatch {
-    /// Starts it; nothing if the kernel does not tell of interfaces, and then nobody is told.
+    /// Starts it; nothing if the kernel does not report interfaces, and then there are no events.
     pub(crate) fn start(places: &Places, registry: &Arc<Registry>) -> Option<Self> {
         let watch = InterfaceWatch::open().ok()?;
         let stopper = watch.stopper();

@@ -1,4 +1,4 @@
-//! What a library that is loaded into any program is told by its environment.
+//! Settings of the library, from the environment of the program that loads it.
 
 use std::env;
 use std::fmt::Display;

@@ -24,7 +24,7 @@ pub(crate) struct Source {
     /// Owners of the connections; [`NOBODY`] if there is none.
     sends: AtomicU64,
     receives: AtomicU64,
-    /// Since when there is work and nobody to whom it could go; [`NEVER`] if that is not so.
+    /// Since when there is work and no peer for it; [`NEVER`] if that is not so.
     waits_since_ns: AtomicU64,
     /// When sends were last handed to the engine.
     handed_at_ns: AtomicU64,
@@ -32,7 +32,7 @@ pub(crate) struct Source {
     is_refused: AtomicBool,
     /// Its connection has ended, and there will be no other before it is in RESET again.
     has_ended: AtomicBool,
-    /// The queue pair wants to know when nothing is under way any more.
+    /// The queue pair waits until no work is in flight any more.
     draining: Draining,
 }
 
@@ -124,7 +124,7 @@ impl Source {
         !is_outstanding || now.since_ns(handed_at) >= LINGER_NS
     }
 
-    /// Has it asked whether work is still under way.
+    /// Asks for a check whether work is still in flight.
     pub(crate) fn drain(&self) {
         self.draining.begin();
     }
@@ -214,7 +214,7 @@ impl Source {
         }
     }
 
-    /// There is no peer yet to which work could go, or none any more. The desk asks for it when the peer is found.
+    /// There is no peer yet to which work could go, or none any more. The table of connections asks for it when the peer is found.
     #[cold]
     fn wait_for_peer(&self, now: Instant) {
         if self.queue_pair.next_send().is_none() {

@@ -1,7 +1,7 @@
-//! What a device tells of itself to whoever asks from outside the process, as `ethernot stat` does.
+//! Statistics of a device for other processes, such as `ethernot stat`.
 //!
 //! A device that is driven listens on an abstract Unix socket whose name begins with [`SOCKET`] and ends with the number of
-//! its process. Whoever connects, and is the same user or root, is written one [`DeviceReport`] in JSON.
+//! its process. A process of the same user or root that connects gets one [`DeviceReport`] in JSON.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -46,11 +46,11 @@ pub struct QueuePairReport {
     pub service: String,
     /// `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE` or `ERR`.
     pub state: String,
-    /// Whom it talks to, once it has been told.
+    /// Its peer, once that is known.
     pub peer: Option<PeerReport>,
     /// Whether they are connected.
     pub is_connected: bool,
-    /// Operations that are under way.
+    /// Operations in flight.
     pub outstanding: u32,
     /// Messages that may be sent until the peer has posted more receives.
     pub credits: u32,
@@ -62,7 +62,7 @@ pub struct QueuePairReport {
     pub frames_sent: u64,
     /// Frames received.
     pub frames_received: u64,
-    /// Frames sent again.
+    /// Frames retransmitted.
     pub retransmissions: u64,
     /// The shortest round trip of its links, smoothed, in nanoseconds; none before the first.
     pub round_trip_ns: Option<u64>,

@@ -1,4 +1,4 @@
-//! Tells whoever asks from outside the process what becomes of the device: the serving side of [`crate::statistics`].
+//! Answers requests of other processes for statistics of the device: the serving side of [`crate::statistics`].
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -53,13 +53,13 @@ impl Statistics {
         }))
     }
 
-    /// Has the hooks told when somebody asks.
+    /// Notifies the hooks of a request.
     pub(crate) fn watch(&self, runtime: &Runtime) {
         // Who asks is not answered otherwise; nothing else depends on it.
         let _unwatched = runtime.watch_listener(self.listener.as_fd(), KEY);
     }
 
-    /// Answers whoever asks and may know. It is called inside the engine, where `report` is made; it is written
+    /// Answers requests of processes that may read. It is called inside the engine, where `report` is made; it is written
     /// by a thread that lives for that long, since it may be larger than what a socket takes at once.
     pub(crate) fn answer(&self, report: impl Fn() -> (DeviceReport, Kept)) {
         while let Ok((stream, _)) = self.listener.accept() {
@@ -218,7 +218,7 @@ fn write(mut stream: UnixStream, report: &DeviceReport) -> io::Result<()> {
     stream.write_all(&serde_json::to_vec(report)?)
 }
 
-/// What the hooks are told when somebody asks.
+/// The hooks' notification of a request.
 pub(crate) const KEY: u64 = 0x7374_6174;
 
 /// Devices of one process that have a name, and containers with a process of the same number.
@@ -227,7 +227,7 @@ const NAMES_MAX: u32 = 64;
 /// Threads that write at a time: each is one that asks, and there are few.
 const WRITING_MAX: u32 = 4;
 
-/// How long whoever asks may take to read.
+/// How long the requester may take to read.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl Wire for ConnectedWire {
                 is_done = self.instance.at_desk(is_acknowledged.clone()) != Ok(false);
                 is_done
             });
-            // What was put off since is not sent otherwise.
+            // Work deferred since then is not sent otherwise.
             is_done |= self.instance.runtime().send_out(&self.rung).is_err();
         }
     }

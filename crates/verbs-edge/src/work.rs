@@ -35,7 +35,7 @@ enum Bytes<'a> {
     Several(PieceList<'a>),
 }
 
-/// Posts the oldest send of a queue pair. What is wrong with it is told by its completion, in its turn.
+/// Posts the oldest send of a queue pair. Its completion reports an error of it, in its turn.
 pub(crate) fn post_send(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -232,7 +232,7 @@ fn bind(
     Ok(Request::BindWindow { replaced, key: RemoteKey(key), window })
 }
 
-/// Posts the oldest receive of a queue pair. That its memory is not there is told when a message comes for it.
+/// Posts the oldest receive of a queue pair. Missing memory is reported when a message comes for it.
 pub(crate) fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,

@@ -1,4 +1,4 @@
-//! Connected queue pairs over the edge engine: what is posted happens, whoever is ready first.
+//! Connected queue pairs over the edge engine: what is posted happens, whichever end is ready first.
 
 mod ends;
 

@@ -113,7 +113,7 @@ fn a_process_connects_to_itself() {
 #[test]
 fn who_asks_where_nobody_listens_is_told_so() {
     let [client, server] = [(); 2].map(|()| Process::new());
-    // Nobody has the port.
+    // No id has the port.
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let (asks, end) = client.resolved(free.expect("a port"));
     asks.connect(&saying(b"")).expect("it asks");
@@ -148,7 +148,7 @@ fn a_request_is_over_when_who_asks_gives_it_up() {
     asks.connect(&saying(b"")).expect("it asks");
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
     asks.destroy().expect("once");
-    // Nobody tells whom it has asked: an answer finds nobody, within a bounded time.
+    // The id of the request is gone: an answer finds none, within a bounded time.
     if asked.accept(&AcceptOptions::default()).is_ok() {
         let event = server.channel.get().expect("there will be an event");
         let ended = [EventKind::Rejected, EventKind::Unreachable, EventKind::Disconnected];
@@ -286,7 +286,7 @@ fn who_has_its_work_flushed_is_told_of_the_end_when_it_disconnects() {
     here.go(QueuePairState::Error);
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
     server.got(EventKind::Disconnected);
-    // Whatever else was to be told would come before.
+    // Any other event would come before.
     client.bare(to);
     asks.disconnect().expect("there was a connection");
     client.got(EventKind::Disconnected);

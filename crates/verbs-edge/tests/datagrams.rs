@@ -155,7 +155,7 @@ fn what_nobody_wants_is_lost_and_its_sender_is_told_of_success() {
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
     let piece = [here.piece(0, 16)];
-    // Nobody has this number, in a slot that is there and in another; it has no receive.
+    // No queue pair has this number, in a slot that is there and in another; it has no receive.
     let number = other.queue_pair.number();
     send(&one, 1, &piece, address(other.gid, number ^ 1));
     send(&one, 2, &piece, address(other.gid, number ^ 0x80_0000));
@@ -418,7 +418,7 @@ fn queue_pairs_share_receives_and_what_is_left_is_told() {
     others[1].succeed(5);
     others[0].go(QueuePairState::Reset);
     make_ready(&others[0], KEY);
-    // However often one is consumed of which the program is not told, its place is free again.
+    // However often one is consumed without a completion for the program, its place is free again.
     for _ in 0..100 {
         post(9);
         send(&one, 6, &[here.piece(0, 8)], to(&others[0]));

@@ -1,4 +1,4 @@
-//! Peers of the connection manager that say what they must not: nobody fails by it but who has asked them.
+//! Peers of the connection manager that send forbidden messages: only the id that has asked them fails.
 
 mod ends;
 
@@ -29,7 +29,7 @@ struct Forger {
     has_feature: bool,
     queues: Queues,
     seen: Mutex<Vec<Request>>,
-    /// What it was told when its requests were refused.
+    /// The answers when its requests were refused.
     refusals: Mutex<Vec<Refusal>>,
 }
 
@@ -122,7 +122,7 @@ fn fitting(request: &Request) -> Reply {
     Reply { end, private_data: Vec::new() }
 }
 
-/// What who has asked a peer is told, and the status; the id has a queue pair, or not.
+/// The event that a requester gets, and the status; the id has a queue pair, or not.
 fn told(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
     let managed = devices(&loopback()).expect("the settings are good").remove(0);
     let program = Program::of(managed.device.open().expect("it opens"));

@@ -61,7 +61,7 @@ fn queue_pairs_of_two_hosts_are_connected_and_survive_an_interface_that_goes_dow
         one.succeed(2);
         work(3);
         one.succeed(3);
-        // What the other host was told meanwhile is not looked at.
+        // Reports to the other host meanwhile are not looked at.
         drop(ends);
     }
 }

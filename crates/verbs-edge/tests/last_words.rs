@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use ends::{End, Name, Program};
 use verbs::{CompletionStatus, Gid, QueuePairState};
 
-/// Messages that are sent right before the end: the first is sent at once, and those that follow may be put off.
+/// Messages that are sent right before the end: the first is sent at once, and those that follow may be deferred.
 const MESSAGES: u64 = 8;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
@@ -67,7 +67,7 @@ fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_fails() {
     last_messages_arrive(|one| one.go(QueuePairState::Error));
 }
 
-/// Tells a peer on the other end of `stream` where `own` is, and returns where the peer is.
+/// Announces `own` to a peer on the other end of `stream`, and returns where the peer is.
 fn exchange(mut stream: &TcpStream, own: Name) -> Name {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(&own.gid.0);

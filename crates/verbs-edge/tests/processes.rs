@@ -14,7 +14,7 @@ use verbs::{CompletionStatus, Error, Gid, SendOpcode};
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// An end of another process, as it is told.
+/// An end of another process, as it is announced.
 fn told_as(name: Name) -> String {
     format!("{} {} {}", name.gid.address(), name.number, name.psn)
 }
@@ -27,7 +27,7 @@ fn name_of(told: &str) -> Name {
     Name { gid, number: number(), psn: number() }
 }
 
-/// The other process: it has an end of its own, sends one message when it is connected, and then does as it is told.
+/// The other process: it has an end of its own, sends one message when it is connected, and then does as commanded.
 fn be_other(told: &str, then: impl FnOnce(&Program, &End)) -> ! {
     let (links, peer) = told.split_once('|').expect("two parts");
     let program = Program::new(&with_links(links));

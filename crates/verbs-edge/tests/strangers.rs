@@ -77,7 +77,7 @@ type Answers = Vec<Said>;
 struct Seen {
     /// Requests that were answered.
     answered: usize,
-    /// The last connection that was established, and how many answers were given by then.
+    /// The last connection that was established, and how many answers were given before.
     established: Option<(ConnectionHandle, usize)>,
     /// Connections that were refused or have ended.
     closed: usize,

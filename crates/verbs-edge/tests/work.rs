@@ -143,7 +143,7 @@ fn a_full_queue_of_work_is_carried_out_in_order() {
     for id in 0..512 {
         other.receive(id, &[there.piece(64 * id, 64)]);
     }
-    // More than is under way in the engine at a time; the last is told of.
+    // More than is in flight in the engine at a time; the last has a completion.
     for id in 0..1024_u64 {
         here.buffer.store_u64(8 * id, id);
         let flags = SendFlags { signalled: id == 1023, ..SendFlags::default() };

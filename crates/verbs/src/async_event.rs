@@ -1,4 +1,4 @@
-//! News of devices and objects that no completion tells.
+//! Events of devices and objects beside completions.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub enum AsyncEventKind {
     AccessError = 3,
     /// The peer speaks although this side has not moved on to RTS.
     CommunicationEstablished = 4,
-    /// In SQD: nothing is under way any more.
+    /// In SQD: no work is in flight any more.
     SendQueueDrained = 5,
     /// The device has failed.
     DeviceFatal = 8,

@@ -1,4 +1,4 @@
-//! What devices, ports and queue pairs are asked for and tell.
+//! Attributes of devices, ports and queue pairs, set and queried.
 
 use std::net::IpAddr;
 
@@ -64,7 +64,7 @@ pub struct DeviceAttributes {
     pub region_bytes_max: u64,
     /// Protection domains at a time.
     pub domains_max: u32,
-    /// Reads and atomics that a queue pair has under way, in either direction.
+    /// Reads and atomics that a queue pair has in flight, in either direction.
     pub read_depth_max: u8,
     /// Shared receive queues at a time.
     pub shared_queues_max: u32,
@@ -106,7 +106,7 @@ pub struct PortAttributes {
     pub active_mtu: u32,
     /// Entries of its GID table.
     pub gids: u32,
-    /// Bits a second; `None` if nobody says.
+    /// Bits a second; `None` if unknown.
     pub rate: Option<u64>,
 }
 
@@ -171,7 +171,7 @@ pub enum QueuePairState {
     ReadyToReceive,
     /// RTS, ready to send.
     ReadyToSend,
-    /// SQD: work that is under way ends, none begins.
+    /// SQD: work in flight ends, none begins.
     SendQueueDrained,
     /// SQE: an unreliable one whose send failed.
     SendQueueError,
@@ -213,7 +213,7 @@ pub struct QueuePairLimits {
     pub inline: u32,
 }
 
-/// What `ibv_modify_qp` has set, and `ibv_query_qp` tells again.
+/// Attributes that `ibv_modify_qp` sets and `ibv_query_qp` returns.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QueuePairAttributes {
     /// Path MTU as the program set it, in bytes.
@@ -230,11 +230,11 @@ pub struct QueuePairAttributes {
     pub access: u32,
     /// Where the peer is.
     pub path: AddressVectorAttributes,
-    /// Reads and atomics under way that this side begins.
+    /// Reads and atomics in flight that this side begins.
     pub reads_max: u8,
     /// Those that the peer begins.
     pub peer_reads_max: u8,
-    /// RNR timer code that the peer is told, 0 to 31.
+    /// RNR timer code for the peer, 0 to 31.
     pub not_ready_timer: u8,
     /// Timeout code, 0 to 31: 4.096 µs times 2 to this power; 0 for ever.
     pub timeout: u8,

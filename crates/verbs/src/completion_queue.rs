@@ -29,7 +29,7 @@ pub struct CompletionQueue {
     work: Arc<work::CompletionQueue>,
     /// As many as the program asked for.
     entries: AtomicU32,
-    /// Places for completions of which the program is not told.
+    /// Places for completions that the program does not get.
     untold: AtomicU32,
     polling: Mutex<Polling>,
     /// Queue pairs of which there may be work to flush.
@@ -55,7 +55,7 @@ pub struct CompletionQueue {
 struct Polling {
     /// Whose completions the last were, by the low bits of the owner's place.
     known: [Option<Known>; KNOWN],
-    /// What was looked at and not told yet: older than all that the wire has put in.
+    /// Completions that were looked at and not reported yet: older than all that the wire has put in.
     backlog: VecDeque<WorkCompletion>,
     /// How many of the oldest completions that the program has not polled were reported by an event.
     reported: usize,
@@ -102,7 +102,7 @@ struct Known {
 }
 
 impl Polling {
-    /// The next completion that the program is told of.
+    /// Takes the next completion for the program.
     #[inline]
     fn next(
         &mut self,
@@ -383,7 +383,7 @@ impl CompletionQueue {
         true
     }
 
-    /// Keeps for later what is to be told of the sends of a queue pair that have failed, as it is to send again.
+    /// Keeps for later the completions of failed sends of a queue pair, which goes back to RTS first.
     pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
@@ -403,7 +403,7 @@ impl CompletionQueue {
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Has nothing more told of a queue pair whose wire is closed.
+    /// Drops all completions of a queue pair whose wire is closed.
     pub(crate) fn purge(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
@@ -515,8 +515,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether it was armed for whatever comes next while there is something that nobody has polled, and nobody else is about
-    /// to tell of it: told twice, the second event would find nothing. Who is told so tells it.
+    /// Whether it was armed for any next completion while one is there that was not polled, and no other thread is about
+    /// to raise the event: of two events the second would find nothing. On true, the caller raises it.
     pub(crate) fn take_left(&self) -> bool {
         self.armed() == Some(Arm::Next) && self.has_left() && self.work.disarm()
     }
@@ -565,7 +565,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// One more end of a queue pair fills it, and may have so many completions there of which the program is not told.
+    /// One more end of a queue pair fills it, and may have so many completions there that the program does not get.
     pub(crate) fn attach(&self, untold: u32) {
         self.untold.fetch_add(untold, Ordering::AcqRel);
         // If it holds more than that, it is larger already.
@@ -631,7 +631,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Tells, once, that completions were lost.
+    /// Reports, once, that completions were lost.
     pub(crate) fn tell_if_overrun(&self) {
         if self.work.is_overrun()
             && !self.has_told_overrun.swap(true, Ordering::SeqCst)
@@ -668,7 +668,7 @@ impl CompletionQueue {
     }
 }
 
-/// Whether the program is told of a completion, which takes a place of its queue then.
+/// Whether the program gets a completion, which takes a place of its queue then.
 fn takes_place(registry: &Weak<Registry>, completion: &Completion) -> bool {
     let queue_pair = registry.upgrade().and_then(|registry| registry.find(completion.owner));
     queue_pair.is_some_and(|queue_pair| queue_pair.is_told_of(completion))
@@ -688,5 +688,5 @@ const KNOWN: usize = 8;
 const RESIZE_TURNS: u32 = 64;
 
 /// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has under
-/// way. Programs make queues for what they will be told, so there is room for these besides.
+/// way. Programs size queues for the completions that they get, so there is room for these besides.
 pub(crate) const MARKS: u32 = 256;

@@ -215,7 +215,7 @@ impl Context {
         self.events.push(AsyncEvent { kind, element });
     }
 
-    /// Forgets events that nobody has taken, of an object that is destroyed.
+    /// Drops untaken events of an object that is destroyed.
     pub(crate) fn forget_events(&self, is_of: impl Fn(&EventElement) -> bool) {
         self.events.retain(|event| !is_of(&event.element));
     }
@@ -240,7 +240,7 @@ impl Context {
         Ok(())
     }
 
-    /// An object of this context is no more.
+    /// An object of this context was destroyed.
     pub(crate) fn end(&self, count: impl FnOnce(&mut Counts) -> &mut u32) {
         *count(&mut self.counts()) -= 1;
         self.uses.end();

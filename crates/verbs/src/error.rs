@@ -24,7 +24,7 @@ pub enum Error {
     /// `EAGAIN`: nothing is there now.
     #[error("nothing is there now")]
     Again,
-    /// `ETIMEDOUT`: nobody answers.
+    /// `ETIMEDOUT`: no peer answers.
     #[error("timed out: {0}")]
     TimedOut(String),
     /// What the operating system says, by its number.

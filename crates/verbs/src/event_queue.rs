@@ -14,7 +14,7 @@ use crate::error::Error;
 /// Events in order, and a descriptor that is readable while there is one: programs poll it, duplicate it and set
 /// `O_NONBLOCK` on it.
 ///
-/// Whoever holds the lock sees as many in the descriptor as in the queue, so a read under it never blocks.
+/// The holder of the lock sees as many in the descriptor as in the queue, so a read under it never blocks.
 #[derive(Debug)]
 pub struct EventQueue<T> {
     descriptor: EventFd,
@@ -90,7 +90,7 @@ impl<T> EventQueue<T> {
     }
 
     /// Takes the oldest event, and waits for one unless the descriptor is not to block. `watch` may wait first, in a
-    /// quicker way, for a moment: signals are put off until it returns.
+    /// quicker way, for a moment: signals are held back until it returns.
     ///
     /// # Errors
     /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] with `EINTR` if a signal came, as
@@ -134,7 +134,7 @@ fn system(what: &str, errno: Errno) -> Error {
     Error::System { what: what.into(), number: errno as i32 }
 }
 
-/// Events that nobody has taken: 65 536 × 32 B = 2 MiB. Each queue of completions has one for each time it was armed.
+/// Events that were not taken: 65 536 × 32 B = 2 MiB. Each queue of completions has one for each time it was armed.
 const EVENTS_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub trait Provider: Send + Sync {
         PortCounters::default()
     }
 
-    /// The MTU of its paths, which connections are told. Costs no look at the host.
+    /// The MTU of its paths, which connections announce. Costs no look at the host.
     fn path_mtu(&self) -> u32;
 
     /// Its addresses, by index.
@@ -58,18 +58,18 @@ pub trait Provider: Send + Sync {
     /// ([`SharedReceives::post`] has said so): has them go on.
     fn receives_posted(&self, receives: &Arc<SharedReceives>);
 
-    /// [`SharedReceives::arm_limit`], inside the engine: true if fewer are left now. Later it is told by
+    /// [`SharedReceives::arm_limit`], inside the engine: true if fewer are left now. Later it is reported by
     /// [`Registry::on_below_limit`].
     fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error>;
 
-    /// Makes progress, if nobody else is at it: what an application calls that polls.
+    /// Makes progress, unless another thread does: called by an application that polls.
     fn drive(&self);
 
-    /// Sends what was put off ([`Wire::ring`]), if there is something: belongs to each poll that finds completions.
+    /// Sends deferred work ([`Wire::ring`]), if there is some: belongs to each poll that finds completions.
     fn send_put_off(&self);
 
     /// Waits until `ready`, which is asked again whenever a completion or an event may have come. Returns after a moment
-    /// in any case: signals are put off meanwhile.
+    /// in any case: signals are held back meanwhile.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 
     /// Something that threads [wait](Provider::wait) for may be there, and not from the wire. May be called inside the
@@ -100,7 +100,7 @@ pub trait Wire: Send + Sync {
     /// There are receives that were not taken.
     fn receives(&self);
 
-    /// The queue pair is in SQD or SQE: calls [`QueuePair::on_drained`] when no send that was taken is under way any
+    /// The queue pair is in SQD or SQE: calls [`QueuePair::on_drained`] when no send that was taken is in flight any
     /// more, which may be at once.
     fn drain(&self);
 
@@ -109,21 +109,21 @@ pub trait Wire: Send + Sync {
     fn send_out(&self);
 
     /// Ends the connection: nothing is placed in memory for this queue pair any more when it returns, and its last
-    /// completions are in their queues. Owed acknowledgements and the news that it is over go to the peer.
+    /// completions are in their queues. Pending acknowledgements and the Close go to the peer.
     fn close(&self);
 
     /// Takes part in a group, or no more (UD).
     fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error>;
 }
 
-/// How a connection of a queue pair ended, when the wire tells of it.
+/// How a connection of a queue pair ended, as the wire reports it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
     /// The peer has closed it: nothing is wrong with this side.
     ByPeer,
     /// The peer is gone, or was never found.
     Unreachable,
-    /// An operation failed, here or there; its completion tells how. The queue pair is in ERR.
+    /// An operation failed, here or there; its completion has the cause. The queue pair is in ERR.
     OperationFailed,
     /// The peer did what it must not do; the queue pair is in ERR.
     PeerMisbehaved,
@@ -135,6 +135,6 @@ pub enum Ending {
     DeviceFailed,
 }
 
-/// Which queue pair a completion is of. A wire tells the owner when it makes a connection or a port, and a completion
+/// Which queue pair a completion is of. A wire names the owner when it makes a connection or a port, and a completion
 /// of an owner that is not known any more is passed over.
 pub type CompletionOwner = Owner;

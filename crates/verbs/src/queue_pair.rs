@@ -51,7 +51,7 @@ pub struct QueuePairInit {
     pub receive_queue: Arc<CompletionQueue>,
     /// Where receives come from, if it shares them with others.
     pub shared_queue: Option<Arc<SharedReceiveQueue>>,
-    /// What it needs at least. What it has is told by [`QueuePair::limits`].
+    /// What it needs at least. [`QueuePair::limits`] returns what it has.
     pub limits: QueuePairLimits,
     /// Every send is signalled.
     pub signals_all: bool,
@@ -199,7 +199,7 @@ impl QueuePair {
         self.shared.as_ref()
     }
 
-    /// Completions are nobody's any more, of whoever they were this queue pair's.
+    /// Unregisters all completion owners of this queue pair; completions that still arrive for them are dropped.
     pub fn disown(&self) {
         let owners = std::mem::take(&mut *lock(&self.owners));
         self.provider().registry().disown(&owners);
@@ -319,7 +319,7 @@ struct Held<'a> {
     send_queue: &'a CompletionQueue,
     receive_queue: &'a CompletionQueue,
     shared: Option<&'a SharedReceiveQueue>,
-    /// Completions of sends of which the program is not told.
+    /// Completions of sends that the program does not get.
     untold_sends: u32,
 }
 
@@ -377,7 +377,7 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Completions of sends of which the program is not told: every datagram has one, and nobody polls them before he waits
+/// Completions of sends that the program does not get: every datagram has one, and they are polled only before a wait
 /// for something.
 fn untold_sends(service: QueuePairType, sends: u32) -> u32 {
     if service == QueuePairType::Datagram { sends.max(MARKS) } else { MARKS }

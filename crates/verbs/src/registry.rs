@@ -18,7 +18,7 @@ use crate::shared_receive_queue::SharedReceiveQueue;
 #[derive(Debug, Default)]
 pub struct Registry {
     owners: RwLock<HashMap<u64, Arc<QueuePair>>>,
-    /// Changes when an owner is no more.
+    /// Changes when an owner is removed.
     version: AtomicU64,
     queues: RwLock<HashMap<usize, Weak<CompletionQueue>>>,
     receives: RwLock<HashMap<usize, Weak<SharedReceiveQueue>>>,
@@ -26,7 +26,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// One that knows nobody.
+    /// One without owners.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -120,7 +120,7 @@ impl Registry {
         write(&self.receives).remove(&name(queue.receives()));
     }
 
-    /// Changes whenever an owner is no more: what was found before may not be so then.
+    /// Changes whenever an owner is removed: an owner found before may be gone then.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

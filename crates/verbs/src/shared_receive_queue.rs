@@ -156,7 +156,7 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// The receive at this place is over: its identifier.
+    /// Ends the receive at this place and returns its identifier.
     pub(crate) fn retire(&self, place: u64) -> u64 {
         let id = self.ids.get(place as usize).map_or(0, |id| id.load(Ordering::Acquire));
         let _ = self.free.push(place as u32);

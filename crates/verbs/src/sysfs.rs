@@ -19,7 +19,7 @@ pub const NODES: &str = "/dev/infiniband";
 /// Where the folders of devices are, which [`DEVICES`] has links to: as those of all devices without hardware.
 pub const DEVICE_FOLDERS: &str = "/sys/devices/virtual/infiniband";
 
-/// The same of [`DESCRIPTORS`].
+/// The folders that [`DESCRIPTORS`] has links to.
 pub const DESCRIPTOR_FOLDERS: &str = "/sys/devices/virtual/infiniband_verbs";
 
 /// Everything below these belongs to this library, also what is not there.
@@ -266,7 +266,7 @@ fn groups(bytes: &[u8]) -> String {
     words.join(":")
 }
 
-/// The interfaces of this network namespace, by their numbers; none if nobody tells.
+/// The interfaces of this network namespace, by their numbers; none if the kernel does not list them.
 fn interface_names() -> BTreeMap<u32, String> {
     let interfaces = link::host::interfaces().unwrap_or_default().into_iter();
     interfaces.map(|interface| (interface.index, interface.name)).collect()
@@ -284,7 +284,7 @@ pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 /// More processors than a program has: a device that none is nearer to than others.
 const ALL_PROCESSORS: &str = "ffffffff,ffffffff,ffffffff,ffffffff";
 
-/// Of a link that tells no rate: 10 Gbit/s.
+/// Of a link that reports no rate: 10 Gbit/s.
 pub const RATE_UNKNOWN: u64 = 10_000_000_000;
 
 #[cfg(test)]

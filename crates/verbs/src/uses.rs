@@ -29,7 +29,7 @@ impl Uses {
         assert!(before & !DESTROYED > 0, "an object is let go by who did not use it");
     }
 
-    /// Destroys the object if nobody uses it.
+    /// Destroys the object if no other uses it.
     pub(crate) fn destroy(&self, what: &str) -> Result<(), Error> {
         match self.count.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),

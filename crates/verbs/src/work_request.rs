@@ -107,7 +107,7 @@ impl SendOpcode {
 pub struct SendFlags {
     /// It begins when earlier reads and atomics of this side are complete.
     pub fence: bool,
-    /// Its success is told.
+    /// Its success has a completion.
     pub signalled: bool,
     /// The peer's program is woken.
     pub solicited: bool,

@@ -54,15 +54,12 @@ const KNOWN: &[(&str, usize)] = &[
     ("docs/sockets-protocol.md", 35),
     ("docs/sockets.md", 3),
     ("engine", 248),
-    ("ethernot-c", 19),
     ("fabric", 119),
     ("interconnect", 199),
     ("link", 162),
     ("runtime", 153),
     ("sockets", 315),
     ("sockets-abi", 39),
-    ("verbs", 107),
-    ("verbs-edge", 115),
 ];
 
 /// How often each pattern is in the texts of a crate or document.

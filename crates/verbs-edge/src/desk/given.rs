@@ -124,7 +124,7 @@ impl Desk {
     /// Accepts a request for a queue pair, which is ready to send.
     ///
     /// # Errors
-    /// Nobody asks any more.
+    /// No request is left.
     pub(crate) fn accept_given(
         &self,
         engine: &mut Engine,
@@ -232,7 +232,7 @@ fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
         destination: wanted.expected.own,
         source: Place { number: peer.number, gid: peer.gid },
         receive_psn: peer.psn,
-        // It was told that in the exchange.
+        // The exchange announced that to it.
         send_psn: Some(wanted.expected.receive_psn),
     }
 }

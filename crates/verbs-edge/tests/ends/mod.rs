@@ -34,7 +34,7 @@ pub(crate) struct End {
     pub(crate) psn: u32,
 }
 
-/// Where an end is, as it tells its peer.
+/// Where an end is, as it announces to its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name {
     pub(crate) gid: Gid,

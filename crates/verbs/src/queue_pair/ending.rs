@@ -27,7 +27,7 @@ pub(crate) enum Side {
 pub(super) struct End {
     /// No completion comes from the wire any more.
     is_over: AtomicBool,
-    /// It is over as the peer is gone, which is a fault of none but the sends that it did not get.
+    /// It has ended as the peer is gone, which is a fault of none but the sends that it did not get.
     is_lost: AtomicBool,
     /// One more than the number of the first send that was not carried out; 0 if that is not known.
     first_flushed: AtomicU64,
@@ -35,15 +35,15 @@ pub(super) struct End {
     failure: Mutex<Option<(u64, CompletionStatus)>>,
     /// The queue pair is on the list of a completion queue, for its sends and for its receives.
     is_listed: [AtomicBool; 2],
-    /// In SQD or SQE: nothing is under way any more.
+    /// In SQD or SQE: no work is in flight any more.
     is_drained: AtomicBool,
     /// An event is wanted then.
     wants_event: AtomicBool,
-    /// The event was raised that tells of the last receive of a shared queue.
+    /// The event was raised that reports the last receive of a shared queue.
     has_told_last: AtomicBool,
-    /// The event was raised that tells of the first message before RTS.
+    /// The event was raised that reports the first message before RTS.
     has_told_established: AtomicBool,
-    /// The event was raised that tells of an overrun queue.
+    /// The event was raised that reports an overrun queue.
     has_told_overrun: AtomicBool,
 }
 
@@ -95,8 +95,8 @@ impl End {
 }
 
 impl QueuePair {
-    /// What a program is told of a completion of the wire, if anything, and what it is told then goes to `more`.
-    /// Whoever calls has the lock of its queue.
+    /// Turns a completion of the wire into the program's, if there is one; further ones go to `more`.
+    /// The caller holds the lock of its queue.
     #[inline]
     pub(crate) fn on_completion(
         &self,
@@ -133,7 +133,7 @@ impl QueuePair {
         })
     }
 
-    /// Datagrams to different links complete in any order, and programs are told in the order of posting.
+    /// Datagrams to different links complete in any order, and programs get completions in the order of posting.
     fn on_datagram_completion(
         &self,
         number: u64,
@@ -235,7 +235,7 @@ impl QueuePair {
         }
     }
 
-    /// A send has failed, and its completion is told.
+    /// A send has failed, and its completion was reported.
     #[cold]
     fn on_send_failed(&self) {
         if has_send_queue_error(self.service) {
@@ -406,7 +406,7 @@ impl QueuePair {
     fn can_flush(&self, side: Side) -> bool {
         match self.state() {
             State::Error => self.end.is_over(),
-            // What is under way still completes first.
+            // Work in flight completes first.
             State::SendQueueError => side == Side::Send && self.end.is_drained(),
             _ => false,
         }
@@ -448,7 +448,7 @@ impl QueuePair {
         count as usize
     }
 
-    /// Whether the program is told of a completion of the wire by the completion itself.
+    /// Whether a completion of the wire is itself one for the program.
     pub(crate) fn is_told_of(&self, completion: &Completion) -> bool {
         let status = completion.status();
         if completion.kind == CompletionKind::Receive {
@@ -545,7 +545,7 @@ impl QueuePair {
         count
     }
 
-    /// The number of the first send that was not carried out: all that were taken were, unless a completion has told
+    /// The number of the first send that was not carried out: all that were taken were, unless a completion has reported
     /// otherwise.
     fn first_flushed(&self) -> u64 {
         match self.end.first_flushed.load(Ordering::SeqCst) {
@@ -568,7 +568,7 @@ impl QueuePair {
     }
 
     /// All completions of sends were looked at, and the lock of their queue is held: if a send was not carried out,
-    /// the oldest fails as nobody answers.
+    /// the oldest fails as the peer does not answer.
     pub(crate) fn decide(&self) {
         let mut failure = lock(&self.end.failure);
         if !self.is_unsettled() {
@@ -585,7 +585,7 @@ impl QueuePair {
         self.begin_flush();
     }
 
-    /// In SQD or SQE, nothing is under way any more.
+    /// In SQD or SQE, no work is in flight any more.
     pub(super) fn end_draining(&self) {
         self.end.is_drained.store(true, Ordering::SeqCst);
         match self.state() {
@@ -597,7 +597,7 @@ impl QueuePair {
         }
     }
 
-    /// Nothing that was posted is told of any more. Nobody posts meanwhile, and the wire is closed.
+    /// Drops all posted work without completions. No thread posts meanwhile, and the wire is closed.
     pub(super) fn purge(&self) {
         self.send_queue.purge(self);
         if !std::sync::Arc::ptr_eq(&self.send_queue, &self.receive_queue) {
@@ -615,9 +615,9 @@ impl QueuePair {
 enum Retired {
     /// It is not known how it ended.
     Nothing,
-    /// It is over, and the program does not want to hear of it.
+    /// It has ended, and the program wants no completion.
     Quietly,
-    /// It is over, and the program is told this.
+    /// It has ended, and the program gets this completion.
     Told(WorkCompletion),
 }
 

@@ -96,7 +96,7 @@ pub struct Modification {
 pub struct QueuePairQuery {
     /// Its state.
     pub state: State,
-    /// In SQD: work is under way still.
+    /// In SQD: work is still in flight.
     pub is_draining: bool,
     /// What was set.
     pub attributes: QueuePairAttributes,

@@ -91,7 +91,7 @@ impl QueuePair {
         added
     }
 
-    /// Sends were posted: whoever carries them out is told, or who flushes them.
+    /// Sends were posted: notifies the wire, or the thread that flushes them.
     fn on_sends_posted(&self) {
         match self.state() {
             QueuePairState::ReadyToSend if self.end.is_over() => self.list(Side::Send, true),

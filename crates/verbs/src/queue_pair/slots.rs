@@ -1,4 +1,4 @@
-//! What is kept of a work request until it is over.
+//! What is kept of a work request until it has ended.
 
 use mem::RegionId;
 use work::CompletionStatus;
@@ -13,7 +13,7 @@ pub(crate) struct SendSlot {
     pub(crate) to: Option<AddressVector>,
     pub(crate) inline: Option<Inline>,
     pub(crate) pieces: KeptPieces,
-    /// The program wants to be told when it succeeds.
+    /// The program wants a completion when it succeeds.
     pub(crate) is_told: bool,
     /// Of a datagram: how it ended.
     pub(crate) outcome: Option<CompletionStatus>,

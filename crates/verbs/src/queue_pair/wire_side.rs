@@ -1,4 +1,4 @@
-//! What a wire asks a queue pair for, and tells it. Only the thread inside the engine calls these.
+//! Requests and notifications of a wire to a queue pair. Only the thread inside the engine calls these.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -79,7 +79,7 @@ impl QueuePair {
     /// Where the wire finds the memory that keys name.
     ///
     /// # Errors
-    /// None that was not told when the queue pair was made.
+    /// None that was not named when the queue pair was made.
     pub fn domain(&self) -> Result<mem::ProtectionDomain, Error> {
         self.domain.memory().map(|(_, domain)| domain)
     }
@@ -128,7 +128,7 @@ impl QueuePair {
         self.receives.take_to(self.receives.taken() + 1);
     }
 
-    /// Whether no send that was taken is incomplete, as far as the program was told.
+    /// Whether no send that was taken is incomplete, by the completions that the program got.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.sends.taken() == self.sends.retired()
@@ -141,7 +141,7 @@ impl QueuePair {
     }
 
     /// What [`QueuePair::next_send`] has shown cannot be carried out, for a fault of this side: it is taken,
-    /// and completes so when all before it are told. A datagram queue pair goes to SQE, others to ERR. (Where the engine
+    /// and completes so when all before it are reported. A datagram queue pair goes to SQE, others to ERR. (Where the engine
     /// can complete it in its turn, a wire has it do so.) In SQE, [`QueuePair::on_drained`] is awaited as after
     /// [`crate::Wire::drain`].
     pub fn send_failed(&self, send: TakenSend<'_>, status: CompletionStatus) {
@@ -151,7 +151,7 @@ impl QueuePair {
         self.fail_send(sequence, status);
     }
 
-    /// Nothing that was taken is under way any more ([`crate::Wire::drain`]).
+    /// No work that was taken is in flight any more ([`crate::Wire::drain`]).
     pub fn on_drained(&self) {
         self.end_draining();
     }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 ///
 /// One thread at a time posts (it holds a lock of the queue pair for that), one at a time takes (it is inside the
 /// engine), and one at a time retires (it polls, and holds the lock of the completion queue). A slot belongs to who
-/// posts until `posted` passes it, then to who takes, and comes back when it is retired. So nobody ever waits for the
+/// posts until `posted` passes it, then to who takes, and comes back when it is retired. So no thread ever waits for the
 /// lock of a slot; it is there for the compiler.
 #[derive(Debug)]
 pub(crate) struct WorkRing<S> {
@@ -19,7 +19,7 @@ pub(crate) struct WorkRing<S> {
     posted: Position,
     taken: Position,
     retired: Position,
-    /// Places of work that is over and does not make room yet.
+    /// Places of work that has ended and does not make room yet.
     held: AtomicU64,
 }
 
@@ -90,7 +90,7 @@ impl<S> WorkRing<S> {
         self.ids.get(self.place(number)).map_or(0, |id| id.load(Ordering::Relaxed))
     }
 
-    /// All work below `number` is posted. Whoever does this looks afterwards whether work is flushed here, and whoever
+    /// All work below `number` is posted. The caller looks afterwards whether work is flushed here, and the thread that
     /// decides that looks afterwards what is posted.
     #[inline]
     pub(crate) fn post_to(&self, number: u64) {
@@ -103,7 +103,7 @@ impl<S> WorkRing<S> {
         self.taken.0.store(number, Ordering::Release);
     }
 
-    /// All work below `number` is over.
+    /// All work below `number` has ended.
     #[inline]
     pub(crate) fn retire_to(&self, number: u64) {
         self.retired.0.store(number, Ordering::Release);
@@ -127,7 +127,7 @@ impl<S> WorkRing<S> {
         (self.retired()..self.posted()).contains(&number)
     }
 
-    /// Forgets all work. Nobody posts, takes or retires meanwhile.
+    /// Forgets all work. No thread posts, takes or retires meanwhile.
     pub(crate) fn clear(&self) {
         let posted = self.posted();
         self.take_to(posted);

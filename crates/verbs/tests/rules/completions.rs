@@ -377,7 +377,7 @@ fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
     init.limits.sends = 600;
     init.send_queue = Arc::clone(&queue);
     let (one, other) = host.pair_of(&init);
-    // A wire may have work under way that is flushed and of which nothing is told but once: room for that is no
+    // A wire may have work in flight that is flushed and reported only once: room for that is no
     // room that the program may count on.
     let mut posted = 0;
     while one.state() == QueuePairState::ReadyToSend {

@@ -1,4 +1,4 @@
-//! Whatever programs, wires and peers do in whatever order: what was posted is told once, in order, and truly.
+//! Whatever programs, wires and peers do in whatever order: what was posted completes once, in order, and truly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,17 +64,17 @@ struct Posted {
     is_carried: bool,
 }
 
-/// What must be told.
+/// Completions that must come.
 struct Model {
     host: Host,
     one: Arc<QueuePair>,
     other: Arc<QueuePair>,
     next_id: u64,
-    /// Sends that were posted and not told, and may not be over.
+    /// Sends that were posted and not completed, and may not have ended.
     sends: Vec<Posted>,
     /// Those of them that the wire has taken, from the first that it holds.
     receives: Vec<u64>,
-    /// The first send that was not carried out has been told.
+    /// The first send that was not carried out has completed.
     has_failed: bool,
 }
 
@@ -204,7 +204,7 @@ proptest! {
     }
 }
 
-/// Polls until as many were told, to this thread and others.
+/// Polls until so many have completed, for this thread and others.
 fn poll_until(host: &Host, count: &AtomicU64, wanted: u64) -> Vec<(u64, CompletionStatus)> {
     let mut all = Vec::new();
     while count.load(Ordering::SeqCst) < wanted {

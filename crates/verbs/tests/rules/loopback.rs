@@ -24,7 +24,7 @@ pub(crate) struct Loopback {
     pub(crate) is_foreign: AtomicBool,
     /// Sends are taken and not completed.
     pub(crate) holds: AtomicBool,
-    /// Who adds completions does not come to tell of them, until somebody waits.
+    /// The thread that adds completions raises no event until a thread waits.
     pub(crate) tells_late: AtomicBool,
     /// What was asked of it while connections waited for shared receives.
     pub(crate) receives_posted: AtomicU32,
@@ -121,7 +121,7 @@ impl Loopback {
         self.registry.on_completions(&fired);
     }
 
-    /// Who added completions comes to tell of them.
+    /// The thread that added completions raises the event.
     pub(crate) fn tell(&self) {
         self.tells_late.store(false, Ordering::SeqCst);
         self.inside(|_, _| ());
@@ -560,7 +560,7 @@ impl Engine {
         }
     }
 
-    /// What was not carried out is marked, and the connection is over.
+    /// What was not carried out is marked, and the connection has ended.
     fn end(&mut self, number: u32, ending: Ending, error: OperationError) {
         let Some(end) = self.ends.get_mut(&number) else { return };
         if !std::mem::take(&mut end.is_connected) {

@@ -89,7 +89,7 @@ impl Host {
         ScatterGather { address: self.buffer.address() + offset, length, key: self.region.key() }
     }
 
-    /// All that is told now.
+    /// All completions that are there now.
     fn poll(&self) -> Vec<WorkCompletion> {
         poll(&self.queue)
     }

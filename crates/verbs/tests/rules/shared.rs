@@ -22,7 +22,7 @@ fn a_message_completes_the_receive_that_it_took_for_its_own_queue_pair() {
     let pieces = [host.piece(0, 8), host.piece(64, 8)];
     shared.post(&[receive(70, &pieces), receive(71, &[])]).expect("receives");
     assert_eq!(one.limits().receives, 0);
-    // Which of them has which place is not said; both are told, each once.
+    // Which of them has which place is not said; both complete, each once.
     host.device.deliver(&one, 0, 12);
     host.device.deliver(&other, 1, 0);
     let found = host.poll();

@@ -1,4 +1,4 @@
-//! Two hosts in virtual time, each with an engine, a desk and one queue pair. A host runs only when it is given a turn, so a
+//! Two hosts in virtual time, each with an engine, a connection table and one queue pair. A host runs only when it is given a turn, so a
 //! test decides which host is slow; frames wait for it in the order in which they were sent.
 
 use std::collections::VecDeque;
