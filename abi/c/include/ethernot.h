@@ -222,7 +222,7 @@ enum ethernot_awaited_kind
    */
   ETHERNOT_AWAITED_KIND_COMPLETION = 2,
   /*
-   The end of a connection; one that is over has ended whenever it is looked at.
+   The end of a connection; one that has ended stays so.
    */
   ETHERNOT_AWAITED_KIND_END = 3,
   /*
