@@ -15,6 +15,12 @@ pub(crate) fn arguments(root: &Path) -> Vec<String> {
     link_arguments(&root.join("abi/floor").display().to_string(), &["library.S", "files.S"])
 }
 
+/// Returns the arguments of the linker for a program in C.
+pub(crate) fn program_arguments(root: &Path) -> Vec<String> {
+    let files = ["library.S", "files.S", "program.S"];
+    link_arguments(&root.join("abi/floor").display().to_string(), &files)
+}
+
 /// Fails if one of these files needs a newer C library, with the names for which it does.
 pub(crate) fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<(), XtaskError> {
     for path in files {

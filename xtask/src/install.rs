@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::workspace::Workspace;
-use crate::{XtaskError, build_program_in, checked, libraries};
+use crate::{XtaskError, build_program_in, checked, libraries, perf_programs};
 
 const USAGE: &str = "\
 install --destdir DIR [--prefix PREFIX] [--debug]
@@ -30,7 +30,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     }
     let library = format!("lib/{}", libraries::c_versioned());
     let own = [PROGRAM, FOLDER, DATA, DOCUMENTS, &library, C_LINK, C_HEADER, C_PKG_CONFIG];
-    let own = own.map(|part| tree.path(part).display().to_string());
+    let programs = perf_programs::built(&built.libraries).map(|(name, _)| format!("{BIN}/{name}"));
+    let own = own.map(str::to_owned).into_iter().chain(programs);
+    let own: Vec<_> = own.map(|part| tree.path(&part).display().to_string()).collect();
     eprintln!("xtask: to remove it: rm -r {}", own.join(" "));
     Ok(ExitCode::SUCCESS)
 }
@@ -106,6 +108,11 @@ pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Resu
     }
     let tool = libraries::TOOL;
     tree.place(&built.libraries.join(tool), &format!("{FOLDER}/{tool}"), PROGRAM_MODE)?;
+    for (name, file) in perf_programs::built(&built.libraries) {
+        let place = format!("{BIN}/{name}");
+        tree.place(&file, &place, PROGRAM_MODE)?;
+        strip(&tree.path(&place))?;
+    }
     lay_for_c(tree, workspace, built)?;
     let dissector = "ethernot.lua";
     let from = workspace.root.join("tools/wireshark").join(dissector);

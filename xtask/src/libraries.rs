@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use crate::floor;
 use crate::libraries_sockets as sockets;
 use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, checked};
+use crate::{XtaskError, checked, perf_programs};
 
 const PACKAGE: &str = "libibverbs-abi";
 const ARCHIVE: &str = "libethernot_verbs.a";
@@ -81,6 +81,7 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
     let tool = folder.join(TOOL);
     made(tool.parent().unwrap_or(&folder).to_path_buf())?;
     place(&workspace.root.join(RDMA_TOOL), &tool)?;
+    perf_programs::build(&workspace.root, &folder)?;
     floor::check(SHARED.iter().map(|name| folder.join(name)))?;
     floor::check([folder.join(c_versioned())])?;
     Ok(folder)

@@ -16,6 +16,7 @@ mod libraries_sockets;
 mod loom;
 mod miri;
 mod package;
+mod perf_programs;
 mod public_api;
 mod python;
 mod skips;

@@ -98,7 +98,7 @@ fn cargo(arguments: &[&str]) {
     assert!(output.status.success(), "cargo {arguments:?}: {error}");
 }
 
-/// Names of libraries are copied, those of other things that stand beside them are not. Folders of test programs that
+/// Libraries and programs of `tools/perf` are copied, the names of other things that stand beside them are not. Folders of test programs that
 /// have ended are removed, as nothing else does that.
 fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
     for old in fs::read_dir(env::temp_dir())?.flatten() {
@@ -120,8 +120,19 @@ fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
             fs::set_permissions(&copy, for_all())?;
         }
     }
+    // Libraries of another commit may have none.
+    let Ok(programs) = fs::read_dir(source.join(PERF)) else { return Ok(()) };
+    let copies = folder.join(PERF);
+    fs::create_dir_all(&copies)?;
+    fs::set_permissions(&copies, for_all())?;
+    for file in programs.flatten() {
+        fs::copy(file.path(), copies.join(file.file_name()))?;
+    }
     Ok(())
 }
+
+/// The folder of the programs of `tools/perf`, beside the libraries.
+const PERF: &str = "perf";
 
 /// The profile this is built with.
 const fn profile() -> &'static str {

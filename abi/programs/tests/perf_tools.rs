@@ -1,0 +1,232 @@
+//! `iwarp-perf` and `tcp-perf`: every test of theirs over the edge with bytes that are compared, and what goes wrong.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use programs::{Finished, Libraries, Network, Program, Running, Side};
+use serde_json::Value;
+
+const LISTENS: &str = "listening on port";
+
+/// The file of a program; nothing, and a printed reason, if it was not built.
+fn built(name: &str) -> Option<String> {
+    let file = Libraries::built().folder().join("perf").join(name);
+    if !file.is_file() {
+        println!(
+            "skipped: {name} is not built without the headers of librdmacm (Debian's package librdmacm-dev)"
+        );
+        return None;
+    }
+    Some(file.display().to_string())
+}
+
+fn networks() -> impl Iterator<Item = Network> {
+    std::iter::once(Network::Loopback).chain(Network::namespaces())
+}
+
+fn serve(program: &str, port: u16, words: &str, network: &Network) -> Running {
+    let words = format!("--port {port} {words}");
+    let mut server = Program::new(program, &words).start(network, Side::Server);
+    server.wait_for_output(LISTENS);
+    server
+}
+
+fn ask(program: &str, port: u16, words: &str, network: &Network) -> Finished {
+    let words = format!("--port {port} {words} {}", network.server_address());
+    Program::new(program, &words).run(network, Side::Client)
+}
+
+/// A short measurement of small and large messages, of which all bytes are compared.
+fn runs(name: &str, port: u16, kinds: &[&str]) {
+    let Some(program) = built(name) else { return };
+    for network in networks() {
+        let server = serve(&program, port, "--keep", &network);
+        for test in ["bandwidth", "both-ways", "latency"] {
+            let shapes = match test {
+                "latency" => "--sizes 1,1000,100K",
+                _ => "--sizes 2,1000,100K --window 1,7",
+            };
+            for kind in kinds {
+                let words =
+                    format!("--test {test} {kind} {shapes} --iterations 3 --runs 2 --check --json");
+                let client = ask(&program, port, &words, &network);
+                let document: Value =
+                    serde_json::from_str(client.expect_success()).expect(&client.output);
+                assert_eq!(document["program"], name);
+                assert_eq!(document["test"], test);
+                let points = document["points"].as_array().expect("a list of points");
+                assert_eq!(points.len(), if test == "latency" { 3 } else { 6 }, "{client}");
+                let amount = if test == "latency" { "rounds" } else { "bytes" };
+                let is_whole = |run: &Value| {
+                    run[amount].as_u64() > Some(0) && run["seconds"].as_f64() > Some(0.0)
+                };
+                for point in points {
+                    let runs = point["runs"].as_array().expect("a list of runs");
+                    assert!(runs.len() == 2 && runs.iter().all(is_whole), "{client}");
+                }
+            }
+        }
+        drop(server);
+    }
+}
+
+#[test]
+fn every_byte_that_iwarp_perf_moves_is_as_it_was_sent() {
+    let kinds = [
+        "--operation write",
+        "--operation write --events",
+        "--operation send",
+        "--operation send --events",
+        "--operation read",
+        "--operation read --events",
+    ];
+    runs("iwarp-perf", 22_400, &kinds);
+}
+
+#[test]
+fn every_byte_that_tcp_perf_moves_is_as_it_was_sent() {
+    runs("tcp-perf", 22_401, &["", "--events"]);
+}
+
+#[test]
+fn data_are_right_and_nothing_stalls_under_loss() {
+    let Some(program) = built("iwarp-perf") else { return };
+    let port = 22_402;
+    let lossy =
+        |words: &str| Program::new(&program, words).variable("ETHERNOT_FAULTS", "loss=0.01");
+    for network in networks() {
+        let mut server = lossy(&format!("--port {port} --keep")).start(&network, Side::Server);
+        server.wait_for_output(LISTENS);
+        for kind in ["bandwidth", "both-ways", "latency", "bandwidth --operation read"] {
+            let words = format!(
+                "--port {port} --test {kind} --sizes 2,64K --iterations 30 --runs 2 --check"
+            );
+            let client = lossy(&words).argument(&network.server_address());
+            client.run(&network, Side::Client).expect_success();
+        }
+        drop(server);
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
+    let cases = [
+        ("--sizes 0 127.0.0.1", "--sizes 0: a whole number from 1"),
+        ("--sizes 8,x 127.0.0.1", "--sizes x: a whole number"),
+        ("--sizes 99999G 127.0.0.1", "--sizes 99999G: a whole number"),
+        ("--window 65537 127.0.0.1", "--window 65537: a whole number from 1 to 65536"),
+        ("--test latency --window 2 127.0.0.1", "leave --window out"),
+        ("--test speed 127.0.0.1", "one of bandwidth, both-ways, latency"),
+        ("--seconds 0 127.0.0.1", "--seconds 0: a number from 0.001 to 600"),
+        ("--port 70000", "--port 70000: a whole number from 1 to 65535"),
+        ("--test latency", "put the server's address before it"),
+        ("--keep 127.0.0.1", "--keep is an option of the server"),
+        ("127.0.0.1 127.0.0.2", "one address is enough"),
+        ("--nonsense", "--help"),
+    ];
+    for program in ["iwarp-perf", "tcp-perf"].into_iter().filter_map(built) {
+        for (words, told) in cases {
+            let ended = Program::new(&program, words).run(&Network::Loopback, Side::Client);
+            assert!(ended.status.code() == Some(2) && ended.output.contains(told), "{ended}");
+        }
+        let help = Program::new(&program, "--help").run(&Network::Loopback, Side::Client);
+        assert!(help.expect_success().contains("Example:"), "{help}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    for program in ["iwarp-perf", "tcp-perf"].into_iter().filter_map(built) {
+        let ended = ask(&program, 22_403, "--runs 1", &Network::Loopback);
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        assert!(ended.output.contains("127.0.0.1") && ended.output.contains("server"), "{ended}");
+    }
+}
+
+#[test]
+fn a_window_larger_than_the_queue_is_refused() {
+    let Some(program) = built("iwarp-perf") else { return };
+    let server = serve(&program, 22_404, "", &Network::Loopback);
+    let ended = ask(&program, 22_404, "--window 65536 --sizes 1", &Network::Loopback);
+    assert!(!ended.is_success() && !ended.is_late, "{ended}");
+    assert!(ended.output.contains("hold windows of at most"), "{ended}");
+    drop(server);
+}
+
+/// A peer that dies in the middle ends the other one, and a server that is to keep serving serves the next client.
+#[test]
+fn a_peer_that_dies_is_noticed() {
+    for (program, port) in [("iwarp-perf", 22_405), ("tcp-perf", 22_406)] {
+        let Some(program) = built(program) else { continue };
+        for network in networks() {
+            for kind in ["--test latency --sizes 8", "--sizes 64K --window 8", "--events"] {
+                let words = format!("--port {port} {kind} --seconds 60 --runs 1");
+                let client = Program::new(&program, &words).argument(&network.server_address());
+                let server = serve(&program, port, "", &network);
+                let mut client = client.start(&network, Side::Client);
+                client.wait_for_output("CPU %");
+                server.signal("KILL");
+                let ended = client.finish();
+                assert!(!ended.is_success() && !ended.is_late, "{ended}");
+                assert!(ended.output.contains("peer"), "{ended}");
+                drop(server);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
+    for (program, port) in [("iwarp-perf", 22_407), ("tcp-perf", 22_408)] {
+        let Some(program) = built(program) else { continue };
+        let network = Network::Loopback;
+        let server = serve(&program, port, "--keep", &network);
+        let words = format!("--port {port} --sizes 64K --seconds 60");
+        let client = Program::new(&program, &words).argument(&network.server_address());
+        let mut client = client.start(&network, Side::Client);
+        client.wait_for_output("CPU %");
+        client.signal("KILL");
+        drop(client);
+        // The server may serve the dead client until it notices.
+        let ended = (0..10)
+            .map(|_| ask(&program, port, "--sizes 8 --window 1 --iterations 3 --runs 1", &network))
+            .find(Finished::is_success);
+        assert!(ended.is_some(), "no client is served after the death of the first");
+        drop(server);
+    }
+}
+
+/// Builds the program as a later version of it.
+fn later_version(name: &str, libraries: &[&str]) -> Option<PathBuf> {
+    built(name)?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = Libraries::built().folder().join(format!("later-{name}"));
+    let output = Command::new("cc")
+        .args(["-std=gnu11", "-DVERSION=2", "-o"])
+        .arg(&file)
+        .arg(root.join("tools/perf").join(name).with_extension("c"))
+        .args(libraries)
+        .output()
+        .expect("a compiler, as the program was built");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(file)
+}
+
+#[test]
+fn a_peer_of_another_version_is_refused_with_both_versions() {
+    let programs: [(&str, u16, &[&str]); 2] =
+        [("iwarp-perf", 22_409, &["-lrdmacm", "-libverbs"]), ("tcp-perf", 22_410, &[])];
+    for (name, port, libraries) in programs {
+        let Some(later) = later_version(name, libraries) else { continue };
+        let Some(program) = built(name) else { continue };
+        let server = serve(&program, port, "", &Network::Loopback);
+        let ended = ask(&later.display().to_string(), port, "", &Network::Loopback);
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        assert!(
+            ended.output.contains("version 1") && ended.output.contains("version 2"),
+            "{ended}"
+        );
+        let server = server.finish();
+        assert!(!server.is_success() && server.output.contains("same"), "{server}");
+    }
+}

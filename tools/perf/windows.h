@@ -1,0 +1,54 @@
+/* Where the messages of a window are in memory, and what is in them. */
+#ifndef WINDOWS_H
+#define WINDOWS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Messages before the last one share places in memory if a window has more bytes. */
+#define REGION_BYTES (64ull << 20)
+
+struct run {
+	uint64_t size, window, iterations;
+	bool check;
+};
+
+/* Messages of a window have places of their own, as far as the region goes; the last one always has. */
+static uint64_t places(uint64_t size, uint64_t window)
+{
+	uint64_t fit = REGION_BYTES / size;
+	if (window == 1 || fit < 2)
+		return window == 1 ? 1 : 2;
+	return window < fit ? window : fit;
+}
+
+static uint64_t place(const struct run *run, uint64_t message)
+{
+	uint64_t count = places(run->size, run->window);
+	return (message + 1 == run->window ? count - 1 : message % (count - 1)) * run->size;
+}
+
+static uint64_t region_bytes(uint64_t size_max, uint64_t window_max)
+{
+	uint64_t whole = window_max * size_max < REGION_BYTES ? window_max * size_max : REGION_BYTES;
+	uint64_t least = (window_max > 1 ? 2 : 1) * size_max;
+	return whole > least ? whole : least;
+}
+
+/* What the last byte of window number `window` is: never 0, which it is before the run. */
+static inline unsigned char mark(uint64_t window)
+{
+	return (unsigned char)(window % 255 + 1);
+}
+
+static unsigned char pattern(uint64_t window, uint64_t message, uint64_t offset)
+{
+	return (unsigned char)(offset * 31 + (offset >> 8) * 17 + message * 7 + window * 101 + 13);
+}
+
+static inline volatile unsigned char *last_byte(unsigned char *region, const struct run *run)
+{
+	return region + place(run, run->window - 1) + run->size - 1;
+}
+
+#endif

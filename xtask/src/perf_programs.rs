@@ -1,0 +1,85 @@
+//! The programs of `tools/perf`, which measure any RDMA device: they are built beside the libraries, from C.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{XtaskError, checked, floor};
+
+/// A program and the libraries it is linked with.
+struct Program {
+    name: &'static str,
+    libraries: &'static [&'static str],
+    /// A header of theirs, and the command that brings it.
+    needs: Option<(&'static str, &'static str)>,
+}
+
+const VERBS: Option<(&str, &str)> =
+    Some(("rdma/rdma_cma.h", "sudo apt-get install -y libibverbs-dev librdmacm-dev"));
+
+/// The file of each is `tools/perf/NAME.c`.
+const PROGRAMS: &[Program] = &[
+    Program { name: "iwarp-perf", libraries: &["-lrdmacm", "-libverbs"], needs: VERBS },
+    Program { name: "tcp-perf", libraries: &[], needs: None },
+];
+
+/// Sources, from the root of the project.
+const SOURCES: &str = "tools/perf";
+
+/// Where they are built, in the folder of the libraries.
+const FOLDER: &str = "perf";
+
+/// Builds the programs in the folder of the libraries. A program whose headers are missing is left out with a message.
+pub(crate) fn build(root: &Path, libraries: &Path) -> Result<(), XtaskError> {
+    let folder = libraries.join(FOLDER);
+    fs::create_dir_all(&folder)
+        .map_err(|cause| XtaskError::Write { path: folder.clone(), cause })?;
+    for program in PROGRAMS {
+        let file = folder.join(program.name);
+        if let Some((header, remedy)) = program.needs.filter(|(header, _)| !has_header(header)) {
+            // A program of an earlier build is of other sources.
+            let _none = fs::remove_file(&file);
+            eprintln!(
+                "xtask: {} is not built: there is no header {header}; to have it: {remedy}",
+                program.name
+            );
+            continue;
+        }
+        let fresh = folder.join(format!("{}.fresh", program.name));
+        let mut command = Command::new("cc");
+        command.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&fresh);
+        command.arg(root.join(SOURCES).join(program.name).with_extension("c"));
+        command.args(program.libraries).arg("-Wl,--gc-sections");
+        command.args(floor::program_arguments(root)).args(["-lm", "-lc"]);
+        checked(&mut command)?;
+        fs::rename(&fresh, &file).map_err(|cause| XtaskError::Write { path: file, cause })?;
+    }
+    floor::check(built(libraries).map(|(_, file)| file))
+}
+
+/// The programs that are built, with their names.
+pub(crate) fn built(libraries: &Path) -> impl Iterator<Item = (&'static str, PathBuf)> {
+    let folder = libraries.join(FOLDER);
+    let programs = PROGRAMS.iter().map(move |program| (program.name, folder.join(program.name)));
+    programs.filter(|(_, file)| file.is_file())
+}
+
+/// Whether the compiler finds a header.
+fn has_header(header: &str) -> bool {
+    let mut command = Command::new("cc");
+    command.args(["-E", "-x", "c", "-include", header, "/dev/null", "-o", "/dev/null"]);
+    command.stderr(std::process::Stdio::null());
+    // Without a compiler the libraries cannot be built either.
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_is_not_there_is_not_found() {
+        assert!(has_header("stdio.h"));
+        assert!(!has_header("rdma/no_such_header.h"));
+    }
+}
