@@ -31,8 +31,8 @@ impl AckBytes {
         self.bytes.resize(ACK_SECTION_BYTES_MAX, 0);
     }
 
-    /// Acknowledges all that is owed on every link, and tells what is delivered.
-    /// What does not fit into `limit` bytes stays owed.
+    /// Acknowledges everything owed on every link and reports deliveries. What does not fit into `limit` bytes stays
+    /// owed.
     pub(crate) fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
         if self.blocks.is_empty() {
             self.allocate();
@@ -60,7 +60,7 @@ impl AckBytes {
     }
 
     //= protocol.md: close.7
-    /// Tells what was delivered of a connection that is over, and acknowledges no packet.
+    /// Reports what was delivered on a connection that has ended; acknowledges no packet.
     pub(crate) fn fill_last(&mut self, connection: &Connection) {
         if self.blocks.is_empty() {
             self.allocate();

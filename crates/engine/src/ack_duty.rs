@@ -12,7 +12,7 @@ pub(crate) enum AckDuty {
     Ride,
     /// They go out now, by themselves.
     Alone,
-    /// Some are owed, and wait for data, for more to tell, or for their time.
+    /// Some are owed. They wait for data, for more to report, or for their time.
     Later,
     /// None are owed.
     Nothing,
@@ -25,13 +25,13 @@ pub(crate) enum Moment {
     DataLeaves { has_news: bool },
     /// No data can leave now.
     NoData,
-    /// Whoever drives the engine is about to sleep.
+    /// The thread that drives the engine is about to sleep.
     BeforeSleep,
 }
 
 impl AckDuty {
-    /// What becomes of what is owed on these links. The peer may have to be told something in any case; data
-    /// may follow within [`RIDE_WAIT_NS`], which is asked only if it matters.
+    /// Decides what to do with the acknowledgements owed on these links. There may be something to report to the peer
+    /// in any case; data may follow within [`RIDE_WAIT_NS`], which is asked only if it matters.
     #[inline]
     pub(crate) fn decide<'a>(
         now: Instant,
@@ -76,8 +76,8 @@ impl AckDuty {
     }
 }
 
-/// How long an acknowledgement that is due waits for data that will be sent soon, in nanoseconds: two
-/// full frames at 1 Gb/s. The time is told to the peer, so that it spoils no measurement.
+/// How long an acknowledgement that is due waits for data that will be sent soon, in nanoseconds: two full frames at 1
+/// Gb/s. The acknowledgement carries this delay, so that it does not distort the peer's measurements.
 pub(crate) const RIDE_WAIT_NS: u64 = 25_000;
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use delivery::{Instant, TimerQueue};
 
 /// Connections, by index, that are to be looked at: at a time, in this turn, or when somebody sleeps.
 ///
-/// Each is on a list once at most. One that is over may still be named by the list of those to serve; it
-/// is passed over, or whoever has its index by then is served.
+/// Each connection is on a list at most once. The list of connections to serve may still name one that has ended: it is
+/// skipped, or the connection that took over its index is served.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     timers: TimerQueue,
@@ -41,7 +41,7 @@ impl Agenda {
         self.listed.resize(entries, 0);
     }
 
-    /// A connection is over. Its index may serve another.
+    /// The connection has ended. Its index may serve another.
     pub(crate) fn forget(&mut self, index: u32) {
         for (list, listed) in [(&mut self.stalled, STALLED), (&mut self.owing, OWING)] {
             if note_off(&mut self.listed, index, listed)

@@ -5,8 +5,8 @@ use wire_edge::LinkIndex;
 
 use crate::path::Path;
 
-/// What was sent since the peer was last asked for an acknowledgement, which tells of all links. What one
-/// link sent since then is counted there.
+/// What was sent since the peer was last asked for an acknowledgement, which covers all links. What one link sent since
+/// then is counted there.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
     /// Data frames sent on any link.
@@ -18,8 +18,8 @@ pub(crate) struct Asks {
 delivery::pack_fields!(Asks { unasked, asked_on });
 
 impl Asks {
-    /// Counts one more data frame on the link at `position`; whether it should ask for an
-    /// acknowledgement, which will tell of all links.
+    /// Counts one more data frame on the link at `position`. Returns whether it should ask for an acknowledgement,
+    /// which will cover all links.
     #[inline]
     pub(crate) fn asks_with_next(&mut self, paths: &mut [Path], position: usize) -> bool {
         self.unasked += 1;

@@ -1,4 +1,4 @@
-//! An attempt to set up a connection: where the peer is tried, and what it is told.
+//! An attempt to set up a connection: at which addresses the peer is tried, and what the Hello says.
 
 use delivery::{Instant, LinkId};
 use wire_edge::{COOKIE_BYTES, PeerAddr};
@@ -66,7 +66,7 @@ impl Attempt {
         self.places.contains(&place)
     }
 
-    /// The first place, where whoever asked is.
+    /// The first place: the one that the caller named.
     pub(crate) fn first(&self) -> Option<(LinkId, PeerAddr)> {
         self.places.first().copied()
     }
@@ -86,8 +86,8 @@ impl Attempt {
     }
 
     //= protocol.md: moved.2
-    /// The service is at this place, says who was asked: nobody else is asked any more. False if that was said
-    /// before.
+    /// The peer that was asked says that the service is at this place: no other place is asked any more. False if that
+    /// was said before.
     pub(crate) fn on_moved(&mut self, place: (LinkId, PeerAddr), service: u32) -> bool {
         if core::mem::replace(&mut self.has_moved, true) {
             return false;
@@ -98,7 +98,7 @@ impl Attempt {
     }
 
     //= protocol.md: set-up.17
-    /// Nobody listens at this place. Whether that was the last.
+    /// The place has no listener. Returns whether it was the last one.
     pub(crate) fn give_up(&mut self, place: (LinkId, PeerAddr)) -> bool {
         let before = self.places.len();
         self.places.retain(|&other| other != place);
@@ -109,7 +109,7 @@ impl Attempt {
         self.places.is_empty()
     }
 
-    /// It is over: the places that were asked.
+    /// Ends the attempt. Returns the places that were asked.
     pub(crate) fn into_places(self) -> Vec<(LinkId, PeerAddr)> {
         self.places
     }

@@ -169,7 +169,7 @@ const _: () = assert!(16_384 * SHARE_BYTES <= 256 << 20);
 /// Connections at a time, at most: of 4096 guessed ids one is in use then.
 pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
-/// Largest window of operations that the protocol lets a peer be told.
+/// Largest window of operations that the protocol lets an end announce to its peer.
 pub(crate) const OPERATION_WINDOW_MAX: u32 = 65_536;
 
 /// Most reads and atomics of a peer answered at a time, by the protocol.
@@ -193,7 +193,7 @@ const MULTIEDGE_ACK_DELAY_NS: u32 = 500_000;
 /// queues.
 const MULTIEDGE_WINDOW_FRAMES: u32 = 64;
 
-/// Shortest time after which a frame is sent again because nothing came back, in nanoseconds.
+/// Shortest time after which a frame is retransmitted because nothing came back, in nanoseconds.
 const MULTIEDGE_TIMEOUT_NS: u64 = 20_000_000;
 
 impl Default for EngineConfig {

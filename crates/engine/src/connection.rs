@@ -32,7 +32,7 @@ pub(crate) struct Connection {
     handle: ConnectionHandle,
     names: Names,
     phase: Phase,
-    /// What only the handshake needs; gone when it is over.
+    /// What only the handshake needs; dropped when it has ended.
     attempt: Option<Box<Attempt>>,
     /// Where the peer is that has not confirmed the connection, if this end has accepted it.
     unconfirmed_at: Option<PeerAddr>,
@@ -171,7 +171,8 @@ impl Connection {
         self.unconfirmed_at
     }
 
-    /// The peer has confirmed the connection, or it is over: where it was, if that was not known before.
+    /// The peer has confirmed the connection, or the connection has ended. Returns the peer's address if neither was
+    /// known before.
     pub(crate) const fn take_unconfirmed(&mut self) -> Option<PeerAddr> {
         self.unconfirmed_at.take()
     }
@@ -239,7 +240,7 @@ impl Connection {
         self.retry.begin(now);
     }
 
-    /// Both ends have the connection. The attempt is over.
+    /// Both ends have the connection: ends the attempt.
     pub(crate) fn establish(
         &mut self,
         now: Instant,
@@ -251,7 +252,7 @@ impl Connection {
         self.attempt.take()
     }
 
-    /// This end closes it, and tells why.
+    /// This end closes the connection and sends the reason.
     pub(crate) fn begin_close(&mut self, now: Instant, close: (CloseReason, OperationNumber)) {
         self.phase = self.phase.on_closing();
         self.close.begin(close);
@@ -266,7 +267,7 @@ impl Connection {
         }
     }
 
-    /// It is over.
+    /// Ends the connection.
     pub(crate) const fn end(&mut self) {
         self.phase = Phase::Gone;
     }
@@ -324,7 +325,7 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has asked for what it may not have, and answers are still under way.
+    /// Whether the peer has asked for what it may not have, and answers are still outstanding.
     #[inline]
     pub(crate) fn has_refused(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.has_refused())
@@ -366,10 +367,10 @@ impl Connection {
 
 /// At rest.
 impl Connection {
-    /// Whether nothing is under way: it is established, nothing is in flight, owed or awaited, and there
-    /// is nothing to say. Only a timer or something new can change that.
+    /// Whether nothing is pending: the connection is established, nothing is in flight, owed or awaited, and there is
+    /// nothing to report. Only a timer or something new can change that.
     pub(crate) fn is_at_rest(&self) -> bool {
-        // What is most often under way first: this is asked whenever a connection was served.
+        // The most likely reason comes first: this is asked whenever a connection was served.
         self.outbound.is_at_rest()
             && self.paths.iter().all(Path::is_at_rest)
             && self.inbound.is_at_rest()
@@ -488,9 +489,9 @@ impl Connection {
     }
 
     //= protocol.md: reset.2, index.3
-    /// Whether what comes from the address of a link comes from the peer: it has answered there. Where it
-    /// has answered under an index of before, somebody else may be by now; but while no link is up, there
-    /// is nobody else to ask.
+    /// Whether frames from the address of a link come from the peer: it has answered there. If it answered under an
+    /// earlier use of the index, another host may have the address now; but while no link is up, no other address can
+    /// be asked.
     pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
         let is_up = |path: &Path| path.may_carry_data();
         let was_link = || self.paths.was_link(path.pair());
@@ -572,7 +573,7 @@ impl Connection {
         self.asks.on_acknowledged(&mut self.paths, link);
     }
 
-    /// When a link whose window is closed can send again by the clock, if there is something to send.
+    /// When a link whose window is closed may transmit by the clock, if there is something to send.
     #[inline]
     pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         if !self.outbound.wants_to_send() {

@@ -67,7 +67,7 @@ impl Engine {
 
 impl Parts<'_> {
     //= protocol.md: remove.1
-    /// Takes a link away and has the peer told; false if there is none or it is the last one.
+    /// Removes a link and reports that to the peer; false if there is no such link or it is the last one.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths_mut().first_mut() {
@@ -76,9 +76,9 @@ impl Parts<'_> {
         is_gone
     }
 
-    /// Takes a link away that the peer opened and on which it does not answer; there may be a way
-    /// nevertheless, later or to another link. The address that it came from is not tried: the peer tells
-    /// of its own, and this may be somebody else's.
+    /// Removes a link that the peer opened and on which it does not answer; a route may exist nevertheless, later or to
+    /// another link. The address that it came from is not tried: the peer announces its own addresses, and this one may
+    /// belong to another host.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
         let link = path.link();
@@ -90,7 +90,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: remove.3
-    /// A link of a connection is no more. If it is the last one, it stays until another is found.
+    /// A link of a connection is gone. If it is the last one, it stays until another is found.
     pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: LinkIndex) {
         if !self.remove_path_of(connection, index)
             && let Some(path) = connection.path_mut(index)
@@ -221,7 +221,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.6
-    /// A link has answered: it takes the place of one that is no more.
+    /// A link has answered: it replaces one that is gone.
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
         path.on_answered();
@@ -306,7 +306,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: close.1
-    /// Ends a connection whose peer is told so: operations and receives complete with the reason.
+    /// Begins to close a connection and reports that to the peer: operations and receives complete with the reason.
     pub(crate) fn begin_close(
         &mut self,
         now: Instant,
@@ -441,7 +441,7 @@ impl Parts<'_> {
                     connection.pairs_mut().forget(pair.1, None);
                 }
             }
-            // The only link there is: its own timeouts tell the truth soon enough.
+            // This is the only link: its own timeouts show soon enough whether it works.
             LinkStatus::Down => {}
         }
     }

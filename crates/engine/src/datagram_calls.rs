@@ -73,8 +73,8 @@ impl Engine {
         self.lend_datagrams().0.has_group(group)
     }
 
-    /// Posts a datagram with the bytes of a list. Call [`Engine::poll_transmit`] afterwards. It is complete when
-    /// it was handed to the driver; whether it arrives nobody knows.
+    /// Posts a datagram with the bytes of a list. Call [`Engine::poll_transmit`] afterwards. It completes when the
+    /// driver has taken it; no completion says whether it arrived.
     ///
     /// # Errors
     /// [`DatagramError::TooLong`], [`DatagramError::UnknownLink`], [`DatagramError::LocalAccess`],
@@ -147,7 +147,7 @@ impl Engine {
         self.begin_turn(now);
     }
 
-    /// Takes the receives of a port back: nobody is told of them, not even that they are flushed.
+    /// Takes the receives of a port back without completing them, not even as flushed.
     ///
     /// # Errors
     /// [`DatagramError::Closed`].

@@ -1,4 +1,4 @@
-//! Ports of datagrams: what a queue pair without connections asks for, and what it is told.
+//! Ports of datagrams: what a queue pair without connections requests, and what is reported to it.
 
 use std::sync::Arc;
 

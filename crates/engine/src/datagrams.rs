@@ -396,7 +396,8 @@ impl Datagrams {
                 }
                 let (taken, is_unmapped) = match scratch.emit(links, link, emit) {
                     Emitted::Taken(taken) => (taken, false),
-                    // Nothing tells a datagram from a copy of it, so one that may have left is not sent again.
+                    // A receiver cannot distinguish a datagram from a copy of it, so a datagram that may have left is
+                    // not retransmitted.
                     Emitted::Doubtful { taken, doubtful } => (taken + doubtful, false),
                     Emitted::PayloadUnmapped(taken) => (taken, true),
                 };
@@ -570,7 +571,8 @@ impl Port {
         }
     }
 
-    /// Puts a datagram into the oldest receive; false if there is none. It is over if it does not fit that.
+    /// Puts a datagram into the oldest receive; false if there is none. A datagram that does not fit is dropped and
+    /// counted.
     fn deliver(
         &mut self,
         memory: &MemoryAccess<'_>,

@@ -8,8 +8,8 @@ use wire_edge::{
 
 /// What answers at an address where services are asked for that other endpoints have.
 ///
-/// It tells each who asks where the service is, and remembers nothing: neither of who has asked, nor of what
-/// became of it. Connections made so do not need it any more.
+/// It answers each Hello with the place of the service and keeps no state: neither of the peers that asked nor of their
+/// connections. Connections made so do not need it any more.
 #[derive(Debug)]
 pub struct Door {
     /// Where each service is that is asked for here.

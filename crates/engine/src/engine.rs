@@ -65,8 +65,8 @@ pub struct Engine {
 /// A connection to be.
 #[derive(Clone, Debug)]
 pub struct ConnectRequest {
-    /// Links and the peer's address on each, best first; the first that answers becomes link 0 of
-    /// the connection, the others join it. Further addresses the peer tells of are used too.
+    /// Links and the peer's address on each, best first; the first that answers becomes link 0 of the connection, the
+    /// others join it. Further addresses that the peer announces are used too.
     pub paths: Vec<(LinkId, PeerAddr)>,
     /// Which listener of the peer is meant.
     pub service: u32,
@@ -174,7 +174,7 @@ impl Engine {
         });
     }
 
-    /// The number, random at each start, by which peers tell the lives of an endpoint apart.
+    /// The number, random at each start, by which peers distinguish the lives of an endpoint.
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -190,7 +190,7 @@ impl Engine {
     }
 
     //= protocol.md: set-up.1
-    /// Asks a peer for a connection; [`Event::Established`] or [`Event::Closed`] tells how it ended.
+    /// Asks a peer for a connection; [`Event::Established`] or [`Event::Closed`] reports how it ended.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -222,9 +222,8 @@ impl Engine {
         Ok(handle)
     }
 
-    /// Closes a connection: outstanding operations complete as flushed, the peer is told with
-    /// `private_data` (at most 128 bytes, more is cut off), then [`Event::Closed`] follows. A
-    /// request not answered yet is rejected.
+    /// Closes a connection: outstanding operations complete as flushed, the peer gets `private_data` (at most 128
+    /// bytes, more is cut off), then [`Event::Closed`] follows. A request not answered yet is rejected.
     pub fn close(
         &mut self,
         now: Instant,
@@ -335,7 +334,7 @@ impl Engine {
         self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
     }
 
-    /// As [`Engine::post_receive`], but a slot of the status table tells of the message, and no completion.
+    /// As [`Engine::post_receive`], but a slot of the status table reports the message instead of a completion.
     pub fn post_followed_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -433,8 +432,8 @@ impl Engine {
         self.agenda.next_deadline()
     }
 
-    /// Whether nothing is under way: all that would still wake the endpoint up are the keep-alives of
-    /// idle connections. Looks at every connection.
+    /// Whether nothing is pending: only the keep-alives of idle connections would still wake the endpoint. Looks at
+    /// every connection.
     pub fn is_idle(&self) -> bool {
         let is_awake_at_rest = |connection: &Connection| {
             let deadline = self.agenda.deadline(connection.handle().index);
@@ -466,8 +465,8 @@ impl Engine {
             || self.has_datagrams()
     }
 
-    /// Whether [`Engine::poll_transmit`] has something to send now. If not, the call may be put off
-    /// until after the next piece of work; [`Engine::poll_timeout`] is out of date until then.
+    /// Whether [`Engine::poll_transmit`] has something to send now. If not, the caller may defer the call until after
+    /// the next piece of work; [`Engine::poll_timeout`] is out of date until then.
     #[inline]
     pub fn is_urgent(&self, now: Instant) -> bool {
         let mut ready = self.agenda.ready();
@@ -528,8 +527,8 @@ impl Engine {
         self.pools.take_fired()
     }
 
-    /// How often applications were told of something, by a completion or by a slot of the status table: who
-    /// compares it with what it was knows whether there is anything new.
+    /// How often something was reported to applications, by a completion or by a slot of the status table. A caller
+    /// that compares it with the earlier value sees whether there is anything new.
     #[inline]
     pub const fn told_count(&self) -> u64 {
         self.pools.told_count()

@@ -1,5 +1,5 @@
-//! Events: what the engine tells the application of connections, besides completions; why a connection
-//! ended; and the errors of calls.
+//! Events: what the engine reports to the application about connections, besides completions; why a connection ended;
+//! and the errors of calls.
 
 use delivery::{LinkCounters, LinkId, LinkState, SettingError};
 use semantics::{OperationError, Owner};
@@ -54,7 +54,7 @@ pub enum Event {
         /// What the peer sent along with its acceptance.
         private_data: Vec<u8>,
     },
-    /// The connection is over, or could not be established; everything outstanding was completed.
+    /// The connection has ended, or could not be established; everything outstanding was completed.
     Closed {
         /// Which connection.
         connection: ConnectionHandle,
@@ -76,7 +76,7 @@ pub enum Event {
     },
 }
 
-/// Why a connection is over.
+/// Why a connection has ended.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Closed {
@@ -141,7 +141,7 @@ pub enum Closed {
         "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
     )]
     PeerRestarted,
-    /// An operation of this queue pair failed on this side: its completion tells why.
+    /// An operation of this queue pair failed on this side: its completion says why.
     #[error("an operation of this side failed; its completion tells why")]
     OperationFailed,
     /// A completion queue of the connection, which promises no places, had no room for a completion.

@@ -1,9 +1,9 @@
 //! Frames going out: the one place where they are made, numbered, counted and handed to drivers.
 //!
-//! There is one rule for what a driver does not take: it was never sent. Its packet number is that of the
-//! next frame, it is not counted, and what it carried is due again: data and acknowledgements are given
-//! back here, control messages are pending until their frame is taken. If the driver cannot tell whether a frame left, its
-//! number is not used again, since the peer may have it; else the same holds.
+//! One rule holds for what a driver does not take: it was never sent. Its packet number goes to the next frame, it is
+//! not counted, and what it carried is due again: data and acknowledgements are given back here, control messages are
+//! pending until their frame is taken. If the driver does not know whether a frame left, its number is not used again,
+//! since the peer may have it; else the same holds.
 
 use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
@@ -68,9 +68,9 @@ impl Parts<'_> {
         }
     }
 
-    /// The driver has taken only the first frames of the batch: the others were never sent. Returns what
-    /// the first of these carried. There may be none, if no frame could be made; then nothing was counted, and what
-    /// was to be acknowledged is still to be told.
+    /// The driver has taken only the first frames of the batch: the others were never sent. Returns what the first of
+    /// these carried. There may be none, if no frame could be made; then nothing was counted, and what was to be
+    /// acknowledged is still to be reported.
     #[cold]
     pub(crate) fn take_back(
         &mut self,
@@ -97,8 +97,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: packet.1
-    /// Of the frames of the batch, the last `frames` that were not taken back may have left: what they carried is sent
-    /// again under new numbers. They may have carried acknowledgements, which are sent again.
+    /// Of the frames of the batch, the last `frames` that were not taken back may have left: what they carried is
+    /// retransmitted under new numbers, with the acknowledgements that they may have carried.
     #[cold]
     fn disown(
         &mut self,
@@ -135,8 +135,8 @@ impl Parts<'_> {
         self.links.is_blocked(path.link(), path.peer())
     }
 
-    /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
-    /// so. A link that is down says so when it is back.
+    /// Whether a link of the connection is full: its driver has room again soon but does not report it. A link that is
+    /// down reports when it is back.
     pub(crate) fn is_full(&self, path: &Path) -> bool {
         self.links.is_full(path.link(), path.peer())
     }

@@ -1,4 +1,4 @@
-//! Connection set-up: Hello, Retry, Accept, Reject, Pending, and what strangers are told.
+//! Connection set-up: Hello, Retry, Accept, Reject, Pending, and what strangers get.
 
 use delivery::{Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
@@ -398,7 +398,7 @@ impl Engine {
             }
             let asked = connection.attempt().is_some_and(|attempt| attempt.asks_at((link, from)));
             if !asked {
-                // Nobody there was asked: it can only be a guess.
+                // This end asked no peer at that address: it can only be a guess.
                 parts.counters.wrong_address += 1;
                 return;
             }
@@ -507,7 +507,7 @@ impl Engine {
 }
 
 impl Parts<'_> {
-    /// A handshake frame for whoever is at an address, between these two connections.
+    /// Queues a handshake frame for an address, between these two connections.
     fn reply(
         &mut self,
         link: LinkId,

@@ -8,14 +8,14 @@ pub(crate) enum Heard {
     /// None.
     #[default]
     Never,
-    /// Only before the index was used anew: the peer may not have heard yet that the link of before is gone.
+    /// Only before the index was used again: the peer may not have heard yet that the earlier link is gone.
     Before,
     /// On the link as it is.
     Here,
 }
 
 impl Heard {
-    /// The index is used anew.
+    /// The index is used again.
     pub(crate) const fn renewed(self) -> Self {
         match self {
             Self::Never => Self::Never,

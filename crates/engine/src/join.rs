@@ -1,13 +1,12 @@
 //! Which links of both ends belong together: pairs are tried until those that answer are found
 //! (protocol.md §7.4).
 //!
-//! Addresses say little about what reaches what: prefixes of IP addresses are a good guess, those of
-//! Ethernet none at all. So the initiator of a connection tries pairs of its links and the peer's
-//! addresses, likely ones first, each link and each address in one pair at a time. A pair that does
-//! not answer gives its index back and the next is tried; when none is left, all are tried again
-//! after a pause that grows. The responder only tells its addresses, so that the two ends never open
-//! one pair under two indices; but an end whose last link is gone tries the links it has left,
-//! whichever it is.
+//! Addresses say little about which links reach each other: prefixes of IP addresses are a good guess, those of
+//! Ethernet none at all. So the initiator of a connection tries pairs of its links and the peer's addresses, likely
+//! ones first, each link and each address in one pair at a time. A pair that does not answer gives its index back and
+//! the next is tried; when none is left, all are tried again after a pause that grows. The responder only announces its
+//! addresses, so that the two ends never open one pair under two indices; but an end whose last link is gone tries the
+//! links it has left, whichever it is.
 
 use delivery::{Instant, LinkId, PathState};
 use wire_edge::{LinkIndex, PeerAddr};
@@ -84,7 +83,7 @@ impl Connection {
     }
 
     //= protocol.md: compare.4
-    /// The peer tells once more where it can be reached: no reason to begin anew, if that is known.
+    /// The peer repeats where it can be reached. If that is known already, there is no reason to start again.
     pub(crate) fn remember_address(&mut self, address: PeerAddr) {
         if !self.pairs().knows(address) {
             self.learn_address(address);
@@ -108,7 +107,7 @@ impl Parts<'_> {
     pub(crate) fn join_links(&mut self, now: Instant, connection: &mut Connection) {
         let mut joining = match connection.pairs_mut().begin_step() {
             Some(joining) => joining,
-            // A responder looks for a way only when it has lost its last, or is told to.
+            // A responder tries pairs only when it has lost its last link, or when asked to.
             None if connection.paths().iter().any(|path| path.is_lost() || path.is_trial()) => {
                 Box::default()
             }

@@ -28,8 +28,8 @@ pub(crate) struct Joining {
 delivery::pack_fields!(Joining { addresses, asked, failed, unwanted, rounds, again_at, index_at });
 
 impl Joining {
-    /// For a connection over `first`, whose initiator named `asked` and whose peer told `told`.
-    /// Nothing if no other pair is possible.
+    /// For a connection over `first`, whose initiator named `asked` and whose peer announced `told`. Nothing if no
+    /// other pair is possible.
     pub(crate) fn new(
         first: (LinkId, PeerAddr),
         asked: Vec<(LinkId, PeerAddr)>,
@@ -65,8 +65,8 @@ impl Joining {
         self.failed.contains(&pair)
     }
 
-    /// Pairs of these links and the peer's addresses that are wanted, best first; `lost` are addresses
-    /// of links that are no more.
+    /// Pairs of these links and the peer's addresses that are wanted, best first; `lost` are addresses of links that
+    /// are gone.
     pub(crate) fn pairs(
         &self,
         links: &[(LinkId, PeerAddr)],
@@ -162,7 +162,7 @@ impl Joining {
     fn learn(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
         if !self.addresses.contains(&address) {
             let full = self.addresses.len() >= ADDRESSES_MAX;
-            // What was told long ago may hold no longer.
+            // What was announced long ago may hold no longer.
             if let Some(old) = self.addresses.iter().position(|&old| full && !is_used(old)) {
                 let old = self.addresses.remove(old);
                 self.asked.retain(|&(_, asked)| asked != old);
@@ -188,8 +188,8 @@ impl Joining {
 }
 
 //= protocol.md: join.1
-/// All pairs of a link of this end and an address of a peer that may reach one another, likely ones
-/// first: `links` with their own addresses, `peers` as the peer told them, both in order.
+/// All pairs of a link of this end and an address of a peer that may reach one another, likely ones first: `links` with
+/// their own addresses, `peers` as the peer announced them, both in order.
 ///
 /// Families do not mix. IP addresses are paired by the longest prefix they share, then, as Ethernet
 /// addresses, by their position: hosts made alike have their interfaces in the same order. Of shared
@@ -259,7 +259,7 @@ const TRIAL_CHALLENGES_MAX: u64 = 8;
 const ROUND_PAUSE_NS: u64 = 1_000_000_000;
 /// Longest pause between rounds: eight small frames a minute for each pair.
 const ROUND_PAUSE_NS_MAX: u64 = 60_000_000_000;
-/// The pause is at its longest by then.
+/// The pause has reached its maximum after so many rounds.
 const ROUNDS_MAX: u8 = 6;
 
 #[cfg(test)]
@@ -355,7 +355,7 @@ mod tests {
             joining.go_on(now);
         }
         assert_eq!(pauses, [1, 2, 4]);
-        // News begins anew.
+        // News starts the pairs again.
         joining.on_failed(pair);
         joining.learn_anew(pair.1, |_| true);
         assert_eq!(joining.deadline(), Instant::NEVER);

@@ -74,7 +74,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.4
-    /// Tells on the nearest link which links there are, and where those without a part are reached.
+    /// Announces on the nearest link which links there are, and the addresses of those without a part.
     fn tell_links(&self, connection: &mut Connection) {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
@@ -85,7 +85,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.2, compare.3
-    /// The peer tells which links it has. What only one end has is no link.
+    /// The peer lists its links. A link that only one end has is none.
     #[cold]
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
         let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;

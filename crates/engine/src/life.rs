@@ -16,13 +16,13 @@ use delivery::{Pack, Packer, Unpacker};
 /// taken away [retires](crate::link_set::Retired) its index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Life {
-    /// This end tries whether the two links reach one another; nobody has answered yet.
+    /// This end tries whether the two links reach one another; the peer has not answered yet.
     Trial,
     /// The peer opened it and has not answered here yet: nothing is known of where it leads.
     Offered,
     /// The peer has answered: both ends should have it.
     Settled,
-    /// The only link of the connection, and it is no more: another takes its place when one is found.
+    /// The only link of the connection, and it is gone: another takes its place when one is found.
     Lost,
 }
 
@@ -35,7 +35,7 @@ impl Life {
         }
     }
 
-    /// It is no more, and stays as there is no other.
+    /// The link is gone, and stays because there is no other.
     pub(crate) const fn on_lost(self) -> Self {
         assert!(self.has_answered(), "the link that stays is one on which the peer has answered");
         Self::Lost

@@ -26,8 +26,8 @@ pub(crate) struct LinkSet {
 pub(crate) struct Retired {
     /// When it was taken away.
     pub(crate) at: Instant,
-    /// The peer does not know that it was there, or gave it up itself for another under this index:
-    /// neither end tells the other anything of it, and no later one can be taken for it.
+    /// The peer does not know that it was there, or gave it up itself for another under this index: neither end reports
+    /// anything about it to the other, and no later link can be taken for it.
     pub(crate) is_unnoticed: bool,
     pub(crate) path: Path,
 }
@@ -35,8 +35,8 @@ pub(crate) struct Retired {
 delivery::pack_fields!(Retired { at, is_unnoticed, path });
 
 impl Retired {
-    /// When the index may serve a trial: one that the peer did not notice is new to it, another only
-    /// when the peer believes that no frame of before is under way.
+    /// When the index may serve a trial. A link that the peer did not notice is new to it; any other index may be used
+    /// only when the peer believes that no earlier frame is in flight.
     pub(crate) fn reusable_at(&self) -> Instant {
         if self.is_unnoticed { Instant::default() } else { self.at.after_ns(2 * RETIRED_NS) }
     }

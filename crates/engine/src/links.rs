@@ -147,8 +147,8 @@ impl Links {
         !self.is_usable(link) || self.has_no_room(link, to)
     }
 
-    /// Whether a link is full: its driver has room again soon, and nobody will say so. A link that is down
-    /// says so when it is back.
+    /// Whether a link is full: its driver has room again soon but does not report it. A link that is down reports when
+    /// it is back.
     #[inline]
     pub(crate) fn is_full(&self, link: LinkId, to: PeerAddr) -> bool {
         self.is_usable(link) && self.has_no_room(link, to)

@@ -113,7 +113,7 @@ impl Liveness {
         asks
     }
 
-    /// The question is put off until then.
+    /// Defers the question until then.
     pub(crate) const fn put_off(&mut self, until: Instant) {
         self.ask_at = until;
     }

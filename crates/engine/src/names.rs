@@ -27,13 +27,13 @@ impl Names {
         Self { id, epoch, peer_id: ConnectionId(0), peer: None, hello_key: None }
     }
 
-    /// The peer accepts, and tells its names.
+    /// The peer accepts, and announces its names.
     pub(crate) fn on_accepted(&mut self, id: ConnectionId, parameters: &Parameters) {
         assert!(self.peer.is_none(), "a connection has one peer");
         (self.peer_id, self.peer) = (id, Some(*parameters));
     }
 
-    /// The peer asks for this connection, and tells its names.
+    /// The peer asks for this connection, and announces its names.
     pub(crate) fn on_requested(&mut self, hello: &Hello<'_>) {
         self.on_accepted(hello.source, &hello.parameters);
         self.hello_key = Some(hello.key());

@@ -1,14 +1,14 @@
-//! News for the application that it has not been told yet.
+//! Events that the application has not fetched yet.
 
 use std::collections::VecDeque;
 
 use crate::event::Event;
 
-/// News of connections, the oldest first: each is told once.
+/// Events of connections, the oldest first: each is returned once.
 #[derive(Debug)]
 pub(crate) struct News {
     events: VecDeque<Event>,
-    /// What it has room for at least when much was told.
+    /// The capacity kept after many events were queued.
     kept: usize,
 }
 

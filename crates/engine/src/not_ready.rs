@@ -33,7 +33,7 @@ impl Parts<'_> {
                 },
             );
         }
-        // They are sent again in their order, before all that has not been sent since the last time.
+        // They are retransmitted in their order, before everything that has not been sent since the last time.
         let first = outbound.delivered();
         refused.sort_unstable_by_key(|carried| (carried.number.since(first), carried.offset));
         for &carried in refused.iter().rev() {

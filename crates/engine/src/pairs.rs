@@ -1,4 +1,4 @@
-//! What a connection knows of pairs of links that are none of its own, and what the peer was told of them.
+//! What a connection knows of pairs of links that are none of its own, and what it has announced of them.
 
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -11,7 +11,7 @@ use crate::path::Path;
 pub(crate) struct Pairs {
     /// What is known of them; absent while there is none to try.
     joining: Option<Box<Joining>>,
-    /// Links (by bit) whose address the peer was told, as they have no part in the connection.
+    /// Links (by bit) whose address was announced to the peer, as they have no part in the connection.
     told_addresses: u16,
     /// Whether to look for pairs that may join.
     is_due: bool,
@@ -84,12 +84,12 @@ impl Pairs {
         self.look();
     }
 
-    /// The peer is told where it can reach a link of this end.
+    /// The address of a link of this end is announced to the peer.
     pub(crate) const fn on_address_told(&mut self, link: LinkId) {
         self.told_addresses |= 1 << link.0;
     }
 
-    /// Links (by bit) whose address the peer was told, and that are wanted still.
+    /// Links (by bit) whose address was announced to the peer, and that are wanted still.
     pub(crate) fn told_addresses(&self) -> u16 {
         self.told_addresses & !self.unwanted()
     }

@@ -25,7 +25,7 @@ use crate::watch::Watch;
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) config: &'a EngineConfig,
-    /// The number, random at each start, by which peers tell the lives of an endpoint apart.
+    /// The number, random at each start, by which peers distinguish the lives of an endpoint.
     pub(crate) incarnation: u64,
     /// The last turn.
     pub(crate) turn_at: Instant,
@@ -51,12 +51,12 @@ impl Parts<'_> {
         self.entropy.next_u64()
     }
 
-    /// Whether a connection may go to rest: nothing is under way, and no turn will look at it.
+    /// Whether a connection may be compressed: nothing is pending, and no turn will look at it.
     pub(crate) fn may_rest(&self, connection: &Connection) -> bool {
         connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle().index)
     }
 
-    /// Puts a connection back into the table and on the list of those to serve, or drops it if it is over.
+    /// Puts a connection back into the table and on the list of those to serve, or drops it if it has ended.
     #[inline]
     pub(crate) fn put_back(
         &mut self,
@@ -88,7 +88,7 @@ impl Parts<'_> {
         connections.release(handle, id);
     }
 
-    /// The peer has confirmed the connection, or it is over.
+    /// The peer has confirmed the connection, or the connection has ended.
     pub(crate) fn forget_unconfirmed(&mut self, connection: &mut Connection) {
         if let Some(peer) = connection.take_unconfirmed() {
             self.reception.on_confirmed(peer);

@@ -33,7 +33,7 @@ pub(crate) struct Path {
     counters: LinkCounters,
     /// What is to be said on it.
     pending: Pending,
-    /// How often nobody was found to listen at the peer's address.
+    /// How often the peer's address was found to have no listener.
     refusals: Refusals,
     /// What it is to the connection.
     life: Life,
@@ -115,8 +115,8 @@ impl Path {
     }
 
     //= protocol.md: index.1
-    /// The same link index in use again, over whichever link: packet numbers go on from where they
-    /// were, as they are never reused; everything else begins anew.
+    /// The same link index in use again, over any link: packet numbers go on from where they were, as they are never
+    /// reused; everything else starts from the beginning.
     pub(crate) fn renew(
         self,
         fresh: Self,
@@ -212,7 +212,7 @@ impl Path {
         self.state.state()
     }
 
-    /// What is told of it to whoever looks.
+    /// Returns what applications and logs show of it.
     pub(crate) fn info(&self) -> PathInfo {
         let send = self.send();
         PathInfo {
@@ -245,16 +245,16 @@ impl Path {
     }
 
     //= protocol.md: amplify.6
-    /// Whether the peer may be told more that it has to acknowledge. Control frames need no window, and
-    /// what they say is often what the peer makes this end say: it waits, in a few bits, until the peer
-    /// has acknowledged what it was told, or a probe is due.
+    /// Whether more frames that the peer must acknowledge may be sent. Control frames need no window, and what they say
+    /// is often caused by the peer: it waits, in a few bits, until the peer has acknowledged the earlier ones, or a
+    /// probe is due.
     ///
-    /// Nothing is told where nobody has answered.
+    /// Nothing is announced where the peer has not answered.
     pub(crate) const fn may_tell(&self) -> bool {
         self.is_validated() && (self.pending.may_tell() || self.sending.may_probe())
     }
 
-    /// Whether nothing is under way on it, to be told or to be acknowledged.
+    /// Whether nothing on it is in flight, to be reported or to be acknowledged.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_at_rest = self.send().is_at_rest();
         let is_all_heard = self.pending.is_all_heard();
@@ -279,8 +279,8 @@ impl Path {
     }
 
     //= protocol.md: amplify.5
-    /// Whether so many bytes may go to an address from which nobody has answered: in all, up to
-    /// [`UNPROVEN_FACTOR`] times what came from there.
+    /// Whether so many bytes may go to an address from which no answer has come: in all, up to [`UNPROVEN_FACTOR`]
+    /// times what came from there.
     pub(crate) const fn may_answer(&self, bytes: u64) -> bool {
         let most = UNPROVEN_FACTOR * self.counters.bytes_received;
         self.is_validated() || self.counters.bytes_sent + bytes <= most
@@ -297,7 +297,7 @@ impl Path {
         matches!(self.life, Life::Settled)
     }
 
-    /// Whether this end tries it, and nobody has answered yet.
+    /// Whether this end tries it, and the peer has not answered yet.
     pub(crate) const fn is_trial(&self) -> bool {
         matches!(self.life, Life::Trial)
     }
@@ -307,7 +307,7 @@ impl Path {
         matches!(self.life, Life::Offered)
     }
 
-    /// Whether it is no more, and only stays as there is no other.
+    /// Whether the link is gone, and only stays because there is no other.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(self.life, Life::Lost)
     }
@@ -322,7 +322,7 @@ impl Path {
         self.life = self.life.on_answered();
     }
 
-    /// It is no more, and stays as there is no other.
+    /// The link is gone, and stays because there is no other.
     #[must_use]
     pub(crate) fn on_lost(&mut self) -> Option<PathChange> {
         self.life = self.life.on_lost();
@@ -433,8 +433,8 @@ impl Path {
         counters.piggybacked_acks_sent -= u64::from(has_acks && purpose != Purpose::Acknowledge);
     }
 
-    /// The driver did not take the last `frames`, which were sent for `purpose`, and cannot tell whether they left: they
-    /// count as sent, and what they carried is given out, newest first, to be sent again.
+    /// The driver did not take the last `frames`, which were sent for `purpose`, and does not know whether they left:
+    /// they count as sent, and what they carried is given out, newest first, to be retransmitted.
     pub(crate) fn disown(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -455,7 +455,7 @@ impl Path {
         self.sending.use_probe();
     }
 
-    /// A control frame has gone that tells the peer something, or asks or answers.
+    /// A control frame was sent that reports something to the peer, or asks or answers.
     pub(crate) const fn on_control_sent(
         &mut self,
         messages: u16,
@@ -667,7 +667,7 @@ impl Path {
         });
     }
 
-    /// Lets go of what is in flight: nobody wants it any more.
+    /// Drops what is in flight: its result is not needed any more.
     pub(crate) fn let_go(&mut self, pool: &mut SentPool<Carried>) {
         self.sending.drain(pool, &mut |_| {});
         self.pending.on_given_up();
@@ -837,8 +837,8 @@ impl Path {
         }
     }
 
-    /// A packet that went there was refused, or the newest if it is not known which. Whether nobody listens
-    /// there, as is known since this one.
+    /// A packet that went there was refused, or the newest if it is not known which. Returns whether this refusal
+    /// proves that the address has no listener.
     pub(crate) fn on_nobody_listens(&mut self, now: Instant, packet: Option<u32>) -> bool {
         let newest = self.send().next_packet().truncate().wrapping_sub(1);
         let has_failed = self.refusals.on_refused(now, packet.unwrap_or(newest));
@@ -846,8 +846,8 @@ impl Path {
         has_failed
     }
 
-    /// Another connection has found out that nobody listens there. Whether that is so, and news: who was
-    /// heard while it asked is there.
+    /// Another connection has found that the address has no listener. Returns whether that holds and is new: a peer
+    /// that was heard during its questions is there.
     pub(crate) fn on_nobody_found(&mut self, now: Instant) -> bool {
         let is_heard = self.heard_at.after_ns(2 * QUESTION_NS) > now;
         let is_news = !is_heard && !self.refusals.have_failed();
@@ -921,8 +921,7 @@ impl Path {
         self.state.on_link_down()
     }
 
-    /// The peer, or whoever listens there no more, lets this end know that it is broken: it is asked again at
-    /// once.
+    /// The peer, or the host that has its address now, reports that the link is broken: it is asked again at once.
     #[must_use]
     pub(crate) fn on_said_broken(&mut self, now: Instant) -> Option<PathChange> {
         let change = self.state.on_link_down();
@@ -941,7 +940,7 @@ impl Path {
         self.is_backup = true;
     }
 
-    /// It is suspected, or has failed: that is counted, and told if it has failed.
+    /// The link is suspected, or has failed: counts that, and reports it if it has failed.
     pub(crate) const fn on_out_of_use(&mut self, has_failed: bool) {
         if has_failed {
             self.counters.failures += 1;
@@ -970,13 +969,13 @@ pub(crate) struct Acknowledged {
 /// What is done as nothing comes back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
-    /// What the oldest frame of data carried, to be sent again; if there is none, the peer is asked.
+    /// What the oldest frame of data carried, to be retransmitted; if there is none, the peer is asked.
     pub(crate) data: Option<Carried>,
     /// The size of frames may be why nothing comes back, not the way.
     pub(crate) may_be_size: bool,
 }
 
-/// An address from which nobody has answered gets at most this many times the bytes that came from there.
+/// An address from which no answer has come gets at most this many times the bytes that came from there.
 const UNPROVEN_FACTOR: u64 = 3;
 
 /// Packets that were sent lately: a reset or a report that names one comes from who sees them, as no guess

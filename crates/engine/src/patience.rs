@@ -10,7 +10,7 @@ pub(crate) struct Patience {
     budget_ns: Option<u64>,
     /// The operation that waits, or did a moment ago, and since when.
     waiting: Option<(OperationNumber, Instant)>,
-    /// When what the peer had no receive for is sent again although it has not said that there is one.
+    /// When what the peer had no receive for is retransmitted although it has not reported that there is one.
     try_at: Instant,
 }
 
@@ -75,6 +75,6 @@ impl Patience {
     }
 }
 
-/// Pause after which a message is sent again for which the peer had no receive. Ready says sooner that there is one;
+/// Pause after which a message is retransmitted for which the peer had no receive. Ready says sooner that there is one;
 /// this is for one that came over another link before its `NotReady`.
 const TRY_NS: u64 = 100_000_000;

@@ -12,7 +12,7 @@ pub(crate) struct PeerNames {
 }
 
 impl PeerNames {
-    /// The peer of a connection has told its names.
+    /// The peer of a connection has announced its names.
     pub(crate) fn learn(&mut self, names: (ConnectionId, Epoch), index: u32) {
         self.connections.insert(names, index);
     }
@@ -22,7 +22,7 @@ impl PeerNames {
         self.connections.get(&names).copied()
     }
 
-    /// A connection that may have these names is over.
+    /// A connection that may have these names has ended.
     pub(crate) fn forget(&mut self, names: (ConnectionId, Epoch), index: u32) {
         if self.find(names) == Some(index) {
             self.connections.remove(&names);

@@ -9,7 +9,7 @@ pub(crate) const CLOSE: u16 = 2;
 /// See [`PING`].
 pub(crate) const CLOSE_ACK: u16 = 4;
 
-/// Asks for an acknowledgement and tells which links this end has; see [`PING`].
+/// Asks for an acknowledgement and announces which links this end has; see [`PING`].
 pub(crate) const LINKS: u16 = 8;
 
 /// A message lacks a receive here, and which; see [`PING`].
@@ -20,8 +20,8 @@ pub(crate) const READY: u16 = 32;
 
 /// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
-/// Bit of [`semantics::Carried::slot`] of a frame that told the status of the links in the low half
-/// of its `offset`, and the addresses of those in the high half.
+/// Bit of [`semantics::Carried::slot`] of a frame that reported the status of the links in the low half of its
+/// `offset`, and the addresses of those in the high half.
 pub(crate) const STATUS: u32 = 1 << 30;
 
 /// What is to be said on a link of a connection, until a frame that says it has gone out.
@@ -31,13 +31,13 @@ pub(crate) struct Pending {
     messages: u16,
     /// Nonce of a challenge of the peer to answer on this link.
     answer: Option<u64>,
-    /// The status of this link is to be told, over whichever link works.
+    /// The status of this link is to be reported, over any link that works.
     announces: bool,
     /// Links (by bit) whose status, or that they are gone, the peer must hear on this one.
     statuses: u32,
     /// Links (by bit) of this endpoint whose address the peer must hear on this one.
     addresses: u16,
-    /// Control frames in flight that tell the peer something.
+    /// Control frames in flight that report something to the peer.
     told: u16,
 }
 
@@ -59,7 +59,7 @@ impl Pending {
         self.answer = None;
     }
 
-    /// Whether the status of this link is to be told, over whichever link works.
+    /// Whether the status of this link is to be reported, over any link that works.
     pub(crate) const fn announce(&mut self, announces: bool) {
         self.announces = announces;
     }
@@ -116,13 +116,13 @@ impl Pending {
         self.told < TOLD_MAX
     }
 
-    /// Whether every frame that told something has come back.
+    /// Whether every frame that reported something was acknowledged.
     pub(crate) const fn is_all_heard(&self) -> bool {
         self.told == 0
     }
 
-    /// What comes back of a frame with these messages, if it is lost: with the addresses of these links,
-    /// if any is given, and the status of all that are to be told of.
+    /// What comes back of a frame with these messages, if it is lost: with the addresses of these links, if any is
+    /// given, and the status of all links to report.
     pub(crate) fn carried(&self, messages: u16, of_links: Option<u16>) -> Carried {
         let (slot, offset) = match of_links {
             Some(addresses) => (STATUS, self.statuses & 0xffff | u32::from(addresses) << 16),
@@ -132,8 +132,8 @@ impl Pending {
         Carried { slot, offset, kind: CarriedKind::Control, ..Carried::default() }
     }
 
-    /// Such a frame is on its way, with the answer, if there was one. The peer acknowledges it, or whoever
-    /// asks repeats it.
+    /// Such a frame is in flight, with the answer, if there was one. The peer acknowledges it, or the end that asks
+    /// repeats its question.
     pub(crate) const fn on_sent(
         &mut self,
         messages: u16,
@@ -145,7 +145,7 @@ impl Pending {
         self.told += is_acknowledged as u16;
         let Some(addresses) = of_links else { return };
         self.statuses = 0;
-        // If none was told, those are not attached any more.
+        // If no address was sent, those are not attached any more.
         self.addresses = if addresses == 0 { 0 } else { self.addresses & !addresses };
         if self.addresses != 0 {
             // The rest of them follows for the same reason.
@@ -172,7 +172,7 @@ impl Pending {
         self.addresses |= lost.addresses;
     }
 
-    /// Nothing that was told is in flight any more.
+    /// No report is in flight any more.
     pub(crate) const fn on_given_up(&mut self) {
         self.told = 0;
     }
@@ -220,6 +220,6 @@ impl LostControl {
     }
 }
 
-/// Control frames in flight on a link that tell the peer something. Three tell the addresses of 16 links,
-/// one the status of all; with 256 bytes at most they are 2 KiB.
+/// Control frames in flight on a link that report something to the peer. Three carry the addresses of 16 links, one the
+/// status of all; with 256 bytes at most they are 2 KiB.
 const TOLD_MAX: u16 = 8;

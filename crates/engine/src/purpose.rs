@@ -9,9 +9,9 @@ pub(crate) enum Purpose {
     Data,
     /// An acknowledgement and nothing else.
     Acknowledge,
-    /// To tell the peer what it has to know: repeated if it is lost.
+    /// To report something that the peer must know: repeated if it is lost.
     Tell,
-    /// To ask or to answer: whoever asks repeats that.
+    /// To ask or to answer: the end that asks repeats that.
     Ask,
     /// To find out whether frames of this size arrive.
     ProbeMtu,

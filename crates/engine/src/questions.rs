@@ -26,7 +26,7 @@ impl Questions {
     }
 
     //= protocol.md: news.3
-    /// Whether a connection may send again now what its peer had no receive for; if not, it may try again at the time
+    /// Whether a connection may retransmit now what its peer had no receive for; if not, it may try again at the time
     /// returned.
     pub(crate) fn may_try(&mut self, now: Instant) -> Result<(), Instant> {
         if self.receives.allow(now) { Ok(()) } else { Err(now.after_ns(CROWDED_NS)) }
@@ -39,7 +39,7 @@ const NEWS_PER_S: u32 = 2000;
 /// Questions for news at once: connections whose operations all wait for the same peer process.
 const NEWS_AT_ONCE: u32 = 256;
 
-/// Messages without a receive that are sent again a second, without a word of the peer: 16 frames each.
+/// Messages without a receive that are retransmitted a second, without a word of the peer: 16 frames each.
 const TRIES_PER_S: u32 = 500;
 
 /// The same at once.

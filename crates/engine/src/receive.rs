@@ -55,7 +55,7 @@ impl Engine {
             parts.receive(now, memory, link, &frame, &mut connection);
             parts.end_if_over(now, &mut connection);
         } else {
-            // Whoever guesses is not told that there is a connection.
+            // Drop silently, so that guessing does not reveal a connection.
             parts.counters.wrong_epoch += 1;
             parts.reset(now, link, &frame, id, epoch);
         }
@@ -588,8 +588,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: answer.8, queue-pair.3
-    /// The peer cannot send again what it sent of an answer: its memory is gone. That matters only if
-    /// something of it is missing here.
+    /// The peer cannot retransmit a part of an answer, because its memory is gone. That matters only if some of it is
+    /// missing here.
     #[cold]
     pub(crate) fn on_answer_gone(
         &mut self,
@@ -615,8 +615,8 @@ impl Parts<'_> {
 }
 
 //= protocol.md: remove.4
-/// Whether the link a frame came on was taken away here while the peer took away all others: then
-/// nobody would hear the other any more. The initiator's removal holds, unless it is not heard.
+/// Whether the link a frame came on was removed here while the peer removed all others: then the two ends could no
+/// longer hear each other. The initiator's removal holds, unless it is not heard.
 fn takes_back(
     now: Instant,
     connection: &Connection,
@@ -640,7 +640,7 @@ fn takes_back(
             matches!(message, Ok(Control::LinkStatus(which, LinkStatus::Removed)) if which == path.index())
         })
     };
-    // Where nobody has answered yet, there is nothing to be left with.
+    // Where the peer has not answered yet, no link could be the last one.
     was_here && connection.paths().iter().all(|path| !path.is_validated() || is_removed(path))
 }
 

@@ -8,8 +8,8 @@ use wire_edge::{COOKIE_BYTES, PeerAddr, RejectReason};
 use crate::hello::{Hello, HelloKey};
 use crate::per_host::PerHost;
 
-/// What is remembered of peers that ask for connections, until these are confirmed; and how much is done
-/// for strangers, of whom nothing is remembered.
+/// What is remembered of peers that ask for connections, until these are confirmed; and how much is done for strangers,
+/// of which nothing is remembered.
 ///
 /// Each Hello belongs to one connection at most. No host has more requests or unconfirmed connections than
 /// its share.
@@ -51,8 +51,8 @@ pub(crate) enum Admission {
 }
 
 impl Reception {
-    /// Nobody listens, and nobody has asked. So many requests may wait for the application; the endpoint
-    /// has so many connections at most, and gives peers so long to confirm theirs while others wait.
+    /// Without listeners and without requests. So many requests may wait for the application; the endpoint has so many
+    /// connections at most, and gives peers so long to confirm theirs while others wait.
     pub(crate) fn new(
         cookie_key: [u8; 16],
         requests_max: u32,
@@ -154,17 +154,17 @@ impl Reception {
         self.unconfirmed.add(peer);
     }
 
-    /// A request of the peer is over: the application has refused it, or it gave way.
+    /// A request of the peer has ended: the application has refused it, or it gave way.
     pub(crate) fn on_request_over(&mut self, peer: PeerAddr) {
         self.requests.remove(peer);
     }
 
-    /// The peer has confirmed a connection that was accepted, or that is over.
+    /// The peer has confirmed a connection that was accepted, or that has ended.
     pub(crate) fn on_confirmed(&mut self, peer: PeerAddr) {
         self.unconfirmed.remove(peer);
     }
 
-    /// The connection of a Hello is over: the same one would ask for another.
+    /// The connection of a Hello has ended: the same Hello would ask for another.
     pub(crate) fn forget(&mut self, key: &HelloKey) {
         self.hellos.remove(key);
     }

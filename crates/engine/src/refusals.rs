@@ -1,4 +1,4 @@
-//! What is known of an address at which nobody may listen: how often that was found, and when it is asked.
+//! What is known of an address that may have no listener: how often that was found, and when it is asked.
 
 use delivery::Instant;
 use wire_edge::PacketNumber;
@@ -8,11 +8,11 @@ use wire_edge::PacketNumber;
 pub(crate) enum Report {
     /// Frames of more than this many bytes do not get through.
     TooBig(u16),
-    /// Nobody listens there.
+    /// The address has no listener.
     Refused,
 }
 
-/// How often in a row nobody was found to listen at the address of a link.
+/// How often in succession the address of a link was found to have no listener.
 ///
 /// A process may be about to start again, and a report may be late: what was refused is asked
 /// [`QUESTIONS`] times whether it is so, and only a refusal of what was sent since counts.
@@ -49,7 +49,7 @@ impl Refusals {
         false
     }
 
-    /// Nobody listens there, as another connection has found out.
+    /// Another connection has found that the address has no listener.
     pub(crate) const fn fail(&mut self) {
         *self = Self { count: QUESTIONS + 1, ..Self::NONE };
     }
@@ -69,13 +69,13 @@ impl Refusals {
         self.ask_at
     }
 
-    /// Whether nobody listens there.
+    /// Whether the address has no listener.
     pub(crate) const fn have_failed(&self) -> bool {
         self.count > QUESTIONS
     }
 }
 
-/// Questions after which nobody is there, if each was refused.
+/// Questions after which the peer counts as gone, if each was refused.
 const QUESTIONS: u8 = 3;
-/// Pause before the second and the third question, in nanoseconds: a live peer has answered one by then.
+/// Pause before the second and the third question, in nanoseconds: a live peer has answered one in that time.
 pub(crate) const QUESTION_NS: u64 = 20_000_000;

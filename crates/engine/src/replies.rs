@@ -14,7 +14,7 @@ pub(crate) struct Replies {
     kept: usize,
 }
 
-/// A handshake frame on its way out.
+/// A handshake frame to be sent.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) link: LinkId,
@@ -50,7 +50,7 @@ impl Replies {
         body: Handshake<'_>,
     ) {
         if to.is_group() {
-            // Whoever put it there, nobody asked from there.
+            // This end asked no peer at that address, whatever sent the frame.
             counters.wrong_address += 1;
             return;
         }

@@ -1,8 +1,8 @@
-//! What links report of the addresses of peers: frames are too big, nobody listens (protocol.md §7.8).
+//! What links report of the addresses of peers: frames are too big, or the address has no listener (protocol.md §7.8).
 //!
-//! The network's reports can be forged by whoever knows two addresses. One that quotes a frame that was
-//! sent is believed, as nobody off the path knows its numbers. Of any other only so many are looked at,
-//! and they make this end ask for itself, no more.
+//! An attacker that knows two addresses can forge the network's reports. A report that quotes a frame that was sent is
+//! believed, as no host off the path knows its numbers. Of any other only so many are looked at, and they make this end
+//! ask for itself, no more.
 
 use delivery::{Evidence, Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -61,8 +61,8 @@ impl Engine {
     }
 
     //= protocol.md: report.6
-    /// A connection has found out that nobody listens at an address. Networks report a few refusals a
-    /// second at most: the others do not ask, too.
+    /// A connection has found that an address has no listener. Networks report a few refusals a second at most, so the
+    /// other connections do not ask, too.
     #[cold]
     fn on_address_dead(&mut self, now: Instant, place: (LinkId, PeerAddr)) {
         self.each_at(place, Which::All, |parts, connection| {
@@ -94,7 +94,7 @@ impl Engine {
             return connection.attempt()?.asks_at((link, peer)).then_some((index, None));
         };
         let index = parts.peers.find((prefix.connection, prefix.epoch))?;
-        // One that rests has nothing under way.
+        // A compressed connection has nothing pending.
         let connection = connections.at(index)?;
         let path = connection.paths().iter().find(|path| path.index() == prefix.link)?;
         let is_sent = path.pair() == (link, peer) && path.has_sent_lately(prefix.packet);
@@ -134,8 +134,8 @@ enum Which {
 
 impl Parts<'_> {
     //= protocol.md: report.3
-    /// Acts on a report with proof, which is about the packet with this number, or about the newest.
-    /// Whether an established connection has just found out that nobody listens there.
+    /// Acts on a report with proof, which is about the packet with this number, or about the newest. Returns whether an
+    /// established connection has just found that the address has no listener.
     fn on_proven(
         &mut self,
         now: Instant,
@@ -172,8 +172,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: report.4
-    /// Nobody listens at the address of a link, again and again. If that is so of all links, the peer is
-    /// no more.
+    /// The address of a link has no listener, again and again. If that is so on all links, the peer is gone.
     fn on_nobody_there(
         &mut self,
         now: Instant,
@@ -189,7 +188,7 @@ impl Parts<'_> {
         let Some(path) = connection.path_mut(index) else { return };
         let change = path.on_said_broken(now);
         self.on_path_change(now, connection, index, change);
-        // The others tell whether it is the link or the peer.
+        // The others show whether the link has failed or the peer.
         for path in connection.paths_mut().iter_mut().filter(|path| path.may_carry_data()) {
             path.say(PING);
         }

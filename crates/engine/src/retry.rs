@@ -1,4 +1,4 @@
-//! What is said again while nobody answers: a handshake frame, a Close, a question for news.
+//! What is repeated while no answer comes: a handshake frame, a Close, a question for news.
 
 use delivery::Instant;
 

@@ -107,7 +107,7 @@ impl Scratch {
         self.acks.fill(now, connection, limit);
     }
 
-    /// Writes what was delivered of a connection that is over: the next frame carries it.
+    /// Writes what was delivered on a connection that has ended: the next frame carries it.
     pub(crate) fn write_last_acks(&mut self, connection: &Connection) {
         self.acks.fill_last(connection);
     }
@@ -118,8 +118,8 @@ impl Scratch {
         self.acks.len()
     }
 
-    /// The next frame carries no acknowledgements. Whether some were written for it, which are still to
-    /// be told.
+    /// The next frame carries no acknowledgements. Returns whether some were written for it, which are still to be
+    /// reported.
     #[inline]
     pub(crate) const fn drop_acks(&mut self) -> bool {
         self.acks.clear()

@@ -235,9 +235,9 @@ impl Sending {
     }
 
     //= protocol.md: again.2
-    /// Nothing comes back: gives out what the oldest frame in flight carried, to be sent again, and whether
-    /// the size of frames may be the cause. Nothing without data in flight: it was a probe of the path MTU
-    /// that got no answer, no wonder.
+    /// Nothing comes back: gives out what the oldest frame in flight carried, to be retransmitted, and whether the size
+    /// of frames may be the cause. Returns nothing if no data is in flight: then only a probe of the path MTU got no
+    /// answer, which is normal.
     pub(crate) fn probe(&mut self, now: Instant) -> Option<(Carried, bool)> {
         let carried = self.half.retire_oldest_for_probe()?;
         let is_large = self.mtu.current() > self.mtu.safe();
@@ -335,8 +335,8 @@ fn send_config(
 /// so that the sender never waits for one.
 const MEMORY_WINDOW_FRAMES: u32 = 256;
 
-/// Shortest probe timeout over shared memory, in nanoseconds: the kernel gives other processes the
-/// processor for some milliseconds at a time. That the peer has ended is told by its socket.
+/// Shortest probe timeout over shared memory, in nanoseconds: the kernel gives other processes the processor for some
+/// milliseconds at a time. The peer's socket reports that the peer has ended.
 const MEMORY_PROBE_NS: u64 = 50_000_000;
 
 #[cfg(test)]

@@ -197,7 +197,7 @@ impl Parts<'_> {
             let view = &spread.views[position];
             connection.spreading_mut().on_cut(position, view);
         }
-        // No frame carried what was written: it is still to be told.
+        // No frame carried what was written: it is still to be reported.
         connection.told_mut().tell_if(self.scratch.drop_acks());
         count_idle(now, connection, spread);
         Ok(())
@@ -242,8 +242,7 @@ impl Parts<'_> {
             let waits = path.send().estimate().waits_long(u32::from(path.frame_bytes()));
             path.set_application_limited(nothing_left || !full && !waits);
         }
-        // What drivers give back is sent again in the order in which it was cut, if the last batch
-        // comes back first.
+        // What drivers give back is retransmitted in the order in which it was cut, if the last batch comes back first.
         while let Some(position) = spread.first_share() {
             let share = core::mem::take(&mut spread.shares[position]);
             self.scratch.exchange(position);

@@ -10,8 +10,8 @@ pub(crate) struct Spreading {
     scheduler: Option<Box<SchedulerState>>,
     /// When a link that leaves data to better ones would run dry.
     again_at: Instant,
-    /// Position of the link of the newest data frame, [`LINKS_MAX`] if that is no more, and when the frame
-    /// should arrive, but for what all links share.
+    /// Position of the link of the newest data frame, [`LINKS_MAX`] if that link is gone, and when the frame should
+    /// arrive, but for what all links share.
     arrives_at: (usize, Instant),
     /// Data frames since a link was last brought out of step with another.
     in_step: u32,

@@ -1,4 +1,4 @@
-//! The table of connections, and the ids by which frames find them: random, so that nobody guesses one.
+//! The table of connections, and the ids by which frames find them: random, so that no host can guess one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,8 +14,8 @@ use crate::rest::Resting;
 
 /// Connections by index, by handle, and by the id in their frames.
 ///
-/// Ids are drawn at random for each connection, all 32 bits: those that a peer was told say nothing about
-/// those of others, of before or later.
+/// Ids are drawn at random for each connection, all 32 bits: the ids that a peer knows say nothing about earlier or
+/// later ids of other connections.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     slots: Vec<Slot>,
@@ -32,11 +32,11 @@ pub(crate) struct ConnectionTable {
     spare_max: usize,
     /// What all connections grant.
     limits: InboundLimits,
-    /// The completion queue of connections that nobody uses; it has no room.
+    /// The completion queue of connections that no application uses; it has no room.
     nobodys_queue: Queues,
 }
 
-/// Spreads ids, which are random as they are and which nobody else chooses.
+/// Spreads ids. They are random already, and no other host chooses them.
 #[derive(Debug, Default)]
 struct IdHasher(u64);
 

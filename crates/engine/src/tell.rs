@@ -1,4 +1,4 @@
-//! Control frames going out: questions, answers, and what is told of links.
+//! Control frames to be sent: questions, answers, and reports about links.
 
 use delivery::Instant;
 use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
@@ -81,7 +81,7 @@ impl Parts<'_> {
         let statuses = statuses_of(connection, position, what.announces);
         let path = &connection.paths()[position];
         let addresses = what.announces.then(|| self.links_to_tell(path.pending().addresses()));
-        // What must not be told yet stays for later.
+        // What must not be reported yet stays for later.
         let control = if what.tells { path.pending().messages() } else { 0 };
         let carried = path.pending().carried(control, addresses);
         let mut body = Vec::with_capacity(64);
@@ -144,12 +144,12 @@ struct What {
     challenge: Option<u64>,
     /// What is pending on the link.
     tells: bool,
-    /// What is to be told of all links.
+    /// What is to be reported of all links.
     announces: bool,
 }
 
-/// Adds to the body of a control frame these messages ([`Pending::say`]), the challenge, the answer to that
-/// of the peer on the link at `position`, and what is told of each link.
+/// Adds to the body of a control frame these messages ([`Pending::say`]), the challenge, the answer to that of the peer
+/// on the link at `position`, and the report about each link.
 fn gather_messages(
     body: &mut Vec<u8>,
     connection: &Connection,
@@ -211,7 +211,7 @@ fn may_challenge(path: &Path) -> bool {
 }
 
 //= protocol.md: status.1
-/// Collects what is to be told of the links on the nearest one.
+/// Collects what is to be reported of the links on the nearest one.
 fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths().len() < 2 {
         return;
@@ -225,7 +225,7 @@ fn gather_status(connection: &mut Connection, nearest: usize) {
     }
 }
 
-/// What to tell of each link index on the link at `position`.
+/// What to report of each link index on the link at `position`.
 fn statuses_of(
     connection: &Connection,
     position: usize,

@@ -89,7 +89,7 @@ pub(crate) struct OwnTerms {
     asks_for_all: bool,
     /// How long it waits for receives of the peer.
     patience: Patience,
-    /// What the peer has asked for and may not have, while answers to what it asked before are under way.
+    /// What the peer has asked for and may not have, while answers to what it asked before are outstanding.
     refused: Option<(CloseReason, OperationNumber)>,
 }
 

@@ -35,8 +35,8 @@ impl Engine {
         }
     }
 
-    /// Packs all connections that are at rest now, without waiting whether something happens on them:
-    /// for whoever knows that nothing will for a while. Looks at every connection.
+    /// Compresses all idle connections at once, for a caller that knows that nothing will happen on them for a while.
+    /// Looks at every connection.
     pub fn rest(&mut self) {
         let (connections, mut parts) = self.lend();
         for index in connections.indices() {
@@ -170,8 +170,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: challenge.2, join.10
-    /// Forgets links that the peer opened and never answered on: it decides where they lead, and
-    /// whoever is there did not ask for our challenges.
+    /// Forgets links that the peer opened and never answered on: the peer decides where they lead, and the host at that
+    /// address did not ask for our challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered = |path: &Path| path.is_offered() && path.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
@@ -194,7 +194,7 @@ impl Parts<'_> {
         if path.send().deadline() > now {
             return;
         }
-        // Another link tells something about this one only if it progressed while this one did not.
+        // Another link says something about this one only if it progressed while this one did not.
         let others_progress = others_at > path.waits_since(now);
         let pools = &mut *self.pools;
         let is_probe_due = path.on_timeout(self.sent, now, &mut |fate, carried| {
@@ -206,8 +206,8 @@ impl Parts<'_> {
         let is_question_due = connection.paths()[position].is_question_due();
         if is_probe_due && !is_question_due {
             self.probe(now, connection, position, others_progress);
-            // Whether this link is silent or the peer, the others can tell, if they are asked
-            // something that the peer need not have room for.
+            // The other links show whether this link is silent or the peer, if they ask something for which the peer
+            // needs no room.
             for (other, path) in connection.paths_mut().iter_mut().enumerate() {
                 if other != position && path.may_carry_data() {
                     path.say(PING);

@@ -1,25 +1,25 @@
-//! What the peer was told of deliveries and receives, and whether it must hear more.
+//! What was reported to the peer of deliveries and receives, and whether there is more to report.
 
 use semantics::Inbound;
 use wire_edge::{MessageNumber, OperationNumber};
 
-/// What ack sections told the peer beside packets.
+/// What ack sections reported to the peer besides packets.
 #[derive(Debug)]
 pub(crate) struct Told {
-    /// The deliveries last told.
+    /// The deliveries last reported.
     delivered: OperationNumber,
-    /// The credit last told.
+    /// The credit last reported.
     credit: MessageNumber,
     /// The peer is to hear of them even if there is no packet to acknowledge.
     must_tell: bool,
-    /// The peer asked for news: it is told on every link, as it may not hear us on the nearest.
+    /// The peer asked for news: the answer goes over every link, as the peer may not hear us on the nearest.
     is_asked: bool,
 }
 
 delivery::pack_fields!(Told { delivered, credit } must_tell = false, is_asked = false);
 
 impl Told {
-    /// Nothing was told yet; operations and messages are numbered from here on.
+    /// Nothing was reported yet; operations and messages are numbered from here on.
     pub(crate) const fn new(first: u32) -> Self {
         Self {
             delivered: OperationNumber(first),
@@ -56,19 +56,19 @@ impl Told {
         self.is_asked
     }
 
-    /// The same, of which nothing is known any more: it is about to be told.
+    /// Returns whether the peer asked for news, and forgets that: the answer is about to be sent.
     #[inline]
     pub(crate) const fn take_question(&mut self) -> bool {
         core::mem::replace(&mut self.is_asked, false)
     }
 
-    /// Whether there is more to tell than was.
+    /// Whether there is more to report than was reported.
     #[inline]
     pub(crate) fn has_news(&self, inbound: &Inbound) -> bool {
         self.delivered != inbound.delivered() || self.credit != inbound.credit()
     }
 
-    /// The credit last told.
+    /// The credit last reported.
     pub(crate) const fn credit(&self) -> MessageNumber {
         self.credit
     }
@@ -80,7 +80,7 @@ impl Told {
         posted > 0 && self.credit.since(inbound.next_message()) <= posted
     }
 
-    /// The peer is told this.
+    /// This was reported to the peer.
     #[inline]
     pub(crate) fn on_told(&mut self, delivered: OperationNumber, credit: MessageNumber) {
         debug_assert!(delivered.since(self.delivered) >= 0, "what is delivered stays delivered");
@@ -88,7 +88,7 @@ impl Told {
         *self = Self { delivered, credit, must_tell: false, is_asked: self.is_asked };
     }
 
-    /// Whether nothing waits to be told.
+    /// Whether nothing waits to be reported.
     pub(crate) const fn is_at_rest(&self) -> bool {
         !self.must_tell && !self.is_asked
     }

@@ -300,8 +300,8 @@ impl Parts<'_> {
         Ok(alone && !has_tails)
     }
 
-    /// Whoever falls silent in the middle of an operation, or with its end, asks for an
-    /// acknowledgement with the last frame of the batch.
+    /// If this end falls silent in the middle of an operation, or with its end, the last frame of the batch asks for an
+    /// acknowledgement.
     pub(crate) fn ask_if_last(&mut self, connection: &mut Connection) {
         let asks = self.config.asking == Asking::Spaced && !connection.outbound().wants_to_send();
         if asks {
@@ -378,8 +378,8 @@ impl Parts<'_> {
         })
     }
 
-    /// Whether a link of the connection is full: its driver has room again soon, and nobody will say
-    /// so. A link that is down says so when it is back.
+    /// Whether a link of the connection is full: its driver has room again soon but does not report it. A link that is
+    /// down reports when it is back.
     fn any_full(&self, connection: &Connection) -> bool {
         connection.paths().iter().any(|path| self.is_full(path))
     }

@@ -1,7 +1,7 @@
 //! Which addresses of peers were asked lately for a sign of life, and answered.
 //!
-//! Queue pairs ask often, and many lead to one peer: one of them asks for all. If it learns that nobody is there, so do
-//! they (protocol.md: report.6); networks would not tell each of them.
+//! Queue pairs ask often, and many lead to one peer: one of them asks for all. If it finds that the peer is gone, all
+//! of them know (protocol.md: report.6); networks would not report that to each of them.
 
 use std::collections::HashMap;
 
@@ -60,7 +60,7 @@ impl Watch {
     pub(crate) fn on_asked(&mut self, now: Instant, place: Place) {
         let is_new = !self.places.contains_key(&place);
         if is_new && self.places.len() == self.places.capacity() {
-            // What nobody asks any more is not worth more memory.
+            // Places that no connection asks any more need no memory.
             self.places.retain(|_, watched| {
                 let last = watched.asked_at.max(watched.answered_at).unwrap_or_default();
                 last.after_ns(FORGET_NS) > now

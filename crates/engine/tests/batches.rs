@@ -11,7 +11,7 @@ use semantics::OperationError;
 /// Bytes of an operation: 46 frames, of which the last is short.
 const MESSAGE_BYTES: u32 = 65_536;
 
-/// Operations under way at a time.
+/// Outstanding operations.
 const UNDER_WAY: u64 = 32;
 
 /// Places of the memory that are written in turn.
@@ -122,7 +122,7 @@ fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
     pair.assert_idle();
 }
 
-/// A stream that has found its rate, and then as many operations as are under way at a time.
+/// A stream that has found its rate, and then as many operations as may be outstanding.
 fn busy_stream() -> Pair {
     let mut pair = offloading(40_000_000_000);
     stream(&mut pair, 200);

@@ -604,7 +604,7 @@ fn a_receive_must_be_in_memory_that_may_be_written_and_there_are_only_so_many() 
     assert_eq!(post(region.id, 0, 64), Err(DatagramError::ReceiveQueueFull(16)));
 }
 
-/// Posts a receive for whoever takes it.
+/// Posts a receive for the first datagram that takes it.
 #[test]
 fn a_receive_without_memory_fails_with_the_datagram_that_takes_it() {
     let mut pair = Pair::new(1);
@@ -686,7 +686,7 @@ fn a_shared_receive_that_is_too_short_for_a_datagram_stays_the_oldest() {
     deliver(&mut pair, GOOD(), b"short");
     deliver(&mut pair, GOOD(), b"longer");
     assert_eq!(contexts(&pair.done(1)), [1, 2]);
-    // What nobody took is there for others when the port goes.
+    // Receives that no datagram took are there for others when the port goes.
     share(&pair, &shared, 0, 100, 3);
     pair.hosts[1].engine.close_datagram_port(port).expect("open");
     assert_eq!((pair.done(1).len(), shared.len()), (0, 1));

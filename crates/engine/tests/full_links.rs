@@ -135,7 +135,7 @@ fn probes_of_the_path_mtu_that_a_full_driver_refuses_are_not_taken_for_lost() {
 struct Star {
     now: Instant,
     hosts: Vec<Host>,
-    /// Frames under way, with receiver and sender: they arrive with the next turn.
+    /// Frames in flight, with receiver and sender: they arrive with the next turn.
     wire: VecDeque<(usize, usize, Vec<u8>)>,
     /// Decides how many of the frames for a host the driver of the first takes: host, frames.
     take: Box<dyn FnMut(usize, usize) -> usize>,
@@ -218,7 +218,7 @@ impl Star {
                 let mut bytes = frame.header.to_vec();
                 if frame.payload.len > 0 {
                     let (start, len) = (frame.payload.start, frame.payload.len as usize);
-                    // SAFETY: the hosts' buffers outlive the turn, and nobody else runs.
+                    // SAFETY: the hosts' buffers outlive the turn, and no other thread runs.
                     bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, len) });
                 }
                 sent[to] += u64::from(number == 0);

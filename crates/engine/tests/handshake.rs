@@ -231,7 +231,7 @@ fn a_limit_of_connections_holds_and_frees_itself() {
     for host in &mut pair.hosts {
         host.events.clear();
     }
-    // The first has no room itself; one that has is told.
+    // The first has no room itself; one that has room gets the report.
     pair.restart(0, 99);
     pair.connect();
     pair.run_for(100_000_000);
@@ -294,7 +294,7 @@ fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
     assert!(matches!(pair.hosts[0].closed()[0], Closed::Unreachable { .. }));
     assert!(pair.channels[0][0].frames < 25, "{} frames", pair.channels[0][0].frames);
     pair.assert_idle();
-    // Where the system says that nobody listens, it takes no time at all.
+    // Where the system reports that the address has no listener, it takes no time at all.
     pair.connect();
     let refused = LinkEvent::Refused(address(1, 0), Evidence::Local);
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), refused);
@@ -349,7 +349,7 @@ fn a_restarted_peer_is_noticed_at_the_next_frame() {
     }
 }
 
-/// The question for news is all that is left to tell: nothing is in flight.
+/// Only the question for news is left to send: nothing is in flight.
 #[test]
 fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
     let mut pair = Pair::connected(1);

@@ -157,7 +157,7 @@ fn a_link_that_one_end_alone_has_is_given_up() {
     for host in 0..2 {
         let mut pair = Pair::connected(3);
         pair.run_for(10_000_000_000);
-        // Nothing tells the peer that the link is taken away, until the links are compared.
+        // No frame informs the peer that the link is removed, until the links are compared.
         pair.filter = Box::new(|_, flight| {
             let Ok(frame) = decode(&flight.bytes) else { return true };
             let mut messages = control_messages(frame.payload)

@@ -459,7 +459,7 @@ fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_take
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);
     pair.run_for(1_000_000);
     pair.restart(1, 9);
-    // A stranger at an address where nobody has answered says nothing of the peer.
+    // A stranger at an address from which no answer has come says nothing of the peer.
     pair.set_up(1, 2, true);
     pair.run_for(1_000_000_000);
     assert!(pair.hosts[0].closed().is_empty());
@@ -471,7 +471,7 @@ fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_take
     });
 }
 
-/// Acknowledgements of small frames put off every timeout.
+/// Acknowledgements of small frames postpone every timeout.
 #[test]
 fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_trips() {
     for truth in [1472, 4100] {

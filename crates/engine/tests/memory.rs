@@ -5,8 +5,8 @@ mod pair;
 use engine::EngineConfig;
 use pair::{LinkPlan, Pair, share_memory};
 
-/// A ping-pong of small writes: what is delivered is told with each answer, which packets arrived only
-/// now and then, and at the end all of them.
+/// A ping-pong of small writes: each answer reports what is delivered; packets that arrived are reported only now and
+/// then, and at the end all of them.
 #[test]
 fn an_answer_tells_of_deliveries_at_once_and_of_packets_in_time() {
     let mut pair = near_pair();

@@ -1,4 +1,4 @@
-//! Services that are elsewhere: who is told so asks there, once.
+//! Services that are elsewhere: a peer that learns the new place asks there, once.
 
 mod pair;
 
@@ -12,7 +12,7 @@ use wire_edge::{Moved, PeerAddr, RejectReason};
 const ASKED: u32 = 7;
 const THERE: u32 = 8;
 
-/// Where nobody is but a door.
+/// Where there is only a redirect port.
 fn door_address() -> PeerAddr {
     PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 4000)))
 }

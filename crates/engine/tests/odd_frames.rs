@@ -99,7 +99,7 @@ fn a_frame_from_another_address_than_that_of_its_link_is_dropped() {
 //= protocol.md: control.3
 #[test]
 fn the_responder_ignores_addresses_that_the_initiator_tells() {
-    // The responder has a link to spare, with which it could try what it is told.
+    // The responder has a link to spare, with which it could try the addresses announced to it.
     let mut pair = Pair::new(2);
     pair.hosts[0].engine.detach_link(LinkId(1));
     pair.hosts[1].engine.listen(0);
@@ -235,7 +235,7 @@ fn answers_to_a_handshake_are_not_answered() {
     let frames = keep(&mut pair, true, |flight| {
         decode_handshake(&flight.bytes).is_ok() && !is_hello(flight)
     });
-    // Nobody listens at first: a Reject. Then a Retry and an Accept.
+    // At first there is no listener: a Reject. Then a Retry and an Accept.
     pair.connect();
     pair.run_for(10_000_000);
     pair.hosts[1].engine.listen(0);

@@ -172,7 +172,7 @@ fn local_memory_that_goes_fails_its_operation_in_its_turn() {
     }
 }
 
-/// What is owed on a connection whose next operation cannot be sent, as its memory is gone, is told by no frame of
+/// What is owed on a connection whose next operation cannot be sent, as its memory is gone, is reported by no frame of
 /// another connection.
 #[test]
 fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
@@ -187,7 +187,7 @@ fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
         pair.hosts[1].buffer.store_u64(64, 7);
         pair.write(1, 64, 8, 0);
         pair.turn(1);
-        // An operation of its own is under way, so that it cannot end at once.
+        // An operation of its own is outstanding, so that it cannot end at once.
         pair.write(0, 128, 8, 0);
         pair.turn(0);
         pair.run_until(SECOND_NS, "a write", |pair| pair.hosts[0].buffer.load_u64(64) == 7);
@@ -240,7 +240,7 @@ fn sharing(
     (pair, shared, handles)
 }
 
-/// Posts so many receives of 4 KiB for whoever needs them.
+/// Posts so many receives of 4 KiB for any queue pair that needs them.
 fn post_shared(pair: &mut Pair, shared: &SharedReceives, count: u64) {
     let region = pair.hosts[1].region.id;
     for context in 0..count {
@@ -309,7 +309,7 @@ fn no_connection_of_a_thousand_starves_at_a_shared_queue() {
         for (number, [sender, _]) in (0..).zip(&handles) {
             pair.hosts[0].connection = *sender;
             let source = pair.source(0, 0);
-            // The length tells whose it is.
+            // The length shows the owner.
             let (request, length) = (Request::Send { source }, number);
             pair.post(0, request, length, u64::from(number) * EACH + message);
         }

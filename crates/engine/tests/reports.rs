@@ -25,7 +25,7 @@ fn spy(pair: &mut Pair, passes: bool) -> Heads {
     heads
 }
 
-/// Nobody listens at the addresses of the second host any more.
+/// The addresses of the second host have no listener any more.
 fn kill(pair: &mut Pair) -> Heads {
     let heads = spy(pair, false);
     pair.hosts[1].paused = true;
@@ -98,7 +98,7 @@ fn who_shares_memory_notices_at_once_that_the_peer_was_killed_however_idle_the_c
     pair::share_memory();
     let mut pair = resting(3);
     let heads = kill(&mut pair);
-    // The driver says that the peer has hung up, and from then on that nobody is there.
+    // The driver reports that the peer has hung up, and from then on that the address has no listener.
     refuse(&mut pair, 0, Evidence::Local);
     let until = pair.now.after_ns(SECOND_NS);
     loop {
@@ -134,7 +134,7 @@ fn what_one_connection_finds_out_does_not_end_another_that_lives() {
     let refused = pair.hosts[0].connection;
     let lives = pair.connect();
     pair.run_for(2 * SECOND_NS);
-    // To the peer, frames of the first connection are lost; the network says that nobody listens.
+    // To the peer, frames of the first connection are lost; the network reports that the address has no listener.
     let heads = Heads::default();
     let noted = Rc::clone(&heads);
     let first = pair.hosts[0].engine.info(refused.unwrap()).map(|info| info.paths[0].counters);

@@ -15,13 +15,13 @@ fn resting_after(rest_ns: u64, links: u8) -> Pair {
     Pair::connected_with(&vec![LinkPlan::default(); usize::from(links)], config)
 }
 
-/// Everything that both ends tell of their connection.
+/// Everything that both ends show of their connection.
 fn told(pair: &Pair) -> String {
     format!("{:?} {:?}", pair.hosts[0].info(), pair.hosts[1].info())
 }
 
-/// Writes, reads and messages, some of whose frames are lost, with pauses between them; what both ends
-/// tell after each pause.
+/// Writes, reads and messages, some of whose frames are lost, with pauses between them; what both ends show after each
+/// pause.
 fn history(rest_ns: u64, links: u8) -> Vec<String> {
     let mut pair = resting_after(rest_ns, links);
     let mut frames = 0_u32;

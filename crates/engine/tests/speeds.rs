@@ -11,16 +11,16 @@ use mem::Payload;
 use pair::{Host, Pair, address};
 use semantics::{OperationFlags, Receive, Request, SharedReceives};
 
-/// Connections between the two engines: more than messages are under way, so that there is at most one to each.
+/// Connections between the two engines: more than outstanding messages, so that each has at most one.
 const CONNECTIONS: usize = 1000;
 
-/// Messages of a round to each of them, in turn, and how many are under way at a time.
+/// Messages of a round to each of them, in turn, and how many are outstanding at a time.
 const MESSAGES: u64 = 40;
 const UNDER_WAY: u64 = 256;
 
 const MESSAGE_BYTES: u32 = 64;
 
-/// Connections that share as many receives as messages are under way, or have one each of their own.
+/// Connections that share as many receives as messages are outstanding, or have one each of their own.
 struct Setting {
     pair: Pair,
     shared: Option<Arc<SharedReceives>>,
@@ -49,7 +49,7 @@ impl Setting {
         if shares {
             (0..UNDER_WAY).for_each(|_| setting.receive(0));
         } else {
-            // At most one message is under way to each connection.
+            // Each connection has at most one outstanding message.
             (0..CONNECTIONS).for_each(|index| setting.receive(index));
         }
         setting.pair.run_for(100_000_000);
@@ -97,7 +97,7 @@ impl Setting {
                     bytes.extend_from_slice(frame.header);
                     if frame.payload.len > 0 {
                         let length = frame.payload.len as usize;
-                        // SAFETY: the hosts' buffers outlive the turn, and nobody else runs.
+                        // SAFETY: the hosts' buffers outlive the turn, and no other thread runs.
                         let payload =
                             unsafe { std::slice::from_raw_parts(frame.payload.start, length) };
                         bytes.extend_from_slice(payload);

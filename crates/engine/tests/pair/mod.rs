@@ -33,7 +33,7 @@ pub(crate) const DELAY_NS: u64 = 20_000;
 pub(crate) struct LinkPlan {
     pub(crate) frame_bytes_max: u16,
     pub(crate) frame_bytes_safe: u16,
-    /// In bits per second; what the network does, not what the engine is told.
+    /// In bits per second; what the network does, not what the engine assumes.
     pub(crate) rate: Option<u64>,
     /// Many frames cost as little as one.
     pub(crate) offloads: bool,
@@ -83,7 +83,7 @@ pub(crate) struct Channel {
     pub(crate) bytes: u64,
 }
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
     pub(crate) to: usize,
@@ -183,7 +183,7 @@ impl Host {
         queue().into()
     }
 
-    /// News that a connection is over.
+    /// The events that report closed connections.
     pub(crate) fn closed(&self) -> Vec<Closed> {
         let reason = |event: &Event| match event {
             Event::Closed { reason, .. } => Some(*reason),
@@ -349,7 +349,7 @@ impl Pair {
                     let frame = batch.frame(index);
                     let mut bytes = frame.header.to_vec();
                     if frame.payload.len > 0 {
-                        // SAFETY: the hosts' buffers outlive the turn, and nobody else runs.
+                        // SAFETY: the hosts' buffers outlive the turn, and no other thread runs.
                         bytes.extend_from_slice(unsafe {
                             std::slice::from_raw_parts(
                                 frame.payload.start,
@@ -551,7 +551,7 @@ impl Pair {
         read(0) == read(1)
     }
 
-    /// Nothing is under way, no record is in use and nobody would wake up any more.
+    /// Nothing is outstanding, no record is in use and no timer would wake the endpoint.
     pub(crate) fn assert_idle(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
             assert_eq!(host.engine.pool_use(), PoolUse::default(), "host {index}");
