@@ -1,9 +1,8 @@
 //! From measured latencies to the parameters of a model.
 //!
-//! A message of k bytes takes a + b k from one program to another. How much of that the hosts take
-//! and how much the network cannot be told from such times alone, so what is known of the network is
-//! given, and the rest is shared by the two hosts equally, as in the study of 1999 (see
-//! [`paper`](super::paper)).
+//! A message of k bytes takes a + b k from one program to another. Such times alone do not separate the share of the
+//! hosts from that of the network. So what is known of the network is given, and the rest is shared by the two hosts
+//! equally, as in the study of 1999 (see [`paper`](super::paper)).
 
 use super::loggp::LogGpConfiguration;
 use super::simulation::HostCosts;

@@ -251,7 +251,7 @@ impl Workload for CollectiveLoop {
         self.finished == self.configuration.ranks
     }
 
-    /// One rank tells of all, the one that waits for most: those that only send are ahead.
+    /// One rank stands for all, the one that waits for most: those that only send are ahead.
     fn done(&self, _now_ps: u64) -> Option<f64> {
         let rank = match self.configuration.collective {
             Collective::Incast { target, .. } => target,

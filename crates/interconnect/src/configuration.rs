@@ -252,7 +252,7 @@ pub enum ConfigurationError {
          ethernet; set kind = \"edge\" in [host]"
     )]
     NoFrames,
-    /// Nothing sends again what was lost, and the workload waits for it.
+    /// Lost packets are not retransmitted, and the workload waits for them.
     #[error("{wrong}; {packets} packets were lost, and the workload waits for their messages")]
     Lossy {
         /// The key that has them lost.
@@ -260,7 +260,7 @@ pub enum ConfigurationError {
         /// How many.
         packets: u64,
     },
-    /// Nothing sent again what was lost.
+    /// Lost packets were not retransmitted.
     #[error("{wrong}; {packets} packets were lost")]
     Unrepaired {
         /// The key that has them lost.

@@ -20,11 +20,11 @@
 //! # Ok::<(), interconnect::configuration::ConfigurationError>(())
 //! ```
 //!
-//! Futures are those of the standard library; who runs them is [`Coroutines`], one after the other
-//! in virtual time. Code between two waits takes no time, [`Rank::compute`] does. As in MPI, messages
-//! from one rank to another are matched in the order in which they were sent, whatever the network
-//! makes of it, and sends are eager: one ends when the processor of the host has done its part.
-//! Messages may carry a number, so that what a program does can depend on what it was told.
+//! Futures are those of the standard library; [`Coroutines`] runs them, one after the other in virtual time. Code
+//! between two waits takes no time, [`Rank::compute`] does. As in MPI, messages from one rank to another are matched in
+//! the order in which they were sent, whatever the network makes of it, and sends are eager: one ends when the
+//! processor of the host has done its part. Messages may carry a number, so that what a program does can depend on what
+//! it received.
 
 mod diagnosis;
 mod request;
@@ -91,7 +91,7 @@ struct Shared {
     now_ps: u64,
     /// What the rank that runs wants done.
     actions: Vec<Action>,
-    /// Messages under way; the simulation calls them by their place here.
+    /// Messages in flight; the simulation calls them by their place here.
     flights: Slab<Flight>,
     ranks: Vec<State>,
 }
@@ -367,7 +367,7 @@ impl Coroutines {
     fn resume(&mut self, rank: u32, actions: &mut Actions) {
         let Some(slot) = self.tasks.get_mut(rank as usize) else { return };
         let Some(task) = slot else { return };
-        // Nobody calls a waker: a rank runs whenever something has happened to it.
+        // No code calls a waker: a rank runs whenever something has happened to it.
         let mut context = Context::from_waker(Waker::noop());
         if task.as_mut().poll(&mut context) == Poll::Ready(()) {
             *slot = None;

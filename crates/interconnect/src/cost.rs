@@ -91,7 +91,7 @@ impl PriceBook {
             );
         }
         let hosts = u64::from(topology.hosts());
-        // All that lacks is told at once.
+        // One error lists everything that is missing.
         let mut lacks = Vec::new();
         let mut take = |bill: &mut Bill, part: Result<&Part, BookError>, count| match part {
             Ok(part) => bill.add(part, count),

@@ -1,10 +1,10 @@
 //! Hosts with the real engine: frames of the edge protocol instead of messages of a model.
 //!
-//! An [`EdgeFabric`] is a [`Fabric`] around others. It makes a message of a workload into remote
-//! writes, the last of which notifies the target; engines make frames of those, and one [`Ethernet`]
-//! for each rail carries the frames. Payload is not there, only its length and where it comes from
-//! ([`mem::MemoryTable::register_ghost`]), unless [`PayloadKind::Bytes`] is asked for. A ledger checks that every operation is placed exactly once,
-//! from the right place, in the order that was asked for, and told of once.
+//! An [`EdgeFabric`] is a [`Fabric`] around others. It makes a message of a workload into remote writes, the last of
+//! which notifies the target; engines make frames of those, and one [`Ethernet`] for each rail carries the frames.
+//! Payload is not simulated, only its length and where it comes from ([`mem::MemoryTable::register_ghost`]), unless
+//! [`PayloadKind::Bytes`] is asked for. A ledger checks that every operation is placed exactly once, from the right
+//! place, in the order that was asked for, and reported once.
 //!
 //! Each frame and operation costs the processor of a host time, which does one thing at a time.
 
@@ -54,9 +54,9 @@ pub struct EdgeConfiguration {
     pub protocol: Protocol,
     /// A message is written by operations of so many bytes, at most 128 MiB.
     pub operation_bytes: u32,
-    /// Operations of one host to another that are under way at a time, at most 4096.
+    /// Outstanding operations of one host to another, at most 4096.
     pub window: u32,
-    /// Operations of one host that are under way at a time, at most 8192.
+    /// Outstanding operations of one host, at most 8192.
     pub operations: u32,
     /// Who waits for whom.
     pub order: Order,
@@ -85,7 +85,7 @@ pub struct EdgeConfiguration {
     pub loss_ppm: u32,
     /// What fails and comes back.
     pub outages: Vec<Outage>,
-    /// Rate that links tell their engine, in bits per second.
+    /// Rate that links report to their engine, in bits per second.
     pub rate_bps: u64,
     /// Whether connections that the workload can name are made before it begins.
     pub connects_ahead: bool,
@@ -217,7 +217,7 @@ pub struct EdgeFabric {
     ledger: Ledger,
     /// Memory of hosts, if operations carry bytes.
     bytes: Option<Bytes>,
-    /// Told of frames, if somebody asks.
+    /// Observes frames, if one was set.
     tap: Option<Box<dyn Tap>>,
     pairs: Vec<Pair>,
     /// Pairs by their two hosts, lower first. Never iterated.
@@ -269,13 +269,13 @@ struct Stream {
     waiting: VecDeque<u32>,
     /// Bytes of the first of them that are posted.
     posted_bytes: u32,
-    /// Operations under way.
+    /// Outstanding operations.
     under_way: u32,
     /// It is in its host's list of those that found no room.
     is_blocked: bool,
-    /// Operations under way of each message all of which is posted, and has not ended.
+    /// Outstanding operations of each message that is posted completely and has not ended.
     ending: VecDeque<u32>,
-    /// Operations under way of the first message that waits.
+    /// Outstanding operations of the first message that waits.
     since_end: u32,
 }
 
@@ -387,14 +387,14 @@ impl EdgeFabric {
         self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.check(pairs, ranks))
     }
 
-    /// The last look, when a run is over: at memory in which nothing may have changed any more.
+    /// The last look, when a run has ended: at memory in which nothing may have changed any more.
     pub fn check_erased(&mut self) {
         if let Some(bytes) = &mut self.bytes {
             bytes.check_erased(&mut self.ledger);
         }
     }
 
-    /// What is under way on the rails has arrived, or was lost.
+    /// What is in flight on the rails has arrived, or was lost.
     fn on_rails(&mut self, context: &mut Context) {
         self.on_rails_lost(context);
         // All of them before the first is handled: what hosts deliver then are no frames.
@@ -625,8 +625,8 @@ impl Fabric for EdgeFabric {
     }
 }
 
-/// Places of the completion queue that operations leave free: for what one turn may bring of others. If
-/// operations took them all, everybody could wait for somebody else to be told.
+/// Places of the completion queue that operations leave free, for what one turn may bring of others. If operations took
+/// them all, hosts could wait for each other's notifications for ever.
 const NOTIFICATIONS: usize = 4096;
 
 /// The most memory of all hosts together.
@@ -644,7 +644,7 @@ const RAIL_SHIFT: u32 = 25;
 const RAIL_BITS: u32 = 3;
 const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;
 
-/// Most operations of one host that are under way at a time: as many records as an engine has.
+/// Most outstanding operations of one host: as many records as an engine has.
 pub(super) const POSTED_MAX: u32 = 8192;
 
 /// Most frames that a driver takes at a time: one batch of the engine.

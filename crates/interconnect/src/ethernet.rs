@@ -114,7 +114,7 @@ struct Port {
 #[derive(Clone, Copy, Debug)]
 struct End(u32);
 
-/// A frame under way.
+/// A frame in flight.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     message: u32,
@@ -432,7 +432,7 @@ impl Ethernet {
     /// A frame found no room, or its link is down.
     #[cold]
     fn lose(&mut self, context: &mut Context, link: u32, index: u32) {
-        // The name is the message's place, except in a divided run, where nobody asks for it.
+        // The name is the message's place, except in a divided run, which does not use it.
         let name = self.frames.remove(index).message;
         *self.dropped.entry(link).or_default() += 1;
         context.drop_packet(name);
@@ -549,7 +549,7 @@ impl Ethernet {
         self.states[index as usize] = state;
     }
 
-    /// Whether hosts send again what is lost.
+    /// Whether hosts retransmit what is lost.
     const fn has_transport(&self) -> bool {
         self.transport.is_some() || self.homa.is_some()
     }

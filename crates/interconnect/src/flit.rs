@@ -274,9 +274,8 @@ impl FlitFabric {
         }
     }
 
-    /// Sends as many flits of a host's packet as there are credits for, each when the link is free:
-    /// nobody else wants this link, so their times are known now, and each costs one event instead
-    /// of two.
+    /// Sends as many flits of a host's packet as there are credits for, each when the link is free: no other host uses
+    /// this link, so their times are known now, and each costs one event instead of two.
     fn send_burst(&mut self, context: &mut Context, input: u32, link: u32, index: u32) {
         let channels = u32::from(self.configuration.channels);
         let channel = link * channels + u32::from(self.inputs[input as usize].channel);
@@ -540,7 +539,7 @@ impl FlitFabric {
         if own.has_channel {
             return Some(own.link * channels + u32::from(own.channel));
         }
-        // A channel that nobody has lacks a credit: the buffer at its end is full.
+        // A channel without an owner lacks a credit: the buffer at its end is full.
         let ends = own.link * channels..(own.link + 1) * channels;
         let owners = ends.map(|end| (end, self.outputs[end as usize].owner));
         let mut waits = owners.map(|(end, owner)| if owner == NOBODY { end } else { owner });

@@ -1,9 +1,8 @@
 //! Messages as fluids that share links max-min fairly: no packets, quick answers for long messages.
 //!
-//! Whenever a message begins or ends, the rates of all are found anew by progressive filling: the
-//! rates of all rise together until a link is full, those that cross it keep what they have, and so
-//! on; once for all that begin or end together. Work per change is messages × links; good for hundreds
-//! of messages at a time.
+//! Whenever a message begins or ends, the rates of all are computed again by progressive filling: the rates of all rise
+//! together until a link is full, those that cross it keep what they have, and so on; once for all that begin or end
+//! together. Work per change is messages × links; good for hundreds of messages at a time.
 
 use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
@@ -39,8 +38,8 @@ pub struct Fluid {
     now_ps: u64,
     /// Which schedule of the next end is valid.
     generation: u32,
-    /// Messages have begun since rates were found; they will be found anew at this time, once for
-    /// all that begin together.
+    /// Messages have begun since rates were computed; they will be computed again at this time, once for all that begin
+    /// together.
     is_stale: bool,
     finished: u64,
 }

@@ -64,7 +64,7 @@ struct Program {
     start_dependents: Vec<u32>,
     matching: Matching<Offer>,
     rendezvous: Rendezvous,
-    /// Operations that wait for nothing and have not begun; empty whenever a rank has been told.
+    /// Operations that wait for nothing and have not begun; empty after each call for a rank.
     ready: Vec<u32>,
     /// The operation that began last.
     latest: u32,
@@ -222,7 +222,7 @@ impl Goal {
         program.ready.clear();
     }
 
-    /// An operation has ended. What waits for its start may begin, too, if that has not been told.
+    /// An operation has ended. What waits for its start may begin, too, if its start was not reported.
     fn end(&mut self, rank: u32, index: u32, has_started: bool) {
         self.unfinished -= 1;
         let program = &mut self.ranks[rank as usize];

@@ -1,11 +1,10 @@
 //! The interconnect simulator: which network to buy, and how it behaves.
 //!
-//! A [`Simulation`](simulation::Simulation) runs a [`Workload`](workload::Workload) of ranks on
-//! hosts over a [`Fabric`](simulation::Fabric). Topologies, routes and workloads are the same
-//! objects for every fabric. Times are integer picoseconds; events that fall together are ordered
-//! by what they are, not by when they were scheduled; each component draws from its own stream of
-//! random numbers. So a run is the same, bit for bit, in every build and on every machine, and
-//! [`Outcome::hash`](simulation::Outcome::hash) tells.
+//! A [`Simulation`](simulation::Simulation) runs a [`Workload`](workload::Workload) of ranks on hosts over a
+//! [`Fabric`](simulation::Fabric). Topologies, routes and workloads are the same objects for every fabric. Times are
+//! integer picoseconds; events that fall together are ordered by what they are, not by when they were scheduled; each
+//! component draws from its own stream of random numbers. So a run is the same, bit for bit, in every build and on
+//! every machine, which [`Outcome::hash`](simulation::Outcome::hash) shows.
 //!
 //! No thread, clock, socket or global generator is used.
 #![forbid(unsafe_code)]

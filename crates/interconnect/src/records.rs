@@ -1,9 +1,8 @@
 //! What happened in a run: each message, each link that a packet crossed, and what waited.
 //!
-//! A [`Simulation`](super::simulation::Simulation) with a [`Recorder`] tells it what ranks do, its
-//! fabric tells it of links; without one each of these places is a test of a pointer. Sums over
-//! links are complete. Single messages and crossings are kept up to [`RecordLimits`], and
-//! [`Records::left_out`] says whether there were more.
+//! A [`Simulation`](super::simulation::Simulation) with a [`Recorder`] reports to it what ranks do, its fabric what
+//! links do; without one each of these places is a test of a pointer. Sums over links are complete. Single messages and
+//! crossings are kept up to [`RecordLimits`], and [`Records::left_out`] says whether there were more.
 
 mod critical;
 mod engines;
@@ -92,7 +91,7 @@ pub struct MessageRecord {
     pub tag: u32,
     /// Which of several workloads it is of, from 0.
     pub workload: u8,
-    /// What its rank was told when it posted it.
+    /// What its rank was informed of when it posted it.
     pub cause: Cause,
     /// Last link of the packet that arrived last: place in [`Records::crossings`].
     pub last_crossing: Option<u32>,
@@ -137,12 +136,12 @@ pub struct Work {
     pub rank: u32,
     /// A wait for a time, which leaves the processor free.
     pub is_timer: bool,
-    /// What the rank was told when it asked.
+    /// What the rank was informed of when it asked.
     pub cause: Cause,
     tag: u32,
 }
 
-/// Why a rank does something: what it was told just before.
+/// Why a rank does something: what it was informed of just before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cause {
     /// The run began.
@@ -185,7 +184,7 @@ pub struct Recorder {
     has_windows: bool,
 }
 
-/// What a fabric tells of a packet that is given a link.
+/// What a fabric reports of a packet that is given a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
     /// The packet's number in the fabric.
@@ -209,7 +208,7 @@ pub struct Grant {
     pub sent_ps: u64,
     /// When it will be at the other end, in picoseconds.
     pub arrived_ps: u64,
-    /// When the link will be free; nothing if [`Recorder::on_released`] will tell.
+    /// When the link will be free; nothing if [`Recorder::on_released`] will report it.
     pub busy_until_ps: Option<u64>,
     /// Whether this is a link of the topology, not a way within a switch.
     pub is_counted: bool,
@@ -245,7 +244,7 @@ impl Recorder {
         Self { has_windows, ..self }
     }
 
-    /// What was recorded, of a run that is over.
+    /// Returns what was recorded of a run that has ended.
     pub fn finish(self) -> Records {
         let (completed_ps, last) = self.last;
         let (links, window_ps) = self.links.finish();
@@ -312,7 +311,7 @@ impl Recorder {
         }
     }
 
-    /// A rank is told of a message.
+    /// A rank is informed of a message.
     #[cold]
     pub(super) fn on_received(&mut self, index: u32, now_ps: u64) {
         let record = self.record_of.get(index as usize).copied().unwrap_or(NONE);
@@ -349,7 +348,7 @@ impl Recorder {
         }
     }
 
-    /// A rank is told that its processor has sent a message.
+    /// A rank is informed that its processor has sent a message.
     #[cold]
     pub(super) fn on_sent(&mut self, index: u32) {
         let record = self.record_of.get(index as usize).copied().unwrap_or(NONE);
@@ -357,17 +356,17 @@ impl Recorder {
         self.cause = if is_known { Cause::Sent(record) } else { Cause::Unknown };
     }
 
-    /// What the rank that acts was told before that.
+    /// What the rank that acts was informed of before that.
     pub(super) const fn cause(&self) -> Cause {
         self.cause
     }
 
-    /// A rank goes on with what it was told before others were told something.
+    /// A rank goes on with its cause of before, although other ranks were informed of something meanwhile.
     pub(super) const fn resume(&mut self, cause: Cause) {
         self.cause = cause;
     }
 
-    /// A rank is told that work is done.
+    /// A rank is informed that work is done.
     #[cold]
     pub(super) fn on_worked(&mut self, rank: u32, tag: u32, now_ps: u64) {
         let works = &self.works;
@@ -471,7 +470,7 @@ impl Recorder {
         }
     }
 
-    /// A packet has reached its host. The one told of last is what its message waited for.
+    /// A packet has reached its host. The last packet reported is what its message waited for.
     #[cold]
     pub fn on_arrived(&mut self, packet: u32, message: u32) {
         let packet = self.packet_of_rail(packet);

@@ -100,7 +100,7 @@ pub const fn salt(seed: u64) -> u64 {
 const FLOW: u64 = 1 << 40;
 const SALT: u64 = 1 << 41;
 
-/// Which parallel lanes (cables or virtual channels) a packet may use on its way.
+/// Which parallel lanes (cables or virtual channels) a packet may use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LanePolicy {
     /// In a dimension whose wrap the path crosses: lane 0 before the wrap, lane 1 from it on. In
@@ -166,10 +166,9 @@ pub enum RoutingError {
 
 /// For each switch and each destination, the links that lead there.
 ///
-/// Destinations are switches with hosts, not hosts. Equal sets of links are stored once, and so are
-/// equal rows: all core switches of a fat tree number their sets alike, the upper switches of a pod do,
-/// and all switches with hosts, as the own hosts of a switch are told before its row is asked. The rows
-/// of a fat tree with 8192 hosts take 34 KiB.
+/// Destinations are switches with hosts, not hosts. Equal sets of links are stored once, and so are equal rows: all
+/// core switches of a fat tree number their sets alike, the upper switches of a pod do, and all switches with hosts, as
+/// the own hosts of a switch are named before its row is asked. The rows of a fat tree with 8192 hosts take 34 KiB.
 #[derive(Clone, Debug)]
 pub struct RouteTable {
     /// Column of a host's switch.

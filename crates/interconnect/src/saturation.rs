@@ -72,8 +72,8 @@ pub struct Step {
 }
 
 impl Configuration {
-    /// Searches where its open load saturates its network; whatever load it has itself does not
-    /// matter. `watch` is told now and then how far it is, and may stop it.
+    /// Searches where its open load saturates its network; whatever load it has itself does not matter. Calls `watch`
+    /// now and then with the progress; it may stop the search.
     ///
     /// Without a warm-up of its own, a run has one of a quarter of the time in which it posts.
     pub fn saturate(
@@ -160,7 +160,7 @@ impl Estimate {
     }
 }
 
-/// The limits of a run at a load: it goes on for as long as it was measured, for what is under way.
+/// The limits of a run at a load: it goes on for as long as it was measured, for the messages in flight.
 pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     let warmup_ps = match limits.warmup_ps {
         0 => until_ps / 4,

@@ -33,21 +33,20 @@ pub trait Fabric {
     /// An event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
     fn handle(&mut self, context: &mut Context, event: Event);
 
-    /// Told when the events of a slot of the wheel are about to happen ([`Wheel::due`]): a fabric
-    /// whose state is larger than the caches may look at what they need, all at once, instead of
-    /// waiting for one after the other.
+    /// Called when the events of a slot of the wheel are about to happen ([`Wheel::due`]): a fabric whose state is
+    /// larger than the caches may look at what they need, all at once, instead of waiting for one after the other.
     #[inline]
     fn foresee(&mut self, _context: &Context) {}
 
-    /// Told of an event that will happen soon ([`Wheel::ahead`]).
+    /// Called for an event that will happen soon ([`Wheel::ahead`]).
     #[inline]
     fn foresee_event(&self, _event: &Event) {}
 
-    /// Told when a host is likely to send soon.
+    /// Called when a host is likely to send soon.
     #[inline]
     fn foresee_sender(&self, _host: u32) {}
 
-    /// Told when nothing will happen any more, with messages under way: what they wait for.
+    /// Called when nothing will happen any more, with messages in flight. Returns what they wait for.
     fn diagnose(&self, context: &Context) -> Stuck;
 
     /// What happened at ports where something was lost, marked or paused.
@@ -73,14 +72,14 @@ pub trait Fabric {
     fn slot_ps(&self) -> u64;
 }
 
-/// What a fabric shares with the run: the future, the messages under way and those that arrived.
+/// What a fabric shares with the run: the future, the messages in flight and those that arrived.
 #[derive(Debug)]
 pub struct Context {
     /// Future events.
     pub wheel: Wheel,
-    /// Messages under way.
+    /// Messages in flight.
     pub messages: Slab<Message>,
-    /// Told of links and messages; nothing in a run that is not recorded.
+    /// Records links and messages; nothing in a run that is not recorded.
     pub recorder: Option<Box<Recorder>>,
     delivered: Vec<u32>,
     dropped: u64,
@@ -91,7 +90,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Nothing under way at time 0; `slot_ps` is for the [`Wheel`].
+    /// Nothing in flight at time 0; `slot_ps` is for the [`Wheel`].
     pub fn new(slot_ps: u64) -> Self {
         Self {
             wheel: Wheel::new(slot_ps),
@@ -159,7 +158,7 @@ pub struct Message {
     pub tag: u32,
     /// Packets of it that have not arrived; the fabric's to use.
     pub remaining: u32,
-    /// A packet of it was marked for congestion on its way (ECN).
+    /// One of its packets was marked for congestion in the network (ECN).
     pub is_marked: bool,
     /// Which workload it is of.
     pub origin: Origin,
@@ -223,7 +222,7 @@ pub struct Limits {
     pub warmup_ps: u64,
     /// The most events.
     pub events: u64,
-    /// A run of an open load ends here, with what is under way left behind, in picoseconds.
+    /// A run of an open load ends here, without the messages in flight, in picoseconds.
     pub stop_ps: u64,
 }
 
@@ -340,7 +339,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.run_watched(&mut |_| ControlFlow::Continue(()))
     }
 
-    /// Runs to the end and tells every few thousand events how far it is.
+    /// Runs to the end and reports the progress every few thousand events.
     pub fn run_watched(mut self, watch: &mut Watcher<'_>) -> Result<(Outcome, F), Stuck> {
         let mut check = CHECK_EVENTS.min(self.limits.events);
         for rank in 0..self.hosts.len() as u32 {
@@ -428,7 +427,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// The processors of ranks may be busy when there is nothing more to tell them.
+    /// The processors of ranks may be busy when there is nothing more to report to them.
     fn finish_ranks(&mut self) {
         for (rank, free_ps) in self.free_ps.iter().enumerate() {
             self.outcome.finish_rank(rank, *free_ps);
@@ -621,7 +620,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// A rank is told that its processor is done with something, or of a time it waited for.
+    /// A rank is informed that its processor is done with something, or that a time it waited for has come.
     #[inline]
     fn go_on(&mut self, rank: u32) {
         if let Some(processors) = &mut self.processors {
@@ -728,7 +727,7 @@ const SATURATED: &str = "they kept growing, so the load is more than the network
 const ENDLESS: &str =
     "they did not keep growing, so the workload is endless or the limit of events too low";
 const DIVIDED: &str = "run it on one thread to hear whether they kept growing";
-/// A fraction of a millisecond of real time, and often enough for a sample of what is under way.
+/// A fraction of a millisecond of real time, and often enough for a sample of the messages in flight.
 const CHECK_EVENTS: u64 = 4_096;
 /// Two months of virtual time: no sum of times wraps before.
 const END_PS: u64 = 1 << 62;

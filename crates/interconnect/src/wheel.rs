@@ -69,8 +69,8 @@ pub struct Wheel {
     buckets: Vec<u32>,
     /// One bit per bucket: whether it holds events.
     occupied: Vec<u64>,
-    /// Events that will be put into their buckets before the next turn: while very many are there,
-    /// the memory of a bucket is far away, and nobody needs to wait for it.
+    /// Events that will be put into their buckets before the next turn: while very many are there, the memory of a
+    /// bucket is far away, and this way no event waits for it.
     staged: Vec<Event>,
     blocks: Vec<Block>,
     /// The block before each one, as in `buckets`; of a vacant one, the next vacant one.
@@ -199,8 +199,8 @@ impl Wheel {
         &self.current
     }
 
-    /// Events of the slot that will be drained next, some at a time and in no order, as far as they are
-    /// known: for those who want what they need to be near by then. None while there are few events.
+    /// Events of the slot that will be drained next, some at a time and in no order, as far as they are known. A fabric
+    /// can prefetch what they need. None while there are few events.
     pub fn ahead(&self) -> impl Iterator<Item = &[Event]> {
         let bucket = if self.is_deep() { self.next_occupied(self.current_slot) } else { None };
         let mask = self.buckets.len() - 1;
@@ -463,7 +463,7 @@ const BLOCK: usize = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 2;
 /// So many events, half a megabyte, and what they happen to do not stay in the second cache either.
 const VAST: usize = 32_768;
-/// Events whose memory is on its way at a time.
+/// Events whose memory is being fetched at a time.
 const STAGED_MAX: usize = 32;
 /// Events of a full block beside one.
 const LAST: u32 = BLOCK as u32 - 1;

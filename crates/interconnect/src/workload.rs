@@ -13,12 +13,12 @@ pub use pattern::{NeedsRanks, Pattern};
 pub use several::{AnyWorkload, Member, Several, WORKLOADS_MAX};
 pub use sizes::{SizeTable, Sizes, SizesError};
 
-/// A program of all ranks, told of what happens to each.
+/// A program of all ranks, called with what happens to each.
 pub trait Workload {
     /// The run begins.
     fn start(&mut self, rank: u32, actions: &mut Actions);
 
-    /// A computation or a wait that the rank asked for is over.
+    /// A computation or a wait that the rank asked for has ended.
     fn on_wake(&mut self, rank: u32, tag: u32, actions: &mut Actions);
 
     /// A message is there.
@@ -36,7 +36,7 @@ pub trait Workload {
         false
     }
 
-    /// Told when a rank is likely to be woken soon.
+    /// Called when a rank is likely to be woken soon.
     #[inline]
     fn foresee(&self, _rank: u32) {}
 
@@ -127,20 +127,20 @@ impl Actions {
         Self { now_ps: 0, list: Vec::new(), origin: Origin::default(), tells_sent }
     }
 
-    /// Whether the run tells when a message with a name has been sent ([`Workload::on_sent`]). It does
-    /// where a send may wait for an interface, in the LogGP model; elsewhere it is sent when posted.
+    /// Whether the run reports when a message with a name has been sent ([`Workload::on_sent`]). It does where a send
+    /// may wait for an interface, in the LogGP model; elsewhere a message is sent when posted.
     pub const fn tells_sent(&self) -> bool {
         self.tells_sent
     }
 
-    /// Sends a message to a rank and gives it a name to be told by.
+    /// Sends a message to a rank and gives it a name, under which it is reported.
     #[inline]
     pub fn send_named(&mut self, to: u32, bytes: u32, tag: u32, name: u32) {
         self.list.push(Action::Send { to, bytes, tag, name, origin: self.origin });
     }
 
-    /// Has the rank told of a name at the same time, after what began to be waited for before: what it
-    /// asks for then comes after what those lead to. For runs that tell of sends.
+    /// Calls the rank with a name at the same time, after what began to be waited for before: what it asks for then
+    /// comes after what those lead to. For runs that report sends.
     #[inline]
     pub fn take_turn(&mut self, name: u32) {
         self.list.push(Action::Turn { name });
@@ -163,7 +163,7 @@ impl Actions {
     }
 }
 
-/// Name of messages that nobody asks for.
+/// Name of messages whose sending is not reported.
 pub(super) const NAMELESS: u32 = u32::MAX;
 
 /// A token goes round a ring of ranks: each waits for it from the left, delays, and sends it on to
@@ -343,7 +343,7 @@ impl Workload for MeshExchange {
         ranks.flat_map(|rank| self.neighbours(rank).map(|neighbour| (rank, neighbour))).collect()
     }
 
-    /// Ranks are at most a few iterations apart, so one of them tells of all.
+    /// Ranks are at most a few iterations apart, so one of them stands for all.
     fn done(&self, _now_ps: u64) -> Option<f64> {
         let iteration = self.states.first()?.iteration;
         Some(f64::from(iteration) / f64::from(self.configuration.iterations.max(1)))

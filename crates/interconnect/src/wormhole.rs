@@ -91,7 +91,7 @@ struct Channel {
     /// Worm whose tail has not crossed yet and whose release is not known; [`NOBODY`] if there is
     /// none.
     holder: u32,
-    /// When it is free, if nobody holds it.
+    /// When it is free, if it has no owner.
     free_ps: u64,
     /// Worms whose heads wait for it.
     waiting: Vec<u32>,
@@ -103,7 +103,7 @@ struct Channel {
     rank: u32,
 }
 
-/// A message on its way.
+/// A message in the network.
 #[derive(Clone, Copy, Debug)]
 struct Worm {
     message: u32,

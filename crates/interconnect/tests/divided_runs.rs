@@ -213,7 +213,7 @@ proptest! {
     ) {
         let hosts = cluster.topology.hosts();
         let pattern = if is_incast { Pattern::Incast(0) } else { Pattern::Uniform };
-        // Pauses on a torus may end in a deadlock, which parts must tell alike.
+        // Pauses on a torus may end in a deadlock, which the parts must report alike.
         let _ = cluster.compare(&load(hosts, pattern, seed), hosts);
     }
 
@@ -325,7 +325,7 @@ fn a_binary_trace_is_divided_like_its_text() {
     assert_eq!(outcomes[0].hash, outcomes[1].hash);
 }
 
-/// What waits for ever is told in parts as in the whole.
+/// What waits for ever is reported in parts as in the whole.
 #[test]
 fn a_trace_that_waits_is_told_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");

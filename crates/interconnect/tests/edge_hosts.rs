@@ -181,7 +181,7 @@ fn hosts_with_bytes_do_what_those_with_ghosts_do() {
         assert_eq!(bytes.hash, ghost.hash, "{more}");
         assert_eq!((bytes.completed_ps, bytes.events), (ghost.completed_ps, ghost.events));
         let Counts { bytes_placed_again, .. } = with_bytes;
-        // Nobody notes down single bytes that are there.
+        // With ghosts, single bytes that are there are not noted.
         assert_eq!(with_bytes, Counts { bytes_placed_again, ..with_ghosts });
     }
 }
@@ -227,7 +227,7 @@ fn engines_that_see_marks_keep_queues_short_and_lose_nothing() {
 /// When, at which host and rail, sent or not, and how many bytes.
 type Heard = (u64, u32, u8, bool, usize);
 
-/// Notes down what it is told.
+/// Notes what is reported to it.
 #[derive(Debug)]
 struct Listener {
     host: u32,

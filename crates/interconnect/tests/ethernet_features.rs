@@ -59,8 +59,8 @@ fn patterns() -> impl Strategy<Value = Pattern> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Pauses reach back in time: with the room for what is under way, nothing is lost, however
-    /// small the buffers and however many classes. Trees have no circles to deadlock in.
+    /// Pauses reach back in time: with room for what is in flight, nothing is lost, however small the buffers and
+    /// however many classes. Trees have no circles to deadlock in.
     #[test]
     fn paused_classes_lose_nothing(
         topology in topologies(),

@@ -1,5 +1,5 @@
-//! Homa between hosts: short messages are hardly slowed down by a long one, none starves, what is lost is
-//! sent again, and a link is full.
+//! Homa between hosts: short messages are hardly slowed down by a long one, none starves, lost packets are
+//! retransmitted, and a link is full.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -102,8 +102,8 @@ fn grants_keep_the_link_full() {
     }
 }
 
-/// While shorter messages take more than the link has, the longest one has the share that is kept for the
-/// oldest; without, it waits until they are over.
+/// While shorter messages take more than the link has, the longest one has the share that is kept for the oldest;
+/// without, it waits until they have ended.
 #[test]
 fn the_longest_message_does_not_starve() {
     let delivered_ps = |oldest: u32| {

@@ -166,7 +166,7 @@ const FAR: [(Network, f64, f64); 5] = [
     (torus(2, 4, "tornado"), 0.120, 0.06),
 ];
 
-/// Each packet may hold what another waits for; nobody ticks for ever.
+/// Each packet may hold what another waits for; no clock ticks for ever.
 #[test]
 fn a_deadlock_is_found_and_its_circle_named() {
     let ring = "[topology]\nkind = \"torus\"\nsizes = [8]\n[routing]\nlanes = \"free\"\n[fabric]\nkind = \

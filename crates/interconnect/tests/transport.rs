@@ -40,7 +40,7 @@ fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32
 #[test]
 fn go_back_n_has_the_goodput_of_the_textbook() {
     for (window, loss_ppm) in [(9, 10_000), (33, 1_000), (33, 10_000), (33, 50_000)] {
-        // What is lost is told of by the frame after it, a round trip later.
+        // The frame after a lost one reports the loss, a round trip later.
         let measured = efficiency("go_back_n", window, f64::from(window) - 1.0, loss_ppm);
         let loss = f64::from(loss_ppm) / 1e6;
         let theory = (1.0 - loss) / (1.0 - loss + loss * f64::from(window));
@@ -58,12 +58,12 @@ fn selective_repeat_loses_only_what_is_lost() {
         let theory = 1.0 - f64::from(loss_ppm) / 1e6;
         let error = measured / theory - 1.0;
         println!("loss {loss_ppm} ppm: {measured:.4}, theory {theory:.4}, {error:+.4}");
-        // Lost acknowledgements have frames sent again that were there.
+        // Lost acknowledgements cause retransmissions of frames that were there.
         assert!(error.abs() < tolerance, "loss {loss_ppm} ppm: {measured}, theory {theory}");
     }
 }
 
-/// A window smaller than what is under way in a round trip is sent once in each.
+/// A window smaller than what is in flight in a round trip is sent once in each.
 #[test]
 fn a_small_window_limits_throughput() {
     let measured = efficiency("selective_repeat", 8, 32.0, 0);
@@ -196,7 +196,7 @@ fn two_flows_with_dctcp_share_a_link_fairly() {
     assert!(index > 0.99, "{share}");
 }
 
-/// With one target for all, whoever has less keeps less; with more for small windows they become alike.
+/// With one target for all, a flow that has less keeps less; with more for small windows they become alike.
 #[test]
 fn two_flows_by_delay_share_a_link_fairly_if_targets_are_scaled() {
     let target = format!("congestion = \"delay\"\ntarget_delay_ps = {}\n", 2 * SHORT_PS as u64);

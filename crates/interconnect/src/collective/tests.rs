@@ -196,7 +196,7 @@ fn everyone_hears_of_everyone_or_of_the_root() {
     }
 }
 
-/// Who has heard of whom at the end.
+/// At the end, of which ranks each rank has heard.
 fn spread(collective: Collective, ranks: u32) -> Vec<u64> {
     let mut known: Vec<u64> = (0..ranks).map(|rank| 1 << rank).collect();
     for step in 0..collective.steps(ranks) {

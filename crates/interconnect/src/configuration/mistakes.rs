@@ -1,5 +1,4 @@
-//! Mistakes that people make, and what they are told: the key, what stands there, the line, and what
-//! would do.
+//! Mistakes that people make, and the errors that they get: the key, what stands there, the line, and what would do.
 
 use super::{Configuration, Watch, parse_sweep};
 use crate::simulation::InTurns;
@@ -188,7 +187,7 @@ fn mistakes_are_told_in_a_sentence_with_key_value_line_and_remedy() {
             Ok(points) => run(&points[0].configuration).expect_err(text).to_string(),
         };
         assert_eq!(error.lines().count(), 1, "{error}");
-        // Told all together, as a changed word changes many.
+        // Reported all together, as a changed word changes many.
         if error != *expected {
             told.push(format!("{text}{error}\n"));
         }

@@ -93,7 +93,7 @@ impl Reader {
         self.take(key, String::new(), values.to_owned());
     }
 
-    /// Complains about sections nobody took.
+    /// Complains about sections that no reader took.
     pub(super) fn finish_root(
         file: &str,
         root: &Table,
@@ -233,7 +233,7 @@ impl Reader {
         Ok(word)
     }
 
-    /// The section as it was read, and the keys that it may have. Keys that nobody asked for are errors.
+    /// The section as it was read, and the keys that it may have. Keys that were not read are errors.
     pub(super) fn finish(self) -> Result<(String, Vec<Key>), ConfigurationError> {
         let known: Vec<&str> = self.known.iter().map(|key| key.name.as_str()).collect();
         unknown(&self.file, &self.section, &self.table, &known)?;

@@ -19,14 +19,14 @@ use super::units::Unit;
 use super::workloads::member_seed;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
-/// What is to be told of a run.
+/// What to report of a run.
 #[derive(Default)]
 pub struct Watch<'a> {
     /// What is kept of it, if it is recorded.
     pub records: Option<RecordLimits>,
-    /// Told every few thousand events how far it is; may stop it.
+    /// Called every few thousand events with the progress; may stop the run.
     pub progress: Option<&'a mut Watcher<'a>>,
-    /// Told of the frames of hosts with the real engine.
+    /// Observes the frames of hosts with the real engine.
     pub tap: Option<Box<dyn Tap>>,
 }
 
@@ -191,8 +191,8 @@ impl Configuration {
         }
     }
 
-    /// What is to be told of a run that came to its end although packets were lost that nobody sends
-    /// again: the key that has them lost, and what would do.
+    /// The error of a run that came to its end although packets were lost and not retransmitted: the key that causes
+    /// the losses, and what would do.
     pub fn unrepaired(&self, outcome: &Outcome) -> Option<ConfigurationError> {
         let is_repaired = self.edge.is_some() || outcome.transport.is_some();
         if outcome.dropped == 0 || is_repaired {

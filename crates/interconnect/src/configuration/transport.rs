@@ -100,7 +100,7 @@ fn read_dcqcn(keys: &mut Reader) -> Result<DcqcnConfiguration, ConfigurationErro
     })
 }
 
-/// Reads what is sent again and when, with a window that is fixed.
+/// Reads what is retransmitted and when, with a window that is fixed.
 fn read_losses(
     keys: &mut Reader,
     recovery: Recovery,
@@ -172,7 +172,7 @@ impl Configuration {
     }
 }
 
-/// What is under way at 10 Gb/s in a round trip of 80 µs.
+/// What is in flight at 10 Gb/s in a round trip of 80 µs.
 const WINDOW_FRAMES: u64 = 64;
 /// Headers of IP and TCP; shorter than the least payload of a frame.
 pub(super) const ACK_BYTES: u64 = 40;

@@ -81,7 +81,7 @@ pub(super) struct Requests {
 enum Slot {
     Vacant,
     Pending,
-    /// Pending, and nobody will ask for the result.
+    /// Pending, and its result is not needed.
     Abandoned,
     Ended(Message),
 }

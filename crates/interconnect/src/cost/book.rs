@@ -37,7 +37,7 @@ pub struct Part {
     pub uplink_ports: u32,
     /// Rate of each of them, in bits per second.
     pub uplink_rate_bps: u64,
-    /// Price of one, in the currency of the book; no number if nobody has said one.
+    /// Price of one, in the currency of the book; no number if none was given.
     pub price: f64,
     /// Electrical power of one, if the book knows it.
     pub watts: Option<f64>,

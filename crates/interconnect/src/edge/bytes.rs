@@ -1,10 +1,10 @@
 //! Operations that carry bytes: memory of each host, what is written there, and a look at what came.
 //!
-//! Each stream (which host writes to which) has memory at both its ends, with a place for each
-//! operation that may be under way. Before an operation is posted its place at the source gets bytes
-//! that no other operation has, none of them zero; at the target it must be all zeros, or somebody wrote
-//! where nothing was under way. When the target is told of a message, and when an operation is complete
-//! at its source, the target must have these bytes. Then they are erased.
+//! Each stream (which host writes to which) has memory at both its ends, with a place for each operation that may be
+//! outstanding. Before an operation is posted its place at the source gets bytes that no other operation has, none of
+//! them zero; at the target it must be all zeros, or something was written without an outstanding operation. When the
+//! target is notified of a message, and when an operation is complete at its source, the target must have these bytes.
+//! Then they are erased.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -158,7 +158,7 @@ impl Bytes {
         number % self.window * self.place_len
     }
 
-    /// The target of a stream is told of a message.
+    /// The target of a stream is notified of a message.
     pub(super) fn on_notified(&mut self, ledger: &mut Ledger, stream: u32) {
         for (number, length) in ledger.due(stream) {
             self.compare(ledger, stream, number, length);
@@ -197,8 +197,8 @@ impl Bytes {
         self.work.truncate(length as usize);
     }
 
-    /// Looks at all memory of targets when nothing is under way: it must be erased. What was written
-    /// late is told to the ledger.
+    /// Looks at all memory of targets when nothing is outstanding: it must be erased. Reports late writes to the
+    /// ledger.
     pub(super) fn check_erased(&mut self, ledger: &mut Ledger) {
         for (stream, ends) in (0..).zip(&self.streams) {
             let Some(ends) = ends else { continue };
@@ -242,7 +242,7 @@ fn fill(stream: u32, number: u64, bytes: &mut [u8]) {
     let seed = mix(mix(0, stream.into()), number);
     for (word, chunk) in (0_u64..).zip(bytes.chunks_mut(8)) {
         for (byte, random) in chunk.iter_mut().zip(mix(seed, word).to_le_bytes()) {
-            // Zero is what nobody wrote.
+            // Zero stands for bytes that were never written.
             *byte = random.max(1);
         }
     }

@@ -1,11 +1,11 @@
-//! Frames under way between engines: header bytes, and where the payload comes from.
+//! Frames in flight between engines: header bytes, and where the payload comes from.
 
 use delivery::TxFrame;
 
 use super::RAIL_BITS;
 
-/// Frames under way, each named by a number. Memory is used again, so that a run takes as much as the
-/// most frames that were under way at a time.
+/// Frames in flight, each named by a number. Memory is used again, so that a run takes as much as the most frames in
+/// flight at a time.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     entries: Vec<Frame>,
@@ -115,7 +115,7 @@ impl Frames {
         u32::from(frame.header_bytes) + frame.payload_bytes
     }
 
-    /// Frames under way.
+    /// Frames in flight.
     pub(super) fn under_way(&self) -> usize {
         self.entries.len() - self.vacant.len()
     }

@@ -24,7 +24,7 @@ pub(super) struct Host {
     pub(super) inbox: VecDeque<Arrived>,
     /// Streams whose next operation found no room; each once.
     pub(super) blocked: VecDeque<u32>,
-    /// Operations under way.
+    /// Outstanding operations.
     pub(super) under_way: u32,
     /// Pair of each connection, by its index at the engine.
     pub(super) pairs: Vec<u32>,
@@ -40,7 +40,7 @@ pub(super) struct Host {
     pub(super) full: u8,
     /// Its timers wait for somebody to have something to do.
     pub(super) is_suspended: bool,
-    /// Random losses on its way in.
+    /// Random losses of arriving frames.
     pub(super) random: Random,
     /// Rate of its cables.
     pub(super) rate_bps: u64,
@@ -54,7 +54,7 @@ pub(super) struct Arrived {
     pub(super) frame: u32,
     /// Host that sent it.
     pub(super) source: u32,
-    /// It was marked for congestion on its way.
+    /// It was marked for congestion in the network.
     pub(super) is_marked: bool,
     pub(super) at_ps: u64,
 }

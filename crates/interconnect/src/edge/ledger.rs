@@ -157,8 +157,8 @@ impl Ledger {
         first + operations.len() as u64
     }
 
-    /// Numbers and lengths of the operations of a stream that the target was told of, with the one
-    /// whose message it hears of next, and that are not known to be placed.
+    /// Numbers and lengths of the operations of a stream that the target was notified of, up to the one whose message
+    /// comes next, and that are not known to be placed.
     pub(super) fn due(&self, stream: u32) -> impl Iterator<Item = (u64, u32)> + use<> {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         let last = operations.iter().position(|operation| operation.message != NO_MESSAGE);
@@ -185,7 +185,7 @@ impl Ledger {
         }
     }
 
-    /// The target of a stream was told of a message.
+    /// The target of a stream was notified of a message.
     pub(super) fn on_notified(&mut self, stream: u32, message: u32) {
         let open = &mut self.streams[stream as usize];
         let told = open.operations.iter_mut().find(|operation| operation.message != NO_MESSAGE);

@@ -124,7 +124,7 @@ impl EdgeFabric {
         Ok(())
     }
 
-    /// Lets the hosts make the connections they were told to, and then come to rest.
+    /// Lets the hosts make the connections that were configured, and then become idle.
     fn set_up(&mut self, context: &mut Context) -> Result<(), EdgeError> {
         let mut ready = 0;
         let mut until_ps = SETUP_MAX_PS;
@@ -172,6 +172,5 @@ impl EdgeFabric {
 /// Longest time that connections take, in picoseconds: a minute.
 const SETUP_MAX_PS: u64 = 60_000_000_000_000;
 
-/// Longest time that connections that are made may take to come to rest, in picoseconds: what they owe
-/// each other is told within half of it.
+/// Longest time until new connections are idle, in picoseconds: what they owe each other is sent within half of it.
 const SETTLING_PS: u64 = 2_000_000_000;

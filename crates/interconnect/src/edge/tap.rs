@@ -6,7 +6,7 @@ use super::super::simulation::Message;
 use super::EdgeFabric;
 use super::frames::Frames;
 
-/// Told of frames, as a capture on the interfaces of hosts is. Changes nothing of the run.
+/// Observes frames, as a capture on the interfaces of hosts does. Changes nothing of the run.
 pub trait Tap: Debug {
     /// Whether frames of a host are of interest.
     fn wants(&self, host: u32) -> bool;
@@ -28,14 +28,14 @@ pub struct TappedFrame<'a> {
     pub rail: u8,
     /// Whether `host` sent it.
     pub is_sent: bool,
-    /// It was marked for congestion on its way; never of one that is sent.
+    /// It was marked for congestion in the network; never of one that is sent.
     pub is_marked: bool,
     /// The frame of the edge protocol. Payload that is a ghost is its address, of at most 8 bytes, and
     /// then zeros.
     pub bytes: &'a [u8],
 }
 
-/// Tells of a frame that is about to leave from the first of its ends.
+/// Reports a frame that is about to leave from the first of its ends.
 pub(super) fn on_sent(
     tap: &mut dyn Tap,
     frames: &Frames,
@@ -54,12 +54,12 @@ pub(super) fn on_sent(
 }
 
 impl EdgeFabric {
-    /// Has a tap told of all frames from now on.
+    /// Sets a tap that observes all frames from now on.
     pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
         self.tap = Some(tap);
     }
 
-    /// Tells of a frame that reached the receive queue of the second of its ends.
+    /// Reports a frame that reached the receive queue of the second of its ends.
     pub(super) fn tap_received(
         &mut self,
         frame: u32,

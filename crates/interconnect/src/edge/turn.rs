@@ -279,7 +279,7 @@ impl EdgeFabric {
                         costs.frame_send_ps + costs.frame_send_ps_per_byte * u64::from(bytes);
                     counts.frames_sent += 1;
                     taken += 1;
-                    // Rails are apart: nobody on another one has the address.
+                    // Rails are apart: no host on another one has the address.
                     let Some((destination, _)) = to.filter(|&(_, rail)| rail == link.0) else {
                         counts.frames_astray += 1;
                         continue;

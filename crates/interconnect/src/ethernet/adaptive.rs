@@ -113,5 +113,5 @@ impl Ethernet {
     }
 }
 
-/// Flowlets that a switch tells apart: 16 KiB each.
+/// Flowlets that a switch distinguishes: 16 KiB each.
 const FLOWLETS: usize = 1024;

@@ -160,7 +160,7 @@ impl EthernetConfiguration {
         }
     }
 
-    /// Whether hosts send again what is lost.
+    /// Whether hosts retransmit what is lost.
     pub const fn has_transport(&self) -> bool {
         self.transport.is_some() || self.homa.is_some()
     }

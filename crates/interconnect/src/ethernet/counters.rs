@@ -16,7 +16,7 @@ pub struct PortCounters {
     pub dropped: u64,
     /// Frames marked for congestion (ECN).
     pub marked: u64,
-    /// Times that it was told to pause a class.
+    /// Requests to pause a class.
     pub pauses: u64,
     /// How long classes were paused, added, in picoseconds.
     pub paused_ps: u64,

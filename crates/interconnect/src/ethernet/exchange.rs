@@ -111,8 +111,7 @@ impl Clone for Parcel {
 }
 
 impl Ethernet {
-    /// This network as one of several parts: `parts` tells which part each node belongs to. Nothing
-    /// must have happened yet.
+    /// This network as one of several parts: `parts` names the part of each node. Nothing must have happened yet.
     pub(in super::super) fn part(&self, parts: &Arc<[u8]>, own: u32) -> Self {
         let count = parts.iter().max().map_or(1, |&last| usize::from(last) + 1);
         let mut part = self.clone();
@@ -222,6 +221,6 @@ impl Ethernet {
 
 /// Parts there can be.
 pub(in super::super) const PARTS_MAX: u32 = 1 << (32 - NAME_BITS);
-/// Names of messages: 64 million under way between two parts.
+/// Names of messages: 64 million in flight between two parts.
 const NAME_BITS: u32 = 26;
 const NAME: u32 = (1 << NAME_BITS) - 1;

@@ -261,7 +261,7 @@ impl Queues {
         false
     }
 
-    /// Whether a frame that finds so many bytes before it is marked; `number` tells frames apart.
+    /// Whether a frame that finds so many bytes before it is marked; `number` identifies the frame.
     pub(super) fn marks(&mut self, port: u32, number: u64) -> bool {
         let queues = &self.configuration.queues;
         let output = &mut self.outputs[port as usize];
@@ -293,7 +293,7 @@ impl Queues {
         queue.frames.push_back(waiting);
     }
 
-    /// A class of a port is told to pause or to go on.
+    /// A class of a port has to pause or may go on.
     pub(super) fn set_paused(&mut self, port: u32, class: u8, is_paused: bool, now_ps: u64) {
         let output = &mut self.outputs[port as usize];
         let paused = u64::from(output.paused.count_ones());

@@ -44,11 +44,10 @@ impl Ethernet {
         self.drained_ps(self.routes.host_link(host) ^ 1)
     }
 
-    /// As at the start of time: no queue is occupied, all links are up, nothing was counted. Nothing may
-    /// be under way.
+    /// As at the start of time: no queue is occupied, all links are up, nothing was counted. Nothing may be in flight.
     ///
     /// # Panics
-    /// If a frame is under way.
+    /// If a frame is in flight.
     pub fn restart(&mut self) {
         assert!(self.frames.is_empty(), "{} frames are under way", self.frames.len());
         for port in &mut self.ports {

@@ -1,9 +1,9 @@
 //! How queues that exist are filled and served.
 //!
-//! A frame arrives, begins to leave, and has left, so that its room is free. A port that is busy takes the
-//! next frame when the last has left, so that these two are one event. A frame joins the queue of its
-//! output when it has the latency of the switch behind it: it is told of as arrived then, unless a
-//! pause or the engine of the switch must be asked before.
+//! A frame arrives, begins to leave, and has left, so that its room is free. A port that is busy takes the next frame
+//! when the last has left, so that these two are one event. A frame joins the queue of its output when it has the
+//! latency of the switch behind it: its arrival is reported at that time, unless a pause or the engine of the switch
+//! must be asked before.
 
 use super::super::simulation::Context;
 use super::super::wheel::Event;
@@ -11,8 +11,8 @@ use super::queues::{Admission, Pool, Queues, Sending, Waiting};
 use super::{Ethernet, Forwarding, FrameState, NOWHERE, QUEUE};
 
 impl Ethernet {
-    /// Whether frames are told of as arrived at a switch only when they have its latency behind them:
-    /// an event less. Pauses and the engine of a switch need to know before.
+    /// Whether arrivals at a switch are reported only when the frames have its latency behind them: an event less.
+    /// Pauses and the engine of a switch need to know before.
     pub(super) fn arrives_ready(&self) -> bool {
         self.configuration.host_frame_interval_ps == 0
             && self.queues.as_ref().is_some_and(|queues| queues.configuration.queues.lossless == 0)
@@ -208,8 +208,8 @@ impl Ethernet {
         }
     }
 
-    /// Tells the sender of a link to pause a class, or to go on: by the way back, after the frame
-    /// that is being sent there. The time of pauses is not taken from frames.
+    /// Asks the sender of a link to pause a class, or to go on: in the opposite direction, after the frame that is
+    /// being sent there. The time of pauses is not taken from frames.
     fn send_pause(&mut self, context: &mut Context, input: u32, class: u8, is_on: bool) {
         debug_assert_ne!(input, NOWHERE, "hosts have room for all");
         let back = input ^ 1;

@@ -1,11 +1,11 @@
-//! Transport of hosts: connections whose frames have numbers, are acknowledged, sent again when they are
-//! lost, and held back by a window.
+//! Transport of hosts: connections whose frames have numbers, are acknowledged, retransmitted when they are lost, and
+//! held back by a window.
 //!
-//! A connection is what one host sends another in one class. Its frames are numbered through all of
-//! its messages. Each that arrives is answered by a frame of its own on the way back, which tells what is
-//! expected next, which transmission it answers, whether that was marked, and when it left: so neither
-//! losses nor round trips are guessed. Connections of a host take turns, a frame each, when its link is
-//! free. Nothing is allocated for a frame: tables grow to the most that is under way.
+//! A connection is what one host sends another in one class. Its frames are numbered through all of its messages. Each
+//! frame that arrives is answered by a frame of its own, which says what is expected next, which transmission it
+//! answers, whether that was marked, and when it left: so neither losses nor round trips are guessed. Connections of a
+//! host take turns, a frame each, when its link is free. Nothing is allocated for a frame: tables grow to the most
+//! frames in flight.
 //!
 //! Cards do this, not processors: it costs hosts nothing.
 
@@ -26,18 +26,18 @@ pub use rate::DcqcnConfiguration;
 /// How hosts repair losses, and what holds them back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TransportConfiguration {
-    /// What is sent again after a loss.
+    /// What is retransmitted after a loss.
     pub recovery: Recovery,
     /// What sets the window.
     pub congestion: Congestion,
-    /// Most frames of a connection under way, 1 or more.
+    /// Most frames of a connection in flight, 1 or more.
     pub window_frames: u32,
     /// The window of a new connection, where it is not fixed.
     pub initial_window_frames: u32,
     /// Payload of an acknowledgement; a frame of it is as long as one of data with so much.
     pub ack_bytes: u32,
-    /// Least time without an acknowledgement of something new after which frames are sent again, in
-    /// picoseconds; more where round trips are longer (RFC 6298), and twice as much each further time.
+    /// Least time without an acknowledgement of something new after which frames are retransmitted, in picoseconds;
+    /// more where round trips are longer (RFC 6298), and twice as much each further time.
     pub timeout_ps: u64,
     /// A frame counts as lost when one that was sent so many later is acknowledged, 1 or more (RFC 9002,
     /// 6.1.1).
@@ -46,7 +46,7 @@ pub struct TransportConfiguration {
     pub loss_ppm: u32,
 }
 
-/// What is sent again after a loss.
+/// What is retransmitted after a loss.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Recovery {
     /// All from the lost frame on: receivers take nothing out of order, as adapters of RoCE v2.
@@ -93,17 +93,17 @@ impl Congestion {
 pub struct TransportCounts {
     /// Connections that sent something.
     pub connections: u64,
-    /// Data frames sent, those sent again included.
+    /// Data frames sent, retransmissions included.
     pub data_frames: u64,
     /// Payload of them, in bytes.
     pub payload_bytes: u64,
-    /// Data frames sent again.
+    /// Data frames retransmitted.
     pub retransmitted_frames: u64,
     /// Times that no acknowledgement came for too long.
     pub timeouts: u64,
     /// Acknowledgements that came.
     pub acknowledgements: u64,
-    /// Of those, the ones that told of a mark.
+    /// Of those, the ones that report a mark.
     pub marked: u64,
     /// Frames of both kinds lost at random.
     pub frames_lost_at_random: u64,
@@ -129,7 +129,7 @@ pub struct TransportCounts {
 }
 
 impl TransportCounts {
-    /// Payload sent, what was sent again included, in bits per second of a run of so many picoseconds.
+    /// Payload sent, retransmissions included, in bits per second of a run of so many picoseconds.
     pub fn throughput_bps(&self, completed_ps: u64) -> f64 {
         self.payload_bytes as f64 * 8e12 / completed_ps.max(1) as f64
     }
@@ -151,12 +151,12 @@ impl TransportCounts {
         self.round_trips_ps as f64 / self.acknowledgements.max(1) as f64
     }
 
-    /// Share of acknowledgements that told of a mark, in percent.
+    /// Share of acknowledgements that report a mark, in percent.
     pub fn marked_percent(&self) -> f64 {
         self.marked as f64 * 100.0 / self.acknowledgements.max(1) as f64
     }
 
-    /// Share of data frames that were sent again, in percent.
+    /// Share of data frames that were retransmitted, in percent.
     pub fn retransmitted_percent(&self) -> f64 {
         self.retransmitted_frames as f64 * 100.0 / self.data_frames.max(1) as f64
     }
@@ -346,8 +346,8 @@ impl Transport {
         self.rings[at..at + self.classes].iter().any(|ring| ring.first != NOBODY)
     }
 
-    /// The connection of a host and class whose turn it is. Those that have learned meanwhile that they
-    /// have nothing to send again, or that their window is smaller, are passed over.
+    /// The next connection of a host and class. Connections are skipped that have learned meanwhile that they have
+    /// nothing to retransmit, or that their window is smaller.
     fn take_ready(&mut self, host: u32, class: usize) -> Option<u32> {
         let ring = &mut self.rings[host as usize * self.classes + class];
         loop {

@@ -1,5 +1,5 @@
-//! What a recorded run tells of flits: heads as they are given channels, tails as they leave, frames
-//! on the cables of hosts.
+//! What a recorded run reports of flits: heads as they are given channels, tails as they leave, frames on the cables of
+//! hosts.
 
 use super::{FlitFabric, Output};
 use crate::records::Grant;

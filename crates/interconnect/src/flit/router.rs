@@ -82,7 +82,7 @@ pub struct RouterFabric {
     work: Work,
 }
 
-/// A link, with what is under way on it.
+/// A link, with what is in flight on it.
 #[derive(Clone, Debug)]
 struct Wire {
     from: End,
@@ -413,7 +413,7 @@ impl RouterFabric {
         }
     }
 
-    /// Has a host go on when the next credit that is under way is there; later ones wake it.
+    /// Lets a host go on when the next credit in flight is there; later ones wake it.
     fn await_credit(&mut self, context: &mut Context, host: u32, link: u32) {
         if let Some(&(there, _)) = self.wires[link as usize].credits.front() {
             self.wake_source(context, host, there);

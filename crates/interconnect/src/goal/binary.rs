@@ -350,7 +350,7 @@ impl<'a> Reader<'a> {
 
 /// At the begin of the file.
 const MAGIC: u64 = 4223;
-/// LogGOPSim counts down in the file itself when told to save memory.
+/// LogGOPSim counts down in the file itself when configured to save memory.
 const MAGIC_USED_UP: u64 = 2342;
 /// Places in the table of ranks count from here.
 const BASE: usize = 8;

@@ -1,9 +1,9 @@
 //! Which waits, links and works a run's end came from.
 //!
-//! The last thing that a rank was told has a cause: work that ended, or a message; and that was asked
-//! for or posted when its rank was told of something before; and so on back to the start. Each of
-//! these happened exactly when the one before it made it possible, so the steps between them fill
-//! the time of the run without a gap, and making any other part faster would not have helped.
+//! The last event that a rank was informed of has a cause: work that ended, or a message. That was asked for or posted
+//! when its rank was informed of something before; and so on back to the start. Each of these happened exactly when the
+//! one before it made it possible, so the steps between them fill the time of the run without a gap, and making any
+//! other part faster would not have helped.
 
 use std::collections::BTreeMap;
 

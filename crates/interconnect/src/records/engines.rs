@@ -14,7 +14,7 @@ pub(super) struct Engines {
     /// Copies of the topology, and links of each.
     rails: u32,
     links: u32,
-    /// The rail that is told of.
+    /// The rail of the next reports.
     rail: u32,
     /// Messages from one host to another that are not there yet, the oldest first. Never iterated.
     under_way: HashMap<(u32, u32), VecDeque<u32>>,
@@ -36,7 +36,7 @@ impl Recorder {
         self
     }
 
-    /// What is told next is of this rail.
+    /// The next reports are of this rail.
     #[cold]
     pub(in super::super) fn set_rail(&mut self, rail: u32) {
         if let Some(engines) = &mut self.engines {
@@ -76,7 +76,7 @@ impl Recorder {
         }
     }
 
-    /// An engine tells that a message is there.
+    /// An engine reports that a message is there.
     #[cold]
     pub(in super::super) fn on_notified(&mut self, message: u32, hosts: (u32, u32)) {
         let Some(engines) = &mut self.engines else { return };

@@ -2,7 +2,7 @@
 
 use super::Records;
 
-/// Messages under way over the time of a run, sampled.
+/// Messages in flight over the time of a run, sampled.
 #[derive(Clone, Debug, Default)]
 pub struct Backlog {
     samples: Vec<(u64, u32)>,
@@ -13,7 +13,7 @@ pub struct Backlog {
     posting_ended_ps: u64,
 }
 
-/// Messages under way kept growing.
+/// Messages in flight kept growing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     /// Mean of the second quarter of the time in which messages were posted.
@@ -60,12 +60,12 @@ impl Backlog {
         self.posting_ended_ps = now_ps;
     }
 
-    /// Messages under way with the times in picoseconds.
+    /// Messages in flight with the times in picoseconds.
     pub fn samples(&self) -> &[(u64, u32)] {
         &self.samples
     }
 
-    /// How messages under way grew, if they kept growing as long as new ones were posted.
+    /// How messages in flight grew, if they kept growing as long as new ones were posted.
     pub fn growth(&self) -> Option<Growth> {
         let quarter = |number: u64| {
             let (from, until) =

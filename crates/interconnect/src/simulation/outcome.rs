@@ -27,7 +27,7 @@ pub struct Outcome {
     pub delivered_bytes: u64,
     /// What of an open load arrived while it was posted.
     pub accepted: Accepted,
-    /// Messages under way when the run was stopped ([`Limits::stop_ps`](super::Limits)).
+    /// Messages in flight when the run was stopped ([`Limits::stop_ps`](super::Limits)).
     pub left: usize,
     /// Packets lost for want of room, or as their link was down.
     pub dropped: u64,
@@ -38,11 +38,11 @@ pub struct Outcome {
     /// Hash of all deliveries: when, from whom, to whom, what. Does not depend on the order in
     /// which they were recorded.
     pub hash: u64,
-    /// The most messages under way at a time; of a divided run, the sum of what its parts had at most.
+    /// The most messages in flight at a time; of a divided run, the sum of what its parts had at most.
     pub messages_max: usize,
     /// Ports where something was lost, marked or paused.
     pub ports: Vec<PortCounters>,
-    /// Messages under way over time.
+    /// Messages in flight over time.
     pub backlog: Backlog,
     /// What was recorded, if that was asked for.
     pub records: Option<Box<Records>>,
@@ -117,12 +117,12 @@ pub struct Progress {
     pub now_ps: u64,
     /// Events handled.
     pub events: u64,
-    /// Messages under way.
+    /// Messages in flight.
     pub messages: usize,
 }
 
 impl Progress {
-    /// Tells `watch`, who may have the run stop here.
+    /// Reports to `watch`, which may stop the run here.
     pub fn tell(self, watch: &mut Watcher<'_>) -> Result<(), Stuck> {
         match watch(self) {
             ControlFlow::Continue(()) => Ok(()),
@@ -133,7 +133,7 @@ impl Progress {
     }
 }
 
-/// Told now and then how far a run is; a break has the run end with [`Stuck::Stopped`].
+/// Called now and then with the progress of a run; a break ends the run with [`Stuck::Stopped`].
 pub type Watcher<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 /// Why a run stopped before its end.
@@ -161,7 +161,7 @@ pub enum Stuck {
         events: u64,
         /// Virtual time.
         now_ps: u64,
-        /// Messages under way.
+        /// Messages in flight.
         messages: usize,
         /// Whether they kept growing.
         verdict: &'static str,
@@ -194,7 +194,7 @@ pub enum Stuck {
     /// Messages stopped on their way.
     #[error("{messages} messages are under way, and nothing will happen any more")]
     Silent {
-        /// Messages under way.
+        /// Messages in flight.
         messages: usize,
     },
 }
@@ -238,7 +238,7 @@ impl Outcome {
         Ok(())
     }
 
-    /// A rank is told something.
+    /// A rank is informed of something.
     #[inline]
     pub(super) fn on_told(&mut self, rank: u32, now_ps: u64) {
         self.completed_ps = self.completed_ps.max(now_ps);

@@ -51,9 +51,9 @@ pub struct Window {
 /// How the shares of the work that parts have done are put together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shares {
-    /// Each tells of its own ranks: their sum.
+    /// Each part has the figures of its own ranks: their sum.
     Sum,
-    /// Each tells of the whole, as far as it knows: the greatest.
+    /// Each part has the figure of the whole, as far as it knows: the greatest.
     Greatest,
 }
 
@@ -77,8 +77,8 @@ impl Shares {
 
 /// Does the parts of a run.
 pub trait Driver {
-    /// Repeats until no part has an event: all do one window, all exchange parcels. `watch` is told
-    /// how far they are every [`WATCHED_EVENTS`] events or some more, and may have them stop.
+    /// Repeats until no part has an event: all do one window, all exchange parcels. Calls `watch` with the progress
+    /// every [`WATCHED_EVENTS`] events or some more; it may stop them.
     fn drive(
         &self,
         parts: &mut [&mut dyn Part],
@@ -127,7 +127,7 @@ impl Driver for InTurns {
 }
 
 impl Window {
-    /// The error of a run with too many events; [`Parts::run`] adds the messages under way.
+    /// The error of a run with too many events; [`Parts::run`] adds the messages in flight.
     pub const fn endless(&self, events: u64, now_ps: u64) -> Stuck {
         Stuck::Endless { events, now_ps, messages: 0, verdict: DIVIDED }
     }
@@ -205,7 +205,7 @@ impl<W: Separable> Parts<W> {
         self.run_watched(driver, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Runs all parts to the end and tells now and then how far they are.
+    /// Runs all parts to the end and reports the progress now and then.
     pub fn run_watched(
         mut self,
         driver: &dyn Driver,

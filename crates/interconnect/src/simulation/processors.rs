@@ -1,10 +1,9 @@
 //! What processors and interfaces do when in the LogGP model.
 //!
-//! What a rank asks for waits until the processor of its host is free, and for a send the interface,
-//! too; so does a message whose first byte has arrived. Where several could begin, the one that came
-//! about first does: a message comes about when it begins to be sent, and what a rank asks for when
-//! that begins whose end the rank was told of. All this is numbered in one row, and looks at hosts
-//! that fall together happen in that order.
+//! What a rank asks for waits until the processor of its host is free, and for a send the interface, too; so does a
+//! message whose first byte has arrived. Where several could begin, the earliest does: a message counts from when it
+//! begins to be sent, and what a rank asks for from the beginning of that whose end the rank was informed of. All this
+//! is numbered in one sequence, and looks at hosts that fall together happen in that order.
 
 use std::collections::VecDeque;
 
@@ -76,7 +75,7 @@ pub(super) enum What {
     Compute { time_ps: u64, tag: u32 },
     /// Receive a message of so many bytes.
     Receive { message: u32, bytes: u32 },
-    /// Tell the rank of a name, which takes nothing.
+    /// Call the rank with a name, which takes nothing.
     Turn { name: u32, cause: Option<Cause> },
 }
 
@@ -317,7 +316,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         {
             self.look_at(subject & MESSAGE_MASK, (subject >> LINE_SHIFT) as usize, number);
             if self.context.wheel.has_due_before(LOOK) {
-                // Something has ended at once, of which ranks are told first.
+                // Something has ended at once, of which ranks are informed first.
                 self.context.schedule(event.time_ps, event.place, event.subject);
                 return;
             }
@@ -446,8 +445,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.act(rank);
     }
 
-    /// Whether processors do nothing else while bytes come in. One that is interrupted is not told of
-    /// a message before it is there.
+    /// Whether processors do nothing else while bytes come in. A processor that is interrupted is not informed of a
+    /// message before it is there.
     pub(super) fn note_receivers(&mut self) {
         let holds = |processors: &Processors| processors.loggp.holds_receiver;
         let is_told = self.interrupts.is_none();

@@ -103,7 +103,7 @@ impl Pattern {
         Self::shifted(topology, |_| 1)
     }
 
-    /// By so many steps along each dimension, from each host of a switch to the same of another.
+    /// By so many steps along each dimension, from each host of a switch to the host at the same place of another.
     fn shifted(topology: &Topology, steps: impl Fn(u32) -> u32) -> Self {
         let hosts = topology.hosts();
         let Some(grid) = topology.grid() else {

@@ -61,7 +61,7 @@ struct Scoreboard {
     /// The frames of transmissions, in their order, and the number of the first.
     order: VecDeque<u32>,
     order_start: u32,
-    /// Frames to be sent again.
+    /// Frames to retransmit.
     lost: VecDeque<u32>,
     /// Frames sent that are neither acknowledged nor taken for lost.
     under_way: u32,
@@ -265,7 +265,7 @@ impl Sender {
         if let Sending::InOrder { sequence, transmission } = &mut self.recovery
             && is_before(self.next, expected)
         {
-            // Some that were to be sent again have arrived after all.
+            // Some that were to be retransmitted have arrived after all.
             self.next = expected;
             (*sequence, *transmission) = (expected, self.transmission);
         }
@@ -334,8 +334,7 @@ impl Sender {
         Some(time_ps)
     }
 
-    /// The timer is looked at: whether acknowledgements are too late, so that all that is under way is
-    /// taken for lost.
+    /// Checks the timer. Returns whether acknowledgements are too late, so that everything in flight is taken for lost.
     pub(super) fn on_timer(&mut self, configuration: &TransportConfiguration, now_ps: u64) -> bool {
         if self.timer_ps != now_ps {
             return false;
@@ -370,7 +369,7 @@ impl Scoreboard {
         self.forget_found(acknowledged);
     }
 
-    /// The first of the frames to be sent again is one that has not arrived after all.
+    /// The first frame to retransmit is one that has not arrived after all.
     fn forget_found(&mut self, start: u32) {
         let (slots, lost) = (&self.slots, &mut self.lost);
         let is_there = |sequence: &mut u32| {
@@ -379,7 +378,7 @@ impl Scoreboard {
         while lost.pop_front_if(is_there).is_some() {}
     }
 
-    /// Notes what an acknowledgement tells, and returns how many frames it tells of first.
+    /// Notes what an acknowledgement reports, and returns how many frames it is the first to report.
     fn settle(&mut self, acknowledged: u32, segment: &Segment) -> u32 {
         let mut newly = 0;
         let mut note = |slot: Slot| {
@@ -402,7 +401,7 @@ impl Scoreboard {
         newly
     }
 
-    /// Takes for lost what is under way by transmissions that are late, and returns whether any is.
+    /// Takes for lost the late transmissions in flight, and returns whether there are any.
     fn give_up(&mut self, acknowledged: u32, is_late: impl Fn(u32) -> bool) -> bool {
         let mut is_any = false;
         while let Some(&sequence) = self.order.front() {

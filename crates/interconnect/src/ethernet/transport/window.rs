@@ -1,4 +1,4 @@
-//! Windows of connections: how many frames may be under way.
+//! Windows of connections: how many frames may be in flight.
 
 use super::{Congestion, TransportConfiguration, is_before};
 
@@ -11,7 +11,7 @@ pub(super) struct Window {
     threshold: u64,
     /// Estimated share of marked frames, α of DCTCP, in 1/2^20.
     alpha: u32,
-    /// Acknowledgements of the window that is observed for it, and those that told of a mark.
+    /// Acknowledgements of the window that is observed for it, and those that reported a mark.
     observed: u32,
     marked: u32,
     /// That window ends when this frame is acknowledged.
@@ -29,7 +29,7 @@ pub(super) struct Progress {
     pub(super) newly: u32,
     pub(super) is_marked: bool,
     pub(super) round_trip_ps: u64,
-    /// As many frames were under way as may be.
+    /// As many frames were in flight as may be.
     pub(super) was_full: bool,
     /// First frame that is not acknowledged, and first that was never sent.
     pub(super) acknowledged: u32,
@@ -133,7 +133,7 @@ impl Window {
         self.size += if self.size < self.threshold { newly } else { newly * FRAME / self.size };
     }
 
-    /// A frame was lost, as those after it tell.
+    /// A frame was lost, as the frames after it show.
     pub(super) fn on_loss(
         &mut self,
         configuration: &TransportConfiguration,

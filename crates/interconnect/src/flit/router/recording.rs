@@ -1,4 +1,4 @@
-//! What a recorded run tells of flits in routers with a clock.
+//! What a recorded run reports of flits in routers with a clock.
 
 use super::{Context, End, RouterFabric};
 use crate::records::Grant;
