@@ -85,7 +85,7 @@ pub struct LinkModel {
     pub driver_bytes: Option<u32>,
     /// Largest edge frame, in bytes; larger ones disappear.
     pub frame_bytes_max: u16,
-    /// Whether the sender is told of frames that are too large.
+    /// Whether frames that are too large are reported to the sender.
     pub reports_too_big: bool,
     /// Whether the interface says what its rate is, as virtual ones do not.
     pub tells_rate: bool,

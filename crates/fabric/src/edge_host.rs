@@ -57,7 +57,7 @@ pub struct EdgeHost {
     /// Never iterated, as its order differs from run to run.
     numbers: HashMap<engine::ConnectionHandle, u64>,
     next_number: u64,
-    /// Payload on its way to a driver.
+    /// Payload that a driver is about to take.
     payload: Vec<u8>,
     /// Frames that drivers took so far.
     frames: u64,

@@ -15,7 +15,7 @@ pub struct ConnectionHandle(pub u64);
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestHandle(pub u64);
 
-/// Memory of one host, surrounded by guard bytes that nobody may write.
+/// Memory of one host, surrounded by guard bytes that nothing may write.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Region {
     /// Which one; never used again by the same life of a host.
@@ -179,7 +179,7 @@ pub struct Completion {
     pub immediate: Option<u32>,
     /// Key of this side that a message of the peer ended.
     pub invalidated: Option<u32>,
-    /// What was wrong, if it failed and the engine tells.
+    /// What was wrong, if it failed and the engine reports that.
     pub fault: Option<Fault>,
 }
 
@@ -227,13 +227,13 @@ pub enum Cause {
     Violation,
     /// Memory of a receive is gone, here or at the peer.
     MemoryGone,
-    /// An operation of this side failed, as its completion tells.
+    /// An operation of this side failed, as its completion says.
     OperationFailed,
     /// Something else, by its number.
     Other(u16),
 }
 
-/// What an engine tells its applications.
+/// What an engine reports to its applications.
 #[derive(Clone, Debug)]
 pub enum HostEvent {
     /// A peer asks for a connection.
@@ -330,7 +330,7 @@ pub struct Shape {
     pub is_of_queue_pairs: bool,
     /// They take their receives from one queue.
     pub shares_receives: bool,
-    /// Of so many frames the driver cannot tell of one whether it left, although it did; never if 0.
+    /// Of so many frames, the driver does not know of one whether it left, although it did; never if 0.
     pub doubts_one_in: u32,
     /// The engine hears that those did not leave: a fault, to see that it is found.
     pub forgets_doubts: bool,
@@ -342,7 +342,7 @@ pub struct Shape {
 pub trait HostEngine {
     /// A link exists.
     fn attach_link(&mut self, now: Instant, link: LinkId, caps: LinkCaps);
-    /// A link is no more.
+    /// A link is gone.
     fn detach_link(&mut self, link: LinkId);
     /// A frame arrived.
     fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>);
@@ -382,7 +382,7 @@ pub trait HostEngine {
     -> Result<ConnectionHandle, Refusal>;
     /// Refuses a request.
     fn reject(&mut self, now: Instant, request: RequestHandle);
-    /// Ends a connection; an event tells when it has ended.
+    /// Ends a connection; an event reports when it has ended.
     fn close(&mut self, now: Instant, connection: ConnectionHandle);
     /// Takes a link away from a connection, unless it is the last one.
     fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId);
@@ -394,13 +394,12 @@ pub trait HostEngine {
         link: LinkId,
         peer: PeerAddr,
     );
-    /// Links of a connection that carry data, and all of them; absent if the engine does not tell.
+    /// Links of a connection that carry data, and all of them; absent if the engine does not report them.
     fn links_up(&self, connection: ConnectionHandle) -> Option<(usize, usize)> {
         let _ = connection;
         None
     }
-    /// Largest frame on the connection's worst link that carries data; absent if the engine does not
-    /// tell.
+    /// Largest frame on the connection's worst link that carries data; absent if the engine does not report it.
     fn frame_bytes(&self, connection: ConnectionHandle) -> Option<u16> {
         let _ = connection;
         None
@@ -468,7 +467,7 @@ pub trait HostEngine {
     /// No completion of an ended connection will be asked for any more.
     fn release(&mut self, connection: ConnectionHandle);
 
-    /// Whether nothing is under way, keep-alives of idle connections apart.
+    /// Whether nothing is pending, keep-alives of idle connections apart.
     fn is_idle(&self) -> bool {
         self.poll_timeout() == Instant::NEVER
     }
@@ -480,7 +479,7 @@ pub trait HostEngine {
     }
     /// Takes a region's rights away; its bytes can still be read here.
     fn deregister(&mut self, now: Instant, region: Region);
-    /// Takes a region's rights away and gives its memory back: nobody looks at it any more.
+    /// Takes a region's rights away and gives its memory back: the test does not check it any more.
     fn discard(&mut self, region: Region);
     /// Reads `into.len()` bytes of a region from `offset`.
     fn read_memory(&self, region: Region, offset: u32, into: &mut [u8]);

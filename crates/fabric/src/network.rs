@@ -61,7 +61,7 @@ pub enum SendOutcome {
     RefusedForPeer(Instant),
 }
 
-/// A change that the host behind a port has to be told.
+/// A change that must be reported to the host behind a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Notice {
     /// The port.
@@ -97,14 +97,14 @@ pub struct Counters {
     pub replayed: u64,
     /// Frames marked by a queue.
     pub marked: u64,
-    /// Frames addressed to nobody.
+    /// Frames to an address that no port has.
     pub unreachable: u64,
 }
 
 /// All ports, all frames in flight, all faults.
 ///
-/// Does not own the event queue: whoever does hands it in and passes back each [`NetworkEvent`] when
-/// its time has come. Frames are bytes copied from their sender, in buffers that are used again.
+/// Does not own the event queue: its owner hands it in and passes back each [`NetworkEvent`] when its time has come.
+/// Frames are bytes copied from their sender, in buffers that are used again.
 #[derive(Debug)]
 pub struct Network {
     seed: u64,
@@ -295,7 +295,7 @@ impl Network {
         self.free_buffers.push(bytes);
     }
 
-    /// A change that a host has to be told, oldest first.
+    /// A change that must be reported to a host, oldest first.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
@@ -315,7 +315,7 @@ impl Network {
         self.ports[usize::from(port.0)].outward.faults.cut = cut;
     }
 
-    /// Takes a link down or up. Its host is told; frames in flight to it are lost while it is down.
+    /// Takes a link down or up and reports that to its host; frames in flight to it are lost while it is down.
     pub fn set_up(&mut self, port: PortId, up: bool) {
         let state = &mut self.ports[usize::from(port.0)];
         if state.up == up {
@@ -326,8 +326,8 @@ impl Network {
         self.notices.push_back(Notice { port, event });
     }
 
-    /// Gives a port another address, as an interface that comes back may have. Frames in flight still
-    /// arrive. Nobody is told.
+    /// Gives a port another address, as an interface that comes back may have. Frames in flight still arrive. The
+    /// change is not reported.
     ///
     /// # Panics
     /// If the address is taken.
@@ -339,7 +339,7 @@ impl Network {
         assert!(taken.is_none(), "address {address} is free");
     }
 
-    /// Tells the host behind a port what its link can do now, if it is up.
+    /// Reports to the host behind a port what its link can do now, if it is up.
     pub fn announce(&mut self, port: PortId) {
         if self.is_up(port) {
             let event = LinkEvent::Changed(self.caps(port));
@@ -358,17 +358,17 @@ impl Network {
         sender.segment == receiver.segment && sender.up && receiver.up && !sender.outward.faults.cut
     }
 
-    /// Changes the largest frame that passes out of `port`, in bytes. Nobody is told.
+    /// Changes the largest frame that passes out of `port`, in bytes. The change is not reported.
     pub fn set_frame_bytes_max(&mut self, port: PortId, frame_bytes_max: u16) {
         self.ports[usize::from(port.0)].outward.model.frame_bytes_max = frame_bytes_max;
     }
 
-    /// Changes the rate of what leaves `port`, in bits per second (0 counts as 1). Nobody is told.
+    /// Changes the rate of what leaves `port`, in bits per second (0 counts as 1). The change is not reported.
     pub fn set_rate(&mut self, port: PortId, rate: u64) {
         self.ports[usize::from(port.0)].outward.model.rate = rate.max(1);
     }
 
-    /// Changes the delay of what leaves `port`, in nanoseconds. Nobody is told.
+    /// Changes the delay of what leaves `port`, in nanoseconds. The change is not reported.
     pub fn set_propagation(&mut self, port: PortId, propagation_ns: u64) {
         self.ports[usize::from(port.0)].outward.model.propagation_ns = propagation_ns;
     }
@@ -378,7 +378,7 @@ impl Network {
         &self.ports[usize::from(port.0)].outward.model
     }
 
-    /// What the driver of `port` tells its engine.
+    /// What the driver of `port` reports to its engine.
     pub fn caps(&self, port: PortId) -> LinkCaps {
         let state = &self.ports[usize::from(port.0)];
         LinkCaps {
@@ -392,7 +392,7 @@ impl Network {
         }
     }
 
-    /// Longer frames than this disappear behind `port`, whatever its interface says. Nobody is told.
+    /// Longer frames than this disappear behind `port`, whatever its interface says. The change is not reported.
     pub(crate) fn set_path_bytes_max(&mut self, port: PortId, path_bytes_max: u16) {
         self.ports[usize::from(port.0)].path_bytes_max = path_bytes_max;
     }
@@ -413,7 +413,7 @@ impl Network {
         state.full_for.push((peer, until));
     }
 
-    /// Longer frames than this are not received at `port`. Nobody is told.
+    /// Longer frames than this are not received at `port`. The change is not reported.
     pub(crate) fn set_accepted_bytes_max(&mut self, port: PortId, accepted_bytes_max: u16) {
         self.ports[usize::from(port.0)].accepted_bytes_max = accepted_bytes_max;
     }

@@ -61,7 +61,7 @@ pub enum Violation {
     CompletionOrder {
         /// What came.
         found: Completion,
-        /// Whose turn it was; nobody's if absent.
+        /// The operation that was due; absent if none was.
         expected: Option<u64>,
     },
     /// A completion of the right operation with wrong facts.
@@ -74,7 +74,7 @@ pub enum Violation {
         /// Its size.
         length_bytes: u32,
     },
-    /// A message or notification came that nobody sent, or not in its turn, or altered.
+    /// A message or notification came that was not sent, or not in its turn, or altered.
     #[error("delivery {found:?} is not the next one: {expected}")]
     Delivery {
         /// What came.

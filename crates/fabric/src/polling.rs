@@ -28,7 +28,7 @@ pub use pauses::Pauses;
 pub enum Exercise {
     /// One write back and forth, each end polling the last word of its memory.
     PingPong,
-    /// Writes from the first host to the second, several under way.
+    /// Writes from the first host to the second, several outstanding.
     OneWay,
     /// The same in both directions at the same time.
     TwoWay,
@@ -76,7 +76,7 @@ pub struct Trial<'a> {
     pub exercise: Exercise,
     /// Bytes of a write, at least 8.
     pub message_bytes: u32,
-    /// Writes under way in a stream.
+    /// Outstanding writes of a stream.
     pub in_flight: u32,
     /// Whether the writes of a stream are delivered in order.
     pub in_order: bool,
@@ -116,7 +116,7 @@ pub struct Outcome {
     pub data_frames: u64,
     /// Acknowledgements by themselves.
     pub acknowledgements: u64,
-    /// Frames sent again.
+    /// Frames retransmitted.
     pub retransmissions: u64,
     /// Frames that found a queue full.
     pub queue_full: u64,

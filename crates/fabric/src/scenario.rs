@@ -223,10 +223,9 @@ pub fn table(rows: &[Measured]) -> String {
 
 /// What `ethernot sim scenario` measures. The names are keys of its result.
 ///
-/// The writes of 8 bytes and of 4 KiB are cut into one and three frames, as few as there can be. The frame
-/// that they have beyond that is no part of them: the writer acknowledges what the peer told it about the
-/// second link, 25 µs after it came, and so soon after the connection is made that falls into the measured
-/// write.
+/// The writes of 8 bytes and of 4 KiB are cut into one and three frames, as few as there can be. The frame that they
+/// have beyond that is no part of them: the writer acknowledges the peer's report about the second link, 25 µs after it
+/// came, and so soon after the connection is made that falls into the measured write.
 pub const SCENARIOS: [(&str, Transfer<'static>); 15] = {
     const FAST: [LinkModel; 1] = [UNEQUAL_LINKS[0]];
     const EQUAL: [LinkModel; 2] = [UNEQUAL_LINKS[0]; 2];

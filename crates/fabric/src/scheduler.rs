@@ -8,8 +8,8 @@
 //! (its *lag*) survives a sleep, and what it owes is forgiven while others run. This follows I. Stoica,
 //! H. Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995, and `kernel/sched/fair.c`.
 //!
-//! The caller says what each thread does next: so much work, sleep, or yield. [`Scheduler::next_at`] tells
-//! when [`Scheduler::advance`] has something to report.
+//! The caller says what each thread does next: so much work, sleep, or yield. [`Scheduler::next_at`] returns when
+//! [`Scheduler::advance`] has something to report.
 
 mod queue;
 
@@ -34,7 +34,7 @@ pub struct Settings {
     /// From a wake-up until the thread is on the queue of a processor that idles: it has to leave its idle
     /// state.
     pub idle_latency_ns: u64,
-    /// The same of a processor that is busy: it has to be interrupted.
+    /// The latency of a processor that is busy: it has to be interrupted.
     pub busy_latency_ns: u64,
 }
 
@@ -459,7 +459,7 @@ impl Scheduler {
         }
     }
 
-    /// What the running thread of a processor has to tell.
+    /// What the running thread of a processor has to report.
     fn report(&mut self, processor: usize) -> Option<Report> {
         loop {
             let thread = self.queues[processor].running?;

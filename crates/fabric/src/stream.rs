@@ -206,7 +206,7 @@ struct End {
     ready: bool,
 }
 
-/// The application of both hosts: whoever sends keeps `depth` operations posted.
+/// The application of both hosts: a sender keeps `depth` operations posted.
 struct Pumps<'a> {
     stream: Stream<'a>,
     ends: Vec<End>,

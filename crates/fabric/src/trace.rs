@@ -27,13 +27,13 @@ pub enum Kind {
     Duplicated,
     /// A frame was held back so that later ones overtake it.
     Reordered,
-    /// A frame recorded earlier was sent again.
+    /// A copy of a frame that was recorded earlier was sent.
     Replayed,
     /// A frame was marked as having met congestion.
     Marked,
     /// A frame reached a host.
     Arrived,
-    /// A frame was addressed to nobody.
+    /// A frame was sent to an address that no port has.
     Unreachable,
     /// A receive buffer overflowed.
     Overrun,
@@ -72,7 +72,7 @@ pub struct TraceEntry {
     pub kind: Kind,
     /// Where: the host or port.
     pub place: u32,
-    /// Digest or number that tells this event from others of its kind.
+    /// Digest or number that distinguishes this event from others of its kind.
     pub detail: u64,
 }
 

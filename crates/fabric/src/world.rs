@@ -223,7 +223,7 @@ impl<E: HostEngine> World<E> {
         self.hosts[host].paused
     }
 
-    /// Replaces a host's engine: everything it knew is gone. Frames under way still arrive.
+    /// Replaces a host's engine: everything it knew is gone. Frames in flight still arrive.
     pub fn restart(&mut self, host: usize, engine: E) {
         let now = self.now();
         self.trace.record(now, Kind::Restarted, host as u32, 0);
@@ -267,7 +267,7 @@ impl<E: HostEngine> World<E> {
         !self.hosts[host].detached[usize::from(link.0)]
     }
 
-    /// Tells hosts what has changed on their links.
+    /// Reports to hosts what has changed on their links.
     pub fn tell_changes(&mut self) {
         while let Some(Notice { port, event }) = self.network.poll_notice() {
             let (host, link) = self.owners[usize::from(port.0)];
@@ -291,7 +291,7 @@ impl<E: HostEngine> World<E> {
         self.network.inject(&mut self.queue, from, to, bytes, time);
     }
 
-    /// A host is told something about a link, true or not.
+    /// Reports something about a link to a host, true or not.
     pub(crate) fn tell(&mut self, host: usize, link: LinkId, event: LinkEvent) {
         let now = self.now();
         self.trace.record(now, Kind::LinkChanged, host as u32, TOLD);

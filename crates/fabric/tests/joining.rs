@@ -54,8 +54,8 @@ impl Hosts {
         Self::with_rates(segments, address, |_| 1_000_000_000, true)
     }
 
-    /// The same, where the links of a segment have the rate that `rate` gives, in bits per second, and
-    /// tell it to their hosts or not.
+    /// As above, where the links of a segment have the rate that `rate` gives, in bits per second, and report it to
+    /// their hosts or not.
     fn with_rates(
         segments: [&[usize]; 2],
         address: fn(u8, u8) -> PeerAddr,
@@ -302,8 +302,8 @@ fn a_link_that_appears_joins_the_connections_of_either_end() {
     }
 }
 
-/// Nobody knows yet how long a new link is, and short messages alone must find out; what delays its first
-/// frames, as others do who use it at that time, says nothing of those that follow.
+/// The length of a new link is unknown, and short messages alone must find out; what delays its first frames, as
+/// traffic of other hosts does at that time, says nothing of those that follow.
 #[test]
 fn short_messages_take_a_faster_link_that_joins() {
     let first_rates = [1_000_000_000, 100_000_000, 10_000_000];

@@ -51,8 +51,8 @@ fn with_pauses_us(links: &[LinkModel], message_bytes: u32, seed: u64, pauses: Pa
     outcome.latency_ns.expect("it is a ping-pong") / 1e3
 }
 
-/// The bucket of the slow link passes a frame at once while it is full, and nobody is told its rate: what
-/// it carries must be learnt from messages that leave it empty after each.
+/// The bucket of the slow link passes a frame at once while it is full, and no host gets its rate: what it carries must
+/// be learnt from messages that leave it empty after each.
 #[test]
 fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));

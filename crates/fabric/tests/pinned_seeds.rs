@@ -45,7 +45,7 @@ fn soaks_that_found_bugs_pass() {
     }
 }
 
-/// The same of queue pairs.
+/// Pinned seeds of queue pairs.
 const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ("reads before a denied operation that were not answered", &[76, 144, 393]),
     ("an operation in turn that waited behind others for which the peer had no room", &[2_418]),
@@ -84,7 +84,7 @@ const PINNED: &[(&str, &[u64])] = &[
     ("memory taken away while the answer of a read is not acknowledged", &[2_484]),
 ];
 
-/// The same of scenarios with classes.
+/// Pinned seeds of scenarios with classes.
 const PINNED_CLASSES: &[(&str, &[u64])] = &[
     ("set-up that waits for a full link while its timer is due", &[82, 1_267]),
     ("operations that end because the peer denied another", &[247, 912]),

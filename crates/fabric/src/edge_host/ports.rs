@@ -79,7 +79,7 @@ impl EdgeHost {
 
     pub(super) fn poll_port(&mut self, number: u32) -> Option<(Completion, u32)> {
         let found = self.ports.get(&number)?.queue.poll()?;
-        // What a receive tells is the number of who sent, not a key.
+        // A receive reports the number of the sender, not a key.
         let source = found.value as u32;
         Some((Completion { invalidated: None, ..completion_of(&found) }, source))
     }

@@ -27,7 +27,7 @@ pub struct Measurement {
 pub struct Setting<'a> {
     /// Both directions of each link.
     pub links: &'a [LinkModel],
-    /// Writes under way in a stream.
+    /// Outstanding writes of a stream.
     pub in_flight: u32,
     /// What posting a write takes, in picoseconds, as measured by itself.
     pub post_ps: u64,
@@ -75,7 +75,7 @@ pub enum CalibrationError {
     Trial(#[from] TransferError),
 }
 
-/// Finds costs. `on_trials` is told after each run of all measurements.
+/// Finds costs. Calls `on_trials` after each run of all measurements.
 pub fn calibrate(
     setting: &Setting<'_>,
     measurements: &[Measurement],

@@ -11,10 +11,10 @@ pub(super) struct Parameter {
 
 /// Finds the parameters, none below 0, for which the sum of squares of `model / measured - 1` is least.
 ///
-/// Where measurements do not tell parameters apart, those that stay closer to their start are taken:
-/// each is drawn there by [`PULL`] for each scale that it is away. `model` gives one value for each one
-/// measured. What is simulated has steps where slopes lead astray, so after each search by slopes one
-/// parameter after the other is moved by as much as helps.
+/// Where measurements do not separate parameters, those that stay closer to their start are taken: each is drawn there
+/// by [`PULL`] for each scale that it is away. `model` gives one value for each one measured. What is simulated has
+/// steps where slopes lead astray, so after each search by slopes one parameter after the other is moved by as much as
+/// helps.
 pub(super) fn fit<E>(
     parameters: &[Parameter],
     measured: &[f64],
@@ -230,7 +230,7 @@ mod tests {
             let worst = model(&found).iter().zip(model(&costs))
                 .map(|(found, exact)| (found / exact - 1.0).abs()).fold(0.0, f64::max);
             prop_assert!(worst < 0.02, "{found:?} for {costs:?}: {worst}");
-            // What all measurements show is found exactly; of the other processor only a part tells.
+            // What all measurements show is found exactly; the other processor shows only in a part of them.
             for index in 0..3 {
                 let error = (found[index] - costs[index]).abs() / (scales[index] + costs[index]);
                 prop_assert!(error < 0.03, "{found:?} for {costs:?}");

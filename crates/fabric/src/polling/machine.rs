@@ -17,7 +17,7 @@ use crate::host::{
 use crate::scenario::{TransferError, check_links};
 use crate::{EdgeHost, EventQueue, LinkModel, Random, port_address};
 
-/// Both hosts, and what is under way.
+/// Both hosts, and what is in flight.
 pub(super) struct Machine {
     hosts: [Host; 2],
     /// Out of each host, by its links.
@@ -73,7 +73,7 @@ struct Host {
     interruptions: Interruptions,
     /// When the last interruption by a timer ends of those that met it polling, in picoseconds.
     interrupted_until_ps: u64,
-    /// What timers took of the step that is under way, in picoseconds.
+    /// What timers took of the current step, in picoseconds.
     taken_ps: u64,
 }
 
@@ -626,7 +626,7 @@ pub(super) fn caps(model: &LinkModel, local: PeerAddr) -> LinkCaps {
         segments: 2 * CALL_FRAMES as u16,
         offloads: model.offloads,
         receive_buffer_bytes: RING_SLOTS * u32::from(model.frame_bytes_max),
-        // Virtual interfaces tell none.
+        // Virtual interfaces report none.
         rate: None,
         local,
     }
@@ -635,7 +635,7 @@ pub(super) fn caps(model: &LinkModel, local: PeerAddr) -> LinkCaps {
 /// Smallest message: a word that can be polled.
 pub(super) const WORD_BYTES: u32 = 8;
 
-/// What the last write of a stream tells.
+/// What the last write of a stream reports.
 const END_OF_PHASE: u32 = 1;
 
 /// Frames that the packet link hands to the kernel at once.

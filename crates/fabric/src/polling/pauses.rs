@@ -31,7 +31,7 @@ impl Interruptions {
         Self { every_ns, lengths_ns: pauses.lengths_ns.to_vec(), random, next_ps, ended_ps: 0 }
     }
 
-    /// When a processor goes on that wanted to at `now_ps`, in picoseconds: later, if one is under way.
+    /// When a processor goes on that wanted to at `now_ps`, in picoseconds: later, if a pause has begun.
     pub(super) fn end_of_pause(&mut self, now_ps: u64) -> u64 {
         while self.next_ps <= now_ps {
             let length_ns = u64::from(self.random.pick(&self.lengths_ns));

@@ -200,7 +200,7 @@ fn model(rate: u64, propagation_ns: u64, shaper: Shaper) -> LinkModel {
     let link = LinkModel {
         jitter: Jitter::Constant,
         queue_bytes: QUEUE_FRAMES * FRAME_WIRE_BYTES,
-        // Virtual interfaces tell none.
+        // Virtual interfaces report none.
         tells_rate: false,
         ..raw_link(rate, propagation_ns)
     };

@@ -23,7 +23,7 @@ pub(super) struct PingPong {
     pub(super) latencies_ps: Vec<u64>,
 }
 
-/// As many writes as there are, several under way; the last tells the peer.
+/// As many writes as there are, several outstanding; the last notifies the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) count: u64,

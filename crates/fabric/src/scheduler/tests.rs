@@ -1,6 +1,6 @@
 use super::*;
 
-/// A host, and what it was told and when.
+/// A host, and what was reported to it and when.
 struct Run {
     scheduler: Scheduler,
     told: Vec<(u64, Report)>,

@@ -44,7 +44,7 @@ pub(crate) enum Bend {
     SkipsPieces,
     /// A key that is ended goes on, as that of a window for one connection.
     KeepsWindows,
-    /// The same of the former key of a window for all.
+    /// As above, for the former key of a window for all.
     KeepsFormerKeys,
     /// A message ends no key, though it says so.
     ForgetsInvalidations,
@@ -135,7 +135,7 @@ impl<E: HostEngine> Bent<E> {
     /// What is done instead of an operation about keys or memory.
     fn bent(&mut self, operation: &Operation) -> Operation {
         let mut bent = *operation;
-        // Nobody asks for it.
+        // No operation uses it.
         let unused = operation.key ^ 0x0100_0000;
         match (self.bend, operation.action) {
             (Bend::KeepsWindows, Action::Invalidate) => {

@@ -81,7 +81,7 @@ impl<E: HostEngine> Run<'_, E> {
         let knows_both = state.ends[1 - side]
             .as_ref()
             .is_some_and(|other| other.generation == end.generation && other.rogues.is_empty());
-        // An engine that does not tell of any cannot tell of this one.
+        // An engine that reports no causes does not report this one.
         knows_both
             && !end.gate.may_deny()
             && !end.faults.is_empty()
@@ -100,7 +100,7 @@ fn may_be_denied(end: &End, cause: Cause, (number, fault): (u64, Fault)) -> bool
     is_denial && end.rogues.contains(&number)
 }
 
-/// Whether operations that were under way fail so when a connection ends for this cause.
+/// Whether outstanding operations fail so when a connection ends for this cause.
 const fn fits(cause: Cause, fault: Fault) -> bool {
     match cause {
         Cause::Unreachable => matches!(fault, Fault::Unreachable),

@@ -29,8 +29,8 @@ pub struct SoakReport {
     pub disasters: u64,
 }
 
-/// Runs the engine through `hours` of churn. `progress` is told the virtual time of each episode's
-/// end, in nanoseconds, and ends the soak by returning false.
+/// Runs the engine through `hours` of churn. Calls `progress` with the virtual time of each episode's end, in
+/// nanoseconds, which ends the soak by returning false.
 pub fn soak(
     seed: u64,
     hours: f64,
@@ -151,7 +151,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A disaster that is over within `left_ns`, or the same one at both ends.
+    /// A disaster that ends within `left_ns`, or the same one at both ends.
     fn draw_disasters(&mut self, left_ns: u64) -> Vec<Disaster> {
         let links = self.plan.links.len();
         let random = &mut self.churn.random;
@@ -169,7 +169,7 @@ impl<E: HostEngine> Run<'_, E> {
             9 | 10 => Disaster::Cut { host, link, for_ns },
             11 => Disaster::FrameStep { host, link, frame_bytes_max: draw_frame_bytes(random) },
             12 => {
-                // Nobody is told, so what needs no proof must pass.
+                // No host gets a report, so what needs no proof must pass.
                 let frame_bytes_max = random.pick(&[1_232, 1_300, 1_472]);
                 Disaster::FrameLimit { host, link, frame_bytes_max }
             }
@@ -264,8 +264,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// No engine has anything under way but keep-alives; an exchange that a keep-alive has just begun
-    /// may end first.
+    /// No engine has anything pending but keep-alives; an exchange that a keep-alive has just begun may end first.
     fn expect_idle(&mut self, world: &mut World<E>) {
         let deadline = world.now().after_ns(EXCHANGE_NS);
         while self.violation.is_none()
@@ -479,10 +478,9 @@ const PAUSE_NS_MAX: u64 = 300_000_000;
 /// A way that loses less does not lose all probes of five seconds.
 const LOSS_PPM_HARMLESS: u32 = 100_001;
 
-/// Longest time until nothing is under way but keep-alives: the memory of lost packets lasts a smoothed
-/// round trip and two probe timeouts (0.9 s and twice 2.8 s after a full queue of 1 MiB at 10 Mb/s),
-/// and a keep-alive, with what its Links make both ends tell each other, a probe timeout of 1 s if a
-/// frame of it is lost.
+/// Longest time until nothing is pending but keep-alives: the memory of lost packets lasts a smoothed round trip and
+/// two probe timeouts (0.9 s and twice 2.8 s after a full queue of 1 MiB at 10 Mb/s), and a keep-alive, with the
+/// exchange that its Links starts, a probe timeout of 1 s if a frame of it is lost.
 const EXCHANGE_NS: u64 = 7_500_000_000;
 
 /// Events on each link of a pair in an idle time: within a minute two keep-alives and one comparison of

@@ -28,7 +28,7 @@ pub(crate) struct Classes {
     pub(crate) unlike: Option<Unlike>,
     /// Hosts that look only now and then.
     pub(crate) turns: Option<Turns>,
-    /// Of so many frames drivers cannot tell of one whether it left.
+    /// Of so many frames, drivers do not know of one whether it left.
     pub(crate) doubts_one_in: Option<u32>,
     /// Links are memory that hosts share: each peer has a ring of its own, which may be full.
     pub(crate) shares_memory: bool,

@@ -40,5 +40,5 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Closing takes 620 ms where nobody answers, and who was closed remembers it for 200 ms.
+/// Closing takes 620 ms where no peer answers, and the closed end remembers it for 200 ms.
 const CLOSING_NS: u64 = 1_000_000_000;

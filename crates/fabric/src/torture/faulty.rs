@@ -213,7 +213,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// The faulty host does its part again. One that lied begins anew.
+    /// The faulty host does its part again. If it lied, it starts with a fresh state.
     pub(super) fn mend_faulty(&mut self, world: &mut World<E>) {
         let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else { return };
         self.mute(world, host, None);
@@ -265,7 +265,7 @@ const FLOOD_FRAMES: u32 = 32;
 /// Further connections of each host to the faulty one.
 const CONNECTIONS_MORE: usize = 3;
 
-/// Lies told at a time.
+/// Lies at a time.
 const LIES: u32 = 4;
 
 /// The second operation already never gets through whole.

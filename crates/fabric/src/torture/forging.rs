@@ -51,7 +51,7 @@ pub(super) fn answer(random: &mut Random, destination: u32) -> Vec<u8> {
     handshake(destination, random.next_u64() as u32, body)
 }
 
-/// A frame of a version that nobody speaks.
+/// A frame of a version that no engine has.
 pub(super) fn other_version(random: &mut Random) -> Vec<u8> {
     let body = Handshake::Pending;
     let frame = HandshakeFrame {
@@ -98,7 +98,7 @@ pub(super) fn harmful(random: &mut Random, elsewhere: PeerAddr) -> Control<'stat
     }
 }
 
-/// A frame of any kind but Control, with content that nobody sent.
+/// A frame of any kind but Control, with forged content.
 pub(super) fn content(
     random: &mut Random,
     prefix: Prefix,

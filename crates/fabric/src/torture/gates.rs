@@ -1,5 +1,5 @@
 //! How a peer reaches the memory it may write: under the key of a region, or of a window that comes and goes. And
-//! memory that is taken away while operations are under way.
+//! memory that is taken away while operations are outstanding.
 
 use super::end::{Drawn, End, Stage};
 use super::queue_pairs::QueuePairs;
@@ -41,7 +41,7 @@ enum GateStage {
     Ending(u64),
     /// Another takes its place with this operation of the owner.
     Changing(u64, u32),
-    /// The key ends with a message of the peer, which is under way.
+    /// The key ends with a message of the peer, which is in flight.
     Invalidated,
     /// It has ended.
     Shut,
@@ -90,7 +90,7 @@ impl Gate {
         Some(Region { key, address: address_of(key), ..target })
     }
 
-    /// Whether what was under way may have been denied here, even if its connection has ended at the peer.
+    /// Whether what was in flight may have been denied here, even if its connection has ended at the peer.
     pub(super) const fn may_deny(&self) -> bool {
         self.has_ended
     }
@@ -323,7 +323,7 @@ impl<E: HostEngine> Run<'_, E> {
         (end.stage == Stage::Open && end.generation == self.pairs[pair].generation).then_some(end)
     }
 
-    /// The key ends: what is under way may be denied.
+    /// The key ends: what is in flight may be denied.
     fn set_gate(&mut self, pair: usize, side: usize, stage: GateStage) {
         let [first, second] = &mut self.pairs[pair].ends;
         let (own, other) = if side == 0 { (first, second) } else { (second, first) };

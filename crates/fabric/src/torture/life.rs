@@ -105,7 +105,7 @@ impl<E: HostEngine> Run<'_, E> {
         state.blocked_ns = 0;
         state.blocked_since = state.blocked_since.map(|_| now);
         state.begun_healed = self.healed;
-        // Who lied has begun anew by then.
+        // A host that lied has started again before this time.
         state.is_distrusted &= !self.healed;
         if state.is_distrusted {
             state.distrusted_until = state.generation;
@@ -144,7 +144,7 @@ impl<E: HostEngine> Run<'_, E> {
         links.map(|link| (LinkId(link as u8), self.plan.address(peer, link))).collect()
     }
 
-    /// Nobody looks at the memory of an end any more, but perhaps at its target.
+    /// The memory of an end is not checked any more, but perhaps its target.
     fn discard(&mut self, world: &mut World<E>, end: &End) {
         if end.life == self.hosts[end.host].life {
             let own = [end.local, end.inbox, end.cells];
@@ -325,13 +325,13 @@ impl<E: HostEngine> Run<'_, E> {
             }
             (None, _) => true,
         };
-        // A peer that restarted or let go says so: with a path there, nobody is unreachable.
+        // A peer that restarted or let go says so: with a path there, no peer is unreachable.
         let answers = end.stage == Stage::Open && !state.lacked_path(now);
         let is_told = !(cause == Cause::Unreachable && answers);
         (end.excused && is_told) || attempt_failed
     }
 
-    /// From now on nobody may write this region.
+    /// From now on nothing may write this region.
     pub(super) fn freeze(
         &mut self,
         world: &mut World<E>,
@@ -468,8 +468,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Now and then, when nothing is under way, the other side replaces the memory that this side
-    /// writes; the old memory must not change any more.
+    /// Now and then, when nothing is in flight, the other side replaces the memory that this side writes; the old
+    /// memory must not change any more.
     fn retarget(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
         let place = self.place(pair);
@@ -580,7 +580,7 @@ impl<E: HostEngine> Run<'_, E> {
         let peer = self.pairs[pair].ends[1 - side].as_ref();
         let peer_lost_inbox = match peer.filter(|peer| peer.generation == end.generation) {
             Some(peer) => peer.lost_inbox,
-            // It has begun anew.
+            // It has started again.
             None => self.pairs[pair].lost_memory == end.generation,
         };
         let fault = is_denied.then_some(()).ok_or(denied);

@@ -432,7 +432,7 @@ impl PlainEngine {
         }
     }
 
-    /// Tells the peer of a connection something once.
+    /// Reports something to the peer of a connection once.
     fn tell(&mut self, id: u32, kind: u8) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let Some(&(link, to)) = connection.paths.get(connection.path) {

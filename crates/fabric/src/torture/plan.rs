@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     pub(crate) disasters: Vec<(u64, Disaster)>,
     pub(crate) engine: EnginePlan,
     pub(crate) traffic: TrafficPlan,
-    /// Hosts have their links in different orders, under addresses that tell nothing.
+    /// Hosts have their links in different orders, under addresses that reveal nothing.
     pub(crate) churn: Option<Wiring>,
     /// What the seed has beyond this plan.
     pub(crate) classes: Classes,
@@ -112,7 +112,7 @@ pub(crate) enum Disaster {
     Detach { host: usize, link: usize, for_ns: u64, is_renumbered: bool },
     /// The carrier of a link comes and goes.
     Flap { host: usize, link: usize, times: u8, for_ns: u64 },
-    /// The largest frame of a link changes, and its host is told.
+    /// The largest frame of a link changes, and its host gets a report.
     FrameStep { host: usize, link: usize, frame_bytes_max: u16 },
     /// A link is slower to arrive.
     Delay { host: usize, link: usize, propagation_ns: u64 },

@@ -1,4 +1,4 @@
-//! What a run of the torture harness tells.
+//! What a run of the torture harness reports.
 
 use core::fmt;
 
@@ -204,8 +204,8 @@ impl Tally {
     }
 }
 
-/// Runs seeds one after the other and tells `progress` each report. A caller with several threads
-/// gives each its own range and merges the tallies.
+/// Runs seeds one after the other and passes each report to `progress`. A caller with several threads gives each its
+/// own range and merges the tallies.
 pub fn run_range_with<E: HostEngine>(
     seeds: core::ops::Range<u64>,
     options: &Options,

@@ -181,7 +181,7 @@ pub(super) enum Wake {
     Mail { host: usize, left: u32 },
 }
 
-/// Memory that nobody may write any more.
+/// Memory that nothing may write any more.
 #[derive(Debug)]
 pub(super) struct Frozen {
     pub(super) host: usize,
@@ -449,8 +449,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 
     pub(super) fn converge(&mut self, world: &mut World<E>, healing_at: Instant) {
-        // What a corrupted acknowledgement declared done is never sent again: then all that can be
-        // asked is that nothing crashes.
+        // What a corrupted acknowledgement declared done is never retransmitted: then all that can be asked is that
+        // nothing crashes.
         let limit_ns = if self.plan.lenient { LENIENT_NS } else { CONVERGENCE_NS };
         let deadline = healing_at.after_ns(limit_ns);
         while self.violation.is_none() && self.missing().is_some() {
@@ -609,7 +609,7 @@ const LENIENT_NS: u64 = 500_000_000;
 /// How long everything must stay quiet in the end; longer than any frame can be late.
 const QUIET_NS: u64 = 50_000_000;
 
-/// How often the main course looks whether a run is over.
+/// How often the main course checks whether a run has ended.
 pub(super) const SLICE_NS: u64 = 1_000_000;
 
 const CHANCE_STREAM: u64 = 0x6368_616e;

@@ -219,7 +219,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, self.port(host, link), forging::hello(source, cookie), 1_000);
     }
 
-    /// Strangers who were told a cookie show it.
+    /// Strangers that got a cookie show it.
     fn answer_letters(&mut self, world: &mut World<E>) {
         while let Some(letter) = world.network.watch().take_letter() {
             let Ok(frame) = wire_edge::decode_handshake(&letter.bytes) else { continue };
@@ -262,7 +262,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Bytes that mean nothing, or a version that nobody speaks.
+    /// Bytes that mean nothing, or a version that no engine has.
     fn send_junk(&mut self, world: &mut World<E>) {
         let (link, from) = self.stranger();
         let random = &mut self.strangers.random;
@@ -291,7 +291,7 @@ impl<E: HostEngine> Run<'_, E> {
         let (now, life) = (world.now(), self.hosts[host].life);
         world.engine_mut(host).turn_to(0);
         if self.healed {
-            // They are gone: who looks late must not accept what nobody would close.
+            // They are gone: a late look must not accept what no application would close.
             world.engine_mut(host).reject(now, request);
             return true;
         }
@@ -309,8 +309,8 @@ impl<E: HostEngine> Run<'_, E> {
         true
     }
 
-    /// Nobody attacks any more, and what strangers asked for comes to an end. Connections of which they
-    /// knew everything begin anew.
+    /// Attacks stop, and what strangers asked for comes to an end. Connections of which they knew everything start
+    /// again.
     pub(super) fn send_strangers_away(&mut self, world: &mut World<E>) {
         if self.plan.classes.strangers.as_ref().is_some_and(|plan| plan.uses_overheard) {
             for host in 0..self.plan.hosts {

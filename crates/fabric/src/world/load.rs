@@ -35,7 +35,7 @@ pub(super) struct LoadState {
 enum Stage {
     /// Sleeps until there is something to do.
     Asleep,
-    /// On its way into the engine: frames and timers wait.
+    /// Before the engine: frames and timers wait.
     Outside,
     /// Has taken frames, and has sent nothing yet.
     Inside,

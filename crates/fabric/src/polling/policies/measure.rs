@@ -207,7 +207,7 @@ const ABSENCES_NS: [u32; 7] = [50_000, 100_000, 200_000, 500_000, 1_000_000, 2_0
 /// From the end of an absence to the next, on average.
 const ABSENT_EVERY_NS: u64 = 10_000_000;
 
-/// Bytes and messages under way in a stream.
+/// Bytes and messages in flight in a stream.
 const IN_FLIGHT_BYTES: u32 = 16 << 20;
 const IN_FLIGHT: u32 = 16;
 
@@ -217,7 +217,7 @@ const FRAMES: u64 = 6_000;
 /// Round trips of the longest link in one measurement.
 const ROUND_TRIPS: u64 = 25;
 
-/// Shortest time until a stream is measured: rates and windows are steady by then.
+/// Shortest time until a stream is measured: rates and windows are steady after it.
 const WARM_UP_NS_MIN: u64 = 50_000_000;
 
 /// Measured rounds of a ping-pong.

@@ -71,7 +71,7 @@ pub(super) struct Counts {
     pub(super) kept_out: u64,
 }
 
-/// A frame on its way through the driver.
+/// A frame inside the driver.
 pub(super) struct Outgoing {
     /// Processor time until it is on the wire, in picoseconds.
     pub(super) cost_ps: u64,
@@ -164,17 +164,17 @@ pub(super) struct Thread {
     pub(super) purpose: Purpose,
     /// Looks in a row that found nothing.
     pub(super) looks: u64,
-    /// How long it was without a processor in the look that is under way, in nanoseconds.
+    /// How long it was without a processor in the current look, in nanoseconds.
     pub(super) away_ns: u64,
     /// Of the alarm that ends its sleep.
     pub(super) alarm: u64,
-    /// When the poll or the wait under way began, or the poll before it.
+    /// When the current poll or wait began, or the poll before it.
     pub(super) since: Instant,
     /// Since when its polls found nothing.
     pub(super) idle_since: Option<Instant>,
     /// Since when it has found another thread inside.
     pub(super) kept_out_since: Option<Instant>,
-    /// For how long the wait under way spins, in nanoseconds.
+    /// For how long the current wait spins, in nanoseconds.
     pub(super) limit_ns: Option<u64>,
     pub(super) has_slept: bool,
     /// Its last sleep was an interval.

@@ -71,7 +71,7 @@ impl Comparison {
         self.per_second / (self.alone_per_second * self.share_left)
     }
 
-    /// The same of the best of the simple rules.
+    /// The ratio of the best of the simple rules.
     pub fn simple_ratio(&self) -> f64 {
         self.simple_per_second / (self.alone_per_second * self.share_left)
     }
