@@ -12,8 +12,8 @@ use crate::{Link, OnFrame};
 
 /// A link whose frames arrive later than they do, in order, as over a longer cable.
 ///
-/// For hosts that poll: nothing becomes readable for a frame whose time has come. Buffers are kept,
-/// so nothing is allocated once as many frames were under way as ever will be.
+/// For hosts that poll: nothing becomes readable for a frame whose time has come. Buffers are kept, so nothing is
+/// allocated once the most frames are in flight.
 #[derive(Debug)]
 pub struct Delay<L> {
     link: L,
@@ -49,7 +49,7 @@ impl<L: Link> Wrapper for Delay<L> {
     }
 
     fn caps_around(&self, inner: LinkCaps) -> LinkCaps {
-        // What is on the longer cable is in nobody's buffer.
+        // The frames on the longer cable are in no socket's buffer.
         let receive_buffer_bytes = inner.receive_buffer_bytes.max(HELD_BYTES);
         LinkCaps { receive_buffer_bytes, ..inner }
     }

@@ -30,9 +30,9 @@ pub(crate) const VLAN_MAX: u16 = 4094;
 /// Lowest number that is an `EtherType` and not a length (IEEE 802.3, 3.2.6).
 pub(crate) const ETHERTYPE_MIN: u16 = 0x0600;
 
-/// Frame that nearly every path carries (RFC 9000, section 14). The MTU of this host says nothing
-/// about the peer's or that of tunnels and switches between; nobody reports what is too big for
-/// them, and 1500 bytes are a probe away.
+/// Frame that nearly every path carries (RFC 9000, section 14). The MTU of this host says nothing about the peer's or
+/// that of tunnels and switches between; no device reports frames that are too big for them, and one probe finds 1500
+/// bytes.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1200;
 
 /// `EtherType` of an IEEE 802.1Q tag.
@@ -50,7 +50,7 @@ pub struct EthernetHeader {
     pub vlan: Option<u16>,
 }
 
-/// How frames of one endpoint look on one interface: what they are written with and checked against.
+/// Format of the frames of one endpoint on one interface: the values to write and to check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Framing {
     /// Address of the interface.

@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use delivery::LinkEvent;
 
-/// Events in their order, of which the oldest are dropped when nobody polls them. Allocates only when
-/// made.
+/// Events in their order; the oldest are dropped when they are not polled. Allocates only when made.
 #[derive(Debug)]
 pub(crate) struct Events {
     waiting: VecDeque<LinkEvent>,

@@ -314,7 +314,7 @@ impl Arrivals<'_> {
     }
 }
 
-/// Frames held back at a time; beyond it frames are no more reordered.
+/// Frames held back at a time; beyond it frames are not reordered.
 const HELD_MAX: usize = 1024;
 
 /// `SplitMix64`: equal seeds give equal faults on every host.

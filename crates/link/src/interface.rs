@@ -87,7 +87,7 @@ impl Interface {
         })
     }
 
-    /// What the kernel tells any socket about the interface called `name`.
+    /// What the kernel reports to any socket about the interface called `name`.
     pub(crate) fn query(socket: BorrowedFd<'_>, name: InterfaceName) -> io::Result<Self> {
         // SAFETY: all-zero bytes are a valid `ifreq`.
         let mut request: libc::ifreq = unsafe { zeroed() };
@@ -164,7 +164,7 @@ pub(crate) fn request_socket() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    // SAFETY: the kernel just gave us this descriptor and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -117,14 +117,13 @@ pub trait Link: Send {
     /// returns `None`.
     fn poll_event(&mut self) -> Option<LinkEvent>;
 
-    /// One of them is readable when frames wait; none if the link must be polled. The first is
-    /// writable when there is room to send again. That they have changed is announced as
-    /// [`LinkEvent::Descriptors`].
+    /// One of them is readable when frames wait; none if the link must be polled. The first is writable when there is
+    /// room to transmit. [`LinkEvent::Descriptors`] reports that they have changed.
     fn wait_fds(&self) -> WaitFds<'_>;
 
-    /// Told before a thread goes to sleep until one of [`Link::wait_fds`] is ready; false if frames
-    /// wait already. A link that no descriptor tells of frames by itself arranges for it here: until
-    /// a thread sleeps, nobody pays for waking it.
+    /// Called before a thread goes to sleep until one of [`Link::wait_fds`] is ready; false if frames wait already. A
+    /// link whose descriptors do not become readable for frames by themselves arranges for it here: until a thread
+    /// sleeps, no peer pays for waking it.
     fn prepare_sleep(&mut self) -> bool {
         true
     }
@@ -193,7 +192,7 @@ pub struct LinkStatistics {
     pub connected: u64,
     /// Reports read from the socket's error queue.
     pub errors_reported: u64,
-    /// Events dropped because nobody polled them.
+    /// Events dropped because they were not polled.
     pub events_dropped: u64,
     /// Capabilities found missing at run time and done without since then.
     pub fallbacks: u32,

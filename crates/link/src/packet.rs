@@ -43,8 +43,8 @@ pub use self::neighbours::resolve;
 /// system call, and sends many frames with one. Follows its interface: a change of MTU or address,
 /// a lost carrier, an interface that is deleted and made again under the same name.
 ///
-/// Peers know the link by the address of its interface. When that changes, what they send is lost
-/// until they are told: [`LinkEvent::Changed`] carries the new one.
+/// Peers know the link by the address of its interface. When that changes, what they send is lost until they learn the
+/// new one: [`LinkEvent::Changed`] carries it.
 #[derive(Debug)]
 pub struct PacketLink {
     config: PacketConfig,
@@ -67,7 +67,7 @@ pub struct PacketLink {
     kernel_drops: Cell<u64>,
 }
 
-/// What is made anew when the interface is, or carries larger frames than before.
+/// What is made again when the interface is, or carries larger frames than before.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) socket: OwnedFd,
@@ -140,8 +140,8 @@ impl PacketLink {
         self.watch.tell(is_down, changed || is_remade || is_larger, self.caps);
     }
 
-    /// Makes socket, ring and slots anew, and claims the port on the new interface if it is one.
-    /// Returns whether the link can be used.
+    /// Makes new socket, ring and slots, and claims the port on the new interface if it is one. Returns whether the
+    /// link can be used.
     #[cold]
     fn reopen(&mut self, is_remade: bool) -> bool {
         if !self.interface.is_up {
@@ -172,7 +172,7 @@ impl PacketLink {
     }
 
     //= protocol.md: envelope.5
-    /// Tells a station that asked that this endpoint is here.
+    /// Answers a station that asked that this endpoint is here.
     #[cold]
     fn answer(&mut self, now: Instant, to: (Station, u16)) {
         if self.answers.permits(now) {
@@ -294,7 +294,7 @@ impl Link for PacketLink {
                     });
                 }
                 Ok(Arrival::Discover { from }) => asked = Some(from),
-                // Nobody here has asked.
+                // This endpoint has not asked.
                 Ok(Arrival::Here { .. }) => Refused::NotOurs.count(statistics),
                 Err(refused) => refused.count(statistics),
             }

@@ -74,7 +74,7 @@ impl PayloadCopier {
     pub(crate) fn probe() -> io::Result<()> {
         let (witness, mut byte) = (7_u8, 0_u8);
         let mut copier = Self { way: Way::Kernel, ..Self::new(1) };
-        // SAFETY: the byte outlives the copy, and nobody else uses it.
+        // SAFETY: the byte outlives the copy, and nothing else uses it.
         unsafe { copier.push(&raw mut byte, PayloadSlice::at(&raw const witness, 1)) };
         copier.copy().map_err(|error| error.source)
     }
@@ -89,8 +89,8 @@ impl PayloadCopier {
     /// Adds a payload to copy to `to`; an empty one is nothing to do.
     ///
     /// # Safety
-    /// Until [`PayloadCopier::copy`] returns or [`PayloadCopier::clear`] is called, `to` is writable
-    /// for the length of the payload and nobody else accesses it.
+    /// Until [`PayloadCopier::copy`] returns or [`PayloadCopier::clear`] is called, `to` is writable for the length of
+    /// the payload and nothing else accesses it.
     #[inline]
     pub(crate) unsafe fn push(&mut self, to: *mut u8, payload: PayloadSlice<'_>) {
         let len = payload.len as usize;
@@ -198,8 +198,8 @@ pub(crate) fn append(payload: PayloadSlice<'_>, out: &mut Vec<u8>) -> bool {
     let Some(to) = out.get_mut(before..) else { return false };
     let local = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: len };
     let remote = iovec { iov_base: payload.start.cast_mut().cast(), iov_len: len };
-    // SAFETY: the kernel writes `len` bytes to `to`, which is that long and borrowed by nobody else,
-    // and reads `remote` with checks of its own.
+    // SAFETY: the kernel writes `len` bytes to `to`, which is that long and borrowed by nothing else, and reads
+    // `remote` with checks of its own.
     let copied = unsafe {
         libc::process_vm_readv(
             process::id().cast_signed(),

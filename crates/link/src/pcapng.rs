@@ -102,7 +102,7 @@ fn put_time(out: &mut Vec<u8>, at_ns: u64) {
     out.extend_from_slice(&(at_ns as u32).to_le_bytes());
 }
 
-/// Blocks begin at a multiple of four bytes, so the length of `out` tells where the padding ends.
+/// Blocks begin at a multiple of four bytes, so the length of `out` says where the padding ends.
 fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }

@@ -4,11 +4,10 @@ use delivery::Instant;
 
 /// How long an interface has taken no frame for want of room (`ENOBUFS`).
 ///
-/// Its queue may be full: a frame is then offered again. But the kernel says the same of a frame that
-/// the interface dropped for another reason: one that is too large for the far end of a virtual
-/// cable, for instance. Offered again and again, it would keep everything behind it from being sent
-/// for good. So a frame that is refused for long has been lost, as frames are, and its sender finds
-/// out.
+/// The queue of the interface may be full: a frame is then offered again. But the kernel reports the same for a frame
+/// that the interface dropped for another reason: one that is too large for the far end of a virtual cable, for
+/// instance. Offered again and again, it would keep everything behind it from being sent for good. So a frame that is
+/// refused for long counts as lost, as frames are, and its sender finds out.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     /// When the link last received.
@@ -18,7 +17,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// The time, told before frames are sent.
+    /// Sets the time, before frames are sent.
     #[inline]
     pub(crate) const fn tell(&mut self, now: Instant) {
         self.now = now;

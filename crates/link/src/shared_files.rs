@@ -23,7 +23,7 @@ pub fn append_to(path: &Path) -> io::Result<File> {
 /// As of `open`, `write` and `rename`.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    // A name that nobody foresees, so that nobody has it there.
+    // A name that cannot be foreseen, so that no other file has it.
     let fresh = path.with_file_name(format!(".{name}.{:016x}", RandomState::new().hash_one(0)));
     let mut file = OpenOptions::new().write(true).create_new(true).open(&fresh)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&fresh, path));

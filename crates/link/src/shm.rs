@@ -41,12 +41,11 @@ pub struct ShmError {
 
 /// A link to other processes of the host, over memory shared with each.
 ///
-/// The endpoint listens on an abstract Unix socket, which leaves nothing behind. Whoever first sends
-/// to a peer connects to that peer's socket and passes it a file in memory that holds one ring of
-/// frames for each direction; the receiver maps it only when its size is right and sealed. From then
-/// on the socket is for calling a peer that sleeps, and tells the end of the peer however it comes.
-/// (A shared eventfd would be cheaper to call by, but a peer could make it block.) Two that connect
-/// to each other at the same time have two such channels, read both and send over the older.
+/// The endpoint listens on an abstract Unix socket, which leaves nothing behind. The first end that sends to a peer
+/// connects to that peer's socket and passes it a file in memory that holds one ring of frames for each direction; the
+/// receiver maps it only when its size is right and sealed. From then on the socket wakes a peer that sleeps, and shows
+/// the end of the peer however it comes. (A wake-up by a shared eventfd would be cheaper, but a peer could make it
+/// block.) Two that connect to each other at the same time have two such channels, read both and send over the older.
 ///
 /// The headers of a frame are copied to private memory before anything looks at them, since the other
 /// process may change them at any time; payload is handed over as memory that others may write, and
@@ -159,7 +158,7 @@ impl ShmLink {
         }
     }
 
-    /// Nobody is at the address of a peer, which is said once to whoever asks next.
+    /// The address of a peer has no listener, which is reported once to the next caller.
     #[cold]
     fn refuse(&mut self, peer: PeerAddr) {
         let says_so = |event: &LinkEvent| matches!(event, LinkEvent::Refused(at, _) if *at == peer);
@@ -186,7 +185,7 @@ impl ShmLink {
         let key = self.next_key;
         self.next_key += 1;
         watch(&self.epoll, socket.as_fd(), key)?;
-        // Whoever waits for frames right now sleeps without having said so to this peer.
+        // A thread that waits for frames right now sleeps without having announced that to this peer.
         reader.announce_sleep();
         let (lender, borrower) = (Lender::default(), Borrower::default());
         let is_over = false;
@@ -389,7 +388,7 @@ impl Channel {
         self.is_over = true;
     }
 
-    /// Hears what the peer says; false if it is gone or says what nobody says.
+    /// Reads the peer's notices; false if the peer is gone or a notice is invalid.
     #[cold]
     fn listen(&mut self) -> bool {
         for _ in 0..NOTICES_MAX {
@@ -595,7 +594,7 @@ const CHANNELS_PER_PEER: usize = 3;
 /// Connections that have not said anything yet.
 const STRANGERS_MAX: usize = 8;
 
-/// Events nobody has polled: two for each peer at most.
+/// Events that were not polled: two for each peer at most.
 const EVENTS_MAX: usize = 2 * CHANNELS_MAX;
 
 /// Sockets looked after in one go; the others are still ready at the next.

@@ -7,9 +7,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use crate::threads::{set_mask, signals_from_outside};
 
-/// Signals that come to the calling thread are put off, for as long as this lives.
+/// Defers signals to the calling thread, for as long as this lives.
 ///
-/// A signal that came between a look at what is waited for and going to sleep would be noticed by nobody. So it is put off
+/// Nothing would notice a signal that came between a look at what is waited for and going to sleep. So it is blocked
 /// before the look, and [`HeldSignals::wait_for`] lets it in.
 #[derive(Debug)]
 pub struct HeldSignals {
@@ -36,8 +36,8 @@ impl HeldSignals {
     /// Sleeps until the descriptor is readable. Handlers run meanwhile.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Interrupted`] if one has run, now or since signals were put off, and the program has handlers that
-    /// interrupt calls (those without `SA_RESTART`): which of its handlers has run nobody tells.
+    /// [`io::ErrorKind::Interrupted`] if one has run, now or since signals were deferred, and the program has handlers
+    /// that interrupt calls (those without `SA_RESTART`): the kernel does not report which of its handlers has run.
     pub fn wait_for(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let mut wanted =
             libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -8,10 +8,10 @@ use crate::{UdpConfig, UdpError, UdpLink};
 
 /// How queue pair numbers and UDP ports belong together.
 ///
-/// A number of 24 bits is a slot and an index, 12 bits each. Slot s of a host is the UDP port s behind the
-/// first: who has bound that port has the slot, and the kernel sees to it that nobody else has, and that it is
-/// free when the process ends, in whatever way. So the address of a host and the number of a queue pair say
-/// where to send, and nobody need be asked.
+/// A number of 24 bits is a slot and an index, 12 bits each. Slot s of a host is the UDP port s behind the first: the
+/// process that has bound that port has the slot. The kernel ensures that no other process has it, and that it is free
+/// when the process ends, in whatever way. So the address of a host and the number of a queue pair say where to send,
+/// without a look-up.
 ///
 /// All hosts of a network must have the same first port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

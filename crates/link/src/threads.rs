@@ -35,7 +35,7 @@ pub fn start_thread(
     Ok(started)
 }
 
-/// Those that nobody brings on himself.
+/// Signals that a thread does not raise itself.
 pub(crate) fn signals_from_outside() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: the first call fills the set, the others take away from it.

@@ -62,7 +62,7 @@ pub struct UdpLink {
     ring: ReceiveRing,
     transmitter: Transmitter,
     clock: ReceiveClock,
-    /// The kernel's drop count when it was last told, modulo 2^32.
+    /// The kernel's drop count when it last reported it, modulo 2^32.
     drops_told: u32,
     hints: Vec<String>,
     statistics: LinkStatistics,
@@ -168,7 +168,7 @@ impl UdpLink {
         self.caps.frame_bytes_safe = safe;
     }
 
-    /// Counts a capability that turned out to be missing and tells of changed capabilities.
+    /// Counts a capability that turned out to be missing and reports changed capabilities.
     #[cold]
     fn fall_back(&mut self) {
         self.statistics.fallbacks += 1;

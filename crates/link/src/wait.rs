@@ -3,8 +3,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Waits until one of at most [`DESCRIPTORS_MAX`] descriptors is readable, or `limit` is over, or a
-/// signal has come.
+/// Waits until one of at most [`DESCRIPTORS_MAX`] descriptors is readable, or `limit` has passed, or a signal has come.
 pub(crate) fn wait_readable(descriptors: &[BorrowedFd<'_>], limit: Duration) {
     const NONE: libc::pollfd = libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 };
     let mut polled = [NONE; DESCRIPTORS_MAX];

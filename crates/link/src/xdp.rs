@@ -106,8 +106,8 @@ impl XdpLink {
         Ok(link)
     }
 
-    /// Finds out what would keep [`XdpLink::open`] from working, as far as that can be told without
-    /// touching the interface: whether the driver has XDP shows only when it is tried.
+    /// Finds out what would keep [`XdpLink::open`] from working, as far as possible without touching the interface:
+    /// whether the driver has XDP shows only when it is tried.
     pub fn check(config: &XdpConfig) -> Result<(), XdpError> {
         let (interface, station) = usable(config)?;
         let claim = claim(config, &interface)?;
@@ -230,7 +230,7 @@ impl XdpLink {
         statistics.map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full)
     }
 
-    /// Tells the kernel of frames in the ring.
+    /// Notifies the kernel of frames in the ring.
     fn kick(&mut self) -> io::Result<()> {
         let Some(live) = &mut self.live else { return Ok(()) };
         match live.transmitter.kick(&mut live.socket, &mut self.statistics) {
@@ -367,7 +367,7 @@ impl Consumer for Arrivals<'_> {
                 });
             }
             Ok(Arrival::Discover { from }) => self.question = Some(from),
-            // Whoever asks has a socket of its own for the answers.
+            // An endpoint that asks has a socket of its own for the answers.
             Ok(Arrival::Here { .. }) => {}
             Err(refused) => refused.count(self.statistics),
         }

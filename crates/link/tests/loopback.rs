@@ -252,7 +252,7 @@ fn full_receive_buffer_is_noticed() {
 fn busy_peer_gets_a_socket_of_its_own_and_no_frame_is_lost_or_out_of_order() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let Some(mut pair) = Pair::new(address, UdpFeatures::ALL) else { continue };
-        // Every switch happens with frames under way: the receiver lags behind by up to 50.
+        // Every switch happens with frames in flight: the receiver lags behind by up to 50.
         for _ in 0..20 {
             pair.exchange(&[(40, 0), (41, 0), (42, 0), (43, 0), (44, 0)].repeat(10));
         }

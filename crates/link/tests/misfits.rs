@@ -93,7 +93,7 @@ fn two_interfaces_with_one_address_get_what_came_on_each() {
             ip(&format!("link set {interface} address 02:00:00:00:00:0{address}"));
             ip(&format!("link set {interface} up"));
         }
-        // The same station and port, twice: only the network tells them apart.
+        // The same station and port, twice: only the network distinguishes them.
         let open = |interface: &str, port| {
             let config = PacketConfig::new(interface).port(port);
             PacketLink::open(&config).unwrap()

@@ -166,7 +166,7 @@ fn frame_that_the_far_end_of_the_cable_never_takes_is_lost() {
         batch.reset(to);
         batch.header_mut().extend_from_slice(&[3; 1400]);
         batch.finish_frame(PayloadSlice::EMPTY);
-        // Kernels differ in whether they tell that such a frame was dropped.
+        // Kernels differ in whether they report that such a frame was dropped.
         let taken = (0..=10_u64).map(|ms| {
             link.receive(Instant(ms * 1_000_000), 64, &mut |_| {}).unwrap();
             link.send(&batch).unwrap()

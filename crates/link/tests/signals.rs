@@ -26,9 +26,9 @@ fn handle_signal(flags: libc::c_int) {
     }
 }
 
-/// How a wait ends before which the signal came, when signals were put off already.
+/// How a wait ends before which the signal came, when signals were deferred already.
 fn waits() -> Result<(), ErrorKind> {
-    // SAFETY: a call with numbers gives a descriptor that nobody else has.
+    // SAFETY: a call with numbers gives a descriptor that nothing else has.
     let descriptor = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, 0)) };
     DESCRIPTOR.store(descriptor.as_raw_fd(), Ordering::SeqCst);
     let held = HeldSignals::hold().expect("a mask");

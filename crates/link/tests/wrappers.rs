@@ -52,7 +52,7 @@ fn reordered_frames_come_later_and_none_is_missing() {
     let mut link = faulty(Memory::with(0..1000), config);
     let mut seen = receive(&mut link, 0);
     assert!(!seen.is_sorted());
-    // What is still held comes when its time is over.
+    // Frames that are still held come when their time has passed.
     seen.extend(receive(&mut link, 10_000_000));
     let statistics = link.fault_statistics();
     assert_eq!(seen.len() as u64, 1000 + statistics.duplicated);

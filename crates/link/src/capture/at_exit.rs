@@ -7,10 +7,10 @@ use std::{process, thread};
 
 use super::recorder::Waiting;
 
-/// Captures that are under way.
+/// Running captures.
 static CAPTURES: Mutex<Vec<Weak<Waiting>>> = Mutex::new(Vec::new());
 
-/// The process whose captures they are, once it has asked to be told of its end. A forked child has none of the threads.
+/// The process whose captures they are, once it has registered for its end. A forked child has none of the threads.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Has the end of the process wait until this one is in its file, for [`PATIENCE`] at most.
@@ -43,7 +43,7 @@ fn settle(captures: &[Arc<Waiting>], patience: Duration) {
     }
 }
 
-/// As long as peers are told at the end of a process.
+/// As long as the notices to peers at the end of a process.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 const LOOK: Duration = Duration::from_micros(200);
@@ -64,7 +64,7 @@ mod tests {
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Whoever lets it go on has gone: then at once.
+            // If the thread that releases it is gone, it goes on at once.
             let _ = self.0.recv();
             *self.1.lock().unwrap() += bytes.len();
             Ok(bytes.len())

@@ -100,8 +100,8 @@ fn put_raw(out: &mut Vec<u8>, framing: Framing, to: (Station, u16), frame: &[u8]
     is_put
 }
 
-/// Station and port of an address on raw Ethernet. For an address in shared memory, a locally administered
-/// station and a port made of the endpoint's number: they tell the endpoints of a host apart.
+/// Station and port of an address on raw Ethernet. For an address in shared memory, a locally administered station and
+/// a port made of the endpoint's number: they distinguish the endpoints of a host.
 fn station(address: PeerAddr) -> Option<(Station, u16)> {
     if let Some((_host, endpoint)) = address.to_shared_memory() {
         let mut station = [2; 6];
@@ -123,7 +123,7 @@ fn ends(from: Option<SocketAddr>, to: Option<SocketAddr>) -> (SocketAddr, Socket
     }
 }
 
-/// MAC addresses that tell the ends apart: locally administered, from the end of the IP address.
+/// MAC addresses that distinguish the ends: locally administered, from the end of the IP address.
 fn put_ethernet(out: &mut Vec<u8>, from: IpAddr, to: IpAddr, ethertype: u16) {
     for ip in [to, from] {
         let end = match ip {

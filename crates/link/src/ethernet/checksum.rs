@@ -4,9 +4,9 @@ use wire_edge::{ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED};
 
 /// CRC-32C of what the envelope covers: its own first bytes and the frame behind it.
 ///
-/// Frames of small operations are done here, eight bytes at a time from wherever they begin. The
-/// library is made for long ones: on its way to an address that is a multiple of eight and from the
-/// last one on it takes single bytes, each as slow as eight.
+/// Frames of small operations are done here, eight bytes at a time from wherever they begin. The library is made for
+/// long ones: up to the first address that is a multiple of eight, and from the last one on, it takes single bytes,
+/// each as slow as eight.
 #[inline]
 pub(super) fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
     let Some(covered) = envelope.first_chunk::<ENVELOPE_BYTES_COVERED>() else { return 0 };

@@ -17,9 +17,9 @@ pub(crate) struct PortClaim {
 
 impl PortClaim {
     //= protocol.md: envelope.7
-    /// Takes `port`, or a free one for 0, on interface number `interface` under an `EtherType` and
-    /// VLAN. Free ones of two interfaces differ, most likely, so that peers tell them apart even if
-    /// both have one address, as those of a bond have.
+    /// Takes `port`, or a free one for 0, on interface number `interface` under an `EtherType` and VLAN. Free ones of
+    /// two interfaces differ, most likely, so that peers can distinguish them even if both have one address, as those
+    /// of a bond have.
     ///
     /// # Errors
     /// Kind [`io::ErrorKind::AddrInUse`] if another endpoint has the port, or has all of them.
@@ -74,7 +74,7 @@ const PORTS_APART: u32 = 1021;
 mod tests {
     use super::*;
 
-    /// A number that no interface has, so that tests are in nobody's way.
+    /// A number that no interface has, so that tests disturb nothing.
     const INTERFACE: u32 = u32::MAX - 1;
 
     //= protocol.md: envelope.7

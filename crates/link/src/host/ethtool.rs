@@ -1,4 +1,4 @@
-//! What the driver of an interface tells of itself.
+//! What the driver of an interface reports of itself.
 
 use std::io;
 use std::mem::zeroed;
@@ -44,11 +44,11 @@ impl Asker {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and nothing else has it.
         Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Adds what the driver tells; what it does not tell stays unknown.
+    /// Adds what the driver reports; the rest stays unknown.
     pub(super) fn complete(&self, interface: &mut Interface) {
         let name = interface.name.as_bytes();
         let mut info = [0; DRIVER_INFO_BYTES];
@@ -99,7 +99,7 @@ pub(super) struct XdpFeatures {
 }
 
 impl XdpFeatures {
-    /// Nothing if the kernel does not tell.
+    /// Nothing if the kernel does not answer.
     pub(super) fn open() -> Option<Self> {
         let mut socket = Socket::generic().ok()?;
         // `struct genlmsghdr`: command, version, two bytes reserved.

@@ -30,14 +30,13 @@ pub struct Interface {
     pub mtu_bytes_max: Option<u32>,
     /// Queues that the driver may have, for transmission and reception.
     pub queues: (u32, u32),
-    /// Queues in use, if the driver tells.
+    /// Queues in use, if the driver reports them.
     pub channels: Option<Channels>,
     /// What orders outgoing packets: `noqueue`, `fq_codel`, `tbf`…
     pub queueing_discipline: String,
-    /// The driver's name, if it tells.
+    /// The driver's name, if it reports one.
     pub driver: Option<String>,
-    /// Nominal rate in bits per second, if the driver tells. Virtual interfaces name one that means
-    /// nothing.
+    /// Nominal rate in bits per second, if the driver reports one. Virtual interfaces name one that means nothing.
     pub rate: Option<u64>,
     /// Addresses that can be used, in the kernel's order.
     pub addresses: Vec<InterfaceAddress>,

@@ -1,4 +1,4 @@
-//! What this process may do, found out by doing it where that harms nobody.
+//! What this process may do, found out by doing it where that does no harm.
 
 use std::ffi::{CString, c_long};
 use std::fs;
@@ -199,7 +199,7 @@ fn open_socket(family: c_int, kind: c_int) -> Result<OwnedFd, ProbeError> {
 /// The descriptor that a system call has returned.
 fn owned(result: c_long) -> Result<OwnedFd, ProbeError> {
     let fd = c_int::try_from(result).ok().filter(|&fd| fd >= 0).ok_or_else(last_error)?;
-    // SAFETY: the call has just made the descriptor; nobody else has it.
+    // SAFETY: the call has just made the descriptor; nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

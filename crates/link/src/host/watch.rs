@@ -30,7 +30,7 @@ impl InterfaceWatch {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and nothing else has it.
         let stop = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self { socket: Socket::route(groups as u32)?, stop })
     }
@@ -40,8 +40,8 @@ impl InterfaceWatch {
         WatchStopper(Arc::clone(&self.stop))
     }
 
-    /// Waits until something has changed or `limit` is over, and takes all events. Returns whether
-    /// there were any, or `None` when stopped.
+    /// Waits until something has changed or `limit` has passed, and takes all events. Returns whether there were any,
+    /// or `None` when stopped.
     pub fn wait(&self, limit: Option<Duration>) -> io::Result<Option<bool>> {
         let mut fds = [poll_for_input(self.socket.as_fd()), poll_for_input(self.stop.as_fd())];
         let limit_ms =

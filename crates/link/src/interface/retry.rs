@@ -6,8 +6,8 @@ use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 
-/// Wakes who sleeps on it, again and again, so that what could not be done is tried again: while
-/// everybody sleeps nobody looks at a clock.
+/// Wakes a thread that sleeps on it, again and again, so that what could not be done is tried again: while all threads
+/// sleep, none looks at a clock.
 #[derive(Debug)]
 pub(super) struct RetryTimer(OwnedFd);
 
@@ -20,7 +20,7 @@ impl RetryTimer {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and nothing else has it.
         let timer = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all-zero bytes are a valid `itimerspec`.
         let mut times: libc::itimerspec = unsafe { zeroed() };

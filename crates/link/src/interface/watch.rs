@@ -1,5 +1,4 @@
-//! What all drivers that follow an interface do in the same way: when they ask it how it is, and what
-//! they tell of it.
+//! What all drivers that follow an interface do in the same way: when they ask for its state, and what they report.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -71,13 +70,13 @@ impl Watch {
         self.is_suspect = true;
     }
 
-    /// Whether it was last told that the link can carry nothing.
+    /// Whether the last report said that the link can carry nothing.
     pub(crate) const fn is_down(&self) -> bool {
         self.is_down
     }
 
-    /// Tells what the interface is like now, if that is news: the link can carry nothing, or again
-    /// something, or something else.
+    /// Reports the present state of the interface, if it has changed: the link can carry nothing, or again something,
+    /// or something else.
     pub(crate) fn tell(&mut self, is_down: bool, is_changed: bool, caps: LinkCaps) {
         let was_down = std::mem::replace(&mut self.is_down, is_down);
         if is_down && !was_down {
@@ -107,7 +106,7 @@ impl Watch {
         self.events.pop()
     }
 
-    /// Events dropped because nobody polled them.
+    /// Events dropped because they were not polled.
     pub(crate) const fn events_dropped(&self) -> u64 {
         self.events.dropped()
     }
@@ -133,7 +132,7 @@ pub(crate) const ASK_NS: u64 = 100_000_000;
 /// How often what cannot be had is tried for.
 pub(crate) const RETRY_NS: u64 = 50_000_000;
 
-/// Events nobody has polled: one per peer in the worst case, and the engine polls after every turn.
+/// Events that were not polled: one per peer in the worst case, and the engine polls after every turn.
 const EVENTS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::wait::wait_readable;
 /// mean two hosts with that port, or one whose address two have. Takes at most `limit`.
 ///
 /// # Errors
-/// [`PacketError::NoAnswer`] if nobody has answered, and all of [`super::PacketLink::open`].
+/// [`PacketError::NoAnswer`] if no station has answered, and all of [`super::PacketLink::open`].
 pub fn discover(
     interface: &str,
     ethertype: u16,
@@ -93,5 +93,5 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// How long others are waited for when one has answered: several times a busy host's pause.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Stations that are told of: more than any sensible number of endpoints at one port.
+/// Stations that are reported: more than any sensible number of endpoints at one port.
 const STATIONS_MAX: usize = 1024;

@@ -100,7 +100,7 @@ pub enum PacketError {
         /// What it said.
         source: io::Error,
     },
-    /// Nobody answered in time.
+    /// No answer came in time.
     #[error(
         "interface {interface}: {who} did not answer within {limit_ms} ms; is it up, on the same Ethernet and VLAN?"
     )]

@@ -18,7 +18,7 @@ use crate::wait::wait_readable;
 /// for until `limit`.
 ///
 /// # Errors
-/// [`PacketError::NoAnswer`] if nobody has the address.
+/// [`PacketError::NoAnswer`] if no station has the address.
 pub fn resolve(interface: &str, address: IpAddr, limit: Duration) -> Result<Station, PacketError> {
     let known = Interface::named(interface).map_err(|e| PacketError::of_interface(interface, e))?;
     let Some(own) = known.station else {
@@ -54,7 +54,7 @@ pub fn resolve(interface: &str, address: IpAddr, limit: Duration) -> Result<Stat
     }
 }
 
-/// Has the kernel look for the address: it must, to send there. What is sent matters to nobody.
+/// Makes the kernel look for the address: it must, to send there. The content of the datagram does not matter.
 fn knock(interface: &Interface, address: IpAddr) {
     let (from, to): (SocketAddr, SocketAddr) = match address {
         IpAddr::V4(_) => ((Ipv4Addr::UNSPECIFIED, 0).into(), (address, DISCARD).into()),
@@ -233,7 +233,7 @@ fn netlink(groups: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    // SAFETY: the kernel just gave us this descriptor and nothing else has it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: all-zero bytes are a valid `sockaddr_nl`.
     let mut name: libc::sockaddr_nl = unsafe { zeroed() };
@@ -261,7 +261,7 @@ const RTMGRP_NEIGH: u32 = 4;
 /// stale, delayed (`NUD_VALID` of the kernel).
 const NUD_VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
 
-/// The port at which nobody listens (RFC 863), or discards what comes.
+/// The port without a listener, or with one that discards what comes (RFC 863).
 const DISCARD: u16 = 9;
 
 /// Pause between two datagrams: the kernel itself asks the network once a second.

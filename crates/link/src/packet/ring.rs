@@ -99,8 +99,8 @@ impl ReceiveRing {
         let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
         let start = usize::from(header.tp_mac).min(self.slot_bytes);
         let length = (header.tp_snaplen as usize).min(self.slot_bytes - start);
-        // SAFETY: the range is inside the slot, which is ours until `release`; nobody else has a
-        // reference to it, as `self` is borrowed for as long as this one lives.
+        // SAFETY: the range is inside the slot, which is ours until `release`; nothing else has a reference to it, as
+        // `self` is borrowed for as long as this one lives.
         let bytes = unsafe { std::slice::from_raw_parts_mut(slot.as_ptr().add(start), length) };
         // SAFETY: an address follows the header, which the kernel wrote with it.
         let kind = unsafe { slot.add(ADDRESS_AT).cast::<libc::sockaddr_ll>().read() }.sll_pkttype;

@@ -1,7 +1,7 @@
 //! Sending: frames are built in slots of our own and handed to the kernel many at a time.
 //!
-//! A ring shared with the kernel (`PACKET_TX_RING`) would save it a copy and costs twice as much a
-//! frame, and what it sends must stay unchanged for longer than the kernel tells.
+//! A ring shared with the kernel (`PACKET_TX_RING`) would save it a copy and costs twice as much a frame, and what it
+//! sends must stay unchanged for longer than the kernel reports.
 
 use std::io;
 use std::mem::zeroed;
@@ -80,7 +80,7 @@ impl Transmitter {
             };
             let (header, payload) = room.split_at_mut(frame.header.len());
             header.copy_from_slice(frame.header);
-            // SAFETY: the slot has room for the payload, and nobody uses it before `copy` below.
+            // SAFETY: the slot has room for the payload, and nothing uses it before `copy` below.
             unsafe { self.copier.push(payload.as_mut_ptr(), frame.payload) };
             self.lengths.push(front + frame.len());
         }
@@ -145,7 +145,7 @@ impl Transmitter {
             return;
         }
         for vector in &mut self.vectors {
-            // SAFETY: all-zero bytes are a valid `mmsghdr`: to nobody, as the socket is bound.
+            // SAFETY: all-zero bytes are a valid `mmsghdr`: without an address, as the socket is bound.
             let mut message: mmsghdr = unsafe { zeroed() };
             message.msg_hdr.msg_iov = ptr::from_mut(vector);
             message.msg_hdr.msg_iovlen = 1;

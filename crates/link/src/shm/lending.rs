@@ -56,7 +56,7 @@ impl Lender {
         self.lend(payload, socket)
     }
 
-    /// Tells the peer of memory that is no more: so that it gives the pages back, too.
+    /// Reports memory that is gone to the peer, so that it gives the pages back, too.
     #[inline]
     pub(super) fn forget_gone(&mut self, socket: BorrowedFd<'_>) {
         if self.changes != mem::lendable_changes() {
@@ -77,7 +77,7 @@ impl Lender {
             return;
         }
         let there = mem::lendable_numbers();
-        // What cannot be told now is told after the next change, or when the channel ends.
+        // A notice that cannot be sent now is sent after the next change, or when the channel ends.
         self.lent.retain(|number| {
             there.contains(number) || !socket::tell(socket, Notice::Gone(*number), None)
         });
@@ -180,20 +180,20 @@ impl Borrowed {
         if end > self.len as u64 {
             return None;
         }
-        // SAFETY: all bytes lie in the mapping, as just checked, which stays while the result borrows
-        // it. Nobody has a reference to them.
+        // SAFETY: all bytes lie in the mapping, as just checked, which stays while the result borrows it. Nothing has a
+        // reference to them.
         Some(unsafe { Payload::foreign(self.start.as_ptr().add(offset as usize), len) })
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; who has bytes of it borrows it, so nobody does now.
+        // SAFETY: mapped in `new` with this length; every user of its bytes borrows it, so there is none now.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-// SAFETY: the mapping is only copied from, by whoever owns it.
+// SAFETY: the mapping is only copied from, by the thread that owns it.
 unsafe impl Send for Borrowed {}
 
 /// Smallest payload that is lent, in bytes: below, the headers cost more than a second copy.

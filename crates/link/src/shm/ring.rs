@@ -83,7 +83,7 @@ pub(super) enum Written {
     Yes,
     /// There is no room.
     Full,
-    /// Nobody wants it: what should have filled it failed.
+    /// Its bytes are not wanted: what should have filled it failed.
     Abandoned,
     /// The reader claims to have read what was never written.
     Broken,
@@ -104,8 +104,8 @@ impl Writer {
         Self { area, written: 0, consumed: 0 }
     }
 
-    /// Writes a frame, whose `headers` and payload `fill` copies to where it is told, headers first;
-    /// unless that fails. For lent payload it is told no place.
+    /// Writes a frame, whose `headers` and payload `fill` copies to the place it is given, headers first; unless that
+    /// fails. For lent payload it is given no place.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -163,7 +163,7 @@ impl Writer {
         sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// Tells the reader that room is waited for. Afterwards writing must be tried once more.
+    /// Announces to the reader that this end waits for room. Afterwards writing must be tried once more.
     #[cold]
     pub(super) fn announce_wait(&self) {
         self.area.writer_waits().store(1, Ordering::SeqCst);
@@ -211,7 +211,7 @@ pub(super) struct Reader {
     area: Area,
     /// Bytes read in all.
     read: u64,
-    /// What of them the writer was told.
+    /// The part of them that was reported to the writer.
     told: u64,
 }
 
@@ -256,9 +256,9 @@ impl Reader {
             None if payload == 0 => Outside::Ring(Payload::EMPTY),
             None => {
                 let from = self.area.place(at, shape.payload_at());
-                // SAFETY: the record ends within the ring, as above, and the result borrows this end:
-                // the mapping stays, and nothing is released. What the other process writes all the
-                // same is torn; nobody has a reference.
+                // SAFETY: the record ends within the ring, as above, and the result borrows this end: the mapping
+                // stays, and nothing is released. What the other process writes all the same is torn; nothing has a
+                // reference.
                 Outside::Ring(unsafe { Payload::foreign(from, payload) })
             }
         };
@@ -278,9 +278,8 @@ impl Reader {
 
     /// Gives room back, when it is worth it; whether the writer waits for it and must be woken.
     ///
-    /// What the writer was not told of is less than an eighth of the ring, and a largest frame with
-    /// what is skipped for it finds room in the rest: a writer that waits is told when all has been
-    /// read.
+    /// What was not yet reported to the writer is less than an eighth of the ring, and a largest frame with what is
+    /// skipped for it finds room in the rest: a writer that waits gets a report when all has been read.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
         if self.read - self.told < (RING_BYTES / 8) as u64 {

@@ -56,7 +56,7 @@ pub(super) fn host_identity() -> io::Result<u64> {
     Ok(hash)
 }
 
-/// A number that nobody can predict.
+/// A number that cannot be predicted.
 pub(super) fn random() -> io::Result<u64> {
     let mut bytes = [0_u8; 8];
     // SAFETY: the kernel writes at most eight bytes.
@@ -89,7 +89,7 @@ pub(super) fn connect(endpoint: u64) -> io::Result<OwnedFd> {
     }
 }
 
-/// The next of those who connect, `None` if nobody does. Strangers are turned away.
+/// The next connection, `None` if there is none. Strangers are turned away.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     loop {
         // SAFETY: no address is asked for, so no memory is passed.
@@ -132,7 +132,7 @@ fn is_trusted(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(peer.uid == own || peer.uid == 0)
 }
 
-/// Memory to be shared, zero and of [`FILE_BYTES`], whose size nobody can change any more.
+/// Memory to be shared, zero and of [`FILE_BYTES`], whose size no process can change any more.
 pub(super) fn create_memory() -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a literal that ends with 0.
@@ -149,7 +149,7 @@ pub(super) fn create_memory() -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Whether a descriptor is memory of [`FILE_BYTES`] whose size nobody can change.
+/// Whether a descriptor is memory of [`FILE_BYTES`] whose size no process can change.
 pub(super) fn is_sealed_memory(file: BorrowedFd<'_>) -> bool {
     let (seals, size) = seals_and_size(file);
     seals & SEALS == SEALS && size == FILE_BYTES as u64
@@ -161,11 +161,10 @@ pub(super) fn is_unshrinkable(file: BorrowedFd<'_>, bytes: u64) -> bool {
     seals & libc::F_SEAL_SHRINK != 0 && (1..=size).contains(&bytes)
 }
 
-/// None and 0 for anything but files in memory of pages as every process has them. Pages of a file of
-/// huge ones can be given back whatever its seals say, and to read one in whose place there is no other
-/// is a fault.
+/// None and 0 for anything but files in memory of pages as every process has them. Pages of a file of huge ones can be
+/// given back even if the file is sealed, and a read where no other page can be had is a fault.
 fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
-    // SAFETY: no memory is passed. Only files in memory have seals.
+    // SAFETY: no memory is passed. Only files in memory can be sealed.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 {
         // Nothing more is asked of other files: some ask a process, which may take its time to answer.
@@ -307,12 +306,12 @@ pub(super) fn wake(socket: BorrowedFd<'_>) -> bool {
     sent == 1 || is_nothing(&io::Error::last_os_error())
 }
 
-/// What one end tells the other, over the socket.
+/// What one end reports to the other, over the socket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Notice {
     /// The file that comes with it is memory of so many bytes to be read by this number.
     Lent { memory: u64, len: u64 },
-    /// The memory of this number is no more.
+    /// The memory of this number is gone.
     Gone(u64),
     /// What was lent cannot be mapped: payload must be copied.
     Refused,
@@ -343,7 +342,7 @@ impl Notice {
     }
 }
 
-/// Tells the other end something; false if that is not possible now.
+/// Sends a notice to the other end; false if that is not possible now.
 pub(super) fn tell(
     socket: BorrowedFd<'_>,
     notice: Notice,

@@ -238,7 +238,7 @@ fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
 
 #[test]
 fn memory_of_huge_pages_is_not_borrowed() {
-    // Seals do not keep its pages, and nothing else than a signal tells that one is missing.
+    // Sealing does not keep its pages, and only a signal shows that one is missing.
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"hello");
     received(&mut b);
@@ -273,7 +273,7 @@ fn a_peer_cannot_use_up_the_addresses_of_a_process() {
     assert!(socket::tell(a.channels[0].socket.as_fd(), gone, None));
     let file = memfd(len as usize);
     seal(&file);
-    // What is lent anew under a number takes the place of what was.
+    // What is lent again under a number replaces the earlier memory.
     for _ in 0..3 {
         let notice = Notice::Lent { memory: 1, len };
         assert!(socket::tell(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));

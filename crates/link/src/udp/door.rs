@@ -90,8 +90,8 @@ impl DoorSocket {
         self.local
     }
 
-    /// The next datagram, and where it came from; nothing if none waits, or the socket has nothing but an error to
-    /// tell: that is about somebody who was sent an answer.
+    /// The next datagram, and where it came from; nothing if none waits, or the socket reports only an error: that is
+    /// about an answer to an earlier datagram.
     pub fn receive(&mut self) -> Option<(&mut [u8], SocketAddr)> {
         for _ in 0..ERRORS_MAX {
             match self.socket.recv_from(&mut self.buffer) {
@@ -105,7 +105,7 @@ impl DoorSocket {
 
     /// Sends an answer, if there is room for it.
     pub fn answer(&self, bytes: &[u8], to: SocketAddr) {
-        // Whoever gets none asks again.
+        // A peer that gets no answer asks again.
         let _ = self.socket.send_to(bytes, to);
     }
 
@@ -116,7 +116,7 @@ impl DoorSocket {
 }
 
 /// A socket that has only kept an address gives it to a [door](DoorSocket::bind) of the same user, before it is closed:
-/// so there is no moment at which whoever asks there is told that nobody is. No other socket gets the address.
+/// so at no moment does a peer that asks there find no listener. No other socket gets the address.
 ///
 /// # Errors
 /// What the system says.
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(asks.recv(&mut answer).unwrap(), 6);
         let again = DoorSocket::bind(door.local());
         assert!(matches!(again, Err(UdpError::AddressInUse { .. })), "{again:?}");
-        // Nobody listens there any more, of which the door is told.
+        // The address has no listener any more, which is reported to the door.
         drop(asks);
         door.answer(b"late", from);
         assert!(door.receive().is_none());

@@ -1,5 +1,4 @@
-//! What it means that a system call failed: often something about an earlier datagram, which the
-//! error queue tells more of.
+//! What a failed system call means: often something about an earlier datagram, on which the error queue has more.
 
 use std::io;
 

@@ -20,12 +20,12 @@ use super::{setup, socket};
 pub(super) struct HotSocket {
     pub(super) socket: OwnedFd,
     pub(super) peer: PeerAddr,
-    /// The kernel's drop count when it was last told, modulo 2^32.
+    /// The kernel's drop count when it last reported it, modulo 2^32.
     pub(super) drops_told: u32,
     /// Sending failed for a reason that the unconnected socket may not know: nothing more is sent
     /// through this one, and it is closed when next frames are received.
     pub(super) has_failed: bool,
-    /// The kernel tells times of reception and congestion marks of this socket's messages.
+    /// The kernel reports times of reception and congestion marks of this socket's messages.
     tells: bool,
     /// Calls in a row that found one frame at most.
     quiet_calls: u32,
@@ -52,8 +52,8 @@ impl HotSocket {
             return Err(io::ErrorKind::Unsupported.into());
         }
         setup::ask_for_buffers(opened.as_fd(), config, &mut kept)?;
-        // The address is shared for a moment only, and with sockets of the same user: before and after, it
-        // is nobody else's.
+        // The address is shared for a moment only, and with sockets of the same user: before and after, this socket
+        // alone has it.
         share_address(main, true)?;
         let result = share_address(&opened, true)
             .and_then(|()| socket::bind(opened.as_fd(), local))
@@ -73,11 +73,10 @@ impl HotSocket {
         })
     }
 
-    /// Notes that a call found `frames` frames, `streak` calls in a row having found some. In a long
-    /// exchange of single frames nobody asks for times of reception, which the polling thread knows
-    /// as well, nor for marks, which tell of queues that such an exchange does not make; without
-    /// them a reception costs 0.2 µs less. With the first frames that come close together they are
-    /// told again.
+    /// Notes that a call found `frames` frames, `streak` calls in a row having found some. A long exchange of single
+    /// frames does not use times of reception, which the polling thread knows as well, nor marks, which report queues
+    /// that such an exchange does not make; without them a reception costs 0.2 µs less. With the first frames that come
+    /// close together they are reported again.
     #[inline]
     pub(super) fn note_frames(&mut self, frames: usize, streak: u8) {
         if frames > 1 || streak > 1 {
@@ -206,8 +205,8 @@ impl Traffic {
 /// saved per message, it has paid for itself when as many have come again.
 pub(super) const RUN_MIN: u32 = 64;
 
-/// Receptions of single frames, with pauses between, after which times and marks are no longer
-/// told: two system calls of 0.2 µs have paid for themselves after as many.
+/// Receptions of single frames, with pauses between, after which times and marks are no longer reported: two system
+/// calls of 0.2 µs have paid for themselves after as many.
 const QUIET_CALLS_MIN: u32 = 64;
 
 /// It doubles with each socket, so that peers that take turns do not cause one each time; up to

@@ -67,8 +67,8 @@ impl ReceiveRing {
         let arena = unsafe { alloc::alloc_zeroed(layout) }.cast::<Arena>();
         let Some(owned) = NonNull::new(arena) else { alloc::handle_alloc_error(layout) };
         for index in 0..MESSAGES_MAX {
-            // SAFETY: `arena` points to a live allocation nobody else knows, all of whose fields may
-            // be zero; the index is below the length of each of its arrays.
+            // SAFETY: `arena` points to a live allocation nothing else knows, all of whose fields may be zero; the
+            // index is below the length of each of its arrays.
             unsafe {
                 let slot = &raw mut (*arena).slots[index];
                 (*slot).vector.iov_base = (&raw mut (*arena).buffers[index]).cast();
@@ -123,10 +123,9 @@ impl ReceiveRing {
         self.reset();
         let arena = self.arena.as_ptr();
         if messages == 1 {
-            // The C library's function is a point of cancellation, which costs two atomic operations
-            // in a program with threads; nobody cancels threads here.
-            // SAFETY: the description, set up in `new`, points into the arena, which lives as long
-            // as `self`; nothing borrows from it because `self` is borrowed mutably.
+            // The C library's function is a point of cancellation, which costs two atomic operations in a program with
+            // threads; no thread is cancelled here. SAFETY: the description, set up in `new`, points into the arena,
+            // which lives as long as `self`; nothing borrows from it because `self` is borrowed mutably.
             let received = unsafe {
                 libc::syscall(
                     libc::SYS_recvmsg,
@@ -209,7 +208,7 @@ impl Drop for ReceiveRing {
 // SAFETY: the ring owns what its pointers point to.
 unsafe impl Send for ReceiveRing {}
 
-/// A datagram that failed, as the error queue tells.
+/// A datagram that failed, as the error queue reports.
 pub(super) struct Failed {
     /// Where it was sent.
     pub(super) name: SocketName,

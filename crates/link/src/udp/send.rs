@@ -30,8 +30,8 @@ impl UdpLink {
         }
     }
 
-    /// Sends the frames of a run that was refused as a whole each on its own, which tells a frame
-    /// that cannot be sent from a kernel that cannot segment.
+    /// Sends the frames of a run that was refused as a whole each on its own, which shows whether one frame cannot be
+    /// sent or the kernel cannot segment.
     #[cold]
     pub(super) fn send_singly(
         &mut self,

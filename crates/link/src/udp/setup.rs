@@ -48,7 +48,7 @@ pub(super) fn set_options(
     attempt(&mut features.coalescing, &|| {
         socket::set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
     });
-    // Reading the default segment size, 0, tells whether the kernel knows segmentation at all.
+    // Reading the default segment size, 0, shows whether the kernel knows segmentation at all.
     attempt(&mut features.segmentation, &|| {
         socket::option(socket, libc::SOL_UDP, libc::UDP_SEGMENT).map(|_| ())
     });

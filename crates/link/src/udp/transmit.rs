@@ -220,7 +220,7 @@ impl Transmitter {
 /// through the C library, as in `ReceiveRing::fill`.
 ///
 /// # Safety
-/// The kernel reads the piece with checks of its own; whoever calls answers for what it sends.
+/// The kernel reads the piece with checks of its own; the caller answers for what it sends.
 unsafe fn send_bytes(socket: BorrowedFd<'_>, piece: &iovec) -> libc::c_long {
     let nobody: *const libc::sockaddr = ptr::null();
     let nothing: libc::c_ulong = 0;

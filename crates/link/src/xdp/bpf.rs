@@ -135,7 +135,7 @@ impl Drop for Attachment {
     }
 }
 
-/// The name that whoever loaded program `id` gave it; empty if it gave none.
+/// The name that the loader of program `id` gave it; empty if it gave none.
 pub(super) fn program_name(id: u32) -> io::Result<String> {
     let program = call(PROGRAM_BY_ID, &ById { id, ..ById::default() })?;
     let mut info = MaybeUninit::<ProgramInfo>::zeroed();
@@ -249,7 +249,7 @@ struct InfoOf {
     info: u64,
 }
 
-/// The start of what the kernel tells of a program.
+/// The start of what the kernel reports of a program.
 #[repr(C)]
 struct ProgramInfo {
     program_type: u32,

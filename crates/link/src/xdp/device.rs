@@ -1,4 +1,4 @@
-//! What the kernel tells of an interface that matters to XDP alone.
+//! What the kernel reports of an interface that matters to XDP alone.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -26,7 +26,7 @@ impl Device {
         for attribute in ask(socket.as_fd(), interface.index, &mut answer)? {
             device.note(&attribute);
         }
-        // Drivers make room for as many queues as they may ever have; this tells those in use.
+        // Drivers make room for as many queues as they may ever have; this names those in use.
         if let Some(queues) = channels(interface) {
             device.queues = queues;
         }
@@ -90,7 +90,7 @@ fn route_socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Everything the kernel tells of interface number `index`.
+/// Everything the kernel reports of interface number `index`.
 fn ask<'a>(
     socket: BorrowedFd<'_>,
     index: u32,
@@ -133,7 +133,7 @@ fn ask<'a>(
     Ok(attributes(body.ok_or_else(malformed)?))
 }
 
-/// Queues in use, if the driver tells.
+/// Queues in use, if the driver reports them.
 fn channels(interface: &Interface) -> Option<u32> {
     let socket = request_socket().ok()?;
     let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
@@ -179,12 +179,11 @@ const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
 const ATTRIBUTE_BYTES: usize = 4;
 /// The kind without the bits that say how the value is written.
 const KIND_MASK: u16 = 0x3fff;
-/// More than the kernel tells of an interface.
+/// More than the kernel reports of an interface.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 const GET_CHANNELS: u32 = 0x3c;
 const SIOCETHTOOL: u32 = 0x8946;
-/// What the kernel tells of programs, and within it the numbers of those in whatever mode, from
-/// `linux/if_link.h`.
+/// What the kernel reports of programs, and within it the numbers of those in each mode, from `linux/if_link.h`.
 const IFLA_XDP: u16 = 43;
 /// The kind of a virtual interface, within `IFLA_LINKINFO`.
 const KIND: u16 = 1;

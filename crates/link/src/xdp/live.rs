@@ -19,7 +19,7 @@ use crate::payload::PayloadCopier;
 /// A bound socket. Dropping it takes the program off the interface, if it is still there.
 #[derive(Debug)]
 pub(crate) struct Live {
-    // Taken off first, so that no frame is lost in a socket on its way out.
+    // Taken off first, so that no frame is lost in a socket that is about to close.
     attachment: Attachment,
     map: SocketMap,
     pub(crate) socket: XdpSocket,
@@ -56,8 +56,8 @@ impl Live {
         Ok(Self { attachment, map, socket, receiver, transmitter, shape, mode, device })
     }
 
-    /// Finds out whether [`Live::open`] would work, as far as that can be told without touching
-    /// what the interface does for others.
+    /// Finds out whether [`Live::open`] would work, as far as possible without touching what the interface does for
+    /// others.
     pub(super) fn check(
         config: &XdpConfig,
         interface: &Interface,

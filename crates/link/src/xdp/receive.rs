@@ -50,8 +50,8 @@ impl Receiver {
             if !socket.receive.has_entry() {
                 break;
             }
-            // Chunks come back in the order in which they were given, or nearly: the frame is on its
-            // way from the other processor's cache while its descriptor is.
+            // Chunks come back in the order in which they were given, or nearly: the frame comes from the other
+            // processor's cache while its descriptor does.
             let expected = socket.fill.pushed(socket.receive.taken());
             socket.memory.prefetch((expected & self.chunk_mask) + u64::from(HEADROOM_BYTES));
             let Some(descriptor) = socket.receive.take() else { break };

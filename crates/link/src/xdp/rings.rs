@@ -124,7 +124,7 @@ struct Ring<T> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     mask: u32,
-    /// Our own index, modulo 2^32: behind what we have taken or written, told to the kernel or not.
+    /// Our own index, modulo 2^32: behind what we have taken or written, published to the kernel or not.
     own: u32,
     /// The kernel's index when it was last looked at.
     other: u32,
@@ -207,7 +207,7 @@ impl<T: Copy> ProducerRing<T> {
     /// were pushed since.
     #[inline]
     pub(crate) fn pushed(&self, index: u32) -> T {
-        // SAFETY: the entry is mapped, and nobody but us writes to this ring.
+        // SAFETY: the entry is mapped, and only this process writes to this ring.
         unsafe { self.0.entry(index).read() }
     }
 

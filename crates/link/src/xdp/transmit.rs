@@ -26,7 +26,7 @@ pub(super) struct Transmitter {
     /// The frames of the batch that is being sent.
     building: Vec<Building>,
     copier: PayloadCopier,
-    /// Whether the kernel always has to be told, as no driver looks at the ring by itself.
+    /// Whether the kernel always has to be notified, as no driver looks at the ring by itself.
     is_copying: bool,
 }
 

@@ -60,13 +60,13 @@ impl BareXdp {
         if is_returned {
             socket.completion.release();
         }
-        // One frame is on its way at a time, so the slots, taken in turn, are free.
+        // One frame is in flight at a time, so the slots, taken in turn, are free.
         let shape = &live.shape;
         self.next_slot = (self.next_slot + 1) % shape.slots;
         let address = shape.slots_at() + u64::from(self.next_slot) * u64::from(shape.slot_bytes());
         let length = self.frame.len();
         assert!(socket.memory.holds(address, length as u64));
-        // SAFETY: inside the memory, as was just checked; nobody else refers to the slot.
+        // SAFETY: inside the memory, as was just checked; nothing else refers to the slot.
         let slot = unsafe {
             slice::from_raw_parts_mut(socket.memory.start().as_ptr().add(address as usize), length)
         };

@@ -34,7 +34,7 @@ pub(crate) fn make_interfaces() {
     await_carrier(Carrier::Up);
 }
 
-/// Whether `ip` has done what it was told.
+/// Whether `ip` has done what it was asked.
 pub(crate) fn may(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).output().unwrap().status.success()
 }
@@ -44,7 +44,7 @@ pub(crate) fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// Waits until `edge0` is up or not: the kernel tells some time after the carrier has changed.
+/// Waits until `edge0` is up or not: the kernel reports it some time after the carrier has changed.
 pub(crate) fn await_carrier(wanted: Carrier) {
     loop {
         let output = Command::new("ip").args(["-o", "link", "show", "edge0"]).output().unwrap();
