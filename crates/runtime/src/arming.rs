@@ -1,13 +1,13 @@
-//! Whether a descriptor is to be made readable when the application has been told of something.
+//! Decides whether a descriptor becomes readable when something was reported to the application.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The mark that somebody waits on a descriptor, and how often the application was told of something.
+/// The flag that some thread waits on a descriptor, and how often something was reported to the application.
 ///
-/// Nobody who waits otherwise pays for it more than one load in a turn that did something.
+/// Waiting in other ways costs no more than one load in a turn that did something.
 #[derive(Debug)]
 pub(crate) struct Arming {
     /// Written inside the engine.
@@ -22,19 +22,19 @@ impl Arming {
         Self { told: AtomicU64::new(0), seen: AtomicU64::new(0), is_armed: AtomicBool::new(false) }
     }
 
-    /// The application was told so often by now. Inside the engine only.
+    /// So many reports have gone to the application. Inside the engine only.
     #[inline]
     pub(crate) fn publish(&self, told: u64) {
         self.told.store(told, Ordering::Relaxed);
     }
 
-    /// How often the application was told of something.
+    /// How often something was reported to the application.
     pub(crate) fn told(&self) -> u64 {
         self.told.load(Ordering::Acquire)
     }
 
-    /// Arms, unless the application was told of something since the last attempt. `pass` goes through the engine:
-    /// whoever leaves it afterwards sees the mark, and what those before have told is seen here.
+    /// Arms, unless something was reported to the application since the last attempt. `pass` goes through the engine: a
+    /// thread that leaves the engine afterwards sees the flag, and reports of earlier ones are seen here.
     pub(crate) fn arm(&self, pass: impl FnOnce()) -> bool {
         let told = self.told();
         if self.seen.swap(told, Ordering::AcqRel) != told {
@@ -47,11 +47,11 @@ impl Arming {
         if self.told() == told {
             return true;
         }
-        // Whoever told of it may have seen the mark; then it has fired.
+        // The thread that reported it may have seen the flag; then it has fired.
         !self.is_armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether the descriptor is to be made readable now: once. To be asked by whoever has left the engine.
+    /// Whether the descriptor is to be made readable now: once. To be asked by the thread that has left the engine.
     #[inline]
     pub(crate) fn fires(&self) -> bool {
         self.is_armed.load(Ordering::Relaxed)
@@ -110,7 +110,7 @@ mod tests {
     }
 }
 
-/// Who arms against who tells, in every interleaving. To run it:
+/// One thread arms while another reports, in every interleaving. To run it:
 ///
 /// ```sh
 /// ./x loom

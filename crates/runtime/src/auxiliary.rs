@@ -92,7 +92,7 @@ impl Places {
 }
 
 impl Auxiliary {
-    /// Has `ready` for this descriptor told under `key`; a descriptor that is watched already gets both anew.
+    /// Reports under `key` when this descriptor is `ready`; for a descriptor that is watched already, replaces both.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
         self.watch_events(fd, key, ready.events())
     }
@@ -192,13 +192,13 @@ impl Auxiliary {
         if made < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
+        // SAFETY: the kernel has just given us this descriptor, and nothing else has it.
         let made = unsafe { OwnedFd::from_raw_fd(made) };
         Ok(self.set.get_or_init(|| made).as_raw_fd())
     }
 }
 
-/// Descriptors told of in one turn; the others come in the next.
+/// Descriptors reported in one turn; the others come in the next.
 const READY_MAX: i32 = 16;
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub enum Waited {
     Ready,
     /// So many descriptors are ready; their `revents` say for what.
     Descriptors(usize),
-    /// The time is over.
+    /// The time has passed.
     TimedOut,
 }
 

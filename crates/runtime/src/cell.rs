@@ -1,5 +1,5 @@
-//! The cell that one thread at a time can enter. Nobody waits for the one inside: it is told to look
-//! again before it leaves.
+//! The cell that one thread at a time can enter. No thread waits for the one inside: that one is asked to look again
+//! before it leaves.
 
 #[cfg(loom)]
 use loom::{
@@ -25,17 +25,16 @@ pub enum Drive {
 
 /// Holds what one thread at a time may drive, and makes sure that somebody does.
 ///
-/// A thread publishes its work elsewhere (in a lock-free ring, in a socket) and calls
-/// [`ProgressCell::drive`]. If nobody is inside, it goes in and works. If somebody is, it leaves a
-/// mark, and whoever is inside looks again before leaving; the caller returns at once. So no thread
-/// waits for another, and no work is left behind. This replaces a mutex with `try_lock`, which loses
-/// what is published between the owner's last look and its unlock.
+/// A thread publishes its work elsewhere (in a lock-free ring, in a socket) and calls [`ProgressCell::drive`]. If no
+/// thread is inside, it goes in and works. Otherwise it leaves a mark, the thread inside looks again before leaving,
+/// and the caller returns at once. So no thread waits for another, and no work is left behind. This replaces a mutex
+/// with `try_lock`, which loses what is published between the owner's last look and its unlock.
 ///
-/// The state is one of three: nobody is inside; somebody is inside; somebody is inside and must look
-/// again. Entering an empty cell and leaving it undisturbed costs one compare-and-swap each.
+/// The state is one of three: no thread is inside; a thread is inside; a thread is inside and must look again. Entering
+/// an empty cell and leaving it undisturbed costs one compare-and-swap each.
 ///
-/// A panic inside leaves the cell occupied for good, and [poisoned](Self::is_poisoned): nobody enters
-/// half-changed state.
+/// A panic inside leaves the cell occupied for good, and [poisoned](Self::is_poisoned): no thread enters half-changed
+/// state.
 #[derive(Debug)]
 pub struct ProgressCell<T> {
     state: AtomicU8,
@@ -49,7 +48,7 @@ pub struct ProgressCell<T> {
 unsafe impl<T: Send> Sync for ProgressCell<T> {}
 
 impl<T> ProgressCell<T> {
-    /// A cell with nobody inside.
+    /// A cell with no thread inside.
     pub fn new(content: T) -> Self {
         Self {
             state: AtomicU8::new(EMPTY),
@@ -58,8 +57,7 @@ impl<T> ProgressCell<T> {
         }
     }
 
-    /// Enters if nobody is inside. Announces nothing: after `None` nobody looks on behalf of this
-    /// call.
+    /// Enters if no thread is inside. Announces nothing: after `None` no thread looks on behalf of this call.
     #[inline]
     pub fn try_enter(&self) -> Option<Inside<'_, T>> {
         self.state
@@ -68,7 +66,7 @@ impl<T> ProgressCell<T> {
             .map(|_| Inside { cell: self })
     }
 
-    /// Enters, or tells the thread inside to look again.
+    /// Enters, or asks the thread inside to look again.
     #[inline]
     pub fn enter_or_announce(&self) -> Option<Inside<'_, T>> {
         if let Some(inside) = self.try_enter() {
@@ -88,15 +86,16 @@ impl<T> ProgressCell<T> {
         self.state.load(Ordering::Relaxed) != EMPTY
     }
 
-    /// Whether a thread has panicked inside, so that nobody will ever enter again.
+    /// Whether a thread has panicked inside, so that no thread will ever enter again.
     pub fn is_poisoned(&self) -> bool {
         self.is_poisoned.load(Ordering::Relaxed)
     }
 
-    /// What this thread has done before is seen by whoever leaves the cell after this, and what whoever
-    /// left it before has done is seen here: as if this thread had gone through, which it may not be
-    /// able to. So of two threads, one of which says that it sleeps, passes and looks for work, while
-    /// the other works, leaves and looks for sleepers, one sees the other; and who leaves needs no fence.
+    /// Orders this thread with those that leave the cell. A thread that leaves the cell after this call sees what this
+    /// thread did before it, and this thread sees what threads did that left the cell before it: as if this thread had
+    /// gone through, which it may not be able to. Suppose one thread announces that it sleeps, passes and looks for
+    /// work, while another works, leaves and looks for sleepers: then one of them sees the other, and the one that
+    /// leaves needs no fence.
     #[inline]
     pub fn pass(&self) {
         // All changes of the state are of this kind: each sees what came before all earlier ones.
@@ -149,7 +148,7 @@ impl<T> Inside<'_, T> {
         Drive::Exhausted
     }
 
-    /// Leaves, unless something was announced: then the caller must look for it and leave anew.
+    /// Leaves, unless something was announced: then the caller must look for it and leave again.
     #[inline]
     pub fn leave(self) -> Result<(), Self> {
         let state = &self.cell.state;

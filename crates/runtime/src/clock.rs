@@ -35,7 +35,7 @@ impl Clock {
 /// within one look. Time does not go backwards when a look finds this clock ahead.
 #[derive(Debug)]
 pub(crate) struct TurnClock {
-    /// None where ticks do not tell the time.
+    /// None where ticks do not give the time.
     ticks: Option<Ticks>,
 }
 
@@ -46,9 +46,9 @@ struct Ticks {
     latest: Look,
     /// Nanoseconds for a tick, times 2^32; 0 while it is unknown.
     rate: u64,
-    /// Ticks that tell the time before the next look.
+    /// Ticks that give the time before the next look.
     believed: u64,
-    /// What was told last.
+    /// The time last returned.
     told: Instant,
 }
 
@@ -106,7 +106,7 @@ impl Ticks {
         }
         self.latest = look;
         if passed > TICKS_MAX {
-            // They do not tell the time, at least not since then.
+            // They do not give the time, at least not since then.
             self.rate = 0;
             self.first = look;
         } else if passed_ns >= MEASURED_NS_MAX {

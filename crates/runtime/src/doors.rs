@@ -114,7 +114,7 @@ impl Doors {
         self.open.len() < before
     }
 
-    /// Closes the doors of groups that nobody is in.
+    /// Closes the doors of groups without members.
     pub(crate) fn trim(&mut self, watched: &Auxiliary, engine: &mut Engine) {
         self.retain(watched, |purpose| match purpose {
             Purpose::Group(_, group) => engine.has_datagram_group(*group),
@@ -147,7 +147,7 @@ impl Doors {
     ) {
         let Some(door) = self.open.iter_mut().find(|door| door.key == key) else { return };
         let Door { socket, purpose, .. } = door;
-        // What is left is told of again.
+        // What is left is reported again.
         for _ in 0..BURST {
             let Some((bytes, from)) = socket.receive() else { return };
             match purpose {

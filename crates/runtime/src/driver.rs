@@ -74,15 +74,15 @@ pub(crate) struct Host {
     /// How long the first frame of a turn had waited to be read, in nanoseconds; 0 before there is one. For a thread that
     /// was asleep, which sets it to 0 before it looks.
     pub(crate) frame_waited_ns: AtomicU64,
-    /// There is news of a connection that threads which are blocked have not been told.
+    /// There is news of a connection that blocked threads have not been notified of.
     pub(crate) has_news: AtomicBool,
-    /// Completion queues of which the hooks are to be told.
+    /// Completion queues to report to the hooks.
     pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
     /// Regions that were dropped while they were in use.
     pub(crate) retired: Retired,
     /// Tasks that wait for what nothing announces.
     pub(crate) lookers: Lookers,
-    /// Queues of receives of which they are to be told.
+    /// Queues of receives to report to the hooks.
     pub(crate) below_limit: Mutex<Vec<Arc<SharedReceives>>>,
     /// `fired` or `below_limit` is not empty.
     pub(crate) has_fired: AtomicBool,
@@ -92,8 +92,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Makes the calls and wakeups that turns have made necessary, if they `worked`. Whoever leaves the
-    /// cell does it: that is what orders what was done inside before the looks here
+    /// Makes the calls and wakeups that turns have made necessary, if they `worked`. The thread that leaves the cell
+    /// does it: that orders what was done inside before the looks here
     /// ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
     #[inline]
     pub(crate) fn wake_others(&self, worked: bool) {
@@ -120,7 +120,7 @@ impl Host {
         }
     }
 
-    /// Has it told, outside of the cell, that queues have got what they were armed for.
+    /// Passes on queues that have got what they were armed for, to be reported outside of the cell.
     #[cold]
     fn pass_on_fired(&self, queues: impl Iterator<Item = Arc<CompletionQueue>>) {
         let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,7 +128,7 @@ impl Host {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
-    /// The same of queues of receives that have fewer left than was wanted.
+    /// Passes on queues of receives that have fewer left than was wanted.
     #[cold]
     fn pass_on_below_limit(&self, queues: impl Iterator<Item = Arc<SharedReceives>>) {
         let mut below = self.below_limit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +144,7 @@ impl Host {
             || self.retired.has_ended()
     }
 
-    /// Tells of completion queues that have got what they were armed for, of queues of receives that run low, wakes
+    /// Reports completion queues that have got what they were armed for and queues of receives that run low, wakes
     /// tasks and makes the descriptor readable. To be called after leaving the cell.
     #[inline]
     pub(crate) fn tell_fired(&self) {
@@ -170,7 +170,7 @@ impl Host {
         if !below.is_empty() {
             self.hooks.on_below_limit(&below);
         }
-        // What the hooks have told may be what threads wait for.
+        // Threads may wait for what the hooks have reported.
         if !(fired.is_empty() && below.is_empty()) && self.waiters.are_blocked() {
             self.wake_waiters(true);
         }
@@ -216,7 +216,7 @@ pub(crate) enum Unsent {
 pub(crate) struct Turned {
     /// There is more to do at once.
     pub(crate) more: bool,
-    /// Something has changed that others may wait for: [`Host::wake_others`] tells them.
+    /// Something has changed that others may wait for: [`Host::wake_others`] wakes them.
     pub(crate) worked: bool,
 }
 
@@ -248,7 +248,7 @@ pub(crate) struct Driver {
     may_owe: bool,
     /// The latest turn left the engine's list of connections to serve for the next one.
     has_put_off: bool,
-    /// Datagrams were handed to their links, and nobody was told yet.
+    /// Datagrams were handed to their links, which was not reported yet.
     has_sent_datagrams: bool,
     /// News of connections so far.
     news: u64,
@@ -378,8 +378,8 @@ impl Driver {
         Turned { more, worked }
     }
 
-    /// Posts from inside, behind everything that was handed over before, and sends it if told so.
-    /// Returns whether there is more to do at once.
+    /// Posts from inside, behind everything that was handed over before, and sends it if asked to. Returns whether
+    /// there is more to do at once.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -528,7 +528,7 @@ impl Driver {
         self.engine.detach_link(link);
         self.watch(host, index);
         self.doors.on_detached(&host.sleeper.auxiliary, link);
-        // Its sockets close when nobody looks at them any more.
+        // Its sockets close when no thread looks at them any more.
         drop(attached);
         true
     }
@@ -623,7 +623,7 @@ impl Driver {
         self.doors.close(&host.sleeper.auxiliary, address)
     }
 
-    /// Closes doors of groups that nobody is in.
+    /// Closes doors of groups without members.
     fn trim_doors(&mut self, host: &Host) {
         self.doors.trim(&host.sleeper.auxiliary, &mut self.engine);
         host.call_watch();
@@ -766,8 +766,8 @@ impl Driver {
         (came, more)
     }
 
-    /// Tells the hooks and machines of descriptors that are no links; whether any was ready. An application that polls
-    /// does not ask in every turn.
+    /// Reports descriptors that are no links to the hooks and machines. Returns whether any was ready. An application
+    /// that polls does not ask in every turn.
     #[cold]
     fn poll_auxiliary(
         &mut self,
@@ -789,7 +789,7 @@ impl Driver {
         ready > 0
     }
 
-    /// Tells the links that a thread is about to sleep; false if there is something to do instead.
+    /// Announces to the links that a thread is about to sleep; false if there is something to do instead.
     #[cold]
     fn prepare_sleep(&mut self) -> bool {
         let mut may_sleep = true;
@@ -864,7 +864,7 @@ impl Driver {
         }
     }
 
-    /// Tells the hooks what is new of connections; whether that is anything.
+    /// Reports events of connections to the hooks. Returns whether there were any.
     #[inline]
     fn tell_news(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
         let mut has_news = false;
@@ -887,13 +887,13 @@ impl Driver {
         }
     }
 
-    /// Tells those outside what the turn has brought.
+    /// Publishes what the turn has brought to threads outside.
     #[inline]
     fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
         self.counters.turns += 1;
         host.arming.publish(self.engine.told_count() + self.news + self.counters.refused_late);
         self.has_sent_datagrams = false;
-        // What was put off is due at once for a thread that goes to sleep.
+        // What was deferred is due at once for a thread that goes to sleep.
         let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
         let due = due.min(self.machines.due()).min(host.hooks.due());
         let due = due.min(self.retiring.look_at()).min(self.lookers_due);
@@ -917,7 +917,7 @@ impl Driver {
         }
     }
 
-    /// Tells the sleeper what to look at for each link of a set.
+    /// Updates what the sleeper watches for each link of a set.
     #[cold]
     fn watch_again(&self, host: &Host, links: u16) {
         for index in (0..LINKS_MAX).filter(|index| links >> index & 1 != 0) {
@@ -925,7 +925,7 @@ impl Driver {
         }
     }
 
-    /// Tells the sleeper what to look at.
+    /// Updates what the sleeper watches.
     #[cold]
     fn watch(&self, host: &Host, index: usize) {
         let watched =

@@ -1,4 +1,4 @@
-//! At the end of the process, peers are told: `exit` drops nothing.
+//! At the end of the process, peers are notified: `exit` drops nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -12,8 +12,8 @@ use crate::runtime::{ROUNDS_INLINE, Shared, lock};
 /// The endpoints of this process.
 type Living = Mutex<Vec<Weak<Shared>>>;
 
-/// Has peers told when the process exits, of endpoints that are started later. Handlers that are registered with
-/// `atexit` after this call come before that, and find the connections as they were. Without it, starting the first
+/// Notifies peers when the process exits, for endpoints that are started later. Handlers that are registered with
+/// `atexit` after this call run before that, and find the connections as they were. Without it, starting the first
 /// endpoint does the same.
 pub fn tell_peers_at_exit() {
     if !IS_REGISTERED.swap(true, Ordering::AcqRel) {
@@ -23,13 +23,13 @@ pub fn tell_peers_at_exit() {
     }
 }
 
-/// Has work sent that was posted and [put off](crate::Runtime::ring), before the process ends by `_exit`. Waits for a thread
-/// that sends it, for 20 ms at most: the calling thread may be in a signal handler, and does nothing but wait. In a
-/// forked child nothing is sent.
+/// Sends work that was posted and [deferred](crate::Runtime::ring), before the process ends by `_exit`. Waits for a
+/// thread that sends it, for 20 ms at most: the calling thread may be in a signal handler, and does nothing but wait.
+/// In a forked child nothing is sent.
 pub fn send_before_end() {
     // SAFETY: null, or what was leaked in `living`.
     let Some(living) = (unsafe { LIVING.load(Ordering::Acquire).as_ref() }) else { return };
-    // Whoever has the lock starts an endpoint or ends one.
+    // The thread that has the lock starts an endpoint or ends one.
     let Ok(living) = living.try_lock() else { return };
     for shared in living.iter().filter_map(Weak::upgrade) {
         if shared.home.check().is_ok() && !shared.cell.is_poisoned() {
@@ -40,7 +40,7 @@ pub fn send_before_end() {
     }
 }
 
-/// Has peers told when the process exits while the endpoint is there.
+/// Notifies peers when the process exits while the endpoint is there.
 pub(crate) fn remember(shared: &Arc<Shared>) {
     tell_peers_at_exit();
     let mut living = living().lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ fn living() -> &'static Living {
         // SAFETY: made above, and never freed.
         Ok(_) => unsafe { &*new },
         Err(other) => {
-            // SAFETY: made above, and nobody has seen it; the other was leaked here by another thread.
+            // SAFETY: made above, and no other thread has seen it; the other was leaked here by another thread.
             unsafe {
                 drop(Box::from_raw(new));
                 &*other
@@ -149,11 +149,11 @@ impl Shared {
         }
     }
 
-    /// Waits until a thread has taken and sent what was put off.
+    /// Waits until a thread has taken and sent what was deferred.
     fn wait_for_sender(&self) {
         let mut left = SENDING;
         loop {
-            // A turn has taken all, and is over.
+            // A turn has taken all, and has ended.
             if self.host.doorbells.is_empty() {
                 if let Some(inside) = self.cell.try_enter() {
                     return inside.abandon();

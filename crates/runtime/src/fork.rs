@@ -1,5 +1,5 @@
-//! A child made by `fork` has no threads and none of the parent's business: it is told so, lets go of the
-//! parent's links, and opens its own.
+//! A child made by `fork` has no threads and none of the parent's business: calls report that, and it lets go of the
+//! parent's links and opens its own.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -16,8 +16,8 @@ use thiserror::Error;
 #[error("this endpoint belongs to the parent process; a forked child makes its own")]
 pub struct Forked;
 
-/// How many forks lie between this process and the one that first asked: whoever keeps something for each process tells
-/// them apart by it. One relaxed load, but for the first call.
+/// How many forks lie between this process and the one that first asked: code that keeps something for each process
+/// uses it as a key. One relaxed load, but for the first call.
 #[inline]
 pub fn forks() -> u32 {
     if !REGISTERED.is_completed() {
@@ -174,11 +174,11 @@ extern "C" fn begin_child() {
     for socket in blocks().flat_map(|block| &block.sockets) {
         let fd = socket.fd.load(Ordering::Acquire);
         if fd >= 0 && socket_inode(fd) == Some(socket.inode.load(Ordering::Acquire)) {
-            // Something else takes its number: the copy of the endpoint closes that if it is dropped.
-            // SAFETY: takes no pointers, and nobody but that copy uses the number.
+            // Something else takes its number: the copy of the endpoint closes that if it is dropped. SAFETY: takes no
+            // pointers, and only that copy uses the number.
             unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) };
         }
     }
-    // SAFETY: opened above, and nobody else has it.
+    // SAFETY: opened above, and nothing else has it.
     unsafe { libc::close(nothing) };
 }

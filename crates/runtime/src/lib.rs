@@ -1,8 +1,8 @@
 //! What turns the engine, which does nothing by itself, into an endpoint that makes progress.
 //!
 //! * [`ProgressCell`] lets any thread drive the engine and none wait for another.
-//! * A *turn* reads the clock once, reads a burst from each link, runs timers, sends, and wakes those
-//!   whose wait is over.
+//! * A *turn* reads the clock once, reads a burst from each link, runs timers, sends, and wakes those whose wait has
+//!   ended.
 //! * Threads of the application make turns when they post, poll and wait; that is where latencies
 //!   of microseconds come from. A progress thread makes them while the application does something
 //!   else, and leaves the links to it while it polls.

@@ -28,8 +28,8 @@ pub trait Machine: Any + Send {
     /// engine, after [`Machine::on_descriptor`], so a turn with nothing to do must cost next to nothing.
     fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress;
 
-    /// A descriptor that it has [watched](Descriptors::watch) under this key is ready; it is told again and
-    /// again for as long as that is so. One that it has just unwatched may be told of once more.
+    /// A descriptor that it has [watched](Descriptors::watch) under this key is ready; called again and again for as
+    /// long as that is so. One that it has just unwatched may be reported once more.
     fn on_descriptor(&mut self, key: u64, ready: Readiness);
 
     /// Moves completion queues that were armed, and have got what they were armed for since the last call, to
@@ -38,11 +38,11 @@ pub trait Machine: Any + Send {
         let _ = fired;
     }
 
-    /// The process is about to end: peers are to be told, in the turns that follow.
+    /// The process is about to end: the machine notifies its peers, in the turns that follow.
     fn close(&mut self, now: Instant);
 
-    /// Whether after [`Machine::close`] there is still a peer to be told. The end of the process waits for that,
-    /// for 100 ms at most.
+    /// Whether after [`Machine::close`] there is still a peer to notify. The end of the process waits for that, for 100
+    /// ms at most.
     fn is_closing(&self) -> bool;
 }
 
@@ -102,8 +102,8 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Has the machine told, under `key`, when a descriptor is ready, or for something else than before. It must
-    /// be [unwatched](Descriptors::unwatch) before it is closed. Keys are below 2^32, and those of other machines are
+    /// Reports to the machine, under `key`, when a descriptor is ready, or changes what it is watched for. It must be
+    /// [unwatched](Descriptors::unwatch) before it is closed. Keys are below 2^32, and those of other machines are
     /// others.
     pub fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
         if key >> KEY_BITS != 0 {
@@ -116,7 +116,7 @@ impl Descriptors {
         shared.host.sleeper.auxiliary.watch(fd, self.id.common_key(key), ready)
     }
 
-    /// Has the machine told no more of a descriptor; false if it was not.
+    /// Stops reporting a descriptor to the machine; false if it was not watched.
     pub fn unwatch(&self, fd: BorrowedFd<'_>) -> bool {
         let Some(shared) = self.shared.upgrade() else { return false };
         shared.home.check().is_ok() && shared.host.sleeper.auxiliary.unwatch(fd)
@@ -130,7 +130,7 @@ pub(crate) struct Machines {
     count: u32,
     /// When the first of them wants its next turn.
     due: Instant,
-    /// Queues on their way to those who are told of them.
+    /// Queues to report.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
 }
 

@@ -5,8 +5,8 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Raised by whoever brings what a thread [waits](crate::Interest::Mark) for: bytes of a stream, room in a
-/// ring. One mark for each thing that can be waited for alone: only those that wait for it are woken.
+/// Raised by the code that brings what a thread [waits](crate::Interest::Mark) for: bytes of a stream, room in a ring.
+/// One mark for each thing that can be waited for alone: only those that wait for it are woken.
 #[derive(Debug)]
 pub struct Mark {
     raised: AtomicU64,

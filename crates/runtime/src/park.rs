@@ -73,7 +73,7 @@ pub enum Interest<'a> {
     Completion(&'a Arc<CompletionQueue>),
     /// What this slot of the status table follows is finished.
     Status(u32),
-    /// Anything that the application is told of: completions, finished operations and receives, news.
+    /// Anything that is reported to the application: completions, finished operations and receives, news.
     Anything,
     /// The mark was raised. News of connections is of no interest then: who learns of it raises the mark.
     Mark(&'a Arc<Mark>),
@@ -85,14 +85,14 @@ enum KeptInterest {
     News,
     Completion(Arc<CompletionQueue>),
     Status(u32),
-    /// More than this was told.
+    /// More reports than this.
     MoreThan(u64),
     /// The mark was raised more often than this.
     Mark(Arc<Mark>, u64),
 }
 
 impl KeptInterest {
-    /// `told` is how often the application was told of something by now.
+    /// `told` is how often something was reported to the application so far.
     fn of(interest: Interest<'_>, told: u64) -> Self {
         match interest {
             Interest::News => Self::News,
@@ -115,7 +115,7 @@ impl KeptInterest {
         }
     }
 
-    /// The thread looks for what it waits for after this: what was told so far is no reason to wake it again.
+    /// The thread looks for what it waits for after this: earlier reports are no reason to wake it again.
     fn look(&mut self, told: u64) {
         match self {
             Self::MoreThan(seen) => *seen = told,
@@ -127,7 +127,7 @@ impl KeptInterest {
 
 /// Threads and tasks that are blocked, and what would make them continue.
 ///
-/// Costs nobody anything while nobody is blocked: one load per turn with work.
+/// Costs one load per turn with work while no thread is blocked.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     /// Length of `list`, to be read without the lock.
@@ -235,13 +235,13 @@ impl Waiters {
         let interest = KeptInterest::of(interest, told);
         let mut list = self.list();
         list.push(Waiter { who, interest, on_watch: false });
-        // With `ProgressCell::pass` after it, either whoever leaves the cell sees this thread, or this
-        // one sees what that thread has done.
+        // With `ProgressCell::pass` after it, either the thread that leaves the cell sees this thread, or this one sees
+        // what that thread has done.
         self.blocked.store(list.len(), Ordering::SeqCst);
     }
 
-    /// Takes the calling thread off. If nobody sleeps on the links, another blocked thread is woken to do so: whoever left the
-    /// place may have chosen this one, which leaves as well. False if there is none.
+    /// Removes the calling thread. If no thread sleeps on the links, another blocked thread is woken to do so: the
+    /// thread that left the place may have chosen this one, which leaves as well. False if there is none.
     pub(crate) fn delist(&self) -> bool {
         let me = thread::current().id();
         let mut list = self.list();
@@ -250,7 +250,7 @@ impl Waiters {
         self.blocked.store(list.len(), Ordering::SeqCst);
         drop(list);
         if let Some(Waiter { who: Who::Beside(_, descriptor, call), .. }) = found {
-            // Nobody calls any more.
+            // No thread calls any more.
             if call.is_pending() {
                 descriptor.lower();
             }

@@ -15,7 +15,7 @@ use crate::runtime::Shared;
 use crate::sleep::{processor_ns, sleep_precisely};
 use crate::waits::Looking;
 
-/// Serves the engine until told to stop.
+/// Serves the engine until stopped.
 ///
 /// It sleeps on the links, and drives the engine when something comes. After that it spins for as long as
 /// [`Polling`](crate::Polling) says: the next frame often comes soon, and waking up takes longer than serving it. While

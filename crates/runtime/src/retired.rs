@@ -228,7 +228,7 @@ impl Driver {
 /// Records and connections that are looked at for one region: about a microsecond.
 const VISITED_AT_ONCE: u32 = 64;
 
-/// How soon a region that is used is looked for again: a small operation has ended by then.
+/// How soon a region that is used is looked for again: a small operation has ended in that time.
 const LOOK_NS: u64 = 1_000_000;
 
 /// How long at most, while the same regions stay in use: a peer that is silent keeps them for seconds.

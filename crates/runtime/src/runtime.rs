@@ -147,7 +147,7 @@ pub enum Doorbell {
     Later,
 }
 
-/// An engine with its links, driven by whoever has time.
+/// An engine with its links, driven by any thread that has time.
 ///
 /// Threads of the application drive it inline when they post or poll; a progress thread does while
 /// they do not. All methods may be called from any thread, and none waits for a lock that is held
@@ -319,10 +319,10 @@ impl Runtime {
         Ok(result.map(|_more| ())?)
     }
 
-    /// Has work taken from a source, to which it was added before: now, or by whoever is inside the engine
-    /// before he leaves. It is put off until the next poll, by which more may have been added, if the
-    /// application polls and earlier work of the source is under way; so
-    /// [`Runtime::ring_put_off`] belongs to each poll that does not [drive](Runtime::drive).
+    /// Takes work from a source, to which it was added before: now, or by the thread inside the engine before that
+    /// leaves. It is deferred until the next poll, by which more may have been added, if the application polls and
+    /// earlier work of the source is outstanding; so [`Runtime::ring_put_off`] belongs to each poll that does not
+    /// [drive](Runtime::drive).
     #[inline]
     pub fn ring(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
         let shared = &*self.shared;
@@ -461,9 +461,9 @@ impl Runtime {
         Ok(result)
     }
 
-    /// Has threads that [wait](Runtime::wait) look again, tasks that were [enlisted](Runtime::enlist_task) and who sleeps
-    /// on the [descriptor](Runtime::descriptor): what they wait for may have come from outside of the engine. May
-    /// be called by hooks. Whoever looks under the lock under which it came misses nothing.
+    /// Makes threads that [wait](Runtime::wait) look again, and wakes tasks that were [enlisted](Runtime::enlist_task)
+    /// and threads that sleep on the [descriptor](Runtime::descriptor): what they wait for may have come from outside
+    /// of the engine. May be called by hooks. A thread that looks under the lock under which it came misses nothing.
     #[inline]
     pub fn wake_waiting(&self) {
         let host = &self.shared.host;
@@ -515,8 +515,8 @@ impl Runtime {
         Ok(self.shared.command(leave)??)
     }
 
-    /// Opens a door: whoever asks for one of these services at this address, where no link of the endpoint is, is told
-    /// where it is. Port 0 takes a free one; returns which it is.
+    /// Opens a door: a peer that asks for one of these services at this address, where no link of the endpoint is, gets
+    /// the place of the service. Port 0 takes a free one; returns which it is.
     ///
     /// The answers say so and remember nothing, so a door may be closed while connections live that it helped to
     /// make.
@@ -594,9 +594,9 @@ impl Runtime {
         })?
     }
 
-    /// Has the hooks told, under `key`, when a descriptor that is no link is ready, or for something else than
-    /// before. It must be [unwatched](Runtime::unwatch_descriptor) before it is closed. Keys from 2^63 on are the runtime's
-    /// own.
+    /// Reports to the hooks, under `key`, when a descriptor that is no link is ready, or changes what it is watched
+    /// for. It must be [unwatched](Runtime::unwatch_descriptor) before it is closed. Keys from 2^63 on are the
+    /// runtime's own.
     pub fn watch_descriptor(
         &self,
         fd: BorrowedFd<'_>,
@@ -625,15 +625,15 @@ impl Runtime {
         let auxiliary = &self.shared.host.sleeper.auxiliary;
         let is_known = auxiliary.fd().is_some();
         watch(auxiliary)?;
-        // Who sleeps knows the set if there was one; of what is added to it the kernel tells.
+        // A thread that sleeps knows the set if there was one; the kernel reports what is added to it.
         if !is_known {
             self.shared.host.call_watch();
         }
         Ok(())
     }
 
-    /// Has the hooks told no more of a descriptor; false if they were not. They may hear of it still in a turn
-    /// that has begun.
+    /// Stops reporting a descriptor to the hooks; false if it was not watched. A turn that has begun may report it
+    /// still.
     pub fn unwatch_descriptor(&self, fd: BorrowedFd<'_>) -> bool {
         self.check_process().is_ok() && self.shared.host.sleeper.auxiliary.unwatch(fd)
     }
@@ -753,7 +753,7 @@ impl Shared {
         self.take_turns(inside, Caller::Application, false)
     }
 
-    /// Drives on behalf of a thread that has nothing else to do. Tells, too, whether there was work.
+    /// Drives on behalf of a thread that has nothing else to do. Returns, too, whether there was work.
     pub(crate) fn drive_all(&self) -> (Drive, bool) {
         match self.cell.enter_or_announce() {
             Some(inside) => self.take_turns(inside, Caller::Watch, false),
@@ -761,9 +761,9 @@ impl Shared {
         }
     }
 
-    /// Takes turns until there is nothing more to do, leaves, and wakes those who wait for what was
-    /// done. Where one turn follows another, they need not wait for the last. The caller may have `worked`
-    /// already; whether anybody did is told, too.
+    /// Takes turns until there is nothing more to do, leaves, and wakes those who wait for what was done. Where one
+    /// turn follows another, they need not wait for the last. The caller may have `worked` already. Returns, too,
+    /// whether any of them did.
     #[inline]
     fn take_turns(
         &self,
@@ -781,7 +781,7 @@ impl Shared {
             self.host.wake_others(worked);
             let turned = driver.turn(&self.host, caller);
             worked |= turned.worked;
-            // Of completions that somebody waits for is told outside only.
+            // Completions that a thread waits for are reported outside only.
             is_cut_short = turned.more && self.host.has_fired();
             turned.more && !is_cut_short
         });

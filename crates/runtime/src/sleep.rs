@@ -45,7 +45,7 @@ impl Descriptor {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
+        // SAFETY: the kernel has just given us this descriptor, and nothing else has it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -96,8 +96,8 @@ impl Sleeper {
         !matches!(self.sleep_beside(limit_ns, None, &mut Others::none()), Ok(Slept::Limit))
     }
 
-    /// As [`Sleeper::sleep`] until a time of `clock`, or until one of `others` is ready; of these it is told then what they
-    /// are ready for. Only for the thread on watch, as there is one timer.
+    /// As [`Sleeper::sleep`] until a time of `clock`, or until one of `others` is ready; these then say what they are
+    /// ready for. Only for the thread on watch, as there is one timer.
     pub(crate) fn sleep_until(
         &self,
         clock: &Clock,
@@ -214,7 +214,7 @@ impl Sleeper {
 pub(crate) enum Slept {
     /// There was no time to sleep.
     Not,
-    /// The time is over.
+    /// The time has passed.
     Limit,
     /// An interval in which frames stayed unread has ended, or a notification ended it.
     Interval,
@@ -234,8 +234,8 @@ pub struct Others<'a> {
 }
 
 impl<'a> Others<'a> {
-    /// These. Of what is ready `revents` tells afterwards; negative descriptors are skipped. More than 8
-    /// need an allocation for each sleep.
+    /// These. Afterwards `revents` shows which are ready; negative descriptors are skipped. More than 8 need an
+    /// allocation for each sleep.
     pub fn new(fds: &'a mut [libc::pollfd]) -> Self {
         Self { fds, signals: None, asleep: None }
     }
@@ -375,7 +375,7 @@ pub(crate) fn is_real_time() -> bool {
     matches!(class & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR)
 }
 
-/// Bytes that nobody can predict; at most 256, which the kernel gives as a whole.
+/// Bytes that cannot be predicted; at most 256, which the kernel gives as a whole.
 pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0_u8; BYTES];
     // SAFETY: the kernel writes at most that many bytes.
@@ -423,7 +423,7 @@ mod tests {
         sleeper.call();
         assert_eq!(sleep(hour).expect("no signal"), Slept::Come);
         assert_eq!(sleep(soon).expect("no signal"), Slept::Limit);
-        // What is over ends it at once, and no time never does.
+        // A time that has passed ends it at once, and no time never does.
         assert_eq!(sleep(Instant(1)).expect("no signal"), Slept::Limit);
         sleeper.call();
         assert_eq!(sleep(Instant::NEVER).expect("no signal"), Slept::Come);

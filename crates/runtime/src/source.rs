@@ -1,4 +1,4 @@
-//! Work that waits with the application until the engine takes it, and the bells that tell of it.
+//! Work that waits with the application until the engine takes it, and the doorbells that announce it.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -20,16 +20,16 @@ use self::locked::ArrayQueue;
 
 /// Where work of an application waits until the engine has room for it: the send queue of a queue pair, say.
 ///
-/// Whoever adds to it [rings](crate::Runtime::ring), and work is then taken from it inside the engine, by
-/// whichever thread is there. It has its own limits, so that ringing is never refused, and one of which the
-/// engine takes nothing holds up no other.
+/// A thread that adds to it [rings](crate::Runtime::ring), and work is then taken from it inside the engine, by the
+/// thread that is there. It has its own limits, so that ringing is never refused, and a source from which the engine
+/// takes nothing holds up no other.
 ///
 /// It may be dropped inside the engine, so its end must not call the runtime either.
 pub trait WorkSource: Send + Sync {
-    /// Its bell: each source has one, and no two the same.
+    /// Its doorbell: each source has one of its own.
     fn bell(&self) -> &Bell;
 
-    /// Nothing that was taken from it is under way any more.
+    /// Nothing that was taken from it is outstanding any more.
     fn is_idle(&self) -> bool;
 
     /// Whether a ring waits a moment for a thread that is inside the engine, rather than hand the work over to it.
@@ -51,8 +51,8 @@ pub trait WorkSource: Send + Sync {
 /// What was taken from a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Posted {
-    /// Pieces of work. Not zero if the source has raised a [`Mark`](crate::Mark): after a turn that did nothing nobody is
-    /// woken, and the thread whose turn it is goes to sleep.
+    /// Pieces of work. Not zero if the source has raised a [`Mark`](crate::Mark): after a turn that did nothing no
+    /// thread is woken, and the thread whose turn it is goes to sleep.
     pub count: u32,
     /// What is left.
     pub rest: Rest,
@@ -77,7 +77,7 @@ pub(crate) enum Press {
     Alone,
     /// Work is sent with the next poll, or with more work.
     Later,
-    /// Work is sent now, with what was put off before.
+    /// Work is sent now, with what was deferred before.
     Row,
 }
 
@@ -89,10 +89,10 @@ impl Press {
     }
 }
 
-/// The bell of a [`WorkSource`].
+/// The doorbell of a [`WorkSource`].
 #[derive(Debug, Default)]
 pub struct Bell {
-    /// The source is among the [`Doorbells`], or whoever has set this is about to put it there.
+    /// The source is among the [`Doorbells`], or the thread that has set this is about to put it there.
     is_rung: AtomicBool,
     /// How often it was put there for later since work was last taken.
     put_off: AtomicU32,
@@ -106,8 +106,8 @@ impl Bell {
         Self::default()
     }
 
-    /// What ringing does. It may wait for the next poll, which sends what was put off by then in one go. Where
-    /// nothing is under way, or nobody polls, work is sent at once.
+    /// What a doorbell does. It may wait for the next poll, which sends what was deferred in one batch. Where nothing
+    /// is outstanding, or the application does not poll, work is sent at once.
     pub(crate) fn press(&self, is_idle: bool, polls: impl FnOnce() -> bool) -> Press {
         if is_idle || !polls() {
             return Press::Alone;
@@ -144,7 +144,8 @@ impl<S: ?Sized> Doorbells<S> {
     /// Puts a source here unless it is. While there is no room, it calls `full`, in which somebody should
     /// [take](Doorbells::take) some.
     pub(crate) fn put(&self, source: &Arc<S>, bell: &Bell, mut full: impl FnMut()) {
-        // Whoever finds it set leaves it to the one who did, and his work is seen by who takes the source.
+        // A thread that finds it set leaves it to the one that set it, and the thread that takes the source sees the
+        // work of both.
         if bell.is_rung.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -155,8 +156,8 @@ impl<S: ?Sized> Doorbells<S> {
         }
     }
 
-    /// Takes a source out: whatever was added to it before it was rung is seen now, and whoever rings it from
-    /// now on puts it here again.
+    /// Takes a source out: whatever was added to it before it was rung is seen now, and a thread that rings it from now
+    /// on puts it here again.
     pub(crate) fn take(&self, bell: impl FnOnce(&S) -> &Bell) -> Option<Arc<S>> {
         let source = self.ring.pop()?;
         let bell = bell(&source);
@@ -184,7 +185,7 @@ impl Sources {
         self.has_more
     }
 
-    /// What was under way has made room without anything coming in: those that wait are asked in the next turn.
+    /// Outstanding work has made room without anything coming in: sources that wait are asked in the next turn.
     pub(crate) fn ask_again(&mut self) {
         self.has_more |= !self.waiting.is_empty();
     }

@@ -14,11 +14,11 @@ use semantics::{
 
 use crate::counters::RuntimeCounters;
 
-/// Something to post, on its way to the engine.
+/// Something to post, before the engine has it.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) connection: ConnectionHandle,
-    /// Learns of a refusal that the poster cannot be told any more.
+    /// Learns of a refusal that cannot be returned to the poster any more.
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) posting: Posting,
     /// The pieces of memory that its bytes are in, instead of the place that it names.
@@ -94,7 +94,7 @@ impl Posting {
             (Self::Receive(receive), Some(list)) => {
                 engine.post_receive_list(memory, connection, list, receive.context)
             }
-            // Whoever posts these has no lists.
+            // Posters of these have no lists.
             (&Self::Followed { receive, status }, _) => {
                 engine.post_followed_receive(memory, connection, receive, status)
             }
@@ -119,7 +119,7 @@ impl Posting {
         receive.map(|receive| receive.region).into_iter().chain(region).for_each(visit);
     }
 
-    /// Whether it is possible as far as can be told outside the engine.
+    /// Whether it is possible, as far as can be checked outside the engine.
     pub(crate) fn check(
         &self,
         list: Option<PieceList<'_>>,
@@ -207,8 +207,8 @@ impl Submissions {
 /// may take a message that only comes when an operation has been performed.
 #[derive(Debug)]
 pub(crate) struct HeldBack {
-    /// As many at most as there are places in line, so that all that is handed over is taken from the
-    /// ring at once: what is posted directly comes behind it, and nobody waits behind a stranger.
+    /// As many at most as there are places in line, so that all that is handed over is taken from the ring at once:
+    /// what is posted directly comes behind it, and no posting waits behind a stranger's.
     waiting: VecDeque<Submission>,
     /// What waited when it was last tried, and for what.
     blocked: Vec<(ConnectionHandle, Class, PostError)>,
@@ -401,7 +401,7 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
             (operation.context, operation.request.completion_kind(), length)
         }
         Posting::Receive(receive) => (receive.context, CompletionKind::Receive, 0),
-        // Nobody is told by a completion of what a slot follows.
+        // No completion reports what a slot follows.
         Posting::Followed { status: slot, .. } => return status.fail(*slot, error),
         Posting::Call { status: slot, operation, .. } => {
             if let Some(slot) = operation.status {
@@ -420,7 +420,7 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
         solicited: false,
         value: 0,
     };
-    // Without room the application has stopped polling; a handle still tells it.
+    // Without room the application has stopped polling; a handle still shows it.
     let _ = submission.queue.offer(&completion);
 }
 

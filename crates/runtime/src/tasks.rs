@@ -58,8 +58,8 @@ impl Drop for Enlisted {
 
 impl Runtime {
     /// Looks whether `ready` returns something, makes progress and looks again. If there is nothing, the task is woken
-    /// when it should look again: at once for as long as its `patience` lasts, and then by whoever finds what it
-    /// waits for, which `enlist` sees to: it is told the waker, and what comes afterwards must wake it.
+    /// when it should look again: at once for as long as its `patience` lasts, and then by the thread that finds what
+    /// it waits for. `enlist` arranges that: it gets the waker, and what comes afterwards must wake it.
     ///
     /// Where no thread serves the endpoint while the application does not, a task polls for as long as it waits.
     #[inline]
@@ -107,9 +107,9 @@ impl Runtime {
         self.shared.host.descriptor.as_fd()
     }
 
-    /// Has the descriptor become readable when the application is told of something from now on: a completion, an
-    /// operation or a receive with a slot that is finished, news of a connection. False if it was told of something since the last
-    /// call, which is to be looked at first, or if no thread serves the endpoint while the application sleeps.
+    /// Makes the descriptor readable when something is reported to the application from now on: a completion, an
+    /// operation or a receive with a slot that is finished, news of a connection. False if something was reported since
+    /// the last call, which is to be looked at first, or if no thread serves the endpoint while the application sleeps.
     pub fn arm(&self) -> Result<bool, Forked> {
         let shared = &*self.shared;
         shared.home.check()?;

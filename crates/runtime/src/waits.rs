@@ -143,7 +143,7 @@ impl Spin {
         Self { started_at: now, now, limit_ns, deadline, looks: 0 }
     }
 
-    /// When the wait is over.
+    /// When the wait ends.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }

@@ -1,4 +1,4 @@
-//! What a forked child does with endpoints, and what the end of a process tells peers.
+//! What a forked child does with endpoints, and what peers learn at the end of a process.
 
 mod pair;
 

@@ -191,7 +191,7 @@ fn a_burst_of_datagrams_of_all_sizes_arrives_over_udp() {
     }
 }
 
-/// Posts as many receives as a port has, then each again as its datagram comes, until it is told to stop; how many
+/// Posts as many receives as a port has, then each again as its datagram comes, until it is stopped. Returns how many
 /// came.
 fn receive_all(end: &End, stops: &AtomicBool) -> u64 {
     let (port, region) = (end.port, end.region.id);

@@ -1,4 +1,4 @@
-//! Two processes: one asks at a port of the other that is no link of it, and is told where the service is.
+//! Two processes: one asks at a port of the other that is no link of it, and gets the place of the service.
 
 mod pair;
 

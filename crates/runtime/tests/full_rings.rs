@@ -19,7 +19,7 @@ impl Process {
     fn new() -> Self {
         let mut config = RuntimeConfig::from_entropy().expect("entropy");
         config.progress_thread = false;
-        // However slow this host is, nobody counts as unreachable in the test.
+        // However slow this host is, no peer counts as unreachable in the test.
         config.engine.silence_budget_ns = 3_600_000_000_000;
         let side = Side::on(Box::new(ShmLink::open().expect("shared memory")), config);
         let buffer = Buffer::new(BYTES);

@@ -138,7 +138,7 @@ fn descriptors_that_are_no_links_are_told_of_by_whoever_serves_the_links() {
     }
 }
 
-/// Wants to be called at a time, and tells when it is.
+/// Wants to be called at a time, and reports when it is.
 struct Due {
     at_ns: AtomicU64,
     called: Mutex<Sender<Instant>>,

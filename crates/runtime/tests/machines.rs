@@ -1,4 +1,4 @@
-//! Other protocols beside the engine's, driven by whoever drives that.
+//! Other protocols beside the engine's, driven by the threads that drive that.
 
 mod pair;
 
@@ -121,7 +121,7 @@ impl Machine for Stream {
     }
 }
 
-/// Watches a descriptor, notes what it is told of, and says what it is asked to.
+/// Watches a descriptor, notes what is reported to it, and says what it is asked to.
 struct Noting {
     watched: Option<UnixStream>,
     told: Sender<u64>,
@@ -287,7 +287,7 @@ impl Hooks for Hooked {
     }
 }
 
-/// A runtime with a progress thread; the queues that fired, and what its hooks were told of descriptors.
+/// A runtime with a progress thread; the queues that fired, and what was reported to its hooks about descriptors.
 fn hooked(progress_thread: bool) -> (Runtime, Receiver<Arc<CompletionQueue>>, Receiver<u64>) {
     let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
     let links = vec![Box::new(udp.expect("a socket on loopback")) as _];

@@ -10,7 +10,7 @@ use pair::{Side, connect};
 use runtime::{Doorbell, RuntimeConfig};
 use semantics::{Operation, OperationFlags, Request, Source};
 
-/// Does `count` writes of `length` bytes with up to 64 under way, polling on both sides.
+/// Does `count` writes of `length` bytes with up to 64 outstanding, polling on both sides.
 fn write_many(sides: [&Side; 2], to: ConnectionHandle, write: Operation, count: u64) {
     let [client, server] = sides;
     let (mut posted, mut done) = (0, 0);

@@ -213,7 +213,7 @@ fn ten_thousand_posts_while_another_thread_is_inside_the_engine_are_all_performe
 fn what_was_put_off_goes_with_the_next_poll() {
     let setting = Setting::new();
     let source = &setting.sources[1];
-    // It is never idle, so that rings may be put off.
+    // It is never idle, so that rings may be deferred.
     source.under_way.fetch_add(1, Ordering::Relaxed);
     for context in 0..10 {
         setting.drive();

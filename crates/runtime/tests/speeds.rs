@@ -11,7 +11,7 @@ use semantics::{Operation, OperationFlags, Piece, PieceList, Request, Source};
 
 const MEBIBYTE: u32 = 1 << 20;
 
-/// Writes of a round, and how many of them are under way at a time.
+/// Writes of a round, and how many of them are outstanding at a time.
 const WRITES: u32 = 200;
 const UNDER_WAY: u32 = 4;
 

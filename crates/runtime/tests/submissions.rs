@@ -27,7 +27,7 @@ fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application
         }
         post(&client, &client.queue, other, &notifying(target, 1));
     });
-    // From here on nobody else is inside: it is posted directly.
+    // From here on no other thread is inside: it is posted directly.
     post(&client, &client.queue, other, &notifying(target, 2));
     let mut notes = Vec::new();
     drive_until(&client, &server, || {
@@ -83,7 +83,7 @@ fn post(side: &Side, queue: &Arc<CompletionQueue>, to: ConnectionHandle, operati
     side.runtime.post(to, queue, operation, Doorbell::Ring).expect("it is posted or handed over");
 }
 
-/// Does `work` while another thread is inside the engine of `side`; afterwards nobody is.
+/// Does `work` while another thread is inside the engine of `side`; afterwards none is.
 fn while_occupied(side: &Side, work: impl FnOnce()) {
     let (entered, done) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let inside = (Arc::clone(&entered), Arc::clone(&done));

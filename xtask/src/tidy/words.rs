@@ -53,8 +53,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("docs/sender.md", 1),
     ("docs/sockets-protocol.md", 35),
     ("docs/sockets.md", 3),
-    ("link", 162),
-    ("runtime", 153),
     ("sockets", 315),
     ("sockets-abi", 39),
 ];
