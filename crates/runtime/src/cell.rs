@@ -57,7 +57,7 @@ impl<T> ProgressCell<T> {
         }
     }
 
-    /// Enters if no thread is inside. Announces nothing: after `None` no thread looks on behalf of this call.
+    /// Enters if no thread is inside. Announces nothing: after `None`, no thread looks for the caller's work.
     #[inline]
     pub fn try_enter(&self) -> Option<Inside<'_, T>> {
         self.state
