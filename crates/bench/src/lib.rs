@@ -36,5 +36,6 @@ pub mod switched;
 pub mod transport;
 pub mod transports;
 pub mod unmodified;
+pub mod verbs;
 pub mod yardsticks;
 pub mod zipf;

@@ -14,7 +14,7 @@ use crate::output::{check_writable, terminal_columns, write_results, write_text}
 use crate::progress::Progress;
 use crate::{
     Failure, apache_command, ganglia_command, multiedge_command, own_program, programs_command,
-    sockets_command, yardsticks_command,
+    sockets_command, verbs_command, yardsticks_command,
 };
 
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
@@ -109,6 +109,7 @@ enum Study {
     Apache(apache_command::Arguments),
     Ganglia(ganglia_command::Arguments),
     Programs(programs_command::Arguments),
+    Verbs(verbs_command::Arguments),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -120,6 +121,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(Study::Apache(arguments)) => apache_command::run(arguments),
         Some(Study::Ganglia(arguments)) => ganglia_command::run(arguments),
         Some(Study::Programs(arguments)) => programs_command::run(arguments),
+        Some(Study::Verbs(arguments)) => verbs_command::run(arguments),
         None => run_transports(arguments),
     }
 }

@@ -41,6 +41,7 @@ mod sweep_command;
 mod threads;
 mod torture_command;
 mod unmodified_arguments;
+mod verbs_command;
 mod waiting_command;
 mod yardsticks_command;
 

@@ -22,6 +22,7 @@ mod sockets;
 mod sockets_page;
 mod table;
 mod unmodified;
+mod verbs;
 
 pub use apache::{apache_page, apache_table};
 pub use chart::ChartError;
@@ -36,3 +37,4 @@ pub use reality::{reality_page, reality_table};
 pub use sockets::sockets_table;
 pub use sockets_page::sockets_page;
 pub use table::table;
+pub use verbs::{verbs_page, verbs_table};

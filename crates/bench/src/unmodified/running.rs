@@ -46,6 +46,16 @@ pub enum ProgramError {
         /// Its last words.
         said: String,
     },
+    /// It ended or stayed silent instead of printing what it prints when it is ready.
+    #[error("{program} does not print {text:?} within {} s; it said: {said}", LISTENS_WITHIN.as_secs())]
+    NotReady {
+        /// The program.
+        program: String,
+        /// What it prints when it is ready.
+        text: String,
+        /// Its last words.
+        said: String,
+    },
     /// It did not end in time.
     #[error("{program} was not done after {limit_seconds} s; it said: {said}")]
     TooSlow {
@@ -150,6 +160,25 @@ impl Running {
         Err(ProgramError::NotListening {
             program: self.name.clone(),
             port,
+            said: self.last_words(),
+        })
+    }
+
+    /// Waits until the program has printed `text`.
+    pub fn await_printed(&mut self, text: &str) -> Result<(), ProgramError> {
+        let started = Stopwatch::start();
+        while !started.has_passed(LISTENS_WITHIN) {
+            if self.printed().is_ok_and(|printed| printed.contains(text)) {
+                return Ok(());
+            }
+            if self.has_ended() {
+                break;
+            }
+            pause();
+        }
+        Err(ProgramError::NotReady {
+            program: self.name.clone(),
+            text: text.to_string(),
             said: self.last_words(),
         })
     }

@@ -1,0 +1,155 @@
+//! What is measured: a device or kernel TCP, and how it waits.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{DeviceRow, Operation};
+
+/// A verbs device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Device {
+    /// `edge0`, the device of `ethernot run`.
+    Edge,
+    /// The devices that this host has.
+    System,
+    /// A name that means no device here.
+    Unknown(String),
+}
+
+impl Device {
+    /// The device of that name.
+    pub fn named(name: &str) -> Self {
+        match name {
+            EDGE => Self::Edge,
+            SYSTEM => Self::System,
+            other => Self::Unknown(other.to_string()),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Edge => EDGE,
+            Self::System => SYSTEM,
+            Self::Unknown(name) => name,
+        }
+    }
+
+    /// Its row, with the reason if it cannot be measured between two namespaces.
+    pub(super) fn row(&self) -> DeviceRow {
+        let cannot_run = match self {
+            Self::Edge => None,
+            Self::System => Some(why_no_system_device(Path::new(SYSTEM_DEVICES))),
+            Self::Unknown(name) => {
+                let known = format!("{EDGE} and {SYSTEM} are known");
+                Some(format!("there is no device {name} here; {known}"))
+            }
+        };
+        DeviceRow { name: self.name().to_string(), transport: None, cannot_run }
+    }
+}
+
+/// Devices of the host belong to its own network: virtual hosts see none of them.
+fn why_no_system_device(folder: &Path) -> String {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    if names.is_empty() {
+        "this host has no RDMA device: no adapter, and no rxe or siw (`rdma link add`)".to_string()
+    } else {
+        format!(
+            "{} cannot be seen by virtual hosts; run iwarp-perf between two real hosts, as docs/verbs-benchmark.md shows",
+            names.join(", ")
+        )
+    }
+}
+
+/// How the programs wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Manner {
+    /// They poll.
+    Polling,
+    /// They sleep until there is an event; TCP waits in blocking calls.
+    Events,
+}
+
+impl Manner {
+    /// The name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Polling => "polling",
+            Self::Events => "events",
+        }
+    }
+}
+
+/// What takes a sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Contender {
+    /// `iwarp-perf` on `edge0`.
+    Edge(Operation, Manner),
+    /// `tcp-perf`.
+    Tcp(Manner),
+}
+
+impl Contender {
+    /// The name in results: the device, and how it waits.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Edge(Operation::Write, manner) => format!("{EDGE}-{}", manner.name()),
+            Self::Edge(operation, manner) => {
+                format!("{EDGE}-{}-{}", operation.name(), manner.name())
+            }
+            Self::Tcp(manner) => format!("{TCP}-{}", manner.name()),
+        }
+    }
+
+    /// The device, or TCP.
+    pub const fn device(&self) -> &'static str {
+        match self {
+            Self::Edge(..) => EDGE,
+            Self::Tcp(_) => TCP,
+        }
+    }
+
+    /// The time of a read is a whole round trip, of others half of one.
+    pub const fn halves(&self) -> f64 {
+        if matches!(self, Self::Edge(Operation::Read, _)) { 1.0 } else { 2.0 }
+    }
+}
+
+const EDGE: &str = "edge0";
+const SYSTEM: &str = "system";
+const TCP: &str = "tcp";
+
+/// Where the kernel shows its devices.
+const SYSTEM_DEVICES: &str = "/sys/class/infiniband";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_not_there_has_a_row_with_the_reason() {
+        assert_eq!(Device::named("edge0").row().cannot_run, None);
+        let row = Device::named("mlx5_0").row();
+        assert_eq!(row.name, "mlx5_0");
+        assert!(row.cannot_run.is_some_and(|reason| reason.contains("no device mlx5_0 here")));
+        let none = why_no_system_device(Path::new("/nowhere"));
+        assert!(none.starts_with("this host has no RDMA device"), "{none}");
+    }
+
+    #[test]
+    fn contenders_of_one_point_have_names_of_their_own() {
+        let names = [
+            Contender::Edge(Operation::Write, Manner::Polling).name(),
+            Contender::Edge(Operation::Send, Manner::Polling).name(),
+            Contender::Tcp(Manner::Events).name(),
+        ];
+        assert_eq!(names, ["edge0-polling", "edge0-send-polling", "tcp-events"]);
+    }
+}

@@ -1,0 +1,153 @@
+//! The document that `iwarp-perf --json` and `tcp-perf --json` print.
+
+use serde::Deserialize;
+
+/// What one run of a program measured.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Document {
+    /// Version of the document.
+    pub version: u32,
+    /// What was measured.
+    pub device: DocumentDevice,
+    /// In the order of the command line: sizes, and windows of each.
+    pub points: Vec<DocumentPoint>,
+}
+
+/// What a device says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct DocumentDevice {
+    /// Its name.
+    pub name: String,
+    /// Its transport.
+    pub transport: String,
+}
+
+/// A size and a window.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct DocumentPoint {
+    /// Bytes of a message.
+    pub size: u64,
+    /// Messages of a window.
+    pub window: u32,
+    /// In the order in which they were taken.
+    pub runs: Vec<DocumentRun>,
+}
+
+/// One run of a point.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub struct DocumentRun {
+    /// How long it took.
+    pub seconds: f64,
+    /// Bytes that were moved, of bandwidth.
+    pub bytes: Option<u64>,
+    /// Round trips, of latency.
+    pub rounds: Option<u64>,
+    /// CPU seconds of the client in programs.
+    pub cpu_user_s: f64,
+    /// CPU seconds of the client in the kernel.
+    pub cpu_system_s: f64,
+    /// CPU seconds of the server in programs.
+    pub peer_cpu_user_s: f64,
+    /// CPU seconds of the server in the kernel.
+    pub peer_cpu_system_s: f64,
+}
+
+/// Why a document is of no use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DocumentError {
+    /// It is no document.
+    #[error(
+        "the document of the program cannot be read: {0}; it is of another version than this command"
+    )]
+    Json(#[from] serde_json::Error),
+    /// It is of another version.
+    #[error(
+        "the document of the program has version {0}, this command reads version {VERSION}; install both together"
+    )]
+    Version(u32),
+    /// A run has no amount, or no time.
+    #[error("a run of {size} bytes has no amount or took no time; use more --seconds")]
+    Empty {
+        /// Bytes of a message.
+        size: u64,
+    },
+}
+
+impl Document {
+    /// Reads it. Every point has at least one run, and every run an amount and a time.
+    pub fn parse(text: &str) -> Result<Self, DocumentError> {
+        let document: Self = serde_json::from_str(text)?;
+        if document.version != VERSION {
+            return Err(DocumentError::Version(document.version));
+        }
+        let is_whole = |run: &DocumentRun| {
+            run.seconds > 0.0 && run.bytes.or(run.rounds).is_some_and(|amount| amount > 0)
+        };
+        let empty =
+            |point: &&DocumentPoint| point.runs.is_empty() || !point.runs.iter().all(is_whole);
+        match document.points.iter().find(empty) {
+            Some(point) => Err(DocumentError::Empty { size: point.size }),
+            None => Ok(document),
+        }
+    }
+}
+
+impl DocumentRun {
+    /// Bytes a second, or seconds of a message if it has rounds, which are so many messages each.
+    pub fn value(&self, halves: f64) -> f64 {
+        match (self.bytes, self.rounds) {
+            (Some(bytes), _) => bytes as f64 / self.seconds,
+            (None, rounds) => self.seconds / (rounds.unwrap_or(1) as f64 * halves),
+        }
+    }
+
+    /// CPU seconds of client and server.
+    pub fn cpu_seconds(&self) -> [f64; 2] {
+        [self.cpu_user_s + self.cpu_system_s, self.peer_cpu_user_s + self.peer_cpu_system_s]
+    }
+}
+
+/// Of the document.
+const VERSION: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(version: u32, run: &str) -> String {
+        format!(
+            r#"{{"program":"iwarp-perf","version":{version},"test":"latency","operation":"write","manner":"polling",
+            "device":{{"name":"edge0","transport":"iWARP"}},"points":[{{"size":8,"window":1,"runs":[{run}]}}]}}"#
+        )
+    }
+
+    fn run(seconds: f64, amount: &str) -> String {
+        format!(
+            r#"{{"seconds":{seconds},{amount},"cpu_user_s":1,"cpu_system_s":2,"peer_cpu_user_s":3,"peer_cpu_system_s":4}}"#
+        )
+    }
+
+    #[test]
+    fn half_of_a_round_trip_is_the_latency_and_bytes_make_a_bandwidth() {
+        let document = Document::parse(&text(1, &run(2.0, r#""rounds":10"#))).unwrap();
+        let taken = document.points[0].runs[0];
+        assert!((taken.value(2.0) - 0.1).abs() < 1e-12 && (taken.value(1.0) - 0.2).abs() < 1e-12);
+        assert_eq!(taken.cpu_seconds(), [3.0, 7.0]);
+        let document = Document::parse(&text(1, &run(2.0, r#""bytes":10"#))).unwrap();
+        assert!((document.points[0].runs[0].value(2.0) - 5.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused() {
+        let refused = |text: &str, told: &str| {
+            let error = Document::parse(text).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        };
+        refused("iwarp-perf: oops", "cannot be read");
+        refused(&text(2, &run(1.0, r#""rounds":1"#)), "has version 2");
+        refused(&text(1, &run(0.0, r#""rounds":1"#)), "a run of 8 bytes");
+        refused(&text(1, &run(1.0, r#""bytes":0"#)), "a run of 8 bytes");
+        refused(&text(1, ""), "a run of 8 bytes");
+    }
+}

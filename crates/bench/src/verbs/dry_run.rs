@@ -1,0 +1,79 @@
+//! Whether the machine is busy with other things: the same work, again and again, on the CPUs of the hosts.
+
+use std::fs;
+use std::hint::black_box;
+use std::thread;
+
+use crate::clock::Stopwatch;
+use crate::cpu;
+
+/// How far times of the same work are apart on the worst of the CPUs, in per cent of the shortest. Without CPUs it runs
+/// on any one.
+pub(super) fn variation_percent(cpus: Option<[usize; 2]>) -> f64 {
+    let places: Vec<Option<usize>> = match cpus {
+        Some(cpus) => cpus.map(Some).to_vec(),
+        None => vec![None],
+    };
+    let threads: Vec<_> = places
+        .into_iter()
+        .map(|cpu| {
+            thread::spawn(move || {
+                // Where it may not be pinned the work still shows what others do.
+                let _pinned = cpu.map(cpu::pin_to);
+                spread_percent(&times_ns())
+            })
+        })
+        .collect();
+    threads.into_iter().filter_map(|thread| thread.join().ok()).fold(0.0, f64::max)
+}
+
+fn times_ns() -> Vec<u64> {
+    let time = |_| {
+        let watch = Stopwatch::start();
+        let mut sum = 0_u64;
+        for i in 0..STEPS {
+            sum = black_box(sum.rotate_left(5) ^ i);
+        }
+        watch.elapsed_ns()
+    };
+    (0..TIMES).map(time).collect()
+}
+
+/// The first time warms up, and the longest of the others is left out: a timer of the kernel is no load.
+fn spread_percent(times_ns: &[u64]) -> f64 {
+    let mut times: Vec<u64> = times_ns.iter().skip(1).copied().collect();
+    times.sort_unstable();
+    times.pop();
+    match (times.first(), times.last()) {
+        (Some(&shortest), Some(&longest)) if shortest > 0 => {
+            (longest - shortest) as f64 / shortest as f64 * 100.0
+        }
+        _ => 0.0,
+    }
+}
+
+/// Processes that are running or want to, over the last minute.
+pub(super) fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+/// Above this the machine counts as busy.
+pub(super) const BUSY_PERCENT: f64 = 10.0;
+
+/// About 2 ms on a processor of today.
+const STEPS: u64 = 1_000_000;
+
+const TIMES: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_long_time_is_a_timer_and_two_are_load() {
+        assert!(spread_percent(&[900, 100, 101, 150, 100]) < 2.0);
+        assert!(spread_percent(&[100, 100, 150, 150, 100]) > 49.0);
+        assert!(spread_percent(&[]).abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,211 @@
+//! What was measured at a size and a window, and how the contenders compare.
+
+use serde::{Deserialize, Serialize};
+
+use super::Operation;
+use super::contender::{Contender, Manner};
+use super::document::DocumentRun;
+use crate::statistics::{Summary, dropped};
+
+/// A size and a window, measured of all contenders in turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Unlike all others of the document: kind, operation, size and window.
+    pub name: String,
+    /// `bandwidth`, `both-ways` or `latency`.
+    pub kind: String,
+    /// How the device moved messages.
+    pub operation: Operation,
+    /// Bytes of a message.
+    pub size: u64,
+    /// Messages of a window.
+    pub window: u32,
+    /// Of the values: `B/s`, or `s`.
+    pub unit: String,
+    /// In the order in which they were asked for.
+    pub contenders: Vec<Measured>,
+    /// How busy the machine was.
+    pub surroundings: Surroundings,
+}
+
+/// How busy the machine was while a point was measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// Highest number of processes that ran or wanted to, over a minute.
+    pub load: f64,
+    /// How far times of the same work were apart, in per cent, beside the worst sample that counts.
+    pub dry_run_percent: f64,
+    /// Whether that was more than 10 %: the machine did other things, too.
+    pub is_busy: bool,
+    /// Samples that were taken again for that reason.
+    pub retaken: u32,
+}
+
+/// One contender at a point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The device or TCP, and how it waits.
+    pub name: String,
+    /// The device, or `tcp`.
+    pub device: String,
+    /// How the programs wait.
+    pub manner: Manner,
+    /// The paper's figure: the mean without the highest and the lowest sample.
+    pub paper_mean: Option<f64>,
+    /// Ours: median, lowest and highest, also without these two.
+    pub value: Option<Summary>,
+    /// To TCP, sample by sample.
+    pub ratios: Vec<Ratio>,
+    /// Share of a CPU that the programs of client and server used, user and system.
+    pub cpu_shares: [f64; 2],
+    /// CPU seconds of both programs for a gigabyte; 0 of latency.
+    pub cpu_seconds_per_gigabyte: f64,
+    /// Share of its time that the CPU of client and of server spent with interrupts, such as for packets that arrived,
+    /// over all points that were measured together.
+    pub interrupt_shares: [f64; 2],
+    /// In the order in which they were taken.
+    pub samples: Vec<f64>,
+    /// Why there are none.
+    pub cannot_run: Option<String>,
+}
+
+/// A contender divided by another one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Name of the other one.
+    pub to: String,
+    /// Of the values.
+    pub value: Summary,
+    /// Of the CPU seconds for a gigabyte.
+    pub cpu: Option<Summary>,
+}
+
+/// A sample of a point: what the program measured, and what its pass did to the CPUs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) run: DocumentRun,
+    pub(super) interrupt_shares: [f64; 2],
+}
+
+impl Sample {
+    fn cpu_seconds_per_gigabyte(&self) -> Option<f64> {
+        let bytes = self.run.bytes?;
+        Some(self.run.cpu_seconds().iter().sum::<f64>() / bytes as f64 * 1e9)
+    }
+}
+
+/// The samples of a contender, or why there are none.
+pub(super) type Samples = Result<Vec<Sample>, String>;
+
+/// Compares contenders with those that are TCP.
+pub(super) fn compare(contenders: &[(Contender, Samples)]) -> Vec<Measured> {
+    contenders.iter().map(|(contender, samples)| measured(contender, samples, contenders)).collect()
+}
+
+fn measured(contender: &Contender, samples: &Samples, all: &[(Contender, Samples)]) -> Measured {
+    let (Contender::Edge(_, manner) | Contender::Tcp(manner)) = contender;
+    let taken = samples.as_deref().unwrap_or_default();
+    let values = || taken.iter().map(|sample| sample.run.value(contender.halves()));
+    let median = |values: Vec<f64>| Summary::trimmed(values).map_or(0.0, |summary| summary.median);
+    let share = |host: usize| {
+        median(taken.iter().map(|one| one.run.cpu_seconds()[host] / one.run.seconds).collect())
+    };
+    let interrupts =
+        |host: usize| median(taken.iter().map(|one| one.interrupt_shares[host]).collect());
+    let is_other_tcp = |other: &&(Contender, Samples)| {
+        matches!(other.0, Contender::Tcp(_)) && other.0 != *contender
+    };
+    Measured {
+        name: contender.name(),
+        device: contender.device().to_string(),
+        manner: *manner,
+        paper_mean: paper_mean(values()),
+        value: Summary::trimmed(values()),
+        ratios: all
+            .iter()
+            .filter(is_other_tcp)
+            .filter_map(|(tcp, others)| ratio(contender, taken, tcp, others.as_ref().ok()?))
+            .collect(),
+        cpu_shares: [share(0), share(1)],
+        cpu_seconds_per_gigabyte: median(
+            taken.iter().filter_map(Sample::cpu_seconds_per_gigabyte).collect(),
+        ),
+        interrupt_shares: [interrupts(0), interrupts(1)],
+        samples: values().collect(),
+        cannot_run: samples.as_ref().err().cloned(),
+    }
+}
+
+/// Sample by sample, so that a drift of the machine cancels.
+fn ratio(own: &Contender, samples: &[Sample], tcp: &Contender, others: &[Sample]) -> Option<Ratio> {
+    let pairs = || samples.iter().zip(others);
+    let values =
+        pairs().map(|(one, other)| one.run.value(own.halves()) / other.run.value(tcp.halves()));
+    let cpu = pairs().filter_map(|(one, other)| {
+        Some(one.cpu_seconds_per_gigabyte()? / other.cpu_seconds_per_gigabyte()?)
+    });
+    Some(Ratio { to: tcp.name(), value: Summary::trimmed(values)?, cpu: Summary::trimmed(cpu) })
+}
+
+/// The mean without the highest and the lowest value, if there are at least three.
+fn paper_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    let left_out = dropped(values.len() as u32) as usize / 2;
+    let kept = values.get(left_out..values.len() - left_out)?;
+    (!kept.is_empty()).then(|| kept.iter().sum::<f64>() / kept.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(bytes: u64, cpu: f64) -> Sample {
+        let run = DocumentRun {
+            seconds: 1.0,
+            bytes: Some(bytes),
+            rounds: None,
+            cpu_user_s: cpu,
+            cpu_system_s: 0.0,
+            peer_cpu_user_s: 0.0,
+            peer_cpu_system_s: cpu,
+        };
+        Sample { run, interrupt_shares: [0.1, 0.3] }
+    }
+
+    #[test]
+    fn the_paper_takes_the_mean_of_eight_out_of_ten() {
+        let ten = [1.0, 2.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0, 1000.0];
+        assert_eq!(paper_mean(ten.into_iter()), Some(3.0));
+        assert_eq!(paper_mean([1.0, 3.0].into_iter()), Some(2.0));
+        assert_eq!(paper_mean(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn ratios_are_taken_sample_by_sample_and_not_to_oneself() {
+        let edge = Contender::Edge(Operation::Write, Manner::Polling);
+        let tcp = Contender::Tcp(Manner::Polling);
+        // The machine gets slower and slower.
+        let own = vec![sample(400, 0.5), sample(200, 0.5), sample(100, 0.5)];
+        let others = vec![sample(200, 1.0), sample(100, 1.0), sample(50, 1.0)];
+        let found = compare(&[(edge, Ok(own)), (tcp, Ok(others))]);
+        let ratio = &found[0].ratios[0];
+        assert_eq!(ratio.to, "tcp-polling");
+        assert!((ratio.value.min - 2.0).abs() < 1e-9 && (ratio.value.max - 2.0).abs() < 1e-9);
+        assert!((ratio.cpu.unwrap().median - 0.25).abs() < 1e-9);
+        assert!(found[1].ratios.is_empty());
+        assert_eq!(found[0].cpu_shares, [0.5, 0.5]);
+        assert_eq!(found[0].interrupt_shares, [0.1, 0.3]);
+    }
+
+    #[test]
+    fn a_contender_that_cannot_run_has_a_reason_and_no_figure() {
+        let edge = Contender::Edge(Operation::Write, Manner::Polling);
+        let tcp = Contender::Tcp(Manner::Polling);
+        let failed = Err("no device".to_string());
+        let found = compare(&[(edge, failed), (tcp, Ok(vec![sample(1, 1.0)]))]);
+        assert_eq!(found[0].cannot_run.as_deref(), Some("no device"));
+        assert!(found[0].value.is_none() && found[0].paper_mean.is_none());
+        assert!(found[1].value.is_some() && found[1].cannot_run.is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! Two hosts with a link between them, each with a CPU of its own for its processes and for what arrives.
+
+use std::net::IpAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Steering, VerbsError, Wishes};
+use crate::clock::{self, Stopwatch};
+use crate::cpu;
+use crate::namespaces::{NamespacePair, remove_leftovers};
+use crate::run::Observer;
+use crate::unmodified::folder::Folder;
+use crate::unmodified::running::Place;
+
+/// The hosts. Dropping them removes them.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    pair: NamespacePair,
+    folder: Folder,
+    cpus: Option<[usize; 2]>,
+    steering: Steering,
+}
+
+impl Hosts {
+    pub(super) fn create(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Self, VerbsError> {
+        for name in remove_leftovers() {
+            observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
+        }
+        let pair = NamespacePair::create(1, wishes.mtu)?;
+        for namespace in [pair.client(), pair.server()] {
+            await_carrier(namespace);
+        }
+        let folder = Folder::create("verbs")?;
+        let cpus = if wishes.pinning { cpu::first_two() } else { None };
+        if wishes.pinning && cpus.is_none() {
+            observer.on_note("this process may use one CPU only: both hosts share it");
+        }
+        let steering = match cpus {
+            Some(cpus) if wishes.steering => steer(&pair, cpus),
+            _ => Steering::Off,
+        };
+        if let Steering::NotWritable(reason) = &steering {
+            observer.on_note(&format!("packets are processed on the sender's CPU: {reason}"));
+        }
+        Ok(Self { pair, folder, cpus, steering })
+    }
+
+    pub(super) const fn cpus(&self) -> Option<[usize; 2]> {
+        self.cpus
+    }
+
+    pub(super) const fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    pub(super) fn server_address(&self) -> IpAddr {
+        self.pair.links()[0].server
+    }
+
+    pub(super) fn client<'a>(&'a self, wishes: &'a Wishes) -> Place<'a> {
+        self.place(wishes, self.pair.client(), 0)
+    }
+
+    pub(super) fn server<'a>(&'a self, wishes: &'a Wishes) -> Place<'a> {
+        self.place(wishes, self.pair.server(), 1)
+    }
+
+    fn place<'a>(&'a self, wishes: &'a Wishes, namespace: &'a str, host: usize) -> Place<'a> {
+        let cpu = self.cpus.map(|cpus| cpus[host]);
+        Place { own_program: &wishes.own_program, namespace, cpu, folder: self.folder.path() }
+    }
+}
+
+/// Waits until the link of a namespace carries frames: a device has no address of the link before. If that never comes,
+/// the programs say what does not work.
+fn await_carrier(namespace: &str) {
+    let is_up = || {
+        let shown = Command::new("ip").args(["-n", namespace, "link", "show", "link1"]).output();
+        shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains("state UP"))
+    };
+    let started = Stopwatch::start();
+    while !is_up() && !started.has_passed(CARRIER_WITHIN) {
+        clock::sleep_until(clock::monotonic_ns() + LOOK_NS);
+    }
+}
+
+/// Has the interfaces of each host hand what arrives to that host's CPU. Otherwise the kernel processes it on the CPU of
+/// the sender.
+fn steer(pair: &NamespacePair, cpus: [usize; 2]) -> Steering {
+    for (namespace, cpu) in [pair.client(), pair.server()].into_iter().zip(cpus) {
+        let mask = mask(cpu);
+        let script = format!("for file in {QUEUES}; do echo {mask} > \"$file\" || exit 1; done");
+        // `ip netns exec` shows the interfaces of the namespace in /sys.
+        let words = ["netns", "exec", namespace, "sh", "-c", &script];
+        let reason = match Command::new("ip").args(words).output() {
+            Ok(output) if output.status.success() => continue,
+            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_string(),
+            Err(error) => format!("run ip: {error}"),
+        };
+        return Steering::NotWritable(format!("rps_cpus cannot be set to {mask}: {reason}"));
+    }
+    Steering::On
+}
+
+/// A set of this CPU alone, as the kernel reads it: groups of 32 CPUs, the highest first.
+fn mask(cpu: usize) -> String {
+    let groups = ",00000000".repeat(cpu / 32);
+    format!("{:x}{groups}", 1_u32 << (cpu % 32))
+}
+
+/// The kernel needs some milliseconds.
+const CARRIER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Between two looks: 5 ms.
+const LOOK_NS: u64 = 5_000_000;
+
+/// Receive queues of all interfaces.
+const QUEUES: &str = "/sys/class/net/*/queues/rx-*/rps_cpus";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_have_groups_of_32_cpus() {
+        let masks = [0, 1, 5, 31, 32, 65].map(mask);
+        assert_eq!(masks, ["1", "2", "20", "80000000", "1,00000000", "2,00000000,00000000"]);
+    }
+}

@@ -1,0 +1,278 @@
+//! A pass: some sizes and windows, measured of several contenders in turn, again and again.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::contender::{Contender, Manner};
+use super::document::{Document, DocumentError};
+use super::figures::{Point, Sample, Samples, Surroundings, compare};
+use super::hosts::Hosts;
+use super::{DeviceRow, Operation, Wishes, dry_run, processors};
+use crate::run::Observer;
+use crate::unmodified::running::{Place, ProgramError, Running};
+
+/// What the programs call a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bandwidth,
+    BothWays,
+    Latency,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Bandwidth => "bandwidth",
+            Self::BothWays => "both-ways",
+            Self::Latency => "latency",
+        }
+    }
+
+    const fn unit(self) -> &'static str {
+        if matches!(self, Self::Latency) { "s" } else { "B/s" }
+    }
+}
+
+/// What is measured together.
+#[derive(Debug, Clone)]
+pub(super) struct Pass {
+    pub(super) kind: Kind,
+    pub(super) operation: Operation,
+    pub(super) sizes: Vec<u64>,
+    pub(super) windows: Vec<u32>,
+    pub(super) contenders: Vec<Contender>,
+}
+
+/// Why a sample does not count.
+#[derive(Debug, thiserror::Error)]
+enum SampleError {
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error(
+        "the program measured {0} points where {1} were asked for; install it together with this command"
+    )]
+    Points(usize, usize),
+    #[error("the program ran on device {0} instead of {1}")]
+    Device(String, &'static str),
+}
+
+/// What a contender measured in one repetition: a sample of each point.
+type Repetition = Vec<Sample>;
+
+/// A pass that is measured.
+pub(super) struct Measuring<'a> {
+    pub(super) wishes: &'a Wishes,
+    pub(super) hosts: &'a Hosts,
+    pub(super) pass: &'a Pass,
+}
+
+impl Measuring<'_> {
+    /// Measures all contenders in turn; the first one changes each time. A contender that cannot run is left out from
+    /// then on.
+    pub(super) fn run(&self, observer: &mut dyn Observer, devices: &mut [DeviceRow]) -> Vec<Point> {
+        let contenders = &self.pass.contenders;
+        let mut taken: Vec<Result<Vec<Repetition>, String>> =
+            contenders.iter().map(|contender| self.check(contender, devices)).collect();
+        let mut surroundings = Surroundings::default();
+        for repetition in 0..self.wishes.runs as usize {
+            let mut once = self.take(repetition, &mut taken, observer);
+            if once.variation_percent > dry_run::BUSY_PERCENT && surroundings.retaken < RETAKEN_MAX
+            {
+                surroundings.retaken += 1;
+                let again = self.take(repetition, &mut taken, observer);
+                if again.variation_percent < once.variation_percent {
+                    once = again;
+                }
+            }
+            surroundings.dry_run_percent = surroundings.dry_run_percent.max(once.variation_percent);
+            surroundings.load = surroundings.load.max(dry_run::load());
+            for (all, one) in taken.iter_mut().zip(once.repetitions) {
+                if let (Ok(all), Some(one)) = (all, one) {
+                    all.push(one);
+                }
+            }
+        }
+        surroundings.is_busy = surroundings.dry_run_percent > dry_run::BUSY_PERCENT;
+        self.points(&taken, surroundings)
+    }
+
+    /// Has a contender compare all bytes, before anything is measured.
+    fn check(
+        &self,
+        contender: &Contender,
+        devices: &mut [DeviceRow],
+    ) -> Result<Vec<Repetition>, String> {
+        let row = devices.iter_mut().find(|row| row.name == contender.device());
+        if matches!(contender, Contender::Edge(..)) && row.is_none() {
+            return Err("the device was not asked for".to_string());
+        }
+        let checked = self.sample(contender, "--check --iterations 1");
+        match (&checked, row) {
+            (Ok((document, _)), Some(row)) => {
+                row.transport = Some(document.device.transport.clone());
+            }
+            (Err(error), Some(row)) if row.transport.is_none() => {
+                row.cannot_run = Some(error.to_string());
+            }
+            _ => {}
+        }
+        checked.map(|_| Vec::new()).map_err(|error| error.to_string())
+    }
+
+    /// One repetition of all contenders that still run, between two dry runs.
+    fn take(
+        &self,
+        repetition: usize,
+        taken: &mut [Result<Vec<Repetition>, String>],
+        observer: &mut dyn Observer,
+    ) -> Once {
+        let contenders = &self.pass.contenders;
+        let mut repetitions = vec![None; contenders.len()];
+        let before = dry_run::variation_percent(self.hosts.cpus());
+        for turn in 0..contenders.len() {
+            let place = (turn + repetition) % contenders.len();
+            let contender = &contenders[place];
+            observer.on_sample(&format!("{}, {}", self.pass.kind.name(), contender.name()));
+            if taken[place].is_err() {
+                continue;
+            }
+            match self.sample(contender, &format!("--seconds {}", self.wishes.seconds)) {
+                Ok((document, interrupt_shares)) => {
+                    let runs = document.points.iter().filter_map(|point| point.runs.first());
+                    let samples = runs.map(|&run| Sample { run, interrupt_shares });
+                    repetitions[place] = Some(samples.collect());
+                }
+                Err(error) => taken[place] = Err(error.to_string()),
+            }
+        }
+        let after = dry_run::variation_percent(self.hosts.cpus());
+        Once { repetitions, variation_percent: before.max(after) }
+    }
+
+    /// Starts the server, has the client measure all points once, ends the server: a server that polls would take its
+    /// CPU from others.
+    fn sample(
+        &self,
+        contender: &Contender,
+        amount: &str,
+    ) -> Result<(Document, [f64; 2]), SampleError> {
+        let (client, server) = (self.hosts.client(self.wishes), self.hosts.server(self.wishes));
+        let program = program_name(contender);
+        let mut serving = Running::start(
+            &server,
+            &format!("{program}-server"),
+            self.words(contender, &server, ""),
+        )?;
+        serving.await_printed(LISTENS)?;
+        let before = processors::ticks(self.hosts.cpus());
+        let words = self.words(contender, &client, &self.client_words(contender, amount));
+        let finished = Running::start(&client, program, words)?.finish(self.limit())?;
+        let after = processors::ticks(self.hosts.cpus());
+        serving.end();
+        let document = Document::parse(&finished.printed)?;
+        let expected = self.pass.sizes.len() * self.pass.windows.len();
+        if document.points.len() != expected {
+            return Err(SampleError::Points(document.points.len(), expected));
+        }
+        if document.device.name != contender.device() {
+            return Err(SampleError::Device(document.device.name, contender.device()));
+        }
+        Ok((document, processors::interrupt_shares(before, after)))
+    }
+
+    /// The words that run the program; over the edge by `ethernot run`.
+    fn words(&self, contender: &Contender, place: &Place<'_>, arguments: &str) -> Vec<String> {
+        let programs = &self.wishes.programs;
+        let shown = |path: &Path| path.display().to_string();
+        let mut words = match contender {
+            Contender::Edge(..) => vec![
+                shown(place.own_program),
+                "run".to_string(),
+                "--".to_string(),
+                shown(&programs.iwarp_perf),
+            ],
+            Contender::Tcp(_) => vec![shown(&programs.tcp_perf)],
+        };
+        words.extend(arguments.split_whitespace().map(str::to_string));
+        words
+    }
+
+    fn client_words(&self, contender: &Contender, amount: &str) -> String {
+        let Pass { kind, sizes, windows, .. } = self.pass;
+        let manner = match contender {
+            Contender::Edge(_, Manner::Events) | Contender::Tcp(Manner::Events) => "--events",
+            Contender::Edge(_, Manner::Polling) | Contender::Tcp(Manner::Polling) => "",
+        };
+        let operation = match contender {
+            Contender::Edge(operation, _) => format!("--operation {}", operation.name()),
+            Contender::Tcp(_) => String::new(),
+        };
+        format!(
+            "{} --test {} {operation} {manner} --sizes {} --window {} --runs 1 --json {amount}",
+            self.hosts.server_address(),
+            kind.name(),
+            joined(sizes),
+            joined(windows),
+        )
+    }
+
+    /// Finding how many windows fill the time takes longer than the sample.
+    fn limit(&self) -> Duration {
+        let points = (self.pass.sizes.len() * self.pass.windows.len()) as f64;
+        Duration::from_secs_f64(30.0 + points * (2.0 + 20.0 * self.wishes.seconds))
+    }
+
+    fn points(
+        &self,
+        taken: &[Result<Vec<Repetition>, String>],
+        surroundings: Surroundings,
+    ) -> Vec<Point> {
+        let Pass { kind, operation, sizes, windows, contenders } = self.pass;
+        let shapes = sizes.iter().flat_map(|size| windows.iter().map(move |window| (size, window)));
+        let point = |(index, (&size, &window)): (usize, (&u64, &u32))| {
+            let samples = |all: &Result<Vec<Repetition>, String>| -> Samples {
+                let all = all.as_ref().map_err(Clone::clone)?;
+                Ok(all.iter().filter_map(|one| one.get(index).copied()).collect())
+            };
+            let of_contenders: Vec<_> =
+                contenders.iter().cloned().zip(taken.iter().map(samples)).collect();
+            Point {
+                name: format!("{}-{}-{size}-{window}", kind.name(), operation.name()),
+                kind: kind.name().to_string(),
+                operation: *operation,
+                size,
+                window,
+                unit: kind.unit().to_string(),
+                contenders: compare(&of_contenders),
+                surroundings,
+            }
+        };
+        shapes.enumerate().map(point).collect()
+    }
+}
+
+/// A repetition of all contenders.
+struct Once {
+    repetitions: Vec<Option<Repetition>>,
+    /// Of the worse dry run of the two.
+    variation_percent: f64,
+}
+
+const fn program_name(contender: &Contender) -> &'static str {
+    match contender {
+        Contender::Edge(..) => "iwarp-perf",
+        Contender::Tcp(_) => "tcp-perf",
+    }
+}
+
+fn joined<T: ToString>(values: &[T]) -> String {
+    values.iter().map(T::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// What a server prints when clients may come.
+const LISTENS: &str = "listening on port";
+
+/// Repetitions of a pass that are taken again because the machine was busy: more would not make it idle.
+const RETAKEN_MAX: u32 = 2;

@@ -1,0 +1,54 @@
+//! Where `iwarp-perf` and `tcp-perf` are.
+
+use std::path::{Path, PathBuf};
+
+/// The files of both programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Programs {
+    /// `iwarp-perf`.
+    pub iwarp_perf: PathBuf,
+    /// `tcp-perf`.
+    pub tcp_perf: PathBuf,
+}
+
+/// A program is not there.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "there is no {name} beside this program (looked in {}); to have it: sudo apt-get install -y gcc libibverbs-dev \
+     librdmacm-dev && cargo run -p xtask -- libraries", places.join(", ")
+)]
+pub struct MissingProgram {
+    name: &'static str,
+    places: Vec<String>,
+}
+
+impl Programs {
+    /// Finds both beside `own_program`, as they are installed, or where they are built.
+    pub fn find(own_program: &Path) -> Result<Self, MissingProgram> {
+        let folder = own_program.parent().unwrap_or(Path::new("/"));
+        let folders = [folder.to_path_buf(), folder.join(BUILT)];
+        let find = |name| {
+            let files = folders.iter().map(|folder| folder.join(name));
+            files.into_iter().find(|file| file.is_file()).ok_or_else(|| MissingProgram {
+                name,
+                places: folders.iter().map(|folder| folder.display().to_string()).collect(),
+            })
+        };
+        Ok(Self { iwarp_perf: find("iwarp-perf")?, tcp_perf: find("tcp-perf")? })
+    }
+}
+
+/// Where they are built, from the folder of programs.
+const BUILT: &str = "lib/ethernot/perf";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_missing_is_named_with_the_command_that_helps() {
+        let error = Programs::find(Path::new("/nowhere/ethernot")).unwrap_err().to_string();
+        assert!(error.contains("no iwarp-perf") && error.contains("/nowhere/lib"), "{error}");
+        assert!(error.contains("xtask -- libraries"), "{error}");
+    }
+}

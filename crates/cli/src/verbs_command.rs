@@ -1,0 +1,143 @@
+//! `ethernot bench verbs`: the measurements of an iWARP adapter, on a verbs device and on kernel TCP.
+
+use bench::verbs::contender::Device;
+use bench::verbs::programs::Programs;
+use bench::verbs::{self, Operation, Test, Wishes};
+use clap::{Args, ValueEnum};
+
+use crate::bench_command::{parse_seconds, parse_size};
+use crate::progress::Progress;
+use crate::shaped_command::{self, OutputArguments};
+use crate::{Failure, own_program};
+
+/// Measure bandwidth and latency of a verbs device, in turn with kernel TCP.
+///
+/// `iwarp-perf` runs by `ethernot run`, `tcp-perf` beside it, between two network namespaces with a CPU each: windows of
+/// messages one way and both ways, and half of a round trip. The highest and the lowest sample are left out. Both programs
+/// are ordinary ones and run between real hosts, too. Needs root.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    ethernot bench verbs --quick\n  \
+    ethernot bench verbs --json verbs.json --html verbs.html\n  \
+    ethernot bench verbs --tests latency --sizes 8 --operations write,send,read\n  \
+    ethernot bench verbs --device edge0,system --steering off")]
+pub(crate) struct Arguments {
+    /// Fewer points and samples: about two minutes
+    #[arg(long)]
+    quick: bool,
+    /// Devices: edge0; system for what this host has
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "edge0")]
+    device: Vec<String>,
+    /// Tests to run: bandwidth, latency [default: both]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
+    tests: Vec<Test>,
+    /// How the device moves messages: write, send, read
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "write", value_parser = parse_operation)]
+    operations: Vec<Operation>,
+    /// Bytes of messages, such as 8,64K,1M [default: those of each test]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_message)]
+    sizes: Vec<u64>,
+    /// Messages of a window [default: 1,16,64,256, with --quick 1,16]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    windows: Vec<u32>,
+    /// Samples of each point; the highest and the lowest are left out [default: 10, with --quick 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: Option<u32>,
+    /// How long a sample takes [default: 0.2, with --quick 0.05]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_sample_seconds)]
+    seconds: Option<f64>,
+    /// MTU of the link, in bytes
+    #[arg(long, value_name = "N", default_value_t = 1500)]
+    mtu: u32,
+    /// Whether packets are processed on the CPU of the host that receives them (rps_cpus)
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    steering: SteeringArgument,
+    /// Do not restrict each host to a CPU of its own
+    #[arg(long)]
+    no_pinning: bool,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SteeringArgument {
+    On,
+    Off,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    shaped_command::begin("bench verbs")?;
+    arguments.output.check()?;
+    let wishes = wishes(arguments)?;
+    let mut progress = Progress::new();
+    let outcome = verbs::run(&wishes, &mut progress);
+    progress.finish();
+    let found = outcome?;
+    arguments.output.write(
+        || serde_json::to_string_pretty(&found),
+        || Ok(report::verbs_page(&found)?),
+        |columns| report::verbs_table(&found, columns),
+        150,
+    )
+}
+
+fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
+    let own_program = own_program()?;
+    let quick = arguments.quick;
+    Ok(Wishes {
+        programs: Programs::find(&own_program)?,
+        own_program,
+        devices: arguments.device.iter().map(|name| Device::named(name)).collect(),
+        tests: if arguments.tests.is_empty() {
+            Test::ALL.to_vec()
+        } else {
+            arguments.tests.clone()
+        },
+        operations: arguments.operations.clone(),
+        sizes: arguments.sizes.clone(),
+        windows: arguments.windows.clone(),
+        runs: arguments.runs.unwrap_or(if quick { 5 } else { 10 }),
+        seconds: arguments.seconds.unwrap_or(if quick { 0.05 } else { 0.2 }),
+        mtu: arguments.mtu,
+        steering: arguments.steering == SteeringArgument::On,
+        pinning: !arguments.no_pinning,
+        is_quick: quick,
+    })
+}
+
+fn parse_test(text: &str) -> Result<Test, String> {
+    let known = || Test::ALL.map(Test::name).join(", ");
+    let found = Test::ALL.into_iter().find(|test| test.name() == text);
+    found.ok_or_else(|| format!("the tests are: {}", known()))
+}
+
+fn parse_operation(text: &str) -> Result<Operation, String> {
+    let known = || Operation::ALL.map(Operation::name).join(", ");
+    let found = Operation::ALL.into_iter().find(|operation| operation.name() == text);
+    found.ok_or_else(|| format!("the operations are: {}", known()))
+}
+
+fn parse_message(text: &str) -> Result<u64, String> {
+    parse_size(text).and_then(|bytes| {
+        if bytes <= MESSAGE_BYTES_MAX {
+            Ok(bytes)
+        } else {
+            Err("the largest message has 1024 M".to_string())
+        }
+    })
+}
+
+fn parse_sample_seconds(text: &str) -> Result<f64, String> {
+    parse_seconds(text).and_then(|seconds| {
+        if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) {
+            Ok(seconds)
+        } else {
+            Err(format!("a sample takes {SECONDS_MIN} to {SECONDS_MAX} seconds"))
+        }
+    })
+}
+
+/// Limits of both programs.
+const MESSAGE_BYTES_MAX: u64 = 1 << 30;
+const SECONDS_MIN: f64 = 0.001;
+const SECONDS_MAX: f64 = 600.0;
