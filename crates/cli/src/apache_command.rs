@@ -5,8 +5,8 @@ use bench::unmodified::apache_server::Mpm;
 use bench::zipf::ALPHAS;
 use clap::Args;
 
-use crate::bench_command::parse_size;
 use crate::progress::Progress;
+use crate::quantities::parse_size;
 use crate::shaped_command::{self, OutputArguments};
 use crate::unmodified_arguments::ComparisonArguments;
 use crate::{Failure, own_program};

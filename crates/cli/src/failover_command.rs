@@ -6,8 +6,8 @@ use bench::switched::LinkShape;
 use bench::transport::Test;
 use clap::Args;
 
-use crate::bench_command::{parse_rate, parse_seconds, parse_size};
 use crate::progress::Progress;
+use crate::quantities::{parse_rate, parse_seconds, parse_size};
 use crate::shaped_command::{self, HostArguments, OutputArguments};
 use crate::{Failure, own_program};
 

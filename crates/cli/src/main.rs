@@ -25,6 +25,7 @@ mod policies_command;
 mod program;
 mod programs_command;
 mod progress;
+mod quantities;
 mod reality_command;
 mod report_command;
 mod run_command;

@@ -5,8 +5,8 @@ use bench::plan::{BUSY_MAX, Options};
 use bench::transport::{Test, Waiting};
 use clap::{Args, value_parser};
 
-use crate::bench_command::{parse_seconds, parse_size, parse_test, parse_waiting};
 use crate::progress::Progress;
+use crate::quantities::{parse_seconds, parse_size, parse_test, parse_waiting};
 use crate::shaped_command::{self, HostArguments, OutputArguments, chosen_tests};
 use crate::{Failure, own_program};
 

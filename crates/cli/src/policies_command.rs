@@ -17,8 +17,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::bench_command::parse_size;
 use crate::output::{check_writable, write_results};
+use crate::quantities::parse_size;
 
 /// Compare the sending policy with those of MultiEdge and with plain turns, in virtual time.
 ///

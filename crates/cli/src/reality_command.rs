@@ -16,10 +16,10 @@ use fabric::polling::{self, Costs, Length, Outcome, Pauses, Trial};
 use fabric::scenario::TransferError;
 
 use crate::Failure;
-use crate::bench_command::{parse_seconds, parse_size, parse_test};
 use crate::host_costs::{self, Free};
 use crate::multiedge_command::{chosen_sizes, parse_setup};
 use crate::progress::Progress;
+use crate::quantities::{parse_seconds, parse_size, parse_test};
 use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
 
 /// Compare the simulated engine with the real one, over links of known rate.

@@ -11,8 +11,8 @@ use bench::sockets::work::{MESSAGE_BYTES_MAX, STREAMS_MAX};
 use bench::sockets::{self, Contender, Test, Wishes};
 use clap::Args;
 
-use crate::bench_command::{parse_rate, parse_seconds, parse_size};
 use crate::progress::Progress;
+use crate::quantities::{parse_rate, parse_seconds, parse_size};
 use crate::shaped_command::OutputArguments;
 use crate::{Failure, own_program};
 

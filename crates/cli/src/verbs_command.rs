@@ -5,8 +5,8 @@ use bench::verbs::programs::Programs;
 use bench::verbs::{self, Operation, Test, Wishes};
 use clap::{Args, ValueEnum};
 
-use crate::bench_command::{parse_seconds, parse_size};
 use crate::progress::Progress;
+use crate::quantities::{parse_seconds, parse_size};
 use crate::shaped_command::{self, OutputArguments};
 use crate::{Failure, own_program};
 
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     /// MTU of the link, in bytes
     #[arg(long, value_name = "N", default_value_t = 1500)]
     mtu: u32,
-    /// Whether packets are processed on the CPU of the host that receives them (rps_cpus)
+    /// Whether packets are processed on the CPU of the host that receives them (`rps_cpus`)
     #[arg(long, value_name = "on|off", default_value = "on")]
     steering: SteeringArgument,
     /// Do not restrict each host to a CPU of its own

@@ -11,9 +11,9 @@ use bench::transports::EDGE;
 use bench::yardsticks::{self, Report};
 use clap::Args;
 
-use crate::bench_command::parse_seconds;
 use crate::output::{check_writable, write_results};
 use crate::progress::Progress;
+use crate::quantities::parse_seconds;
 use crate::shaped_command::{self, HostArguments};
 use crate::{Failure, own_program};
 

@@ -61,7 +61,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("bench", 20),
     ("delivery", 22),
     ("ethernot", 14),
-    ("ethernot-cli", 6),
+    ("ethernot-cli", 3),
     ("fabric", 16),
     ("interconnect", 36),
     ("libibverbs-abi", 13),
