@@ -16,8 +16,7 @@ use libc::{c_int, c_void, socklen_t};
 /// As of `setsockopt`.
 pub fn make_room(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let before = low_water(socket)?;
-    // The kernel waits for as many bytes as are to come before it wakes a reader, and makes room for them, which it
-    // does not take back.
+    // The kernel makes room for as many bytes as a reader waits for, and does not take it back.
     set_low_water(socket, c_int::try_from(bytes).unwrap_or(c_int::MAX))?;
     set_low_water(socket, before)
 }
