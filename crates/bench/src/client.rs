@@ -223,8 +223,8 @@ fn cpu_seconds() -> Result<f64, ClientError> {
     })
 }
 
-/// A warm-up lasts this share of the run that counts: congestion windows and buffers have grown by
-/// then, frequencies are up and caches are warm.
+/// A warm-up lasts this share of the run that counts: after it congestion windows and buffers have grown, frequencies
+/// are up and caches are warm.
 pub const WARM_UP_SHARE: f64 = 0.4;
 
 /// Phases of a first warm-up grow at most by this factor.
