@@ -181,8 +181,8 @@ impl PathMtu {
         self.count_loss(now, bytes)
     }
 
-    /// Nothing was acknowledged for a probe timeout, with frames larger than [`PathMtu::safe`] under
-    /// way. Returns whether the size fell back, so that what waits must be cut into frames again.
+    /// Nothing was acknowledged for a probe timeout, with frames larger than [`PathMtu::safe`] in
+    /// flight. Returns whether the size fell back, so that what waits must be cut into frames again.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         self.count_loss(now, u32::from(self.safe) + 1)
     }

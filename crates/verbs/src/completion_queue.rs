@@ -687,6 +687,6 @@ const KNOWN: usize = 8;
 /// Turns that a queue waits for completions before it becomes smaller: some tens of microseconds.
 const RESIZE_TURNS: u32 = 64;
 
-/// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has under
-/// way. Programs size queues for the completions that they get, so there is room for these besides.
+/// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has
+/// outstanding. Programs size queues for the completions that they get, so there is room for these besides.
 pub(crate) const MARKS: u32 = 256;
