@@ -192,7 +192,7 @@ impl Provider for Edge {
         if queue_pair.service() == QueuePairType::Datagram {
             return datagrams::wire(instance, queue_pair);
         }
-        let source = Source::new(queue_pair, queue_pair.domain()?, instance.desk().due());
+        let source = Source::new(queue_pair, queue_pair.domain()?, instance.table().due());
         Ok(Box::new(ConnectedWire::new(instance, source)))
     }
 
@@ -414,11 +414,11 @@ mod tests {
         let context = Device::new(Arc::clone(&edge) as Arc<dyn Provider>).open().expect("it opens");
         let queue = context.create_completion_queue(16, None).expect("a queue");
         let instance = Arc::clone(edge.instance().expect("it starts"));
-        let fails = || instance.at_desk(|_, _, _, _| panic!("on purpose"));
+        let fails = || instance.with_table(|_, _, _, _| panic!("on purpose"));
         assert!(catch_unwind(AssertUnwindSafe(fails)).is_err() || !instance.runtime().is_sound());
         for _ in 0..3 {
             assert_eq!(queue.poll(&mut []), Ok(0));
-            let failed = instance.at_desk(|_, _, _, _| ());
+            let failed = instance.with_table(|_, _, _, _| ());
             assert!(matches!(failed, Err(Error::Failed(_))), "{failed:?}");
         }
         assert_eq!(context.get_event().expect("there is one").kind, AsyncEventKind::DeviceFatal);

@@ -8,21 +8,21 @@ use mem::MemoryAccess;
 use runtime::{Hooks, Readiness};
 use semantics::{CompletionQueue, SharedReceives};
 
-use super::desk::Desk;
+use super::connection_table::ConnectionTable;
 use super::manager::Clerk;
 use super::statistics_socket::{self, Statistics};
 
 /// What the runtime calls.
-pub(crate) struct DeskHooks {
-    pub(crate) desk: Arc<Desk>,
+pub(crate) struct TableHooks {
+    pub(crate) table: Arc<ConnectionTable>,
     pub(crate) clerk: Arc<Clerk>,
     /// None if there is no name for its socket.
     pub(crate) statistics: Option<Arc<Statistics>>,
 }
 
-impl Hooks for DeskHooks {
+impl Hooks for TableHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
-        self.desk.on_event(engine, memory, now, &event);
+        self.table.on_event(engine, memory, now, &event);
         // A thread that is notified of a connection finds its queue pair as it then is.
         self.clerk.on_event(engine, memory, now, &event);
     }
@@ -34,8 +34,8 @@ impl Hooks for DeskHooks {
         now: Instant,
         connection: ConnectionHandle,
     ) {
-        let then = self.desk.on_room(connection);
-        self.desk.finish(engine, memory, now, then);
+        let then = self.table.on_room(connection);
+        self.table.finish(engine, memory, now, then);
     }
 
     fn on_descriptor(
@@ -49,32 +49,32 @@ impl Hooks for DeskHooks {
         if key == statistics_socket::KEY
             && let Some(statistics) = &self.statistics
         {
-            statistics.answer(|| statistics.report(&self.desk, engine));
+            statistics.answer(|| statistics.report(&self.table, engine));
         }
     }
 
     fn due(&self) -> Instant {
-        self.desk.due().next().min(self.clerk.due())
+        self.table.due().next().min(self.clerk.due())
     }
 
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
-        if self.desk.due().next() <= now {
-            self.desk.look(engine, memory, now);
+        if self.table.due().next() <= now {
+            self.table.look(engine, memory, now);
         }
         self.clerk.on_due(engine, now);
     }
 
     fn awaits_peers(&self, now: Instant) -> bool {
-        self.desk.awaits_peers(now)
+        self.table.awaits_peers(now)
     }
 
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
         for queue in queues {
-            self.desk.registry().on_below_limit(queue);
+            self.table.registry().on_below_limit(queue);
         }
     }
 
     fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
-        self.desk.registry().on_completions(queues);
+        self.table.registry().on_completions(queues);
     }
 }

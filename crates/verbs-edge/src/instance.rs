@@ -20,10 +20,10 @@ use verbs::{Error, Gid, PortCounters, QueuePairState, QueuePairType, Registry};
 use wire_edge::{PeerAddr, QueuePairNumber};
 
 use super::addresses::Places;
-use super::desk::{Desk, Wanted};
+use super::connection_table::{ConnectionTable, Wanted};
 use super::failure::{failed, forked};
 use super::greeting::{Place, SERVICE};
-use super::hooks::DeskHooks;
+use super::hooks::TableHooks;
 use super::limits::{DOMAINS_MAX, READ_DEPTH};
 use super::log::Log;
 use super::manager::{self, Clerk};
@@ -42,7 +42,7 @@ pub(crate) struct Instance {
     places: Places,
     ways: Ways,
     numbers: Mutex<Numbers>,
-    desk: Arc<Desk>,
+    table: Arc<ConnectionTable>,
     clerk: Arc<Clerk>,
     registry: Arc<Registry>,
     /// The failure of the device was reported.
@@ -97,11 +97,11 @@ impl Instance {
             LogLevel::Info,
             format_args!("{}: slot {slot:#05x} at {ips:?}, {} links", settings.device, all.len()),
         );
-        let desk = Arc::new(Desk::new(registry, log));
+        let table = Arc::new(ConnectionTable::new(registry, log));
         let statistics = Statistics::listen(settings, &places, registry);
-        let clerk = Clerk::new(&desk);
-        let hooks = DeskHooks {
-            desk: Arc::clone(&desk),
+        let clerk = Clerk::new(&table);
+        let hooks = TableHooks {
+            table: Arc::clone(&table),
             clerk: Arc::clone(&clerk),
             statistics: statistics.clone(),
         };
@@ -122,7 +122,7 @@ impl Instance {
             places,
             ways,
             numbers,
-            desk,
+            table,
             clerk,
             registry,
             has_failed: AtomicBool::new(false),
@@ -149,8 +149,8 @@ impl Instance {
         &self.registry
     }
 
-    pub(crate) const fn desk(&self) -> &Arc<Desk> {
-        &self.desk
+    pub(crate) const fn table(&self) -> &Arc<ConnectionTable> {
+        &self.table
     }
 
     pub(crate) const fn clerk(&self) -> &Arc<Clerk> {
@@ -180,14 +180,16 @@ impl Instance {
     }
 
     /// Does something in the table of connections, inside the engine.
-    pub(crate) fn at_desk<R: Send + 'static>(
+    pub(crate) fn with_table<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Desk, &mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
+        work: impl FnOnce(&ConnectionTable, &mut Engine, &MemoryAccess<'_>, Instant) -> R
+        + Send
+        + 'static,
     ) -> Result<R, Error> {
         self.check()?;
-        let desk = Arc::clone(&self.desk);
+        let table = Arc::clone(&self.table);
         let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
-            work(&desk, engine, memory, now)
+            work(&table, engine, memory, now)
         };
         self.runtime.control(work).map_err(forked)
     }

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod connection_table;
 mod datagrams;
-mod desk;
 mod draining;
 mod edge;
 mod failure;

@@ -21,7 +21,7 @@ use runtime::DoorError;
 use verbs::{Error, Gid, QueuePair, QueuePairType};
 use wire_edge::{Moved, PeerAddr, RejectReason};
 
-use super::desk::{Desk, Wanted, ip_of, parts_of};
+use super::connection_table::{ConnectionTable, Wanted, ip_of, parts_of};
 use super::failure::{failed, forked};
 use super::instance::Instance;
 use super::source::Source;
@@ -31,7 +31,7 @@ pub(super) const SERVICE: u32 = 0x5244_434d;
 
 /// Who listens, and what was asked for.
 pub(crate) struct Clerk {
-    desk: Arc<Desk>,
+    table: Arc<ConnectionTable>,
     home: OnceLock<Weak<Instance>>,
     book: Mutex<Book>,
     /// Exchanges that were dropped where the engine could not be called.
@@ -112,9 +112,9 @@ enum Phase {
 }
 
 impl Clerk {
-    pub(super) fn new(desk: &Arc<Desk>) -> Arc<Self> {
+    pub(super) fn new(table: &Arc<ConnectionTable>) -> Arc<Self> {
         Arc::new(Self {
-            desk: Arc::clone(desk),
+            table: Arc::clone(table),
             home: OnceLock::new(),
             book: Mutex::default(),
             dropped: Mutex::default(),
@@ -299,9 +299,9 @@ impl Clerk {
         if let Some(Reply { end, .. }) = &mut reply {
             let takes_over = end.takes_over;
             if is_given && !takes_over {
-                self.desk.take_back(handle);
+                self.table.take_back(handle);
                 self.change(handle, |entry| entry.is_given = false);
-            } else if is_given && !self.desk.meet(engine, memory, now, handle, end) {
+            } else if is_given && !self.table.meet(engine, memory, now, handle, end) {
                 // The queue pair is not there any more.
                 reply = None;
             }
@@ -382,7 +382,7 @@ impl Clerk {
         match known {
             None => false,
             // Its queue pair has closed it, if it has none any more.
-            Some((is_given, is_severed)) => is_severed || !is_given || self.desk.has(handle),
+            Some((is_given, is_severed)) => is_severed || !is_given || self.table.has(handle),
         }
     }
 
@@ -426,7 +426,7 @@ impl Clerk {
     fn ask(&self, engine: &mut Engine, now: Instant, entry: Entry) -> Result<(), Error> {
         let mut entry = entry;
         let Some(question) = &mut entry.question else { return Ok(()) };
-        let source = question.queue_pair.as_ref().and_then(|pair| self.desk.lend(pair));
+        let source = question.queue_pair.as_ref().and_then(|pair| self.table.lend(pair));
         entry.is_given = source.is_some();
         question.request.end.takes_over = source.is_some();
         let (domain, queues, terms) = match &source {
@@ -446,7 +446,7 @@ impl Clerk {
             Error::System { what: error.to_string(), number }
         })?;
         if let Some(source) = &source {
-            self.desk.give(handle, source);
+            self.table.give(handle, source);
         }
         *lock(&question.name) = Some(handle);
         if let Phase::Asked(until) = entry.phase {
@@ -482,7 +482,7 @@ impl Clerk {
             let peer = self.change(handle, |entry| entry.peer).flatten();
             let gone = || Error::Invalid("nobody asks any more".into());
             let asked = (&peer.ok_or_else(gone)?, reply);
-            self.desk.accept_given(engine, memory, now, handle, (source, *wanted), asked)?;
+            self.table.accept_given(engine, memory, now, handle, (source, *wanted), asked)?;
         } else {
             let (domain, queues) = (ProtectionDomain::NONE, self.queues.clone());
             engine
@@ -686,7 +686,7 @@ impl Call {
         let (clerk, home) = self.clerk()?;
         let not_free =
             || Error::Invalid("the queue pair has a connection, or no such device".into());
-        let source = clerk.desk.lend(queue_pair).ok_or_else(not_free)?;
+        let source = clerk.table.lend(queue_pair).ok_or_else(not_free)?;
         let wanted = home.wanted(&source)?;
         Ok((source, wanted))
     }
@@ -721,10 +721,10 @@ impl Exchange for Call {
 
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
         let (clerk, home) = self.clerk()?;
-        let Some(source) = clerk.desk.source(queue_pair) else { return Ok(()) };
+        let Some(source) = clerk.table.source(queue_pair) else { return Ok(()) };
         let wanted = home.wanted(&source)?;
         self.inside(move |clerk, engine, memory, now, handle| {
-            clerk.desk.take_over(engine, memory, now, handle, wanted);
+            clerk.table.take_over(engine, memory, now, handle, wanted);
         })
         .map(|_| ())
     }

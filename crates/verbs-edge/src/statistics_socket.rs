@@ -17,7 +17,7 @@ use runtime::Runtime;
 use verbs::{CompletionQueue, QueuePair, QueuePairState, QueuePairType, Registry};
 
 use super::addresses::Places;
-use super::desk::Desk;
+use super::connection_table::ConnectionTable;
 use super::greeting::Place;
 use super::work::Ends;
 use crate::settings::Settings;
@@ -87,9 +87,9 @@ impl Statistics {
     }
 
     /// What is known now.
-    pub(crate) fn report(&self, desk: &Desk, engine: &Engine) -> (DeviceReport, Kept) {
+    pub(crate) fn report(&self, table: &ConnectionTable, engine: &Engine) -> (DeviceReport, Kept) {
         let mut queue_pairs = Vec::new();
-        desk.visit(|queue_pair, peer, ends| {
+        table.visit(|queue_pair, peer, ends| {
             queue_pairs.push(queue_pair_report(engine, queue_pair, peer, ends));
         });
         self.registry.visit_queue_pairs(|queue_pair| {

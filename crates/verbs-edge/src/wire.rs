@@ -7,7 +7,7 @@ use mem::MemoryAccess;
 use runtime::WorkSource;
 use verbs::{Error, Gid, Wire};
 
-use super::desk::Desk;
+use super::connection_table::ConnectionTable;
 use super::instance::Instance;
 use super::source::Source;
 
@@ -23,7 +23,7 @@ impl ConnectedWire {
     pub(crate) fn new(instance: &Arc<Instance>, source: Source) -> Self {
         let source = Arc::new(source);
         let rung = Arc::clone(&source);
-        instance.desk().enter(&source);
+        instance.table().enter(&source);
         Self { instance: Arc::clone(instance), source, rung }
     }
 
@@ -45,14 +45,14 @@ impl Wire for ConnectedWire {
     fn connect(&self) -> Result<(), Error> {
         let number = self.number();
         let wanted = self.instance.wanted(&self.source)?;
-        self.instance.at_desk(move |desk, engine, memory, now| {
-            desk.seek(engine, memory, now, number, wanted);
+        self.instance.with_table(move |table, engine, memory, now| {
+            table.seek(engine, memory, now, number, wanted);
         })
     }
 
     fn update(&self) -> Result<(), Error> {
         let number = self.number();
-        self.instance.at_desk(move |desk, engine, _, now| desk.update(engine, now, number))
+        self.instance.with_table(move |table, engine, _, now| table.update(engine, now, number))
     }
 
     fn ring(&self) {
@@ -75,13 +75,14 @@ impl Wire for ConnectedWire {
         }
         // A Close on one link may overtake frames on another. A frame may be lost.
         let source = Arc::clone(&self.source);
-        let is_acknowledged = move |_: &Desk, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
-            source.is_acknowledged(engine, now)
-        };
+        let is_acknowledged =
+            move |_: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
+                source.is_acknowledged(engine, now)
+            };
         let mut is_done = false;
         while !is_done {
             self.instance.wait(&mut || {
-                is_done = self.instance.at_desk(is_acknowledged.clone()) != Ok(false);
+                is_done = self.instance.with_table(is_acknowledged.clone()) != Ok(false);
                 is_done
             });
             // Work deferred since then is not sent otherwise.
@@ -91,11 +92,12 @@ impl Wire for ConnectedWire {
 
     fn close(&self) {
         let number = self.number();
-        let close = move |desk: &Desk, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
-            desk.close(engine, now, number);
-        };
+        let close =
+            move |table: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
+                table.close(engine, now, number);
+            };
         // In a forked child there is nothing to close.
-        let _forked = self.instance.at_desk(close);
+        let _forked = self.instance.with_table(close);
     }
 
     fn set_membership(&self, _group: Gid, _is_member: bool) -> Result<(), Error> {
@@ -106,10 +108,11 @@ impl Wire for ConnectedWire {
 impl Drop for ConnectedWire {
     fn drop(&mut self) {
         let number = self.number();
-        let leave = move |desk: &Desk, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
-            desk.leave(engine, now, number);
-        };
+        let leave =
+            move |table: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
+                table.leave(engine, now, number);
+            };
         // In a forked child there is nothing to leave.
-        let _forked = self.instance.at_desk(leave);
+        let _forked = self.instance.with_table(leave);
     }
 }

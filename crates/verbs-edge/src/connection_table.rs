@@ -29,7 +29,7 @@ use super::work::Ends;
 use crate::settings::LogLevel;
 
 /// The queue pairs of an instance that are connected or are to be.
-pub(crate) struct Desk {
+pub(crate) struct ConnectionTable {
     registry: Arc<Registry>,
     book: Mutex<Book>,
     /// When to look at all of them, in nanoseconds.
@@ -118,7 +118,7 @@ pub(crate) enum Then {
     Tell(Arc<Source>, Ending),
 }
 
-impl Desk {
+impl ConnectionTable {
     pub(crate) fn new(registry: &Arc<Registry>, log: Log) -> Self {
         let due = Arc::new(Due::new());
         Self { registry: Arc::clone(registry), book: Mutex::default(), due, log }

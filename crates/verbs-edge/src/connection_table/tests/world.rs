@@ -18,7 +18,7 @@ use verbs::{
 };
 use wire_edge::PeerAddr;
 
-use crate::desk::{Desk, Phase, Wanted};
+use crate::connection_table::{ConnectionTable, Phase, Wanted};
 use crate::greeting::{Place, SERVICE};
 use crate::log::Log;
 use crate::meeting::Expected;
@@ -44,7 +44,7 @@ pub(super) struct World {
 pub(super) struct Host {
     pub(super) engine: Engine,
     memory: Arc<MemoryTable>,
-    desk: Arc<Desk>,
+    table: Arc<ConnectionTable>,
     source: Arc<Source>,
     queue_pair: Arc<QueuePair>,
     queue: Arc<CompletionQueue>,
@@ -76,28 +76,28 @@ impl World {
     /// A host has its queue pair no more.
     pub(super) fn leave(&mut self, at: usize) {
         let now = self.now;
-        let Host { engine, desk, queue_pair, .. } = &mut self.hosts[at];
-        desk.leave(engine, now, queue_pair.number());
+        let Host { engine, table, queue_pair, .. } = &mut self.hosts[at];
+        table.leave(engine, now, queue_pair.number());
     }
 
     /// It has it again.
     pub(super) fn enter(&mut self, at: usize) {
-        let Host { desk, source, .. } = &self.hosts[at];
-        desk.enter(source);
+        let Host { table, source, .. } = &self.hosts[at];
+        table.enter(source);
     }
 
     /// The queue pair of a host looks for its peer.
     pub(super) fn seek(&mut self, at: usize) {
         let now = self.now;
-        let Host { engine, memory, desk, queue_pair, wanted, .. } = &mut self.hosts[at];
-        desk.seek(engine, &memory.access(), now, queue_pair.number(), *wanted);
+        let Host { engine, memory, table, queue_pair, wanted, .. } = &mut self.hosts[at];
+        table.seek(engine, &memory.access(), now, queue_pair.number(), *wanted);
         self.transmit(at);
     }
 
     /// The queue pair of a host becomes ready to send, if it is not, and has a message to send.
     pub(super) fn be_ready_to_send(&mut self, at: usize) {
         let now = self.now;
-        let Host { engine, desk, queue_pair, timeout, peer, .. } = &mut self.hosts[at];
+        let Host { engine, table, queue_pair, timeout, peer, .. } = &mut self.hosts[at];
         if queue_pair.state() != QueuePairState::ReadyToReceive {
             return;
         }
@@ -111,7 +111,7 @@ impl World {
             to: None,
         };
         queue_pair.post_send(&[send]).expect("it has room");
-        desk.update(engine, now, queue_pair.number());
+        table.update(engine, now, queue_pair.number());
         self.turn(at, 0);
     }
 
@@ -123,7 +123,7 @@ impl World {
         {
             self.hosts[to].inbox.push_back(bytes);
         }
-        let Host { engine, memory, desk, inbox, source, peer, .. } = &mut self.hosts[at];
+        let Host { engine, memory, table, inbox, source, peer, .. } = &mut self.hosts[at];
         for mut bytes in inbox.drain(..frames.min(inbox.len())) {
             let frame = RxFrame {
                 bytes: &mut bytes,
@@ -137,11 +137,11 @@ impl World {
         if engine.poll_timeout() <= now {
             engine.handle_timeout(now, &memory.access());
         }
-        if desk.due.next() <= now {
-            desk.look(engine, &memory.access(), now);
+        if table.due.next() <= now {
+            table.look(engine, &memory.access(), now);
         }
         while let Some(event) = engine.poll_event() {
-            desk.on_event(engine, &memory.access(), now, &event);
+            table.on_event(engine, &memory.access(), now, &event);
         }
         source.pull(engine, &memory.access(), now, 16);
         self.transmit(at);
@@ -197,7 +197,7 @@ impl World {
     /// Whether both queue pairs are connected.
     pub(super) fn are_connected(&self) -> bool {
         self.hosts.iter().all(|host| {
-            let book = host.desk.book();
+            let book = host.table.book();
             let entry = book.entries.get(&host.queue_pair.number()).expect("it was entered");
             matches!(entry.phase, Phase::Connected { .. })
         })
@@ -215,7 +215,7 @@ impl Host {
         engine.listen(SERVICE);
         let log = Log::open(&Settings { log: LogLevel::Off, ..Settings::default() });
         let registry = Registry::new();
-        let desk = Arc::new(Desk::new(&registry, log.expect("there is no trace")));
+        let table = Arc::new(ConnectionTable::new(&registry, log.expect("there is no trace")));
         let provider = Arc::new(Still {
             attributes: attributes(),
             registry,
@@ -238,8 +238,8 @@ impl Host {
         modify(&queue_pair, (peer, timeout), QueuePairState::ReadyToReceive, 0x12_9181);
         queue_pair.post_receive(&[ReceiveRequest { id: 2, pieces: &[] }]).expect("it has room");
         let domain = queue_pair.domain().expect("it has one");
-        let source = Arc::new(Source::new(&queue_pair, domain, desk.due()));
-        desk.enter(&source);
+        let source = Arc::new(Source::new(&queue_pair, domain, table.due()));
+        table.enter(&source);
         let expected = Expected {
             kind: QueuePairType::Reliable,
             own: place(at),
@@ -252,7 +252,7 @@ impl Host {
         Self {
             engine,
             memory,
-            desk,
+            table,
             source,
             queue_pair,
             queue,
@@ -269,7 +269,7 @@ impl Host {
         if self.has_more || !self.inbox.is_empty() {
             return now;
         }
-        self.engine.poll_timeout().min(self.desk.due.next())
+        self.engine.poll_timeout().min(self.table.due.next())
     }
 }
 
@@ -296,7 +296,7 @@ fn modify(queue_pair: &QueuePair, (peer, timeout): (usize, u8), state: QueuePair
 impl Drop for Host {
     fn drop(&mut self) {
         self.queue_pair.destroy().expect("it is there");
-        self.desk.leave(&mut self.engine, Instant::NEVER, self.queue_pair.number());
+        self.table.leave(&mut self.engine, Instant::NEVER, self.queue_pair.number());
     }
 }
 

@@ -1,5 +1,5 @@
 //! Queue pairs that are given their connection by the connection manager: that which has carried the request
-//! (protocol.md §10.3). All but [`Desk::lend`], [`Desk::source`] and [`Desk::has`] happens inside the engine.
+//! (protocol.md §10.3). All but [`ConnectionTable::lend`], [`ConnectionTable::source`] and [`ConnectionTable::has`] happens inside the engine.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rdma_cm::End;
 use verbs::{Error, QueuePair, QueuePairAttributes};
 use work::Queues;
 
-use super::{CONFIRM_NS, Desk, Entry, Phase, Then, Wanted, be_patient, terms};
+use super::{CONFIRM_NS, ConnectionTable, Entry, Phase, Then, Wanted, be_patient, terms};
 use crate::greeting::{Greeting, Place};
 use crate::limits::READ_DEPTH;
 use crate::source::Source;
@@ -36,7 +36,7 @@ pub(super) enum Standing {
     Established(Ends),
 }
 
-impl Desk {
+impl ConnectionTable {
     /// Where the work of a queue pair comes from that may take over a connection: it is one of this device, and neither
     /// has a connection nor looks for one.
     pub(crate) fn lend(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<Source>> {
