@@ -251,7 +251,7 @@ impl ConnectionManager for Edge {
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error> {
         let home = self.instance()?;
-        home.clerk().listen_at((home, self.is_first), at, space, claimed, listener)
+        home.manager().listen_at((home, self.is_first), at, space, claimed, listener)
     }
 
     fn connect(
@@ -263,7 +263,7 @@ impl ConnectionManager for Edge {
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error> {
         let home = self.instance()?;
-        home.clerk().connect_to(home, (from, to), request, queue_pair, caller)
+        home.manager().connect_to(home, (from, to), request, queue_pair, caller)
     }
 
     fn has_address(&self, address: IpAddr) -> bool {

@@ -9,13 +9,13 @@ use runtime::{Hooks, Readiness};
 use semantics::{CompletionQueue, SharedReceives};
 
 use super::connection_table::ConnectionTable;
-use super::manager::Clerk;
+use super::manager::Manager;
 use super::statistics_socket::{self, Statistics};
 
 /// What the runtime calls.
 pub(crate) struct TableHooks {
     pub(crate) table: Arc<ConnectionTable>,
-    pub(crate) clerk: Arc<Clerk>,
+    pub(crate) manager: Arc<Manager>,
     /// None if there is no name for its socket.
     pub(crate) statistics: Option<Arc<Statistics>>,
 }
@@ -24,7 +24,7 @@ impl Hooks for TableHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         self.table.on_event(engine, memory, now, &event);
         // A thread that is notified of a connection finds its queue pair as it then is.
-        self.clerk.on_event(engine, memory, now, &event);
+        self.manager.on_event(engine, memory, now, &event);
     }
 
     fn on_room(
@@ -54,14 +54,14 @@ impl Hooks for TableHooks {
     }
 
     fn due(&self) -> Instant {
-        self.table.due().next().min(self.clerk.due())
+        self.table.due().next().min(self.manager.due())
     }
 
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         if self.table.due().next() <= now {
             self.table.look(engine, memory, now);
         }
-        self.clerk.on_due(engine, now);
+        self.manager.on_due(engine, now);
     }
 
     fn awaits_peers(&self, now: Instant) -> bool {

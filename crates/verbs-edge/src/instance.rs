@@ -26,7 +26,7 @@ use super::greeting::{Place, SERVICE};
 use super::hooks::TableHooks;
 use super::limits::{DOMAINS_MAX, READ_DEPTH};
 use super::log::Log;
-use super::manager::{self, Clerk};
+use super::manager::{self, Manager};
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::port::PortWatch;
@@ -43,7 +43,7 @@ pub(crate) struct Instance {
     ways: Ways,
     numbers: Mutex<Numbers>,
     table: Arc<ConnectionTable>,
-    clerk: Arc<Clerk>,
+    manager: Arc<Manager>,
     registry: Arc<Registry>,
     /// The failure of the device was reported.
     has_failed: AtomicBool,
@@ -99,10 +99,10 @@ impl Instance {
         );
         let table = Arc::new(ConnectionTable::new(registry, log));
         let statistics = Statistics::listen(settings, &places, registry);
-        let clerk = Clerk::new(&table);
+        let manager = Manager::new(&table);
         let hooks = TableHooks {
             table: Arc::clone(&table),
-            clerk: Arc::clone(&clerk),
+            manager: Arc::clone(&manager),
             statistics: statistics.clone(),
         };
         let runtime = Runtime::start(config()?, all, Box::new(hooks)).map_err(failed)?;
@@ -123,12 +123,12 @@ impl Instance {
             ways,
             numbers,
             table,
-            clerk,
+            manager,
             registry,
             has_failed: AtomicBool::new(false),
             _port: port,
         });
-        made.clerk.settle(&made);
+        made.manager.settle(&made);
         Ok(made)
     }
 
@@ -153,8 +153,8 @@ impl Instance {
         &self.table
     }
 
-    pub(crate) const fn clerk(&self) -> &Arc<Clerk> {
-        &self.clerk
+    pub(crate) const fn manager(&self) -> &Arc<Manager> {
+        &self.manager
     }
 
     /// The numbers of queue pairs.

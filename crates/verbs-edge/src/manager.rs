@@ -30,7 +30,7 @@ use super::source::Source;
 pub(super) const SERVICE: u32 = 0x5244_434d;
 
 /// Who listens, and what was asked for.
-pub(crate) struct Clerk {
+pub(crate) struct Manager {
     table: Arc<ConnectionTable>,
     home: OnceLock<Weak<Instance>>,
     book: Mutex<Book>,
@@ -111,7 +111,7 @@ enum Phase {
     Severed,
 }
 
-impl Clerk {
+impl Manager {
     pub(super) fn new(table: &Arc<ConnectionTable>) -> Arc<Self> {
         Arc::new(Self {
             table: Arc::clone(table),
@@ -582,7 +582,7 @@ impl Entry {
     }
 }
 
-impl Clerk {
+impl Manager {
     /// Listens at `at`, from `home`, which is that of the first device of the process if `is_first`.
     pub(super) fn listen_at(
         self: &Arc<Self>,
@@ -602,7 +602,7 @@ impl Clerk {
         let key = book.count;
         let (ip, port) = (at.ip().to_canonical(), at.port());
         book.listeners.push(Listens { key, ip, port, space, listener });
-        Ok(Box::new(Port { clerk: Arc::clone(self), key, doors }))
+        Ok(Box::new(Port { manager: Arc::clone(self), key, doors }))
     }
 
     /// Asks for a connection, from `home`.
@@ -621,7 +621,7 @@ impl Clerk {
             });
         };
         let path = (link, PeerAddr::from(to));
-        let clerk = Arc::clone(self);
+        let manager = Arc::clone(self);
         let name: Name = Arc::default();
         let is_datagram = request.end.service == QueuePairType::Datagram;
         let (request, queue_pair) = (request.clone(), queue_pair.cloned());
@@ -629,7 +629,7 @@ impl Clerk {
         let ask = move |engine: &mut Engine, _: &MemoryAccess<'_>, now: Instant| {
             let phase = Phase::Asked(now.after_ns(ANSWER_NS));
             let question = Some(Box::new(question));
-            clerk.ask(engine, now, Entry { question, ..Entry::new(caller, phase, is_datagram) })
+            manager.ask(engine, now, Entry { question, ..Entry::new(caller, phase, is_datagram) })
         };
         home.runtime().control(ask).map_err(forked)??;
         Ok(Arc::new(Call::new(self, name)))
@@ -638,7 +638,7 @@ impl Clerk {
 
 /// A port at which somebody listens.
 struct Port {
-    clerk: Arc<Clerk>,
+    manager: Arc<Manager>,
     key: u64,
     doors: Vec<SocketAddr>,
 }
@@ -648,45 +648,45 @@ impl Listening for Port {}
 impl Drop for Port {
     fn drop(&mut self) {
         let left = {
-            let mut book = self.clerk.book();
+            let mut book = self.manager.book();
             let place = book.listeners.iter().position(|listens| listens.key == self.key);
             place.map(|place| book.listeners.swap_remove(place))
         };
         drop(left);
-        if let Ok(home) = self.clerk.home() {
-            self.clerk.close_doors(&home, &self.doors);
+        if let Ok(home) = self.manager.home() {
+            self.manager.close_doors(&home, &self.doors);
         }
     }
 }
 
 /// One exchange, as its id holds it.
 struct Call {
-    clerk: Weak<Clerk>,
+    manager: Weak<Manager>,
     name: Name,
     /// It was refused where it came in.
     is_over: AtomicBool,
 }
 
 impl Call {
-    fn new(clerk: &Arc<Clerk>, name: Name) -> Self {
-        Self { clerk: Arc::downgrade(clerk), name, is_over: AtomicBool::new(false) }
+    fn new(manager: &Arc<Manager>, name: Name) -> Self {
+        Self { manager: Arc::downgrade(manager), name, is_over: AtomicBool::new(false) }
     }
 
     /// Who keeps the book; not in a forked child, where somebody else may seem to hold it for ever.
-    fn clerk(&self) -> Result<(Arc<Clerk>, Arc<Instance>), Error> {
+    fn manager(&self) -> Result<(Arc<Manager>, Arc<Instance>), Error> {
         let gone = || Error::NoDevice("the device is closed".into());
-        let clerk = self.clerk.upgrade().ok_or_else(gone)?;
-        let home = clerk.home()?;
+        let manager = self.manager.upgrade().ok_or_else(gone)?;
+        let home = manager.home()?;
         home.check()?;
-        Ok((clerk, home))
+        Ok((manager, home))
     }
 
     /// Where the work of a queue pair comes from that takes over, and whom it wants.
     fn taken(&self, queue_pair: &Arc<QueuePair>) -> Result<Taken, Error> {
-        let (clerk, home) = self.clerk()?;
+        let (manager, home) = self.manager()?;
         let not_free =
             || Error::Invalid("the queue pair has a connection, or no such device".into());
-        let source = clerk.table.lend(queue_pair).ok_or_else(not_free)?;
+        let source = manager.table.lend(queue_pair).ok_or_else(not_free)?;
         let wanted = home.wanted(&source)?;
         Ok((source, wanted))
     }
@@ -694,16 +694,16 @@ impl Call {
     /// Does something inside the engine, if there is a connection.
     fn inside<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Clerk, &mut Engine, &MemoryAccess<'_>, Instant, ConnectionHandle) -> R
+        work: impl FnOnce(&Manager, &mut Engine, &MemoryAccess<'_>, Instant, ConnectionHandle) -> R
         + Send
         + 'static,
     ) -> Result<Option<R>, Error> {
-        let (clerk, home) = self.clerk()?;
+        let (manager, home) = self.manager()?;
         let name = Arc::clone(&self.name);
         let work = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             let _inside = Inside::enter();
             let handle = *lock(&name);
-            handle.map(|handle| work(&clerk, engine, memory, now, handle))
+            handle.map(|handle| work(&manager, engine, memory, now, handle))
         };
         home.runtime().control(work).map_err(forked)
     }
@@ -713,33 +713,33 @@ impl Exchange for Call {
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
         let taken = queue_pair.map(|queue_pair| self.taken(queue_pair)).transpose()?;
         let reply = reply.encode();
-        let accept = self.inside(move |clerk, engine, memory, now, handle| {
-            clerk.accept(engine, memory, now, handle, &reply, taken.as_ref())
+        let accept = self.inside(move |manager, engine, memory, now, handle| {
+            manager.accept(engine, memory, now, handle, &reply, taken.as_ref())
         })?;
         accept.unwrap_or_else(|| Err(Error::Invalid("nobody asks any more".into())))
     }
 
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
-        let (clerk, home) = self.clerk()?;
-        let Some(source) = clerk.table.source(queue_pair) else { return Ok(()) };
+        let (manager, home) = self.manager()?;
+        let Some(source) = manager.table.source(queue_pair) else { return Ok(()) };
         let wanted = home.wanted(&source)?;
-        self.inside(move |clerk, engine, memory, now, handle| {
-            clerk.table.take_over(engine, memory, now, handle, wanted);
+        self.inside(move |manager, engine, memory, now, handle| {
+            manager.table.take_over(engine, memory, now, handle, wanted);
         })
         .map(|_| ())
     }
 
     fn reject(&self, refusal: &Refusal) -> Result<(), Error> {
         let bytes = refusal.encode();
-        self.inside(move |clerk, engine, _, now, handle| {
-            let was = clerk.book().entries.get(&handle).map(|entry| entry.phase);
+        self.inside(move |manager, engine, _, now, handle| {
+            let was = manager.book().entries.get(&handle).map(|entry| entry.phase);
             if was == Some(Phase::Requested) {
-                let forgotten = clerk.book().entries.remove(&handle);
+                let forgotten = manager.book().entries.remove(&handle);
                 drop(forgotten);
                 // The peer may have given up.
                 let _gone = engine.reject(handle, &bytes);
             } else {
-                clerk.end(engine, now, handle, &bytes);
+                manager.end(engine, now, handle, &bytes);
             }
         })
         .map(|_| ())
@@ -747,12 +747,12 @@ impl Exchange for Call {
 
     fn close(&self) {
         // In a forked child there is nothing to close.
-        let Ok((clerk, _)) = self.clerk() else { return };
+        let Ok((manager, _)) = self.manager() else { return };
         let handle = *lock(&self.name);
-        if handle.is_none_or(|handle| clerk.wants_end(handle)) {
+        if handle.is_none_or(|handle| manager.wants_end(handle)) {
             // The requester is notified when it has ended.
             let _gone =
-                self.inside(|clerk, engine, _, now, handle| clerk.close(engine, now, handle));
+                self.inside(|manager, engine, _, now, handle| manager.close(engine, now, handle));
         }
     }
 }
@@ -765,21 +765,21 @@ impl Drop for Call {
         if Inside::is_here() {
             // The engine cannot be called from within.
             let handle = *lock(&self.name);
-            if let (Some(clerk), Some(handle)) = (self.clerk.upgrade(), handle) {
-                lock(&clerk.dropped).push(handle);
-                clerk.look_at(Instant(0));
+            if let (Some(manager), Some(handle)) = (self.manager.upgrade(), handle) {
+                lock(&manager.dropped).push(handle);
+                manager.look_at(Instant(0));
             }
             return;
         }
-        let Ok((clerk, home)) = self.clerk() else { return };
+        let Ok((manager, home)) = self.manager() else { return };
         let name = Arc::clone(&self.name);
         // Inside, as it may be about to be asked again.
         let forget = move |engine: &mut Engine, _: &MemoryAccess<'_>, now| {
             let _inside = Inside::enter();
-            clerk.forget(&name);
+            manager.forget(&name);
             let handle = *lock(&name);
             if let Some(handle) = handle {
-                clerk.end(engine, now, handle, &[]);
+                manager.end(engine, now, handle, &[]);
             }
         };
         let _forked = home.runtime().control(forget);
