@@ -31,14 +31,14 @@ use crate::settings::LogLevel;
 /// The queue pairs of an instance that are connected or are to be.
 pub(crate) struct ConnectionTable {
     registry: Arc<Registry>,
-    book: Mutex<Book>,
+    tables: Mutex<Tables>,
     /// When to look at all of them, in nanoseconds.
     due: Arc<Due>,
     log: Log,
 }
 
 #[derive(Default)]
-struct Book {
+struct Tables {
     /// By number.
     entries: HashMap<u32, Entry>,
     /// Which queue pair a connection is of, once it is asked for or accepted.
@@ -109,7 +109,7 @@ struct Held {
     greeting: Greeting,
 }
 
-/// What is to be done when the book is shut again.
+/// What is left to do without the lock of the tables.
 pub(crate) enum Then {
     Nothing,
     /// It is connected: its receives are posted, and what waits is sent.
@@ -121,23 +121,23 @@ pub(crate) enum Then {
 impl ConnectionTable {
     pub(crate) fn new(registry: &Arc<Registry>, log: Log) -> Self {
         let due = Arc::new(Due::new());
-        Self { registry: Arc::clone(registry), book: Mutex::default(), due, log }
+        Self { registry: Arc::clone(registry), tables: Mutex::default(), due, log }
     }
 
     /// A queue pair is made.
     pub(crate) fn enter(&self, source: &Arc<Source>) {
         let entry = Entry { source: Arc::clone(source), phase: Phase::Open, life: 0 };
-        self.book().entries.insert(source.queue_pair().number(), entry);
+        self.tables().entries.insert(source.queue_pair().number(), entry);
     }
 
     /// It is destroyed.
     pub(crate) fn leave(&self, engine: &mut Engine, now: Instant, number: u32) {
         let left = {
-            let mut book = self.book();
-            book.abandon(engine, now, number);
+            let mut tables = self.tables();
+            tables.abandon(engine, now, number);
             let unwanted = |held: &Held| held.greeting.destination.number == number;
-            book.refuse_held(engine, Refusal::UnknownNumber, unwanted);
-            book.entries.remove(&number)
+            tables.refuse_held(engine, Refusal::UnknownNumber, unwanted);
+            tables.entries.remove(&number)
         };
         // What it keeps alive ends when no thread is in the table.
         drop(left);
@@ -153,9 +153,9 @@ impl ConnectionTable {
         wanted: Wanted,
     ) {
         let then = {
-            let mut book = self.book();
-            book.abandon(engine, now, number);
-            let Some(entry) = book.entries.get_mut(&number) else { return };
+            let mut tables = self.tables();
+            tables.abandon(engine, now, number);
+            let Some(entry) = tables.entries.get_mut(&number) else { return };
             entry.life = entry.life.wrapping_add(1);
             let Expected { send_psn, .. } = wanted.expected;
             let wait_ns = match (wanted.expected.asks_first(), send_psn) {
@@ -170,15 +170,15 @@ impl ConnectionTable {
             self.log.note(LogLevel::Debug, what);
             entry.phase = Phase::Seeking(Search::new(wanted, ask_at));
             entry.source.set_refused(false);
-            self.go_on(&mut book, engine, now, number)
+            self.go_on(&mut tables, engine, now, number)
         };
         self.finish(engine, memory, now, then);
     }
 
     /// Attributes have changed: those announced to the peer, and how long to wait for it.
     pub(crate) fn update(&self, engine: &mut Engine, now: Instant, number: u32) {
-        let mut book = self.book();
-        let Book { entries, connections, .. } = &mut *book;
+        let mut tables = self.tables();
+        let Tables { entries, connections, .. } = &mut *tables;
         let Some(entry) = entries.get_mut(&number) else { return };
         let attributes = entry.source.queue_pair().attributes();
         let is_sending = entry.source.queue_pair().state() == QueuePairState::ReadyToSend;
@@ -195,8 +195,8 @@ impl ConnectionTable {
                 wanted.expected.send_psn = send_psn;
                 if wanted.expected.psns(greeting) == Psns::Differ {
                     let wanted = *wanted;
-                    book.abandon(engine, now, number);
-                    return self.seek_again(&mut book, now, number, wanted);
+                    tables.abandon(engine, now, number);
+                    return self.seek_again(&mut tables, now, number, wanted);
                 }
                 be_patient(engine, *ends, entry.source.queue_pair(), greeting);
             }
@@ -208,12 +208,12 @@ impl ConnectionTable {
 
     /// Ends whatever a queue pair has of connections.
     pub(crate) fn close(&self, engine: &mut Engine, now: Instant, number: u32) {
-        self.book().abandon(engine, now, number);
+        self.tables().abandon(engine, now, number);
     }
 
     /// Every queue pair, with whom it looks for or talks to, and by which connections.
     pub(crate) fn visit(&self, mut visit: impl FnMut(&QueuePair, Option<Place>, Option<Ends>)) {
-        for entry in self.book().entries.values() {
+        for entry in self.tables().entries.values() {
             let (peer, ends) = match &entry.phase {
                 Phase::Seeking(search) => (Some(search.wanted.expected.peer), None),
                 Phase::Given(given) => (given.peer(), None),
@@ -226,7 +226,7 @@ impl ConnectionTable {
 
     /// Whether work of a queue pair waits for a peer that may be found in a moment.
     pub(crate) fn awaits_peers(&self, now: Instant) -> bool {
-        self.book().entries.values().any(|entry| entry.source.awaits_peer(now))
+        self.tables().entries.values().any(|entry| entry.source.awaits_peer(now))
     }
 
     /// Returns the time at which it looks at its queue pairs next.
@@ -248,13 +248,13 @@ impl ConnectionTable {
         self.due.ask(at);
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A connection that was there has turned out not to be the one that was meant.
-    fn seek_again(&self, book: &mut Book, now: Instant, number: u32, wanted: Wanted) {
-        let Some(entry) = book.entries.get_mut(&number) else { return };
+    fn seek_again(&self, tables: &mut Tables, now: Instant, number: u32, wanted: Wanted) {
+        let Some(entry) = tables.entries.get_mut(&number) else { return };
         let ask_at = now.after_ns(pause_ns(0));
         entry.phase = Phase::Seeking(Search { is_refused: true, ..Search::new(wanted, ask_at) });
         self.look_at(ask_at);
@@ -262,8 +262,8 @@ impl ConnectionTable {
 
     //= protocol.md: verbs.2, verbs.6
     /// Accepts the request that a queue pair waits for, or asks itself if it is time.
-    fn go_on(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
-        let Book { entries, connections, held, .. } = book;
+    fn go_on(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
+        let Tables { entries, connections, held, .. } = tables;
         let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
         let life = entry.life;
         let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
@@ -428,19 +428,19 @@ impl ConnectionTable {
         let what =
             format_args!("queue pair {number:#x} is asked for by {source:#x} at {gid} ({from})");
         self.log.note(LogLevel::Debug, what);
-        let mut book = self.book();
-        if !book.entries.contains_key(&number) {
+        let mut tables = self.tables();
+        if !tables.entries.contains_key(&number) {
             return refuse(engine, Refusal::UnknownNumber);
         }
         // An earlier request of the same queue pair has ended.
-        book.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, from));
-        book.held.push(Held { handle, from, greeting });
-        let then = self.go_on(&mut book, engine, now, number);
+        tables.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, from));
+        tables.held.push(Held { handle, from, greeting });
+        let then = self.go_on(&mut tables, engine, now, number);
         let is_for_it = |held: &&Held| held.greeting.destination.number == number;
-        if book.held.iter().filter(is_for_it).count() > HELD_MAX {
+        if tables.held.iter().filter(is_for_it).count() > HELD_MAX {
             // The one that is meant asks again, and is looked at before it waits.
-            let oldest = book.held.iter().find(is_for_it).map(|held| held.handle);
-            book.refuse_held(engine, Refusal::TooMany, |held| Some(held.handle) == oldest);
+            let oldest = tables.held.iter().find(is_for_it).map(|held| held.handle);
+            tables.refuse_held(engine, Refusal::TooMany, |held| Some(held.handle) == oldest);
         }
         then
     }
@@ -453,8 +453,8 @@ impl ConnectionTable {
         handle: ConnectionHandle,
         private_data: &[u8],
     ) -> Then {
-        let mut book = self.book();
-        let Book { entries, connections, .. } = &mut *book;
+        let mut tables = self.tables();
+        let Tables { entries, connections, .. } = &mut *tables;
         let Some(&number) = connections.get(&handle) else { return Then::Nothing };
         let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
         let Phase::Seeking(search) = &mut entry.phase else {
@@ -473,8 +473,8 @@ impl ConnectionTable {
         let peer = info.and_then(|info| info.paths.first().map(|path| path.peer));
         let is_confirmed = |said: &Greeting| wanted.expected.confirms(said, peer.and_then(ip_of));
         let Some((greeting, peer)) = side.greeting.filter(is_confirmed).zip(peer) else {
-            book.abandon(engine, now, number);
-            self.seek_again(&mut book, now, number, wanted);
+            tables.abandon(engine, now, number);
+            self.seek_again(&mut tables, now, number, wanted);
             return Then::Nothing;
         };
         // One of two connections may be there long before the other, and was set up with the patience of an attempt.
@@ -501,7 +501,7 @@ impl ConnectionTable {
         // The program may have set its timers since.
         be_patient(engine, ends, source.queue_pair(), &greeting);
         // What the peer has asked for beside the one that is there now.
-        book.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, peer));
+        tables.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, peer));
         Then::Pull(source)
     }
 
@@ -513,10 +513,10 @@ impl ConnectionTable {
         handle: ConnectionHandle,
         reason: Closed,
     ) -> Then {
-        let mut book = self.book();
-        book.held.retain(|held| held.handle != handle);
-        let Some(number) = book.connections.remove(&handle) else { return Then::Nothing };
-        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let mut tables = self.tables();
+        tables.held.retain(|held| held.handle != handle);
+        let Some(number) = tables.connections.remove(&handle) else { return Then::Nothing };
+        let Some(entry) = tables.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
         match &mut entry.phase {
             Phase::Seeking(search) => {
@@ -535,7 +535,7 @@ impl ConnectionTable {
                 if was_asked || was_accepted {
                     search.ask_at = now.after_ns(search.pause_ns(reason));
                 }
-                self.go_on(&mut book, engine, now, number)
+                self.go_on(&mut tables, engine, now, number)
             }
             Phase::Given(given) => match given.standing() {
                 Standing::Asked => {
@@ -550,12 +550,12 @@ impl ConnectionTable {
                 }
                 Standing::Established(ends) => {
                     let ending = ending_of(reason, true);
-                    self.part(&mut book, engine, now, (number, ends), (handle, reason, ending))
+                    self.part(&mut tables, engine, now, (number, ends), (handle, reason, ending))
                 }
             },
             Phase::Connected { ends, has_id, .. } => {
                 let (ends, ending) = (*ends, ending_of(reason, *has_id));
-                self.part(&mut book, engine, now, (number, ends), (handle, reason, ending))
+                self.part(&mut tables, engine, now, (number, ends), (handle, reason, ending))
             }
             Phase::Open | Phase::Parting { .. } | Phase::Ended => Then::Nothing,
         }
@@ -564,7 +564,7 @@ impl ConnectionTable {
     /// One of the connections that a queue pair had has ended, and so has the other.
     fn part(
         &self,
-        book: &mut Book,
+        tables: &mut Tables,
         engine: &mut Engine,
         now: Instant,
         (number, ends): (u32, Ends),
@@ -572,14 +572,14 @@ impl ConnectionTable {
     ) -> Then {
         let what = format_args!("the connection of queue pair {number:#x} is over: {reason}");
         self.log.note(LogLevel::Info, what);
-        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+        let Some(entry) = tables.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
         let others = [ends.sends, ends.receives];
         let is_parting = ending == Ending::ByPeer;
         let until = now.after_ns(parting_ns(&source.queue_pair().attributes()));
         entry.phase = if is_parting { Phase::Parting { until } } else { Phase::Ended };
         for other in others.into_iter().filter(|other| *other != handle) {
-            book.connections.remove(&other);
+            tables.connections.remove(&other);
             let _gone = engine.close(now, other, &[]);
         }
         source.clear_ends(!is_parting);
@@ -593,28 +593,28 @@ impl ConnectionTable {
 
     /// The connection of a queue pair has room for work that waits.
     pub(crate) fn on_room(&self, handle: ConnectionHandle) -> Then {
-        let book = self.book();
-        let entry = book.connections.get(&handle).and_then(|number| book.entries.get(number));
+        let tables = self.tables();
+        let entry = tables.connections.get(&handle).and_then(|number| tables.entries.get(number));
         entry.map_or(Then::Nothing, |entry| Then::Pull(Arc::clone(&entry.source)))
     }
 
     /// Asks again, gives up what has waited for too long, and finds out when that is to be done next.
     pub(crate) fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         self.due.clear();
-        let again = std::mem::take(&mut self.book().again);
+        let again = std::mem::take(&mut self.tables().again);
         for source in again {
             self.finish(engine, memory, now, Then::Pull(source));
         }
         let numbers: Vec<u32> = {
-            let book = self.book();
-            let waiting = book.entries.iter().filter(|(_, entry)| entry.is_waiting());
+            let tables = self.tables();
+            let waiting = tables.entries.iter().filter(|(_, entry)| entry.is_waiting());
             waiting.map(|(number, _)| *number).collect()
         };
         for number in numbers {
             let then = {
-                let mut book = self.book();
-                match self.give_up(&mut book, engine, now, number) {
-                    Then::Nothing => self.go_on(&mut book, engine, now, number),
+                let mut tables = self.tables();
+                match self.give_up(&mut tables, engine, now, number) {
+                    Then::Nothing => self.go_on(&mut tables, engine, now, number),
                     then => then,
                 }
             };
@@ -625,8 +625,8 @@ impl ConnectionTable {
     //= protocol.md: verbs.7
     /// Ends the search for a peer to whom work was to go, if that has lasted for too long; reports a peer that has
     /// closed its connection, if it is time.
-    fn give_up(&self, book: &mut Book, engine: &mut Engine, now: Instant, number: u32) -> Then {
-        let Some(entry) = book.entries.get_mut(&number) else { return Then::Nothing };
+    fn give_up(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
+        let Some(entry) = tables.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
         if let Phase::Parting { until } = entry.phase {
             if until > now {
@@ -660,8 +660,8 @@ impl ConnectionTable {
              and was it told the number and first packet number of this one?"
         );
         self.log.note(LogLevel::Warn, what);
-        book.abandon(engine, now, number);
-        if let Some(entry) = book.entries.get_mut(&number) {
+        tables.abandon(engine, now, number);
+        if let Some(entry) = tables.entries.get_mut(&number) {
             entry.phase = Phase::Ended;
         }
         source.clear_ends(true);
@@ -688,7 +688,7 @@ impl ConnectionTable {
                     }
                 };
                 if rest == Rest::Blocked {
-                    self.book().again.push(source);
+                    self.tables().again.push(source);
                     self.look_at(now.after_ns(ROOM_NS));
                 }
             }
@@ -696,7 +696,7 @@ impl ConnectionTable {
     }
 }
 
-impl Book {
+impl Tables {
     /// A queue pair has no connections any more, and wants none.
     fn abandon(&mut self, engine: &mut Engine, now: Instant, number: u32) {
         let Some(entry) = self.entries.get_mut(&number) else { return };

@@ -33,7 +33,7 @@ pub(super) const SERVICE: u32 = 0x5244_434d;
 pub(crate) struct Manager {
     table: Arc<ConnectionTable>,
     home: OnceLock<Weak<Instance>>,
-    book: Mutex<Book>,
+    tables: Mutex<Tables>,
     /// Exchanges that were dropped where the engine could not be called.
     dropped: Mutex<Vec<ConnectionHandle>>,
     /// How many listen behind each door.
@@ -50,7 +50,7 @@ type Callers = Vec<Arc<dyn Caller>>;
 type Taken = (Arc<Source>, Wanted);
 
 #[derive(Default)]
-struct Book {
+struct Tables {
     listeners: Vec<Listens>,
     /// Listeners so far.
     count: u64,
@@ -116,7 +116,7 @@ impl Manager {
         Arc::new(Self {
             table: Arc::clone(table),
             home: OnceLock::new(),
-            book: Mutex::default(),
+            tables: Mutex::default(),
             dropped: Mutex::default(),
             doors: Mutex::default(),
             due_ns: AtomicU64::new(u64::MAX),
@@ -178,9 +178,9 @@ impl Manager {
 
     /// What is due, and when to look next.
     fn take_due(&self, engine: &mut Engine, now: Instant) -> (Callers, Callers) {
-        let mut book = self.book();
+        let mut tables = self.tables();
         let is_late = |entry: &Entry| matches!(entry.phase, Phase::Asked(until) if until <= now);
-        let late: Vec<ConnectionHandle> = book
+        let late: Vec<ConnectionHandle> = tables
             .entries
             .iter()
             .filter(|(_, entry)| is_late(entry))
@@ -189,18 +189,18 @@ impl Manager {
         let mut given_up = Vec::new();
         for handle in late {
             let _gone = engine.close(now, handle, &[]);
-            given_up.extend(book.entries.remove(&handle).map(|entry| entry.caller));
+            given_up.extend(tables.entries.remove(&handle).map(|entry| entry.caller));
         }
         let mut quiet = Vec::new();
-        while book.quiet.front().is_some_and(|(at, _)| *at <= now) {
-            quiet.extend(book.quiet.pop_front().map(|(_, caller)| caller));
+        while tables.quiet.front().is_some_and(|(at, _)| *at <= now) {
+            quiet.extend(tables.quiet.pop_front().map(|(_, caller)| caller));
         }
-        let next = book.entries.values().filter_map(|entry| match entry.phase {
+        let next = tables.entries.values().filter_map(|entry| match entry.phase {
             Phase::Asked(until) => Some(until),
             _ => None,
         });
-        let again = book.again.iter().map(|(at, _)| *at);
-        let next = next.chain(again).chain(book.quiet.front().map(|(at, _)| *at)).min();
+        let again = tables.again.iter().map(|(at, _)| *at);
+        let next = next.chain(again).chain(tables.quiet.front().map(|(at, _)| *at)).min();
         if let Some(next) = next {
             self.look_at(next);
         }
@@ -242,8 +242,8 @@ impl Manager {
                 || (listens.ip.is_loopback() && to.is_loopback());
             is_there && listens.port == request.port && listens.space == request.space
         };
-        let book = self.book();
-        book.listeners.iter().find(is_meant).map(|listens| Arc::clone(&listens.listener))
+        let tables = self.tables();
+        tables.listeners.iter().find(is_meant).map(|listens| Arc::clone(&listens.listener))
     }
 
     fn pass_on(
@@ -260,7 +260,7 @@ impl Manager {
             Ok(caller) => {
                 let peer = Some(peer);
                 let entry = Entry { peer, ..Entry::new(caller, Phase::Requested, is_datagram) };
-                self.book().entries.insert(handle, entry);
+                self.tables().entries.insert(handle, entry);
                 Ok(())
             }
             Err(refusal) => {
@@ -280,8 +280,8 @@ impl Manager {
         private_data: &[u8],
     ) {
         let (caller, question, is_datagram, is_given) = {
-            let mut book = self.book();
-            let Some(entry) = book.entries.get_mut(&handle) else { return };
+            let mut tables = self.tables();
+            let Some(entry) = tables.entries.get_mut(&handle) else { return };
             entry.phase = Phase::Connected;
             let question = entry.question.take();
             (Arc::clone(&entry.caller), question, entry.is_datagram, entry.is_given)
@@ -324,13 +324,13 @@ impl Manager {
         private_data: &[u8],
     ) {
         let mut entry = {
-            let mut book = self.book();
-            let Some(entry) = book.entries.get_mut(&handle) else { return };
+            let mut tables = self.tables();
+            let Some(entry) = tables.entries.get_mut(&handle) else { return };
             if reason == Closed::Here && entry.is_kept() {
                 entry.phase = Phase::Severed;
                 return;
             }
-            let Some(entry) = book.entries.remove(&handle) else { return };
+            let Some(entry) = tables.entries.remove(&handle) else { return };
             entry
         };
         let over = over_of(entry.phase, reason, private_data);
@@ -341,7 +341,7 @@ impl Manager {
             question.tries += 1;
             *lock(&question.name) = None;
             let at = now.after_ns(AGAIN_NS);
-            self.book().again.push((at, entry));
+            self.tables().again.push((at, entry));
             return self.look_at(at);
         }
         self.tell_end(now, &entry, over);
@@ -350,7 +350,7 @@ impl Manager {
     fn tell_end(&self, now: Instant, entry: &Entry, over: Over) {
         if matches!(entry.phase, Phase::Connected | Phase::Severed) {
             let at = now.after_ns(QUIET_NS);
-            self.book().quiet.push_back((at, Arc::clone(&entry.caller)));
+            self.tables().quiet.push_back((at, Arc::clone(&entry.caller)));
             self.look_at(at);
         }
         entry.caller.on_over(over);
@@ -359,10 +359,10 @@ impl Manager {
     /// Ends a connection and notifies its id.
     fn close(&self, engine: &mut Engine, now: Instant, handle: ConnectionHandle) {
         let severed = {
-            let mut book = self.book();
+            let mut tables = self.tables();
             let is_severed =
-                book.entries.get(&handle).is_some_and(|entry| entry.phase == Phase::Severed);
-            is_severed.then(|| book.entries.remove(&handle)).flatten()
+                tables.entries.get(&handle).is_some_and(|entry| entry.phase == Phase::Severed);
+            is_severed.then(|| tables.entries.remove(&handle)).flatten()
         };
         match severed {
             Some(entry) => self.tell_end(now, &entry, Over::Disconnected),
@@ -387,7 +387,7 @@ impl Manager {
     }
 
     fn change<R>(&self, handle: ConnectionHandle, change: impl Fn(&mut Entry) -> R) -> Option<R> {
-        self.book().entries.get_mut(&handle).map(change)
+        self.tables().entries.get_mut(&handle).map(change)
     }
 
     /// Ends a connection and forgets it.
@@ -398,7 +398,7 @@ impl Manager {
         handle: ConnectionHandle,
         private_data: &[u8],
     ) {
-        let forgotten = self.book().entries.remove(&handle);
+        let forgotten = self.tables().entries.remove(&handle);
         drop(forgotten);
         // It may have ended by itself.
         let _gone = engine.close(now, handle, private_data);
@@ -408,10 +408,10 @@ impl Manager {
     /// Asks again where no id listened.
     fn ask_again(&self, engine: &mut Engine, now: Instant) {
         let due: Vec<Entry> = {
-            let mut book = self.book();
-            let (due, later) = book.again.drain(..).partition(|(at, _)| *at <= now);
+            let mut tables = self.tables();
+            let (due, later) = tables.again.drain(..).partition(|(at, _)| *at <= now);
             let due: Vec<_> = due;
-            book.again = later;
+            tables.again = later;
             due.into_iter().map(|(_, entry)| entry).collect()
         };
         for entry in due {
@@ -452,7 +452,7 @@ impl Manager {
         if let Phase::Asked(until) = entry.phase {
             self.look_at(until);
         }
-        self.book().entries.insert(handle, entry);
+        self.tables().entries.insert(handle, entry);
         Ok(())
     }
 
@@ -461,10 +461,10 @@ impl Manager {
         let is_it = |entry: &Entry| {
             entry.question.as_ref().is_some_and(|question| Arc::ptr_eq(&question.name, name))
         };
-        let mut book = self.book();
-        let place = book.again.iter().position(|(_, entry)| is_it(entry));
-        let forgotten = place.map(|place| book.again.swap_remove(place));
-        drop(book);
+        let mut tables = self.tables();
+        let place = tables.again.iter().position(|(_, entry)| is_it(entry));
+        let forgotten = place.map(|place| tables.again.swap_remove(place));
+        drop(tables);
         drop(forgotten);
     }
 
@@ -500,8 +500,8 @@ impl Manager {
         self.due_ns.fetch_min(at.0, Ordering::Relaxed);
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        lock(&self.book)
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        lock(&self.tables)
     }
 
     fn home(&self) -> Result<Arc<Instance>, Error> {
@@ -597,11 +597,11 @@ impl Manager {
         }
         let doors = self.open_doors(home, at, is_first)?;
         drop(claimed);
-        let mut book = self.book();
-        book.count += 1;
-        let key = book.count;
+        let mut tables = self.tables();
+        tables.count += 1;
+        let key = tables.count;
         let (ip, port) = (at.ip().to_canonical(), at.port());
-        book.listeners.push(Listens { key, ip, port, space, listener });
+        tables.listeners.push(Listens { key, ip, port, space, listener });
         Ok(Box::new(Port { manager: Arc::clone(self), key, doors }))
     }
 
@@ -648,9 +648,9 @@ impl Listening for Port {}
 impl Drop for Port {
     fn drop(&mut self) {
         let left = {
-            let mut book = self.manager.book();
-            let place = book.listeners.iter().position(|listens| listens.key == self.key);
-            place.map(|place| book.listeners.swap_remove(place))
+            let mut tables = self.manager.tables();
+            let place = tables.listeners.iter().position(|listens| listens.key == self.key);
+            place.map(|place| tables.listeners.swap_remove(place))
         };
         drop(left);
         if let Ok(home) = self.manager.home() {
@@ -672,7 +672,7 @@ impl Call {
         Self { manager: Arc::downgrade(manager), name, is_over: AtomicBool::new(false) }
     }
 
-    /// Who keeps the book; not in a forked child, where somebody else may seem to hold it for ever.
+    /// The connection manager and its instance. Fails in a forked child, where the lock of the tables may stay held.
     fn manager(&self) -> Result<(Arc<Manager>, Arc<Instance>), Error> {
         let gone = || Error::NoDevice("the device is closed".into());
         let manager = self.manager.upgrade().ok_or_else(gone)?;
@@ -732,9 +732,9 @@ impl Exchange for Call {
     fn reject(&self, refusal: &Refusal) -> Result<(), Error> {
         let bytes = refusal.encode();
         self.inside(move |manager, engine, _, now, handle| {
-            let was = manager.book().entries.get(&handle).map(|entry| entry.phase);
+            let was = manager.tables().entries.get(&handle).map(|entry| entry.phase);
             if was == Some(Phase::Requested) {
-                let forgotten = manager.book().entries.remove(&handle);
+                let forgotten = manager.tables().entries.remove(&handle);
                 drop(forgotten);
                 // The peer may have given up.
                 let _gone = engine.reject(handle, &bytes);

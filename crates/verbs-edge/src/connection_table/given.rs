@@ -53,15 +53,15 @@ impl ConnectionTable {
         queue_pair: &Arc<QueuePair>,
         is_right: impl FnOnce(&Entry) -> bool,
     ) -> Option<Arc<Source>> {
-        let book = self.book();
-        let entry = book.entries.get(&queue_pair.number())?;
+        let tables = self.tables();
+        let entry = tables.entries.get(&queue_pair.number())?;
         let is_it = Arc::ptr_eq(entry.source.queue_pair(), queue_pair) && is_right(entry);
         is_it.then(|| Arc::clone(&entry.source))
     }
 
     /// Whether a connection is one of a queue pair, which has not closed it.
     pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
-        self.book().connections.contains_key(&handle)
+        self.tables().connections.contains_key(&handle)
     }
 
     /// A queue pair takes over a connection that is asked for.
@@ -71,9 +71,9 @@ impl ConnectionTable {
 
     /// The peer does not want that: the queue pair looks for it as others do.
     pub(crate) fn take_back(&self, handle: ConnectionHandle) {
-        let mut book = self.book();
-        let Some(number) = book.connections.remove(&handle) else { return };
-        if let Some(entry) = book.entries.get_mut(&number) {
+        let mut tables = self.tables();
+        let Some(number) = tables.connections.remove(&handle) else { return };
+        if let Some(entry) = tables.entries.get_mut(&number) {
             entry.phase = Phase::Open;
         }
     }
@@ -88,9 +88,9 @@ impl ConnectionTable {
         peer: &End,
     ) -> bool {
         let then = {
-            let mut book = self.book();
-            let Some(&number) = book.connections.get(&handle) else { return false };
-            let Some(entry) = book.entries.get_mut(&number) else { return false };
+            let mut tables = self.tables();
+            let Some(&number) = tables.connections.get(&handle) else { return false };
+            let Some(entry) = tables.entries.get_mut(&number) else { return false };
             let Phase::Given(given) = &mut entry.phase else { return false };
             self.registry.own(handle.owner(), entry.source.queue_pair());
             given.peer = Some(*peer);
@@ -110,9 +110,9 @@ impl ConnectionTable {
         wanted: Wanted,
     ) {
         let then = {
-            let mut book = self.book();
-            let Some(&number) = book.connections.get(&handle) else { return };
-            let Some(entry) = book.entries.get_mut(&number) else { return };
+            let mut tables = self.tables();
+            let Some(&number) = tables.connections.get(&handle) else { return };
+            let Some(entry) = tables.entries.get_mut(&number) else { return };
             if let Phase::Given(given) = &mut entry.phase {
                 given.wanted = Some(wanted);
             }
@@ -153,11 +153,11 @@ impl ConnectionTable {
 
     fn keep(&self, source: &Source, given: Given) {
         let number = source.queue_pair().number();
-        let mut book = self.book();
-        if let Some(entry) = book.entries.get_mut(&number) {
+        let mut tables = self.tables();
+        if let Some(entry) = tables.entries.get_mut(&number) {
             let handle = given.handle;
             entry.phase = Phase::Given(given);
-            book.connections.insert(handle, number);
+            tables.connections.insert(handle, number);
         }
     }
 }

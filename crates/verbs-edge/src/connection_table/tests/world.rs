@@ -197,8 +197,8 @@ impl World {
     /// Whether both queue pairs are connected.
     pub(super) fn are_connected(&self) -> bool {
         self.hosts.iter().all(|host| {
-            let book = host.table.book();
-            let entry = book.entries.get(&host.queue_pair.number()).expect("it was entered");
+            let tables = host.table.tables();
+            let entry = tables.entries.get(&host.queue_pair.number()).expect("it was entered");
             matches!(entry.phase, Phase::Connected { .. })
         })
     }
