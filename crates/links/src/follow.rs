@@ -22,7 +22,7 @@ use crate::{BindError, LinkProblem, LinkSpec, PeerSpec};
 pub struct NamedLinks {
     opener: Opener,
     wanted: Wanted,
-    book: Mutex<Vec<Entry>>,
+    entries: Mutex<Vec<Entry>>,
     /// What the last look could not do.
     problems: Mutex<Vec<LinkProblem>>,
 }
@@ -64,15 +64,15 @@ impl NamedLinks {
         if specs.is_empty() {
             return Err(BindError::NoUsableInterface);
         }
-        let (mut book, mut links) = (Vec::new(), Vec::new());
+        let (mut entries, mut links) = (Vec::new(), Vec::new());
         for (index, spec) in specs.into_iter().enumerate() {
             let opened = opener.open(&spec, &host)?;
             let link = LinkId((first + index) as u8);
-            book.push(Entry::new(Some(spec), link, opened.place, &host));
+            entries.push(Entry::new(Some(spec), link, opened.place, &host));
             links.push(opened.link);
         }
         let problems = Mutex::default();
-        Ok((Self { opener, wanted, book: Mutex::new(book), problems }, links))
+        Ok((Self { opener, wanted, entries: Mutex::new(entries), problems }, links))
     }
 
     /// Compares what there is with what is wanted: adds links on interfaces that came, replaces
@@ -107,9 +107,9 @@ impl NamedLinks {
         problems: &mut Vec<LinkProblem>,
     ) -> Result<bool, BindError> {
         let host = open::host()?;
-        let mut book = self.book();
+        let mut entries = self.entries();
         let mut again = false;
-        for entry in book.iter_mut() {
+        for entry in entries.iter_mut() {
             let Some(name) = &entry.interface else { continue };
             let Some(interface) = host.iter().find(|interface| interface.name == *name) else {
                 entry.looks_gone = entry.looks_gone.saturating_add(u32::from(is_tick));
@@ -126,16 +126,16 @@ impl NamedLinks {
                 entry.place.interface = Some(interface.index);
             }
         }
-        forget(runtime, &mut book)?;
+        forget(runtime, &mut entries)?;
         let wanted = match &self.wanted {
             Wanted::Usable => usable(&host),
             Wanted::Named(specs) => specs.clone(),
         };
         for spec in wanted {
-            let is_there = book.iter().any(|entry| entry.is_for(&spec));
+            let is_there = entries.iter().any(|entry| entry.is_for(&spec));
             if !is_there && spec.interface().is_none_or(|name| find(name, &host).is_ok()) {
                 match self.attach(runtime, &spec, &host) {
-                    Ok(entry) => book.push(entry),
+                    Ok(entry) => entries.push(entry),
                     // Its address may be on the way.
                     Err(error) => {
                         problems.push(LinkProblem::new(Some(&spec), &error));
@@ -160,29 +160,30 @@ impl NamedLinks {
             let Ok(Some(route)) = route_to(peer) else { continue };
             let Some(source) = route.source else { continue };
             sources.insert(peer, source);
-            let mut book = self.book();
+            let mut entries = self.entries();
             let is_there = |entry: &Entry| entry.place.ip == Some(source);
             let is_family =
                 |entry: &Entry| entry.place.ip.is_some_and(|ip| ip.is_ipv4() == peer.is_ipv4());
-            if book.iter().any(is_there) {
+            if entries.iter().any(is_there) {
                 continue;
             }
             let host = open::host()?;
             let interface = owner(source, &host).or(Some(route.interface));
             let is_wanted = match &self.wanted {
                 Wanted::Usable => true,
-                Wanted::Named(_) => book
+                Wanted::Named(_) => entries
                     .iter()
                     .any(|entry| entry.place.interface == interface && entry.is_any_address()),
             };
-            if !is_wanted || (matches!(self.wanted, Wanted::Named(_)) && book.iter().any(is_family))
+            if !is_wanted
+                || (matches!(self.wanted, Wanted::Named(_)) && entries.iter().any(is_family))
             {
                 continue;
             }
             let scope = if is_link_local(source) { route.interface } else { 0 };
             let opened = self.opener.open_udp(source, scope, None, interface)?;
             let link = runtime.attach_link(opened.link)?;
-            book.push(Entry::new(None, link, opened.place, &host));
+            entries.push(Entry::new(None, link, opened.place, &host));
         }
         Ok(sources)
     }
@@ -198,8 +199,8 @@ impl NamedLinks {
         limit: Duration,
     ) -> Result<Vec<(LinkId, PeerAddr)>, PacketError> {
         let raw: Vec<_> = {
-            let book = self.book();
-            let free = book.iter().filter(|entry| !used.contains(&entry.link));
+            let entries = self.entries();
+            let free = entries.iter().filter(|entry| !used.contains(&entry.link));
             free.filter_map(|e| Some((e.link, e.interface.clone()?, e.place.raw?))).collect()
         };
         let (mut found, mut refusal) = (Vec::new(), None);
@@ -256,17 +257,17 @@ impl NamedLinks {
         Ok(Entry::new(Some(spec.clone()), link, opened.place, host))
     }
 
-    fn book(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Removes the links whose interface has been gone for long, but not the last one.
-fn forget(runtime: &Runtime, book: &mut Vec<Entry>) -> Result<(), BindError> {
-    while book.iter().any(|entry| entry.looks_gone == 0)
-        && let Some(index) = book.iter().position(|entry| entry.looks_gone >= LOOKS_GONE_MAX)
+fn forget(runtime: &Runtime, entries: &mut Vec<Entry>) -> Result<(), BindError> {
+    while entries.iter().any(|entry| entry.looks_gone == 0)
+        && let Some(index) = entries.iter().position(|entry| entry.looks_gone >= LOOKS_GONE_MAX)
     {
-        let entry = book.swap_remove(index);
+        let entry = entries.swap_remove(index);
         runtime.detach_link(entry.link).map_err(AttachError::from)?;
     }
     Ok(())
