@@ -25,7 +25,7 @@ pub(crate) struct Overheard {
 
 /// A frame to an address behind which is no host.
 #[derive(Clone, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct Stray {
     pub(crate) from: PortId,
     pub(crate) to: PeerAddr,
     pub(crate) bytes: Vec<u8>,
@@ -36,7 +36,7 @@ pub(crate) struct Letter {
 pub(crate) struct Watch {
     accounts: BTreeMap<(PortId, PeerAddr), Account>,
     overheard: VecDeque<Overheard>,
-    letters: VecDeque<Letter>,
+    strays: VecDeque<Stray>,
 }
 
 impl Watch {
@@ -57,8 +57,8 @@ impl Watch {
                 copy.extend_from_slice(bytes);
                 self.overheard.push_back(Overheard { from, to, bytes: copy });
             }
-            None if self.letters.len() < LETTERS_MAX => {
-                self.letters.push_back(Letter { from, to, bytes: bytes.to_vec() });
+            None if self.strays.len() < STRAYS_MAX => {
+                self.strays.push_back(Stray { from, to, bytes: bytes.to_vec() });
             }
             None => {}
         }
@@ -79,8 +79,8 @@ impl Watch {
     }
 
     /// The oldest frame to an address without a host.
-    pub(crate) fn take_letter(&mut self) -> Option<Letter> {
-        self.letters.pop_front()
+    pub(crate) fn take_stray(&mut self) -> Option<Stray> {
+        self.strays.pop_front()
     }
 }
 
@@ -88,4 +88,4 @@ impl Watch {
 const OVERHEARD_MAX: usize = 64;
 
 /// Frames that wait for somebody who is no host; more are not looked at.
-const LETTERS_MAX: usize = 256;
+const STRAYS_MAX: usize = 256;

@@ -100,7 +100,7 @@ impl<E: HostEngine> Run<'_, E> {
         if self.healed {
             return;
         }
-        self.answer_letters(world);
+        self.answer_strays(world);
         let chosen: Vec<u64> = (0..ATTACKS).filter(|kind| attacks >> kind & 1 != 0).collect();
         let kind = self.strangers.random.pick(&chosen);
         match kind {
@@ -220,13 +220,13 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// Strangers that got a cookie show it.
-    fn answer_letters(&mut self, world: &mut World<E>) {
-        while let Some(letter) = world.network.watch().take_letter() {
-            let Ok(frame) = wire_edge::decode_handshake(&letter.bytes) else { continue };
+    fn answer_strays(&mut self, world: &mut World<E>) {
+        while let Some(stray) = world.network.watch().take_stray() {
+            let Ok(frame) = wire_edge::decode_handshake(&stray.bytes) else { continue };
             if let Handshake::Retry { cookie } = frame.body {
-                self.strangers.proved.insert((letter.from, letter.to));
+                self.strangers.proved.insert((stray.from, stray.to));
                 let bytes = forging::hello(frame.destination.0, cookie);
-                world.inject(letter.to, letter.from, bytes, 5_000);
+                world.inject(stray.to, stray.from, bytes, 5_000);
             }
         }
     }
