@@ -24,8 +24,9 @@ use wire_edge::{CloseReason, PeerAddr, RemoteKey};
 use self::ports::Port;
 use self::requests::{cut, flags_of, local_piece};
 use crate::host::{
-    Action, Cause, Completion, CompletionKind, Congestion, ConnectionHandle, Fault, HostEngine,
-    HostEvent, Letter, Operation, Refusal, Region, RequestHandle, Scheduling, Shape, Tuning, Wire,
+    Action, Cause, Completion, CompletionKind, Congestion, ConnectionHandle, Datagram, Fault,
+    HostEngine, HostEvent, Operation, Refusal, Region, RequestHandle, Scheduling, Shape, Tuning,
+    Wire,
 };
 
 /// An [`Engine`] with its memory, made small so that making one is cheap.
@@ -599,11 +600,11 @@ impl HostEngine for EdgeHost {
         self.open(number, key);
     }
 
-    fn post_letter(&mut self, number: u32, letter: &Letter) -> Result<(), Refusal> {
-        self.post_from(number, letter)
+    fn post_datagram(&mut self, number: u32, datagram: &Datagram) -> Result<(), Refusal> {
+        self.post_from(number, datagram)
     }
 
-    fn post_mail_receive(
+    fn post_datagram_receive(
         &mut self,
         number: u32,
         place: (Region, u32, u32),
@@ -612,7 +613,7 @@ impl HostEngine for EdgeHost {
         self.post_receive_at(number, place, context)
     }
 
-    fn poll_mail(&mut self, number: u32) -> Option<(Completion, u32)> {
+    fn poll_datagrams(&mut self, number: u32) -> Option<(Completion, u32)> {
         self.poll_port(number)
     }
 

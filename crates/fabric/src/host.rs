@@ -122,7 +122,7 @@ pub struct Operation {
 
 /// A datagram to post.
 #[derive(Clone, Copy, Debug)]
-pub struct Letter {
+pub struct Datagram {
     /// The link it takes.
     pub link: LinkId,
     /// Where it goes.
@@ -445,12 +445,12 @@ pub trait HostEngine {
         let _ = (number, key);
     }
     /// Posts a datagram from a port.
-    fn post_letter(&mut self, number: u32, letter: &Letter) -> Result<(), Refusal> {
-        let _ = (number, letter);
+    fn post_datagram(&mut self, number: u32, datagram: &Datagram) -> Result<(), Refusal> {
+        let _ = (number, datagram);
         Err(Refusal::Full)
     }
     /// Posts memory for a datagram to a port: a region, where in it, and how many bytes.
-    fn post_mail_receive(
+    fn post_datagram_receive(
         &mut self,
         number: u32,
         place: (Region, u32, u32),
@@ -460,7 +460,7 @@ pub trait HostEngine {
         Ok(())
     }
     /// The oldest completion of a port not yet taken; of a receive with the queue pair number of who sent.
-    fn poll_mail(&mut self, number: u32) -> Option<(Completion, u32)> {
+    fn poll_datagrams(&mut self, number: u32) -> Option<(Completion, u32)> {
         let _ = number;
         None
     }

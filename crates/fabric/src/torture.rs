@@ -9,6 +9,7 @@
 mod causes;
 mod churn;
 mod classes;
+mod datagrams;
 mod emptiness;
 mod end;
 mod faulty;
@@ -20,7 +21,6 @@ mod holes;
 mod lies;
 mod life;
 mod load;
-mod mail;
 mod plan;
 mod progress;
 mod queue_pairs;

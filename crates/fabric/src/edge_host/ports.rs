@@ -8,7 +8,7 @@ use wire_edge::QueuePairNumber;
 
 use super::requests::cut;
 use super::{COMPLETIONS_MAX, EdgeHost, completion_of};
-use crate::host::{Completion, Letter, Refusal, Region};
+use crate::host::{Completion, Datagram, Refusal, Region};
 
 /// A port, and where it reports.
 #[derive(Debug)]
@@ -32,23 +32,23 @@ impl EdgeHost {
         self.ports.insert(number, Port { name, queue });
     }
 
-    pub(super) fn post_from(&mut self, number: u32, letter: &Letter) -> Result<(), Refusal> {
+    pub(super) fn post_from(&mut self, number: u32, asked: &Datagram) -> Result<(), Refusal> {
         let port = self.ports.get(&number).ok_or(Refusal::Closed)?;
-        let region = self.region_id(letter.local).ok_or(Refusal::Invalid)?;
-        let offset = u64::from(letter.local_offset);
-        let whole = Piece { region, offset, length: letter.length_bytes };
+        let region = self.region_id(asked.local).ok_or(Refusal::Invalid)?;
+        let offset = u64::from(asked.local_offset);
+        let whole = Piece { region, offset, length: asked.length_bytes };
         let pieces =
-            if self.is_list(letter.context) { cut(whole, letter.context) } else { vec![whole] };
+            if self.is_list(asked.context) { cut(whole, asked.context) } else { vec![whole] };
         let list = PieceList::new(&pieces).map_err(|_| Refusal::Invalid)?;
         let datagram = OutgoingDatagram {
-            link: letter.link,
-            to: letter.to,
-            destination: QueuePairNumber::new(letter.destination).ok_or(Refusal::Invalid)?,
-            key: letter.key,
-            immediate: letter.immediate,
+            link: asked.link,
+            to: asked.to,
+            destination: QueuePairNumber::new(asked.destination).ok_or(Refusal::Invalid)?,
+            key: asked.key,
+            immediate: asked.immediate,
             solicited: false,
-            signalled: letter.signalled,
-            context: letter.context,
+            signalled: asked.signalled,
+            context: asked.context,
         };
         let posted = self.engine.post_datagram(&self.memory.access(), port.name, &datagram, list);
         posted.map_err(|error| match error {

@@ -7,8 +7,8 @@ use delivery::{Instant, LinkCaps, LinkEvent, LinkId, RxFrame};
 use wire_edge::{Control, Flags, Handshake, HandshakeFrame, Header, PeerAddr, control_messages};
 
 use crate::host::{
-    Action, Cause, Completion, CompletionKind, ConnectionHandle, Fault, HostEngine, HostEvent,
-    Letter, Operation, Refusal, Region, RequestHandle, Wire,
+    Action, Cause, Completion, CompletionKind, ConnectionHandle, Datagram, Fault, HostEngine,
+    HostEvent, Operation, Refusal, Region, RequestHandle, Wire,
 };
 
 /// What is done wrong.
@@ -55,7 +55,7 @@ pub(crate) enum Bend {
     /// Datagrams with a wrong key are taken.
     IgnoresKeys,
     /// Now and then a datagram is sent twice.
-    RepeatsLetters,
+    RepeatsDatagrams,
     /// Connections have no shares of operation records: whichever posts takes what is there.
     LendsAllRecords,
 }
@@ -446,30 +446,30 @@ impl<E: HostEngine> HostEngine for Bent<E> {
         self.engine.open_port(number, key);
     }
 
-    fn post_letter(&mut self, number: u32, letter: &Letter) -> Result<(), Refusal> {
-        let mut letter = *letter;
+    fn post_datagram(&mut self, number: u32, datagram: &Datagram) -> Result<(), Refusal> {
+        let mut datagram = *datagram;
         if self.bend == Bend::IgnoresKeys {
             // Right keys are even.
-            letter.key &= !1;
+            datagram.key &= !1;
         }
-        if self.bend == Bend::RepeatsLetters && letter.context.is_multiple_of(4) {
-            let first = Letter { signalled: false, ..letter };
-            self.engine.post_letter(number, &first)?;
+        if self.bend == Bend::RepeatsDatagrams && datagram.context.is_multiple_of(4) {
+            let first = Datagram { signalled: false, ..datagram };
+            self.engine.post_datagram(number, &first)?;
         }
-        self.engine.post_letter(number, &letter)
+        self.engine.post_datagram(number, &datagram)
     }
 
-    fn post_mail_receive(
+    fn post_datagram_receive(
         &mut self,
         number: u32,
         place: (Region, u32, u32),
         context: u64,
     ) -> Result<(), Refusal> {
-        self.engine.post_mail_receive(number, place, context)
+        self.engine.post_datagram_receive(number, place, context)
     }
 
-    fn poll_mail(&mut self, number: u32) -> Option<(Completion, u32)> {
-        self.engine.poll_mail(number)
+    fn poll_datagrams(&mut self, number: u32) -> Option<(Completion, u32)> {
+        self.engine.poll_datagrams(number)
     }
 
     fn release(&mut self, connection: ConnectionHandle) {

@@ -32,7 +32,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
             Wake::Attack => self.attack(world),
             Wake::Fill => self.fill(world),
             Wake::Narrow { hole } => self.narrow(world, hole),
-            Wake::Mail { host, left } => self.mail(world, host, left),
+            Wake::Datagrams { host, left } => self.send_datagrams(world, host, left),
         }
     }
 

@@ -160,7 +160,7 @@ fn a_datagram_with_a_wrong_key_that_is_taken_is_found() {
 
 #[test]
 fn a_datagram_that_comes_twice_is_found() {
-    pairs(Bend::RepeatsLetters, "for the second time");
+    pairs(Bend::RepeatsDatagrams, "for the second time");
 }
 
 fn pairs(bend: Bend, expected: &str) {

@@ -22,7 +22,7 @@ pub(crate) struct QueuePairs {
     /// How often an application, when it looks, takes memory away that operations need.
     pub(super) strike_ppm: u32,
     /// Datagrams that each host sends to others.
-    pub(super) letters: u32,
+    pub(super) datagrams: u32,
 }
 
 impl QueuePairs {
@@ -40,8 +40,8 @@ impl QueuePairs {
         let shares_receives = is_sound && random.chance_ppm(500_000);
         let windows_ppm = if is_sound { random.pick(&[0, 500_000, 1_000_000]) } else { 0 };
         let strike_ppm = if is_sound { random.pick(&[0, 0, 2_000, 20_000]) } else { 0 };
-        let letters = if is_sound { random.pick(&[0, 20, 200]) } else { 0 };
-        Self { farewell_ppm, shares_receives, windows_ppm, strike_ppm, letters }
+        let datagrams = if is_sound { random.pick(&[0, 20, 200]) } else { 0 };
+        Self { farewell_ppm, shares_receives, windows_ppm, strike_ppm, datagrams }
     }
 }
 
@@ -76,7 +76,7 @@ impl<E: HostEngine> Run<'_, E> {
         ahead: u32,
     ) -> Result<(), Refusal> {
         // Datagrams take of them, too.
-        self.collect_mail(world, host);
+        self.collect_datagrams(world, host);
         let (now, length) = (world.now(), slot_bytes(&self.plan.traffic));
         let HostState { life, inbox, .. } = &mut self.hosts[host];
         if inbox.as_ref().is_none_or(|inbox| inbox.life != *life) {

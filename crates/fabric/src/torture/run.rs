@@ -6,8 +6,8 @@ use delivery::Instant;
 
 use super::MakeEngine;
 use super::churn::{self, Churn};
+use super::datagrams::{PortMemory, Sent};
 use super::end::{self, CELLS, COUNTERS, End, Stage, View};
-use super::mail::{Mailbox, Sent};
 use super::plan::{Disaster, Plan};
 use super::queue_pairs::SharedInbox;
 use super::report::{Failure, Options, Report};
@@ -69,7 +69,7 @@ pub(super) struct Run<'a, E> {
     /// What applications of queue pairs draw about memory.
     pub(super) gates: Random,
     /// Datagrams that were posted.
-    pub(super) letters: Vec<Sent>,
+    pub(super) datagrams: Vec<Sent>,
     /// Keys of windows for all connections handed out.
     pub(super) next_key: u32,
     /// All is done, and applications close what they have.
@@ -98,7 +98,7 @@ pub(super) struct HostState {
     /// Where messages for all its connections go, if they share receives.
     pub(super) inbox: Option<SharedInbox>,
     /// Its port of datagrams.
-    pub(super) mailbox: Option<Mailbox>,
+    pub(super) port_memory: Option<PortMemory>,
     /// Frames that it had handled when its memory was last looked at.
     pub(super) frames_seen: u64,
 }
@@ -178,7 +178,7 @@ pub(super) enum Wake {
     /// A path comes to carry smaller frames.
     Narrow { hole: usize },
     /// An application of datagrams sends one, and so many in all.
-    Mail { host: usize, left: u32 },
+    Datagrams { host: usize, left: u32 },
 }
 
 /// Memory that nothing may write any more.
@@ -240,7 +240,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
             strangers: Strangers::new(seed),
             chance: Random::stream(seed, CHANCE_STREAM),
             gates: Random::stream(seed, GATES_STREAM),
-            letters: Vec::new(),
+            datagrams: Vec::new(),
             next_key: 0,
             is_closing: false,
             healed: false,
@@ -259,7 +259,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         self.schedule_work(&mut world);
         self.schedule_full_drivers(&mut world);
         self.schedule_holes(&mut world);
-        self.schedule_mail(&mut world);
+        self.schedule_datagrams(&mut world);
         let healing_at = Instant(self.plan.safety_ns);
         self.advance(&mut world, healing_at);
         if self.violation.is_none() {
@@ -415,7 +415,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
                 counters: world.engine_mut(host).register(COUNTERS as u32 * 8),
                 shared: Default::default(),
                 inbox: None,
-                mailbox: None,
+                port_memory: None,
                 frames_seen: 0,
             });
             let now = world.now();
@@ -498,7 +498,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
     /// Everything is done and quiet: memory must equal the model exactly.
     pub(super) fn check_idle(&mut self, world: &mut World<E>) {
         for host in 0..self.plan.hosts {
-            self.collect_mail(world, host);
+            self.collect_datagrams(world, host);
         }
         for pair in 0..self.pairs.len() {
             for side in [0, 1] {

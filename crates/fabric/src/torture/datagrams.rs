@@ -8,12 +8,12 @@ use wire_edge::{ROUTE_HEADER_BYTES, route_header};
 
 use super::run::{Run, Wake};
 use crate::World;
-use crate::host::{Completion, CompletionKind, HostEngine, Letter, Refusal, Region};
+use crate::host::{Completion, CompletionKind, Datagram, HostEngine, Refusal, Region};
 use crate::oracle::Violation;
 
 /// The port of a life of a host, and its memory.
 #[derive(Debug)]
-pub(super) struct Mailbox {
+pub(super) struct PortMemory {
     life: u32,
     /// Memory of receives, and of datagrams that leave, in equal slots.
     inbox: Region,
@@ -21,7 +21,7 @@ pub(super) struct Mailbox {
     posted: BTreeMap<u64, u32>,
     free_receives: Vec<u32>,
     leaving: BTreeMap<u64, u32>,
-    free_letters: Vec<u32>,
+    free_sends: Vec<u32>,
     next_context: u64,
 }
 
@@ -39,11 +39,11 @@ pub(super) struct Sent {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    pub(super) fn schedule_mail(&mut self, world: &mut World<E>) {
+    pub(super) fn schedule_datagrams(&mut self, world: &mut World<E>) {
         let Some(queue_pairs) = self.plan.queue_pairs else { return };
         for host in 0..self.plan.hosts {
-            if queue_pairs.letters > 0 {
-                let wake = Wake::Mail { host, left: queue_pairs.letters };
+            if queue_pairs.datagrams > 0 {
+                let wake = Wake::Datagrams { host, left: queue_pairs.datagrams };
                 let at_ns = self.gates.below(200_000);
                 self.wake_at(world, Instant(at_ns), wake);
             }
@@ -51,38 +51,38 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// An application of datagrams takes what has come, and sends one.
-    pub(super) fn mail(&mut self, world: &mut World<E>, host: usize, left: u32) {
+    pub(super) fn send_datagrams(&mut self, world: &mut World<E>, host: usize, left: u32) {
         if !world.is_paused(host) {
             self.open_mailbox(world, host);
-            self.collect_mail(world, host);
+            self.collect_datagrams(world, host);
             self.post_mail_receives(world, host);
             if !self.healed {
-                self.send_letter(world, host);
+                self.send_datagram(world, host);
             }
         }
         if left > 1 && !self.healed {
             let at = world.now().after_ns(self.gates.between(2_000, 200_000));
-            self.wake_at(world, at, Wake::Mail { host, left: left - 1 });
+            self.wake_at(world, at, Wake::Datagrams { host, left: left - 1 });
         }
     }
 
     fn open_mailbox(&mut self, world: &mut World<E>, host: usize) {
         let life = self.hosts[host].life;
-        let is_open = self.hosts[host].mailbox.as_ref().is_some_and(|open| open.life == life);
+        let is_open = self.hosts[host].port_memory.as_ref().is_some_and(|open| open.life == life);
         if is_open {
             return;
         }
         let engine = world.engine_mut(host);
         engine.turn_to(0);
         engine.open_port(number_of(host), key_of(host, life));
-        self.hosts[host].mailbox = Some(Mailbox {
+        self.hosts[host].port_memory = Some(PortMemory {
             life,
             inbox: engine.register(SLOTS * SLOT_BYTES),
             outbox: engine.register(SLOTS * SLOT_BYTES),
             posted: BTreeMap::new(),
             free_receives: (0..SLOTS).collect(),
             leaving: BTreeMap::new(),
-            free_letters: (0..SLOTS).collect(),
+            free_sends: (0..SLOTS).collect(),
             next_context: 0,
         });
     }
@@ -92,22 +92,22 @@ impl<E: HostEngine> Run<'_, E> {
         if self.shares_receives() {
             return;
         }
-        let Some(mailbox) = &mut self.hosts[host].mailbox else { return };
-        while mailbox.posted.len() < ahead
-            && let Some(slot) = mailbox.free_receives.pop()
+        let Some(port_memory) = &mut self.hosts[host].port_memory else { return };
+        while port_memory.posted.len() < ahead
+            && let Some(slot) = port_memory.free_receives.pop()
         {
-            let context = mailbox.next_context;
-            mailbox.next_context += 1;
-            mailbox.posted.insert(context, slot);
-            let place = (mailbox.inbox, slot * SLOT_BYTES, SLOT_BYTES);
+            let context = port_memory.next_context;
+            port_memory.next_context += 1;
+            port_memory.posted.insert(context, slot);
+            let place = (port_memory.inbox, slot * SLOT_BYTES, SLOT_BYTES);
             let engine = world.engine_mut(host);
-            if let Err(refusal) = engine.post_mail_receive(number_of(host), place, context) {
+            if let Err(refusal) = engine.post_datagram_receive(number_of(host), place, context) {
                 return self.refused(host, "a receive of datagrams", refusal);
             }
         }
     }
 
-    fn send_letter(&mut self, world: &mut World<E>, host: usize) {
+    fn send_datagram(&mut self, world: &mut World<E>, host: usize) {
         let to = self.gates.below(self.plan.hosts as u64) as usize;
         let link = self.gates.below(self.plan.links.len() as u64) as usize;
         let wrong = self.gates.below(10);
@@ -115,49 +115,50 @@ impl<E: HostEngine> Run<'_, E> {
         let immediate = self.gates.chance_ppm(300_000).then(|| self.gates.next_u64() as u32);
         let mut content = vec![0; length];
         self.gates.fill(&mut content);
-        content[..8].copy_from_slice(&(self.letters.len() as u64).to_le_bytes());
+        content[..8].copy_from_slice(&(self.datagrams.len() as u64).to_le_bytes());
         let life = self.hosts[to].life;
         let peer = self.plan.address(to, link);
-        let Some(mailbox) = &mut self.hosts[host].mailbox else { return };
-        let Some(slot) = mailbox.free_letters.pop().filter(|_| to != host) else { return };
-        let context = mailbox.next_context;
-        mailbox.next_context += 1;
-        let letter = Letter {
+        let Some(port_memory) = &mut self.hosts[host].port_memory else { return };
+        let Some(slot) = port_memory.free_sends.pop().filter(|_| to != host) else { return };
+        let context = port_memory.next_context;
+        port_memory.next_context += 1;
+        let datagram = Datagram {
             link: LinkId(link as u8),
             to: peer,
             destination: number_of(to) ^ u32::from(wrong == 0) << 8,
             key: key_of(to, life) ^ u32::from(wrong == 1),
             immediate,
-            local: mailbox.outbox,
+            local: port_memory.outbox,
             local_offset: slot * SLOT_BYTES,
             length_bytes: length as u32,
             signalled: true,
             context,
         };
         let engine = world.engine_mut(host);
-        engine.write_memory(letter.local, letter.local_offset, &content);
-        match engine.post_letter(number_of(host), &letter) {
+        engine.write_memory(datagram.local, datagram.local_offset, &content);
+        match engine.post_datagram(number_of(host), &datagram) {
             Ok(()) => {
-                mailbox.leaving.insert(context, slot);
+                port_memory.leaving.insert(context, slot);
                 let is_right = wrong > 1;
                 let sent = Sent { from: host, to, link, immediate, content, is_right, received: 0 };
-                self.letters.push(sent);
+                self.datagrams.push(sent);
             }
-            Err(Refusal::Full) => mailbox.free_letters.push(slot),
+            Err(Refusal::Full) => port_memory.free_sends.push(slot),
             Err(refusal) => self.refused(host, "a datagram", refusal),
         }
     }
 
     /// Takes what has come for the port of a host, and what has left there.
-    pub(super) fn collect_mail(&mut self, world: &mut World<E>, host: usize) {
+    pub(super) fn collect_datagrams(&mut self, world: &mut World<E>, host: usize) {
         let life = self.hosts[host].life;
-        if self.hosts[host].mailbox.as_ref().is_none_or(|mailbox| mailbox.life != life) {
+        if self.hosts[host].port_memory.as_ref().is_none_or(|port_memory| port_memory.life != life)
+        {
             return;
         }
-        while let Some((found, source)) = world.engine_mut(host).poll_mail(number_of(host)) {
+        while let Some((found, source)) = world.engine_mut(host).poll_datagrams(number_of(host)) {
             let outcome = match found.kind {
                 CompletionKind::Send => self.take_sent(host, &found),
-                _ => self.take_letter(world, host, &found, source),
+                _ => self.take_datagram(world, host, &found, source),
             };
             let outcome = outcome.map_err(|what| Violation::Datagram { host, what });
             self.check(outcome);
@@ -165,14 +166,14 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     fn take_sent(&mut self, host: usize, found: &Completion) -> Result<(), String> {
-        let Some(mailbox) = &mut self.hosts[host].mailbox else { return Ok(()) };
-        let slot = mailbox.leaving.remove(&found.context);
+        let Some(port_memory) = &mut self.hosts[host].port_memory else { return Ok(()) };
+        let slot = port_memory.leaving.remove(&found.context);
         let slot = slot.ok_or("one that was not posted, or twice, was sent")?;
-        mailbox.free_letters.push(slot);
+        port_memory.free_sends.push(slot);
         if found.success { Ok(()) } else { Err(format!("failed as {:?}", found.fault)) }
     }
 
-    fn take_letter(
+    fn take_datagram(
         &mut self,
         world: &World<E>,
         host: usize,
@@ -182,10 +183,10 @@ impl<E: HostEngine> Run<'_, E> {
         let (region, offset) = if self.shares_receives() {
             self.take_shared_receive(host, found)
         } else {
-            let Some(mailbox) = &mut self.hosts[host].mailbox else { return Ok(()) };
-            let slot = mailbox.posted.remove(&found.context);
-            mailbox.free_receives.extend(slot);
-            slot.map(|slot| (mailbox.inbox, slot * SLOT_BYTES))
+            let Some(port_memory) = &mut self.hosts[host].port_memory else { return Ok(()) };
+            let slot = port_memory.posted.remove(&found.context);
+            port_memory.free_receives.extend(slot);
+            slot.map(|slot| (port_memory.inbox, slot * SLOT_BYTES))
         }
         .ok_or("a receive that was not posted was filled")?;
         if !found.success {
@@ -200,7 +201,7 @@ impl<E: HostEngine> Run<'_, E> {
         let has_strangers = self.plan.classes.strangers.is_some();
         let faults = &self.plan.faults;
         let makes_copies = faults.duplicate_ppm > 0 || faults.replay_ppm > 0 || has_strangers;
-        let sent = self.letters.get_mut(index as usize).ok_or("nobody sent it")?;
+        let sent = self.datagrams.get_mut(index as usize).ok_or("nobody sent it")?;
         let plan = &self.plan;
         let [from, to] = [sent.from, sent.to].map(|host| plan.address(host, sent.link));
         sent.received += 1;
