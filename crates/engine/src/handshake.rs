@@ -411,7 +411,7 @@ impl Engine {
                 }
                 Handshake::Pending => {
                     connection.liveness_mut().on_progress(Some(now));
-                    connection.retry_mut().put_off(now.after_ns(PENDING_RETRY_NS));
+                    connection.retry_mut().defer(now.after_ns(PENDING_RETRY_NS));
                 }
                 Handshake::Accept { ref parameters, addresses, private_data } => {
                     let place = (link, from);

@@ -61,7 +61,7 @@ impl Parts<'_> {
             Question::Ask => return false,
             Question::Await(until) => until,
         };
-        connection.liveness_mut().put_off(until);
+        connection.liveness_mut().defer(until);
         true
     }
 

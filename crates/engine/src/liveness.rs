@@ -114,7 +114,7 @@ impl Liveness {
     }
 
     /// Defers the question until then.
-    pub(crate) const fn put_off(&mut self, until: Instant) {
+    pub(crate) const fn defer(&mut self, until: Instant) {
         self.ask_at = until;
     }
 

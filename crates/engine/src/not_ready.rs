@@ -71,7 +71,7 @@ impl Parts<'_> {
                 Ok(()) => connection.outbound_mut().on_ready(self.pools),
                 Err(until) => {
                     if let Some(patience) = connection.patience_mut() {
-                        patience.put_off(until);
+                        patience.defer(until);
                     }
                 }
             }

@@ -31,7 +31,7 @@ impl Patience {
     }
 
     /// It is tried at that time.
-    pub(crate) const fn put_off(&mut self, until: Instant) {
+    pub(crate) const fn defer(&mut self, until: Instant) {
         self.try_at = until;
     }
 

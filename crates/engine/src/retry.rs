@@ -33,7 +33,7 @@ impl Retry {
     }
 
     /// It is not said before that time.
-    pub(crate) fn put_off(&mut self, until: Instant) {
+    pub(crate) fn defer(&mut self, until: Instant) {
         self.at = self.at.max(until);
     }
 
@@ -82,7 +82,7 @@ mod tests {
             retry.again(Instant(9));
         }
         assert_eq!((retry.at(), retry.count()), (Instant(9), 255));
-        retry.put_off(Instant(7));
+        retry.defer(Instant(7));
         assert_eq!(retry.at(), Instant(9), "never sooner by that");
         retry.pause();
         assert_eq!((retry.is_paused(), retry.count()), (true, 255));

@@ -225,7 +225,7 @@ impl Provider for Memory {
         Ok(false)
     }
     fn drive(&self) {}
-    fn send_put_off(&self) {}
+    fn send_deferred(&self) {}
     fn wait(&self, _ready: &mut dyn FnMut() -> bool) {}
     fn wake(&self) {}
     fn serve_alone(&self) {}

@@ -247,7 +247,7 @@ pub(crate) struct Driver {
     /// Frames came since acknowledgements were last hastened.
     may_owe: bool,
     /// The latest turn left the engine's list of connections to serve for the next one.
-    has_put_off: bool,
+    has_deferred: bool,
     /// Datagrams were handed to their links, which was not reported yet.
     has_sent_datagrams: bool,
     /// News of connections so far.
@@ -274,7 +274,7 @@ impl Driver {
             auxiliary_at: Instant(0),
             full: 0,
             may_owe: false,
-            has_put_off: false,
+            has_deferred: false,
             has_sent_datagrams: false,
             news: 0,
             held: HeldBack::new(submissions.capacity()),
@@ -352,13 +352,13 @@ impl Driver {
         }
         // An application that has received something often answers it, and sending the answer does
         // what else there is to do for the connection. It is waited for until the next turn.
-        self.has_put_off = received
+        self.has_deferred = received
             && caller == Caller::Application
-            && !self.has_put_off
+            && !self.has_deferred
             && !more
             && !has_news
             && !self.engine.is_urgent(now);
-        if !self.has_put_off {
+        if !self.has_deferred {
             more |= self.transmit(host, now, &memory);
         }
         let has_late_news = self.tell_news(host, now, &memory);
@@ -400,7 +400,7 @@ impl Driver {
         }
         let now = self.clock.now(&host.clock);
         host.polled_at.store(now.0, Ordering::Relaxed);
-        self.has_put_off = false;
+        self.has_deferred = false;
         let mut more = self.transmit(host, now, &memory);
         more |= self.tell_news(host, now, &memory) && self.engine.has_work();
         drop(memory);
@@ -415,7 +415,7 @@ impl Driver {
         host.polled_at.store(now.0, Ordering::Relaxed);
         let pulled = self.sources.pull(source, &mut self.engine, memory.begun(), now);
         self.counters.pulled += u64::from(pulled);
-        self.has_put_off = false;
+        self.has_deferred = false;
         let mut more = self.transmit(host, now, &memory) || self.sources.has_more();
         more |= self.tell_news(host, now, &memory) && self.engine.has_work();
         more |= self.engine.has_room_news();
@@ -894,7 +894,7 @@ impl Driver {
         host.arming.publish(self.engine.told_count() + self.news + self.counters.refused_late);
         self.has_sent_datagrams = false;
         // What was deferred is due at once for a thread that goes to sleep.
-        let due = if self.has_put_off { now } else { self.engine.poll_timeout() };
+        let due = if self.has_deferred { now } else { self.engine.poll_timeout() };
         let due = due.min(self.machines.due()).min(host.hooks.due());
         let due = due.min(self.retiring.look_at()).min(self.lookers_due);
         host.turn_due.store(due.0, Ordering::Relaxed);

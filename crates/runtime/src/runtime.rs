@@ -321,7 +321,7 @@ impl Runtime {
 
     /// Takes work from a source, to which it was added before: now, or by the thread inside the engine before that
     /// leaves. It is deferred until the next poll, by which more may have been added, if the application polls and
-    /// earlier work of the source is outstanding; so [`Runtime::ring_put_off`] belongs to each poll that does not
+    /// earlier work of the source is outstanding; so [`Runtime::ring_deferred`] belongs to each poll that does not
     /// [drive](Runtime::drive).
     #[inline]
     pub fn ring(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
@@ -335,7 +335,7 @@ impl Runtime {
             shared.ns_since(&host.looked_at) < shared.waits.sleep_cost_ns()
         });
         if press == Press::Later {
-            bell.put_off();
+            bell.defer();
             host.doorbells.put(source, bell, make_room);
         } else if let Some(mut inside) = shared.enter_to_send(source.is_urgent() && !bell.is_rung())
         {
@@ -363,7 +363,7 @@ impl Runtime {
 
     /// Takes work from the sources whose rings were deferred, if there are any. For polls that found something.
     #[inline]
-    pub fn ring_put_off(&self) -> Result<(), Forked> {
+    pub fn ring_deferred(&self) -> Result<(), Forked> {
         self.shared.home.check()?;
         self.on_found();
         if !self.shared.host.doorbells.is_empty() {

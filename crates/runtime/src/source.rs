@@ -95,7 +95,7 @@ pub struct Bell {
     /// The source is among the [`Doorbells`], or the thread that has set this is about to put it there.
     is_rung: AtomicBool,
     /// How often it was put there for later since work was last taken.
-    put_off: AtomicU32,
+    deferred: AtomicU32,
     /// Whether the source is in [`Sources::waiting`]. Changed inside the engine only.
     is_waiting: AtomicBool,
 }
@@ -112,8 +112,8 @@ impl Bell {
         if is_idle || !polls() {
             return Press::Alone;
         }
-        let put_off = self.put_off.load(Ordering::Relaxed);
-        if put_off + 1 < RUNG_AT_ONCE { Press::Later } else { Press::Row }
+        let deferred = self.deferred.load(Ordering::Relaxed);
+        if deferred + 1 < RUNG_AT_ONCE { Press::Later } else { Press::Row }
     }
 
     /// Whether the source waits to be taken from already.
@@ -121,8 +121,8 @@ impl Bell {
         self.is_rung.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn put_off(&self) {
-        self.put_off.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn defer(&self) {
+        self.deferred.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -199,7 +199,7 @@ impl Sources {
         now: Instant,
     ) -> u32 {
         let bell = source.bell();
-        bell.put_off.store(0, Ordering::Relaxed);
+        bell.deferred.store(0, Ordering::Relaxed);
         let Posted { count, rest } = source.post(engine, memory, now, PULLED_MAX);
         self.has_more |= rest == Rest::More;
         if rest != Rest::Nothing && !bell.is_waiting.swap(true, Ordering::Relaxed) {
@@ -270,10 +270,10 @@ mod tests {
     fn the_sixteenth_piece_of_work_rings() {
         let bell = Bell::new();
         let is_later = || bell.press(false, || true) == Press::Later;
-        let put_off = std::iter::from_fn(|| is_later().then(|| bell.put_off()));
-        assert_eq!(put_off.count(), 15);
+        let deferred = std::iter::from_fn(|| is_later().then(|| bell.defer()));
+        assert_eq!(deferred.count(), 15);
         assert_eq!(bell.press(false, || true), Press::Row);
-        bell.put_off.store(0, Ordering::Relaxed);
+        bell.deferred.store(0, Ordering::Relaxed);
         assert_eq!(bell.press(false, || true), Press::Later, "work was taken");
     }
 
@@ -283,10 +283,10 @@ mod tests {
         let (bell, mut looked_at, mut sent) = (Bell::new(), 0, 0);
         for now in (1..=100).map(|piece| piece * piece_ns) {
             match bell.press(false, || now - looked_at < sleep_cost_ns) {
-                Press::Later => bell.put_off(),
+                Press::Later => bell.defer(),
                 press => {
                     sent += 1;
-                    bell.put_off.store(0, Ordering::Relaxed);
+                    bell.deferred.store(0, Ordering::Relaxed);
                     if press.counts_as_poll() {
                         looked_at = now;
                     }

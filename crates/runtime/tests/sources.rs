@@ -210,7 +210,7 @@ fn ten_thousand_posts_while_another_thread_is_inside_the_engine_are_all_performe
 }
 
 #[test]
-fn what_was_put_off_goes_with_the_next_poll() {
+fn what_was_deferred_goes_with_the_next_poll() {
     let setting = Setting::new();
     let source = &setting.sources[1];
     // It is never idle, so that rings may be deferred.
@@ -219,7 +219,7 @@ fn what_was_put_off_goes_with_the_next_poll() {
         setting.drive();
         setting.post(source, context);
     }
-    setting.client.runtime.ring_put_off().expect("not forked");
+    setting.client.runtime.ring_deferred().expect("not forked");
     assert!(source.waiting.lock().expect("nobody panics").is_empty());
     let counters = setting.client.runtime.counters().expect("not forked");
     assert_eq!(counters.pulled, 10);

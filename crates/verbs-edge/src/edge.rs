@@ -215,10 +215,10 @@ impl Provider for Edge {
         }
     }
 
-    fn send_put_off(&self) {
+    fn send_deferred(&self) {
         if let Some(instance) = self.running() {
             // The same.
-            let _forked = instance.runtime().ring_put_off();
+            let _forked = instance.runtime().ring_deferred();
         }
     }
 

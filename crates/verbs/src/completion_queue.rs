@@ -261,7 +261,7 @@ impl CompletionQueue {
             found = self.take(registry, out);
         }
         if found != 0 {
-            provider.send_put_off();
+            provider.send_deferred();
         }
         if self.is_strict && self.work.is_overrun() {
             self.on_overrun();

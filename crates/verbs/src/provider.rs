@@ -66,7 +66,7 @@ pub trait Provider: Send + Sync {
     fn drive(&self);
 
     /// Sends deferred work ([`Wire::ring`]), if there is some: belongs to each poll that finds completions.
-    fn send_put_off(&self);
+    fn send_deferred(&self);
 
     /// Waits until `ready`, which is asked again whenever a completion or an event may have come. Returns after a moment
     /// in any case: signals are held back meanwhile.

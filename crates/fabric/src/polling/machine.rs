@@ -67,7 +67,7 @@ struct Host {
     is_idle: bool,
     /// Turns one after the other without the program.
     rounds: u32,
-    has_put_off: bool,
+    has_deferred: bool,
     /// Of the event that is waited for.
     token: u64,
     interruptions: Interruptions,
@@ -347,12 +347,12 @@ impl Machine {
         let host = &mut self.hosts[number];
         let more_frames = turn.frames >= BURST_FRAMES;
         // An application that has received something often answers it: see the runtime.
-        host.has_put_off = turn.frames > 0
-            && !host.has_put_off
+        host.has_deferred = turn.frames > 0
+            && !host.has_deferred
             && !more_frames
             && !host.engine.engine().is_urgent(turn.now);
         let mut more = more_frames;
-        if !host.has_put_off {
+        if !host.has_deferred {
             more |= self.transmit(number, turn.now);
         }
         let host = &mut self.hosts[number];
@@ -369,7 +369,7 @@ impl Machine {
     fn idle_or_go_on(&mut self, number: usize, more: bool) {
         let host = &mut self.hosts[number];
         let at_ps = host.free_ps;
-        if more || host.has_put_off || !host.inbox.is_empty() || host.engine.engine().has_work() {
+        if more || host.has_deferred || !host.inbox.is_empty() || host.engine.engine().has_work() {
             return self.resume(number, at_ps);
         }
         host.is_idle = true;
@@ -500,7 +500,7 @@ impl Machine {
         host.free_ps += costs.post_ps;
         self.post(number, true, None, false, 0);
         let host = &mut self.hosts[number];
-        host.has_put_off = false;
+        host.has_deferred = false;
         let now = Instant(host.free_ps / PS_PER_NS);
         self.transmit(number, now);
     }
@@ -586,7 +586,7 @@ impl Host {
             turn: None,
             is_idle: true,
             rounds: 0,
-            has_put_off: false,
+            has_deferred: false,
             token: 0,
             interruptions: Interruptions::new(
                 &trial.pauses,

@@ -262,7 +262,7 @@ impl Provider for Loopback {
         }
     }
 
-    fn send_put_off(&self) {}
+    fn send_deferred(&self) {}
 
     fn wake(&self) {
         self.wakes.fetch_add(1, Ordering::SeqCst);

@@ -91,7 +91,7 @@ pub(super) struct Cell {
     /// Turns since it was entered.
     pub(super) rounds: u32,
     pub(super) has_worked: bool,
-    pub(super) has_put_off: bool,
+    pub(super) has_deferred: bool,
     /// The owner sends what is owed, as it goes to sleep.
     pub(super) is_parting: bool,
 }

@@ -355,12 +355,12 @@ impl Machine {
         }
         host.cell.is_parting = false;
         let mut more = frames >= BURST_FRAMES;
-        host.cell.has_put_off = frames > 0
+        host.cell.has_deferred = frames > 0
             && role == Role::Application
-            && !host.cell.has_put_off
+            && !host.cell.has_deferred
             && !more
             && !host.engine.engine().is_urgent(now);
-        if !host.cell.has_put_off {
+        if !host.cell.has_deferred {
             more |= self.transmit(number, now);
         }
         let host = &mut self.hosts[number];

@@ -94,10 +94,10 @@ impl Machine {
         let now = self.now();
         let host = &mut self.hosts[number];
         host.thread(role).kept_out_since = None;
-        let Cell { has_put_off, .. } = host.cell;
+        let Cell { has_deferred, .. } = host.cell;
         let turn = Turn { now, ..Turn::default() };
         let is_parting = host.thread(role).purpose == Purpose::Part;
-        host.cell = Cell { owner: Some(role), turn, has_put_off, is_parting, ..Cell::default() };
+        host.cell = Cell { owner: Some(role), turn, has_deferred, is_parting, ..Cell::default() };
     }
 
     /// Another thread is inside. It has lost its processor if it stays there.
@@ -126,7 +126,7 @@ impl Machine {
         let host = &mut self.hosts[number];
         let is_due = host.engine.poll_timeout() <= now;
         let looks = host.thread(role).looks;
-        let is_called = !host.inbox.is_empty() || is_due || host.cell.has_put_off;
+        let is_called = !host.inbox.is_empty() || is_due || host.cell.has_deferred;
         let count = if is_called { 1 } else { (looks / 8).clamp(1, SPIN_NS_MAX.div_ceil(look_ns)) };
         host.thread(role).looks += count;
         host.thread(role).away_ns = 0;

@@ -357,7 +357,7 @@ impl Provider for Still {
 
     fn drive(&self) {}
 
-    fn send_put_off(&self) {}
+    fn send_deferred(&self) {}
 
     fn wait(&self, _ready: &mut dyn FnMut() -> bool) {}
 
