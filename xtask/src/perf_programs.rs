@@ -20,6 +20,7 @@ const VERBS: Option<(&str, &str)> =
 /// The file of each is `tools/perf/NAME.c`.
 const PROGRAMS: &[Program] = &[
     Program { name: "iwarp-perf", libraries: &["-lrdmacm", "-libverbs"], needs: VERBS },
+    Program { name: "memory-registration", libraries: &["-lrdmacm", "-libverbs"], needs: VERBS },
     Program { name: "tcp-perf", libraries: &[], needs: None },
 ];
 

@@ -1,0 +1,121 @@
+//! `memory-registration`: a document of each kind of memory, bytes that are compared, and what is refused.
+
+use programs::{Finished, Libraries, Network, Program, Side};
+use serde_json::Value;
+
+/// The file of the program; nothing, and a printed reason, if it was not built.
+fn built() -> Option<String> {
+    let file = Libraries::built().folder().join("perf/memory-registration");
+    if !file.is_file() {
+        println!("skipped: memory-registration is not built without the headers of librdmacm");
+        return None;
+    }
+    Some(file.display().to_string())
+}
+
+fn run(program: &str, words: &str, network: &Network) -> Finished {
+    Program::new(program, words).run(network, Side::Server)
+}
+
+const QUANTITIES: [&str; 6] = [
+    "register",
+    "deregister",
+    "register_and_deregister",
+    "move",
+    "register_and_move",
+    "deregister_after_move",
+];
+
+fn document(ended: &Finished) -> Value {
+    serde_json::from_str(ended.expect_success()).expect(&ended.output)
+}
+
+#[test]
+fn every_byte_is_moved_right_and_every_quantity_is_printed() {
+    let Some(program) = built() else { return };
+    for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
+        let words = "--sizes 1,4K,100001,20M --memory fresh,touched,file,shared --threads 1,2 \
+            --alive 1,50 --iterations 2 --check --json";
+        let ended = run(&program, words, &network);
+        let document = document(&ended);
+        assert_eq!(document["program"], "memory-registration");
+        assert_eq!(document["device"]["name"], "edge0");
+        let points = document["points"].as_array().expect("a list of points");
+        assert_eq!(points.len(), 4 * 4 * 2 * 2, "{ended}");
+        for point in points {
+            assert_eq!(
+                point["samples"].as_u64(),
+                Some(2 * point["threads"].as_u64().expect("a number"))
+            );
+            for quantity in QUANTITIES {
+                for figure in ["mean_us", "deviation_us", "median_us", "p99_us"] {
+                    let value = point[quantity][figure].as_f64();
+                    assert!(value.is_some_and(|us| us >= 0.0), "{quantity} {figure}: {ended}");
+                }
+            }
+            assert!(point["sum_to_move"]["median"].as_f64() > Some(0.0), "{ended}");
+        }
+    }
+}
+
+#[test]
+fn steps_are_the_pages_up_to_64_kib() {
+    let Some(program) = built() else { return };
+    let ended = run(&program, "--steps --iterations 1 --json", &Network::Loopback);
+    let document = document(&ended);
+    let points = document["points"].as_array().expect("a list of points").iter();
+    let sizes: Vec<_> = points.filter_map(|point| point["size"].as_u64()).collect();
+    assert!(sizes.is_sorted() && sizes.last() == Some(&65_536), "{sizes:?}");
+    assert!(sizes.iter().all(|size| size % sizes[0] == 0), "{sizes:?}");
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
+    let Some(program) = built() else { return };
+    let cases = [
+        ("--sizes 0", "--sizes 0: a whole number from 1"),
+        ("--sizes 4K,x", "--sizes x: a whole number"),
+        ("--sizes 64G --threads 64", "use smaller --sizes"),
+        ("--memory paper", "one of fresh, touched, huge, file, shared is needed"),
+        ("--alive 1000001", "--alive 1000001: a whole number from 1 to 1000000"),
+        ("--threads 65", "--threads 65: a whole number from 1 to 64"),
+        ("--seconds 0", "--seconds 0: a number from 0.001 to 600"),
+        ("192.0.2.1", "192.0.2.1: no argument is needed"),
+        ("--nonsense", "--help"),
+    ];
+    for (words, told) in cases {
+        let ended = run(&program, words, &Network::Loopback);
+        assert!(ended.status.code() == Some(2) && ended.output.contains(told), "{ended}");
+    }
+    assert!(run(&program, "--help", &Network::Loopback).expect_success().contains("Example:"));
+}
+
+#[test]
+fn an_address_without_a_device_is_named() {
+    let Some(program) = built() else { return };
+    let ended = run(&program, "--bind 192.0.2.77 --sizes 4K", &Network::Loopback);
+    assert!(!ended.is_success() && !ended.is_late, "{ended}");
+    assert!(ended.output.contains("192.0.2.77") && ended.output.contains("--bind"), "{ended}");
+    let ended = run(&program, "--bind nowhere --sizes 4K", &Network::Loopback);
+    assert!(ended.output.contains("--bind nowhere: an IPv4 address"), "{ended}");
+}
+
+#[test]
+fn more_regions_than_the_device_has_are_refused_or_kept() {
+    let Some(program) = built() else { return };
+    let ended = run(&program, "--alive 20000 --sizes 4K --iterations 1", &Network::Loopback);
+    assert!(!ended.is_late, "{ended}");
+    assert!(ended.is_success() || ended.output.contains("use a smaller --alive"), "{ended}");
+}
+
+/// A file cannot have room here, and the kernel keeps no huge pages unless it was asked to.
+#[test]
+fn memory_that_cannot_be_had_is_refused_with_what_helps() {
+    let Some(program) = built() else { return };
+    let no_folder = Program::new(&program, "--memory file --sizes 4K --iterations 1")
+        .variable("TMPDIR", "/nonexistent")
+        .run(&Network::Loopback, Side::Server);
+    assert!(!no_folder.is_success() && no_folder.output.contains("set TMPDIR"), "{no_folder}");
+    let huge = run(&program, "--memory huge --sizes 4K --iterations 1", &Network::Loopback);
+    assert!(huge.is_success() || huge.output.contains("sysctl vm.nr_hugepages="), "{huge}");
+}
