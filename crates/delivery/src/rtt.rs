@@ -35,7 +35,7 @@ pub(crate) struct RttEstimator {
     min_ns: u64,
     /// When the minimum was last seen.
     min_seen_at: Instant,
-    /// Smallest sample since [`RttEstimator::start_anew`].
+    /// Smallest sample since [`RttEstimator::start_again`].
     new_min_ns: u64,
     /// Measurements so far, at most [`EARLY_MEASUREMENTS`], and when the last one ended.
     measurements: u32,
@@ -127,13 +127,13 @@ impl RttEstimator {
     }
 
     /// From now on the queue is drained: a new minimum is to be found.
-    pub(crate) fn start_anew(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.new_min_ns = u64::MAX;
     }
 
-    /// The queue was drained: the smallest sample since [`RttEstimator::start_anew`] is the
+    /// The queue was drained: the smallest sample since [`RttEstimator::start_again`] is the
     /// minimum, or a quarter more than the old one if that is less.
-    pub(crate) fn finish_anew(&mut self, now: Instant) {
+    pub(crate) fn finish_again(&mut self, now: Instant) {
         if self.new_min_ns < u64::MAX {
             let most = self.min_ns.saturating_add(self.min_ns >> RAISE_SHIFT);
             self.min_ns = self.new_min_ns.min(most);
@@ -195,9 +195,9 @@ mod tests {
             while !rtt.min_is_old(now) {
                 now = now.after_ns(10_000_000);
             }
-            rtt.start_anew();
+            rtt.start_again();
             rtt.on_sample(now, 16_000, 0, 0);
-            rtt.finish_anew(now);
+            rtt.finish_again(now);
             assert_eq!(rtt.min_ns(), expected);
         }
     }

@@ -128,7 +128,7 @@ impl Joining {
     }
 
     /// The peer can be reached at this address, too: a new round begins.
-    pub(crate) fn learn_anew(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
+    pub(crate) fn learn_again(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
         self.learn(address, is_used);
         self.refresh();
     }
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4]);
         // News starts the pairs again.
         joining.on_failed(pair);
-        joining.learn_anew(pair.1, |_| true);
+        joining.learn_again(pair.1, |_| true);
         assert_eq!(joining.deadline(), Instant::NEVER);
         assert!(!joining.has_failed(pair));
         joining.on_failed(pair);

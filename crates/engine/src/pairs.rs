@@ -126,7 +126,7 @@ impl Pairs {
     /// The peer can be reached at this address, too.
     pub(crate) fn learn(&mut self, address: PeerAddr, paths: &[Path]) {
         let joining = self.joining.get_or_insert_default();
-        joining.learn_anew(address, |old| is_peer(paths, old));
+        joining.learn_again(address, |old| is_peer(paths, old));
         self.look();
     }
 

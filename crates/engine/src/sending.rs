@@ -426,7 +426,7 @@ pub(crate) mod tests {
 
     //= protocol.md: index.1
     #[test]
-    fn packet_numbers_go_on_when_everything_else_begins_anew() {
+    fn packet_numbers_go_on_when_everything_else_starts_again() {
         let (mut before, mut pool) = (sending(), pool());
         for number in 0..5 {
             before.on_sent(&mut pool, START, 1400, Purpose::Data, data(number));

@@ -379,7 +379,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
 
     /// Lets a rank begin.
     fn start(&mut self, rank: u32) {
-        self.begin_anew();
+        self.begin_again();
         self.workload.start(rank, &mut self.actions);
         self.act(rank);
     }
@@ -568,7 +568,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         if self.interrupts.is_none()
             && let Some(processors) = &mut self.processors
         {
-            processors.begin_anew();
+            processors.begin_again();
             let what = What::Receive { message: index, bytes };
             processors.ask(&mut self.context, rank, what, *free);
             return;
@@ -614,9 +614,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
 
     /// What ranks ask for now comes about after all else so far.
     #[inline]
-    fn begin_anew(&mut self) {
+    fn begin_again(&mut self) {
         if let Some(processors) = &mut self.processors {
-            processors.begin_anew();
+            processors.begin_again();
         }
     }
 
@@ -627,7 +627,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             if self.free_ps[rank as usize] == self.context.wheel.now_ps() {
                 processors.go_on(rank);
             } else {
-                processors.begin_anew();
+                processors.begin_again();
             }
         }
     }

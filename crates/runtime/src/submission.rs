@@ -440,7 +440,7 @@ mod tests {
         let address = std::ptr::from_ref(&*first);
         submissions.give_back(Some(first));
         let second = submissions.store(none);
-        assert!(std::ptr::eq(address, &raw const *second), "it was allocated anew");
+        assert!(std::ptr::eq(address, &raw const *second), "it was allocated again");
         assert_eq!(second.list(), none);
     }
 }

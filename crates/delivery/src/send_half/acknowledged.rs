@@ -178,13 +178,13 @@ impl<T: Copy> SendHalf<T> {
             }
             Drain::Emptying => {
                 if self.in_flight_bytes <= self.drained_bytes() {
-                    self.rtt.start_anew();
+                    self.rtt.start_again();
                     self.drain = Drain::Measuring { round: self.rate.round() };
                 }
             }
             Drain::Measuring { round } => {
                 if self.rate.round().wrapping_sub(round) >= DRAINED_ROUNDS {
-                    self.rtt.finish_anew(now);
+                    self.rtt.finish_again(now);
                     self.drain = Drain::No;
                 }
             }

@@ -266,7 +266,7 @@ mod tests {
         let page = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             page == markdown(),
-            "write it anew: ethernot sim keys --markdown > docs/simulator-keys.md"
+            "write it again: ethernot sim keys --markdown > docs/simulator-keys.md"
         );
     }
 

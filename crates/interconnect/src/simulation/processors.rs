@@ -94,7 +94,7 @@ impl Processors {
     }
 
     /// What a rank asks for from now on came about now.
-    pub(super) const fn begin_anew(&mut self) {
+    pub(super) const fn begin_again(&mut self) {
         self.number = self.renew();
     }
 
@@ -374,7 +374,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 self.context.schedule(now_ps + time_ps, WAKE | rank, tag);
             }
             What::Turn { name, cause } => {
-                processors.begin_anew();
+                processors.begin_again();
                 if let (Some(recorder), Some(cause)) = (&mut self.context.recorder, cause) {
                     recorder.resume(cause);
                 }

@@ -291,8 +291,8 @@ fn a_known_region_needs_no_second_look_up_for_as_long_as_it_lives() {
     let resolve = |address, len| access.resolve(domain, region.key, address, len, rights);
     let known = resolve(region.start, 0).unwrap();
     for (address, len) in [(region.start + 8, 56), (region.start, 65), (region.start - 1, 1)] {
-        let (again, anew) = (access.resolve_again(&known, address, len), resolve(address, len));
-        assert_eq!(again.map(|target| target.address()), anew.map(|target| target.address()));
+        let (again, fresh) = (access.resolve_again(&known, address, len), resolve(address, len));
+        assert_eq!(again.map(|target| target.address()), fresh.map(|target| target.address()));
     }
     drop(access);
     table.deregister(region.id).unwrap();

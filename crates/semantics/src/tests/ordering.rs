@@ -394,7 +394,7 @@ fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
 //= protocol.md: strict.2
 /// A longer tail that comes after a shorter one of the same operation was cut and partly placed.
 #[test]
-fn a_tail_cut_anew_does_not_hide_what_was_placed() {
+fn a_tail_cut_differently_does_not_hide_what_was_placed() {
     use wire_edge::Header;
     let config = Config::default();
     let mut pair = Pair::new(config, 1);

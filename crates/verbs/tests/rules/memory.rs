@@ -68,7 +68,7 @@ fn peers_name_a_region_by_the_address_that_the_program_chose() {
 }
 
 #[test]
-fn a_region_keeps_its_key_and_has_other_rights_and_memory_when_it_was_registered_anew() {
+fn a_region_keeps_its_key_and_has_other_rights_and_memory_when_it_is_registered_again() {
     let host = Host::new();
     let (one, _other) = host.pair();
     let address = host.buffer.address();
