@@ -1,6 +1,6 @@
 -- Wireshark dissector of the Ethernot edge protocol (docs/protocol.md).
 --
--- Generated from the table of fields in crates/wire-edge; don't edit. To make it anew:
+-- Generated from the table of fields in crates/wire-edge; don't edit. To make it again:
 --   cargo run -p dissector > tools/wireshark/ethernot.lua
 -- To use it: wireshark -X lua_script:tools/wireshark/ethernot.lua
 -- or copy it into the personal plugin folder (Help > About > Folders).

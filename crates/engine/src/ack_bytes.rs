@@ -41,7 +41,7 @@ impl AckBytes {
         let Some(bytes) = bytes.first_chunk_mut() else { return };
         let mut used = 0;
         let mut room = limit.saturating_sub(ACK_SECTION_BYTES_MIN);
-        let everything = connection.told().must_tell();
+        let everything = connection.reported().must_report();
         for path in connection.paths_mut() {
             if room >= ACK_BLOCK_BYTES_MAX
                 && used < blocks.len()
@@ -55,7 +55,7 @@ impl AckBytes {
         }
         let delivered = connection.inbound().delivered();
         let credit = connection.inbound().credit();
-        connection.told_mut().on_told(delivered, credit);
+        connection.reported_mut().on_reported(delivered, credit);
         *len = encode_acks(delivered, credit, &blocks[..used], bytes);
     }
 
@@ -66,7 +66,8 @@ impl AckBytes {
             self.allocate();
         }
         let Some(bytes) = self.bytes.first_chunk_mut() else { return };
-        let (delivered, credit) = (connection.inbound().delivered(), connection.told().credit());
+        let (delivered, credit) =
+            (connection.inbound().delivered(), connection.reported().credit());
         self.len = encode_acks(delivered, credit, &[], bytes);
     }
 

@@ -36,13 +36,13 @@ impl AckDuty {
     pub(crate) fn decide<'a>(
         now: Instant,
         moment: Moment,
-        must_tell: bool,
+        must_report: bool,
         data_follows: impl FnOnce() -> bool,
         links: &(impl Iterator<Item = &'a ReceivedPackets> + Clone),
     ) -> Self {
         // Each is one pass over the links with nothing called: this is asked in every turn.
         let mut links = links.clone();
-        let is_now = must_tell
+        let is_now = must_report
             || match moment {
                 Moment::DataLeaves { has_news } => links.clone().any(|received| {
                     received.acknowledgement_rides(now) || has_news && received.is_held_back()

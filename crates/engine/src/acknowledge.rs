@@ -22,7 +22,7 @@ impl Parts<'_> {
         emit: Emit<'_>,
     ) -> bool {
         let mut duty = connection.ack_duty_left(now);
-        if connection.told_mut().take_question() {
+        if connection.reported_mut().take_question() {
             return self.acknowledge_everywhere(now, connection, emit);
         }
         // What small frames have no room for goes into another one.
@@ -53,7 +53,7 @@ impl Parts<'_> {
         for position in 0..connection.paths().len() {
             let path = &connection.paths()[position];
             if path.may_carry_data() || position == nearest && path.is_validated() {
-                connection.told_mut().tell_now();
+                connection.reported_mut().report_now();
                 sent &= !self.is_full(&connection.paths()[position])
                     && self.send_acknowledgements(now, connection, position, emit);
             }
@@ -96,13 +96,13 @@ impl Connection {
     /// What becomes of the acknowledgements that are owed, if no data follows.
     #[inline]
     pub(crate) fn ack_duty(&self, now: Instant, moment: Moment) -> AckDuty {
-        self.ack_duty_with(now, moment, self.told().must_tell(), || false)
+        self.ack_duty_with(now, moment, self.reported().must_report(), || false)
     }
 
     /// The same, now that data is about to leave: whether it carries them.
     #[inline]
     pub(crate) fn acks_ride(&self, now: Instant) -> bool {
-        let has_news = self.told().has_news(self.inbound());
+        let has_news = self.reported().has_news(self.inbound());
         self.ack_duty(now, Moment::DataLeaves { has_news }) == AckDuty::Ride
     }
 
@@ -120,7 +120,7 @@ impl Connection {
         self.ack_duty_with(
             now,
             Moment::NoData,
-            self.told().must_tell() || self.told().is_asked(),
+            self.reported().must_report() || self.reported().is_asked(),
             data_follows,
         )
     }
@@ -130,10 +130,10 @@ impl Connection {
         &self,
         now: Instant,
         moment: Moment,
-        must_tell: bool,
+        must_report: bool,
         data_follows: impl FnOnce() -> bool,
     ) -> AckDuty {
         let links = self.paths().iter().map(Path::received);
-        AckDuty::decide(now, moment, must_tell, data_follows, &links)
+        AckDuty::decide(now, moment, must_report, data_follows, &links)
     }
 }

@@ -242,8 +242,9 @@ mod tests {
             Engine::new(config, [1; 32], Arc::new(StatusTable::new(1)))
         };
         for packets_max in [0, 255, 4097] {
-            let told = format!("the setting `packets_max` is {packets_max}; 256 to 4096 would do");
-            assert_eq!(make(packets_max).unwrap_err().to_string(), told);
+            let expected =
+                format!("the setting `packets_max` is {packets_max}; 256 to 4096 would do");
+            assert_eq!(make(packets_max).unwrap_err().to_string(), expected);
         }
         assert!(make(256).is_ok() && make(4096).is_ok());
     }

@@ -19,11 +19,11 @@ use crate::path::Path;
 use crate::patience::Patience;
 use crate::pending::PING;
 use crate::phase::Phase;
+use crate::reported::Reported;
 use crate::request_order::RequestOrder;
 use crate::retry::Retry;
 use crate::spreading::Spreading;
 use crate::terms::OwnTerms;
-use crate::told::Told;
 
 /// One connection of an endpoint: parts, each of which keeps its own state, and the steps from phase to
 /// phase, which concern several of them.
@@ -44,7 +44,7 @@ pub(crate) struct Connection {
     inbound: Inbound,
     queues: Queues,
     requests: RequestOrder,
-    told: Told,
+    reported: Reported,
     liveness: Liveness,
     /// When to repeat a handshake frame, a close, or a question for news.
     retry: Retry,
@@ -58,7 +58,7 @@ pub(crate) struct Connection {
 /// list, so that they are read in the order in which they were written.
 macro_rules! with_written_parts {
     ($callee:ident) => {
-        $callee!(names, pairs, spreading, asks, requests, told, liveness, retry)
+        $callee!(names, pairs, spreading, asks, requests, reported, liveness, retry)
     };
 }
 
@@ -108,7 +108,7 @@ impl Connection {
             ),
             queues: nobodys_queue.clone(),
             requests: RequestOrder::new(first),
-            told: Told::new(first),
+            reported: Reported::new(first),
             liveness: Liveness::new(config.silence_budget_ns),
             retry: Retry::NONE,
             close: CloseNotice::default(),
@@ -117,13 +117,13 @@ impl Connection {
     }
 
     lend! {
-        names: Names, paths: LinkSet, pairs: Pairs, outbound: Outbound, inbound: Inbound, told: Told, liveness: Liveness, retry: Retry, close: CloseNotice,
+        names: Names, paths: LinkSet, pairs: Pairs, outbound: Outbound, inbound: Inbound, reported: Reported, liveness: Liveness, retry: Retry, close: CloseNotice,
     }
 
     lend! {
         mut names_mut(names): Names, paths_mut(paths): LinkSet, pairs_mut(pairs): Pairs,
         spreading_mut(spreading): Spreading, outbound_mut(outbound): Outbound,
-        inbound_mut(inbound): Inbound, requests_mut(requests): RequestOrder, told_mut(told): Told,
+        inbound_mut(inbound): Inbound, requests_mut(requests): RequestOrder, reported_mut(reported): Reported,
         liveness_mut(liveness): Liveness, retry_mut(retry): Retry, close_mut(close): CloseNotice,
     }
 
@@ -308,7 +308,7 @@ impl Connection {
             self.outbound.be_queue_pair();
             if let Some(shared) = terms.take_shared_receives() {
                 self.inbound.share_receives(shared);
-                self.told.tell_now();
+                self.reported.report_now();
             }
         }
     }
@@ -379,7 +379,7 @@ impl Connection {
             && self.unconfirmed_at.is_none()
             && self.retry.is_paused()
             && self.liveness.is_at_rest()
-            && self.told.is_at_rest()
+            && self.reported.is_at_rest()
             && !self.pairs.is_due()
             && self.close.is_empty()
     }

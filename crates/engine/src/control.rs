@@ -71,7 +71,7 @@ impl Parts<'_> {
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths_mut().first_mut() {
-            path.tell_statuses(1 << index.0);
+            path.report_statuses(1 << index.0);
         }
         is_gone
     }
@@ -84,7 +84,7 @@ impl Parts<'_> {
         let link = path.link();
         let is_gone = self.remove_path_of(connection, index);
         if is_gone {
-            connection.tell_address(link);
+            connection.announce_address(link);
         }
         is_gone
     }
@@ -116,7 +116,7 @@ impl Parts<'_> {
             }
         }
         connection.pairs_mut().welcome(link);
-        connection.tell_address(link);
+        connection.announce_address(link);
     }
 
     //= protocol.md: close.5, challenge.3, control.5
@@ -137,7 +137,7 @@ impl Parts<'_> {
             Control::Address(address) => connection.learn_address(address),
             Control::Ping => {
                 let has_several = connection.paths().len() > 1;
-                connection.told_mut().on_question(has_several);
+                connection.reported_mut().on_question(has_several);
             }
             Control::Links(links) => self.on_links(now, connection, links),
             Control::Gone(operation) => self.on_answer_gone(now, connection, operation),
@@ -197,7 +197,7 @@ impl Parts<'_> {
             }
         }
         let connection = connection.handle();
-        self.news.tell(Event::Path { connection, index: index.0, link, state });
+        self.news.push(Event::Path { connection, index: index.0, link, state });
     }
 
     /// A link works that did not: what was known of the way holds no longer.
@@ -317,7 +317,7 @@ impl Parts<'_> {
         self.flush(connection, reason.operation_error(), None);
         self.counters.closed_here += 1;
         connection.begin_close(now, close);
-        self.news.tell(Event::Closed {
+        self.news.push(Event::Closed {
             connection: connection.handle(),
             reason,
             private_data: Vec::new(),
@@ -363,7 +363,7 @@ impl Parts<'_> {
     ) {
         self.flush(connection, reason.operation_error(), None);
         connection.end();
-        self.news.tell(Event::Closed { connection: connection.handle(), reason, private_data });
+        self.news.push(Event::Closed { connection: connection.handle(), reason, private_data });
     }
 
     /// Completes everything outstanding and frees every record.
@@ -402,7 +402,7 @@ impl Parts<'_> {
         let closed = if peaceful { Closed::ByPeer } else { Closed::PeerRefused(reason) };
         self.flush(connection, closed.operation_error(), fault);
         self.counters.closed_by_peer += 1;
-        self.news.tell(Event::Closed {
+        self.news.push(Event::Closed {
             connection: connection.handle(),
             reason: closed,
             private_data: private_data.to_vec(),
@@ -468,7 +468,7 @@ impl Parts<'_> {
         }
         path.on_removed();
         if !path.is_trial() {
-            self.news.tell(Event::Path {
+            self.news.push(Event::Path {
                 connection: handle,
                 index: index.0,
                 link: path.link(),

@@ -395,8 +395,8 @@ impl Engine {
         } else {
             Err(PostError::NotConnected)
         };
-        if connection.told().lacks_credit(connection.inbound()) {
-            connection.told_mut().tell_now();
+        if connection.reported().lacks_credit(connection.inbound()) {
+            connection.reported_mut().report_now();
             self.agenda.mark_ready(connection.handle().index);
         }
         self.parts().rest_later(&connection);
@@ -530,8 +530,8 @@ impl Engine {
     /// How often something was reported to applications, by a completion or by a slot of the status table. A caller
     /// that compares it with the earlier value sees whether there is anything new.
     #[inline]
-    pub const fn told_count(&self) -> u64 {
-        self.pools.told_count()
+    pub const fn report_count(&self) -> u64 {
+        self.pools.report_count()
     }
 
     /// What is known of a connection.

@@ -142,7 +142,7 @@ pub enum Closed {
     )]
     PeerRestarted,
     /// An operation of this queue pair failed on this side: its completion says why.
-    #[error("an operation of this side failed; its completion tells why")]
+    #[error("an operation of this side failed; its completion says why")]
     OperationFailed,
     /// A completion queue of the connection, which promises no places, had no room for a completion.
     #[error(
@@ -178,7 +178,7 @@ pub enum ConnectError {
     #[error("a connection needs at least one link and peer address; name some")]
     NoPath,
     /// The link was never attached.
-    #[error("link {0} is not attached to this endpoint; name one that `Endpoint::links` tells")]
+    #[error("link {0} is not attached to this endpoint; name one that `Endpoint::links` lists")]
     UnknownLink(u8),
     /// More private data than a frame takes.
     #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]

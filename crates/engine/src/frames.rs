@@ -92,7 +92,7 @@ impl Parts<'_> {
                 outbound.on_returned(pools, carried);
             }
         });
-        connection.told_mut().tell_if(has_acks);
+        connection.reported_mut().report_if(has_acks);
         first
     }
 
@@ -115,7 +115,7 @@ impl Parts<'_> {
                 outbound.on_returned(pools, carried);
             }
         });
-        connection.told_mut().tell_if(had_acks);
+        connection.reported_mut().report_if(had_acks);
     }
 
     /// Frames of a batch that a driver takes at once.

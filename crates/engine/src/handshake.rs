@@ -341,7 +341,7 @@ impl Engine {
         connection.begin_request(Attempt::new(now, service, vec![(link, from)], Vec::new()));
         let parts = self.parts();
         parts.reception.on_requested(from, hello.key(), handle.index);
-        parts.news.tell(Event::Requested {
+        parts.news.push(Event::Requested {
             connection: handle,
             service,
             peer: from,
@@ -416,7 +416,7 @@ impl Engine {
                 Handshake::Accept { ref parameters, addresses, private_data } => {
                     let place = (link, from);
                     parts.on_accept(now, connection, place, source, parameters, addresses);
-                    parts.news.tell(Event::Established {
+                    parts.news.push(Event::Established {
                         connection: connection.handle(),
                         private_data: private_data.to_vec(),
                     });

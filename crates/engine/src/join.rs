@@ -32,18 +32,18 @@ impl Connection {
     pub(crate) fn welcome_back(&mut self, link: LinkId) {
         if self.pairs().unwanted() >> link.0 & 1 == 0 {
             self.pairs_mut().welcome(link);
-            self.tell_address(link);
+            self.announce_address(link);
         }
     }
 
     //= protocol.md: join.6
     /// The peer is to hear where it can reach a link; only the initiator looks for pairs.
-    pub(crate) fn tell_address(&mut self, link: LinkId) {
+    pub(crate) fn announce_address(&mut self, link: LinkId) {
         if !self.is_initiator()
             && let Some(path) = self.paths_mut().first_mut()
         {
-            path.tell_addresses(1 << link.0);
-            self.pairs_mut().on_address_told(link);
+            path.announce_addresses(1 << link.0);
+            self.pairs_mut().on_address_announced(link);
         }
     }
 
@@ -56,7 +56,7 @@ impl Connection {
     /// The peer does not want a pair that was on trial: what it wants may become clear later.
     pub(crate) fn on_trial_refused(&mut self, pair: (LinkId, PeerAddr)) {
         self.pairs_mut().on_unwanted(pair);
-        self.tell_address(pair.0);
+        self.announce_address(pair.0);
     }
 
     /// The application wants this pair.
@@ -71,14 +71,14 @@ impl Connection {
     //= protocol.md: join.7
     /// The peer has heard which links are gone: if it heard that after the address of one that is
     /// back, it has forgotten that.
-    pub(crate) fn tell_addresses_again(&mut self, links: u16) {
+    pub(crate) fn announce_addresses_again(&mut self, links: u16) {
         if self.is_initiator() {
             return;
         }
         let used = self.paths().iter().fold(0, |used, path| used | 1_u16 << path.link().0);
-        let told = self.pairs().told_addresses();
+        let announced = self.pairs().announced_addresses();
         if let Some(path) = self.paths_mut().first_mut() {
-            path.tell_addresses(links & told & !used);
+            path.announce_addresses(links & announced & !used);
         }
     }
 
@@ -157,7 +157,7 @@ impl Parts<'_> {
             if was_challenged {
                 joining.on_failed(pair);
                 // The initiator may know better where this link leads.
-                connection.tell_address(pair.0);
+                connection.announce_address(pair.0);
             }
             if was_heard {
                 // The peer may take it for a link that works.

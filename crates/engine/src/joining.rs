@@ -28,15 +28,15 @@ pub(crate) struct Joining {
 delivery::pack_fields!(Joining { addresses, asked, failed, unwanted, rounds, again_at, index_at });
 
 impl Joining {
-    /// For a connection over `first`, whose initiator named `asked` and whose peer announced `told`. Nothing if no
+    /// For a connection over `first`, whose initiator named `asked` and whose peer announced `announced`. Nothing if no
     /// other pair is possible.
     pub(crate) fn new(
         first: (LinkId, PeerAddr),
         asked: Vec<(LinkId, PeerAddr)>,
-        told: impl Iterator<Item = PeerAddr>,
+        announced: impl Iterator<Item = PeerAddr>,
     ) -> Option<Box<Self>> {
         let mut joining = Self::default();
-        for address in asked.iter().map(|&(_, address)| address).chain(told) {
+        for address in asked.iter().map(|&(_, address)| address).chain(announced) {
             joining.learn(address, |_| true);
         }
         let has_other = joining.addresses.iter().any(|&address| address != first.1);

@@ -41,7 +41,7 @@ impl Parts<'_> {
                 self.watch.on_asked(now, path.pair());
             }
         }
-        self.tell_links(connection);
+        self.announce_links(connection);
     }
 
     //= protocol.md: silence.4
@@ -75,12 +75,12 @@ impl Parts<'_> {
 
     //= protocol.md: compare.4
     /// Announces on the nearest link which links there are, and the addresses of those without a part.
-    fn tell_links(&self, connection: &mut Connection) {
+    fn announce_links(&self, connection: &mut Connection) {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
         if let Some(path) = connection.paths_mut().get_mut(nearest) {
             path.say(LINKS);
-            path.tell_addresses(idle);
+            path.announce_addresses(idle);
         }
     }
 
@@ -100,7 +100,7 @@ impl Parts<'_> {
             .map(|path| (path.index(), path.link()))
             && self.drop_path(connection, index)
         {
-            connection.tell_address(link);
+            connection.announce_address(link);
             connection.pairs_mut().look();
         }
         if connection.paths().iter().any(is_missing) {
@@ -115,10 +115,10 @@ impl Parts<'_> {
             .filter(|&index| is_theirs(LinkIndex(index)) && !is_here(LinkIndex(index)))
             .fold(0, |links, index| links | 1_u32 << index);
         if let Some(path) = connection.paths_mut().first_mut() {
-            path.tell_statuses(unknown);
+            path.report_statuses(unknown);
         }
         if self.links_without_part(connection) != 0 {
-            self.tell_links(connection);
+            self.announce_links(connection);
         }
     }
 

@@ -19,7 +19,7 @@ impl News {
     }
 
     /// The application is to hear of this.
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn push(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
@@ -53,7 +53,7 @@ mod tests {
             Event::Closed { connection, reason: Closed::Here, private_data: Vec::new() }
         };
         for index in 0..1000 {
-            news.tell(of(index));
+            news.push(of(index));
         }
         for index in 0..1000 {
             news.trim();

@@ -12,13 +12,13 @@ pub(crate) struct Pairs {
     /// What is known of them; absent while there is none to try.
     joining: Option<Box<Joining>>,
     /// Links (by bit) whose address was announced to the peer, as they have no part in the connection.
-    told_addresses: u16,
+    announced_addresses: u16,
     /// Whether to look for pairs that may join.
     is_due: bool,
 }
 
 // A connection that is to look for pairs does not rest.
-delivery::pack_fields!(Pairs { joining, told_addresses } is_due = false);
+delivery::pack_fields!(Pairs { joining, announced_addresses } is_due = false);
 
 impl Pairs {
     /// Something has changed: pairs are looked for.
@@ -46,7 +46,7 @@ impl Pairs {
 
     /// There is a connection, and this is known of pairs: they are looked for.
     pub(crate) fn begin(&mut self, joining: Option<Box<Joining>>) {
-        *self = Self { joining, told_addresses: 0, is_due: true };
+        *self = Self { joining, announced_addresses: 0, is_due: true };
     }
 
     /// When to look again, of which links some may be on trial.
@@ -85,18 +85,18 @@ impl Pairs {
     }
 
     /// The address of a link of this end is announced to the peer.
-    pub(crate) const fn on_address_told(&mut self, link: LinkId) {
-        self.told_addresses |= 1 << link.0;
+    pub(crate) const fn on_address_announced(&mut self, link: LinkId) {
+        self.announced_addresses |= 1 << link.0;
     }
 
     /// Links (by bit) whose address was announced to the peer, and that are wanted still.
-    pub(crate) fn told_addresses(&self) -> u16 {
-        self.told_addresses & !self.unwanted()
+    pub(crate) fn announced_addresses(&self) -> u16 {
+        self.announced_addresses & !self.unwanted()
     }
 
     /// A pair answers, whichever end wanted it: it is one to be found again.
     pub(crate) fn keep(&mut self, pair: (LinkId, PeerAddr), paths: &[Path]) {
-        self.told_addresses &= !(1 << pair.0.0);
+        self.announced_addresses &= !(1 << pair.0.0);
         if let Some(joining) = &mut self.joining {
             joining.keep(pair, |old| is_peer(paths, old));
         }
@@ -175,12 +175,12 @@ mod tests {
     fn of_a_link_that_is_not_wanted_or_has_a_part_the_peer_is_not_told_again() {
         let mut pairs = Pairs::default();
         for link in 0..3 {
-            pairs.on_address_told(LinkId(link));
+            pairs.on_address_announced(LinkId(link));
         }
         pairs.forget(at(1), Some(LinkId(0)));
         pairs.keep((LinkId(1), at(2)), &[]);
-        assert_eq!(pairs.told_addresses(), 0b100);
+        assert_eq!(pairs.announced_addresses(), 0b100);
         pairs.welcome(LinkId(0));
-        assert_eq!(pairs.told_addresses(), 0b101);
+        assert_eq!(pairs.announced_addresses(), 0b101);
     }
 }

@@ -239,7 +239,7 @@ impl Path {
     /// Whether a control frame is to be sent because of this link.
     #[inline]
     pub(crate) fn wants_control(&self, now: Instant) -> bool {
-        self.pending.has_news() && self.may_tell()
+        self.pending.has_news() && self.may_report()
             || self.pending.nonce().is_some()
             || self.state.deadline() <= now
     }
@@ -250,8 +250,8 @@ impl Path {
     /// probe is due.
     ///
     /// Nothing is announced where the peer has not answered.
-    pub(crate) const fn may_tell(&self) -> bool {
-        self.is_validated() && (self.pending.may_tell() || self.sending.may_probe())
+    pub(crate) const fn may_report(&self) -> bool {
+        self.is_validated() && (self.pending.may_report() || self.sending.may_probe())
     }
 
     /// Whether nothing on it is in flight, to be reported or to be acknowledged.
@@ -462,7 +462,7 @@ impl Path {
         of_links: Option<u16>,
         is_acknowledged: bool,
     ) {
-        if is_acknowledged && !self.pending.may_tell() {
+        if is_acknowledged && !self.pending.may_report() {
             self.sending.use_probe();
         }
         self.pending.on_sent(messages, of_links, is_acknowledged);
@@ -569,8 +569,8 @@ impl Path {
             self.progress_at = now;
             change = self.state.on_progress();
         }
-        let Returned { is_progress, has_told_statuses, .. } = returned;
-        Some(Acknowledged { is_progress, has_told_statuses, change })
+        let Returned { is_progress, has_reported_statuses, .. } = returned;
+        Some(Acknowledged { is_progress, has_reported_statuses, change })
     }
 
     /// Its timer has come; what is lost by that is given out. Whether a [probe](Self::probe) is due.
@@ -800,7 +800,7 @@ impl Path {
     pub(crate) fn hand_news_of_links(&mut self, all: &mut Pending) {
         all.inherit_of_links(&mut self.pending);
         if self.pending.announces() {
-            all.tell_statuses(1 << self.index.0);
+            all.report_statuses(1 << self.index.0);
         }
     }
 
@@ -809,14 +809,14 @@ impl Path {
         self.pending.inherit_of_links(all);
     }
 
-    /// See [`Pending::tell_statuses`].
-    pub(crate) const fn tell_statuses(&mut self, links: u32) {
-        self.pending.tell_statuses(links);
+    /// See [`Pending::report_statuses`].
+    pub(crate) const fn report_statuses(&mut self, links: u32) {
+        self.pending.report_statuses(links);
     }
 
-    /// See [`Pending::tell_addresses`].
-    pub(crate) const fn tell_addresses(&mut self, links: u16) {
-        self.pending.tell_addresses(links);
+    /// See [`Pending::announce_addresses`].
+    pub(crate) const fn announce_addresses(&mut self, links: u16) {
+        self.pending.announce_addresses(links);
     }
 
     /// The peer has heard, or knows, how this link is.
@@ -962,7 +962,7 @@ pub(crate) struct Acknowledged {
     /// Of something that was not acknowledged before.
     pub(crate) is_progress: bool,
     /// The peer has heard the status of links.
-    pub(crate) has_told_statuses: bool,
+    pub(crate) has_reported_statuses: bool,
     pub(crate) change: Option<PathChange>,
 }
 

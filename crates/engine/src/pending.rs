@@ -38,10 +38,10 @@ pub(crate) struct Pending {
     /// Links (by bit) of this endpoint whose address the peer must hear on this one.
     addresses: u16,
     /// Control frames in flight that report something to the peer.
-    told: u16,
+    reports: u16,
 }
 
-delivery::pack_fields!(Pending { messages, answer, announces, statuses, addresses, told });
+delivery::pack_fields!(Pending { messages, answer, announces, statuses, addresses, reports });
 
 impl Pending {
     /// These messages are to be sent, bits such as [`PING`].
@@ -65,12 +65,12 @@ impl Pending {
     }
 
     /// The peer must hear of these links (by bit), which may be gone, how they are.
-    pub(crate) const fn tell_statuses(&mut self, links: u32) {
+    pub(crate) const fn report_statuses(&mut self, links: u32) {
         self.statuses |= links;
     }
 
     /// The peer must hear where these links (by bit) of this endpoint are.
-    pub(crate) const fn tell_addresses(&mut self, links: u16) {
+    pub(crate) const fn announce_addresses(&mut self, links: u16) {
         self.addresses |= links;
     }
 
@@ -89,12 +89,12 @@ impl Pending {
         self.announces
     }
 
-    /// See [`Pending::tell_statuses`].
+    /// See [`Pending::report_statuses`].
     pub(crate) const fn statuses(&self) -> u32 {
         self.statuses
     }
 
-    /// See [`Pending::tell_addresses`].
+    /// See [`Pending::announce_addresses`].
     pub(crate) const fn addresses(&self) -> u16 {
         self.addresses
     }
@@ -112,13 +112,13 @@ impl Pending {
     }
 
     /// Whether one more frame may be in flight that the peer has to acknowledge.
-    pub(crate) const fn may_tell(&self) -> bool {
-        self.told < TOLD_MAX
+    pub(crate) const fn may_report(&self) -> bool {
+        self.reports < REPORTS_MAX
     }
 
     /// Whether every frame that reported something was acknowledged.
     pub(crate) const fn is_all_heard(&self) -> bool {
-        self.told == 0
+        self.reports == 0
     }
 
     /// What comes back of a frame with these messages, if it is lost: with the addresses of these links, if any is
@@ -142,7 +142,7 @@ impl Pending {
     ) {
         self.messages &= !messages;
         self.answer = None;
-        self.told += is_acknowledged as u16;
+        self.reports += is_acknowledged as u16;
         let Some(addresses) = of_links else { return };
         self.statuses = 0;
         // If no address was sent, those are not attached any more.
@@ -156,7 +156,7 @@ impl Pending {
     /// Frames were lost, or have arrived: what the lost ones said is said again, here or on the nearest
     /// link.
     pub(crate) const fn on_returned(&mut self, lost: LostControl) {
-        self.told -= lost.frames;
+        self.reports -= lost.frames;
         self.say_again(lost);
     }
 
@@ -174,7 +174,7 @@ impl Pending {
 
     /// No report is in flight any more.
     pub(crate) const fn on_given_up(&mut self) {
-        self.told = 0;
+        self.reports = 0;
     }
 
     /// What was to be said on another link, but for answers, is said on this one.
@@ -222,4 +222,4 @@ impl LostControl {
 
 /// Control frames in flight on a link that report something to the peer. Three carry the addresses of 16 links, one the
 /// status of all; with 256 bytes at most they are 2 KiB.
-const TOLD_MAX: u16 = 8;
+const REPORTS_MAX: u16 = 8;

@@ -168,7 +168,7 @@ impl Parts<'_> {
         if !room || !self.gives_way(connection, place) {
             // The peer has a link here that is none to this end.
             if let Some(path) = connection.paths_mut().first_mut() {
-                path.tell_statuses(1 << index.0);
+                path.report_statuses(1 << index.0);
             }
             return None;
         }
@@ -202,7 +202,7 @@ impl Parts<'_> {
             return false;
         }
         // The peer finds the pair that was given up, if there is one.
-        connection.tell_address(link);
+        connection.announce_address(link);
         true
     }
 
@@ -243,7 +243,7 @@ impl Parts<'_> {
         connection.establish(now, self.config);
         self.counters.handshakes_completed += 1;
         self.news
-            .tell(Event::Established { connection: connection.handle(), private_data: Vec::new() });
+            .push(Event::Established { connection: connection.handle(), private_data: Vec::new() });
     }
 
     /// Handles what a frame acknowledges, of packets and of operations.
@@ -300,8 +300,8 @@ impl Parts<'_> {
             Fate::Lost => outbound.on_lost(pools, carried),
         });
         let Some(acknowledged) = acknowledged else { return false };
-        if acknowledged.has_told_statuses {
-            connection.tell_addresses_again(self.links.attached());
+        if acknowledged.has_reported_statuses {
+            connection.announce_addresses_again(self.links.attached());
         }
         if acknowledged.is_progress {
             connection.on_acknowledged(block.link);
@@ -490,7 +490,7 @@ impl Parts<'_> {
             self.refuse_access(now, connection, reason, operation);
         } else {
             let has_delivered = connection.inbound().delivered() != before;
-            connection.told_mut().tell_if(has_delivered);
+            connection.reported_mut().report_if(has_delivered);
             self.note_stall(connection);
         }
     }

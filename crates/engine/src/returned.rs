@@ -18,7 +18,7 @@ pub(crate) struct Returned {
     /// Something was acknowledged that was not before.
     pub(crate) is_progress: bool,
     /// The peer has heard the status of links.
-    pub(crate) has_told_statuses: bool,
+    pub(crate) has_reported_statuses: bool,
     /// Least size of the largest frame of data that was acknowledged, and that was lost.
     pub(crate) acked_bytes: u32,
     pub(crate) lost_bytes: u32,
@@ -41,7 +41,7 @@ impl Returned {
             (Fate::Lost, CarriedKind::Control) => self.control.add(&carried),
             (Fate::Acked, CarriedKind::Control) => {
                 self.control.add_arrived();
-                self.has_told_statuses |=
+                self.has_reported_statuses |=
                     carried.slot & STATUS != 0 && carried.offset & 0xffff != 0;
             }
             (Fate::Acked, _) => {
@@ -112,13 +112,13 @@ mod tests {
 
     #[test]
     fn only_a_frame_that_told_statuses_is_known_to_have_told_them() {
-        for (slot, statuses, has_told) in
+        for (slot, statuses, has_reported) in
             [(STATUS, 2, true), (STATUS, 0, false), (STATUS, 2 << 16, false), (0, 2, false)]
         {
             let mut returned = Returned::default();
             let carried = Carried { offset: statuses, ..of(slot, 0, CarriedKind::Control) };
             returned.take(Fate::Acked, carried, &mut |_, _| {});
-            assert_eq!(returned.has_told_statuses, has_told, "{slot} {statuses}");
+            assert_eq!(returned.has_reported_statuses, has_reported, "{slot} {statuses}");
         }
     }
 }

@@ -365,7 +365,7 @@ mod tests {
         emitted(&mut scratch, |_, frame| have_acks.push(frame.acks.is_some()));
         assert_eq!(have_acks, [true, false]);
         scratch.write_acks(Instant(0), &mut connection, 1000);
-        assert!(scratch.drop_acks(), "they are still to be told");
+        assert!(scratch.drop_acks(), "they are still to be reported");
         assert_eq!(scratch.acks_len(), 0);
     }
 

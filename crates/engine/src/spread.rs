@@ -124,7 +124,7 @@ impl Parts<'_> {
             Err(fault) => {
                 self.take_back_shares(connection, spread);
                 // Perhaps no frame was there to carry what was written.
-                connection.told_mut().tell_if(true);
+                connection.reported_mut().report_if(true);
                 self.local_memory_gone(now, connection, fault);
                 Sent::Failed
             }
@@ -198,7 +198,7 @@ impl Parts<'_> {
             connection.spreading_mut().on_cut(position, view);
         }
         // No frame carried what was written: it is still to be reported.
-        connection.told_mut().tell_if(self.scratch.drop_acks());
+        connection.reported_mut().report_if(self.scratch.drop_acks());
         count_idle(now, connection, spread);
         Ok(())
     }

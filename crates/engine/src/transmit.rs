@@ -96,7 +96,7 @@ impl Engine {
         for index in agenda.ready() {
             if let Some(mut connection) = connections.take(index) {
                 let owes_last = owes_last(&connection);
-                connection.told_mut().tell_if(owes_last);
+                connection.reported_mut().report_if(owes_last);
                 connections.put(connection);
             }
         }
@@ -106,7 +106,7 @@ impl Engine {
                 continue;
             }
             if let Some(mut connection) = connections.take(index) {
-                connection.told_mut().tell_now();
+                connection.reported_mut().report_now();
                 agenda.mark_ready(index);
                 connections.put(connection);
             }
@@ -245,7 +245,7 @@ impl Parts<'_> {
             }
         };
         if self.scratch.is_empty() {
-            connection.told_mut().tell_if(self.scratch.drop_acks());
+            connection.reported_mut().report_if(self.scratch.drop_acks());
             return Sent::Nothing;
         }
         if !alone {

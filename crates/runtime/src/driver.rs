@@ -891,7 +891,7 @@ impl Driver {
     #[inline]
     fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
         self.counters.turns += 1;
-        host.arming.publish(self.engine.told_count() + self.news + self.counters.refused_late);
+        host.arming.publish(self.engine.report_count() + self.news + self.counters.refused_late);
         self.has_sent_datagrams = false;
         // What was deferred is due at once for a thread that goes to sleep.
         let due = if self.has_deferred { now } else { self.engine.poll_timeout() };

@@ -245,7 +245,7 @@ impl Pools {
 
     /// How often something was reported to the application, by a completion or by a slot of the status table.
     #[inline]
-    pub const fn told_count(&self) -> u64 {
+    pub const fn report_count(&self) -> u64 {
         self.notices.count
     }
 

@@ -49,7 +49,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("docs/architecture.md", 4),
     ("docs/glossary.md", 1),
     ("docs/performance-notes.md", 38),
-    ("docs/sender.md", 1),
     ("docs/sockets-protocol.md", 35),
     ("docs/sockets.md", 3),
     ("sockets", 315),

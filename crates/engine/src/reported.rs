@@ -5,44 +5,44 @@ use wire_edge::{MessageNumber, OperationNumber};
 
 /// What ack sections reported to the peer besides packets.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     /// The deliveries last reported.
     delivered: OperationNumber,
     /// The credit last reported.
     credit: MessageNumber,
     /// The peer is to hear of them even if there is no packet to acknowledge.
-    must_tell: bool,
+    must_report: bool,
     /// The peer asked for news: the answer goes over every link, as the peer may not hear us on the nearest.
     is_asked: bool,
 }
 
-delivery::pack_fields!(Told { delivered, credit } must_tell = false, is_asked = false);
+delivery::pack_fields!(Reported { delivered, credit } must_report = false, is_asked = false);
 
-impl Told {
+impl Reported {
     /// Nothing was reported yet; operations and messages are numbered from here on.
     pub(crate) const fn new(first: u32) -> Self {
         Self {
             delivered: OperationNumber(first),
             credit: MessageNumber(first),
-            must_tell: false,
+            must_report: false,
             is_asked: false,
         }
     }
 
     /// The peer must hear at once, whether there is a packet to acknowledge or not.
-    pub(crate) const fn tell_now(&mut self) {
-        self.must_tell = true;
+    pub(crate) const fn report_now(&mut self) {
+        self.must_report = true;
     }
 
     /// The same, if something is so.
-    pub(crate) const fn tell_if(&mut self, must_tell: bool) {
-        self.must_tell |= must_tell;
+    pub(crate) const fn report_if(&mut self, must_report: bool) {
+        self.must_report |= must_report;
     }
 
-    /// See [`Told::tell_now`].
+    /// See [`Reported::report_now`].
     #[inline]
-    pub(crate) const fn must_tell(&self) -> bool {
-        self.must_tell
+    pub(crate) const fn must_report(&self) -> bool {
+        self.must_report
     }
 
     /// The peer asks, for which it has several links or only one.
@@ -82,15 +82,15 @@ impl Told {
 
     /// This was reported to the peer.
     #[inline]
-    pub(crate) fn on_told(&mut self, delivered: OperationNumber, credit: MessageNumber) {
+    pub(crate) fn on_reported(&mut self, delivered: OperationNumber, credit: MessageNumber) {
         debug_assert!(delivered.since(self.delivered) >= 0, "what is delivered stays delivered");
         debug_assert!(credit.since(self.credit) >= 0, "credit is not taken back");
-        *self = Self { delivered, credit, must_tell: false, is_asked: self.is_asked };
+        *self = Self { delivered, credit, must_report: false, is_asked: self.is_asked };
     }
 
     /// Whether nothing waits to be reported.
     pub(crate) const fn is_at_rest(&self) -> bool {
-        !self.must_tell && !self.is_asked
+        !self.must_report && !self.is_asked
     }
 }
 
@@ -100,21 +100,21 @@ mod tests {
 
     #[test]
     fn what_was_told_need_not_be_told_but_a_question_stays_until_it_is_taken() {
-        let mut told = Told::new(u32::MAX);
-        told.tell_now();
-        told.on_question(true);
-        assert!(told.must_tell() && !told.is_at_rest());
-        told.on_told(OperationNumber(1), MessageNumber(0));
-        assert!(!told.must_tell() && !told.is_at_rest());
-        assert!(told.take_question() && !told.take_question());
-        assert!(told.is_at_rest());
+        let mut reported = Reported::new(u32::MAX);
+        reported.report_now();
+        reported.on_question(true);
+        assert!(reported.must_report() && !reported.is_at_rest());
+        reported.on_reported(OperationNumber(1), MessageNumber(0));
+        assert!(!reported.must_report() && !reported.is_at_rest());
+        assert!(reported.take_question() && !reported.take_question());
+        assert!(reported.is_at_rest());
     }
 
     #[test]
     fn over_one_link_the_next_acknowledgement_is_the_answer() {
-        let mut told = Told::new(0);
-        told.on_question(true);
-        told.on_question(false);
-        assert!(!told.is_asked());
+        let mut reported = Reported::new(0);
+        reported.on_question(true);
+        reported.on_question(false);
+        assert!(!reported.is_asked());
     }
 }

@@ -32,10 +32,10 @@ impl Parts<'_> {
             let path = &mut connection.paths_mut()[position];
             let challenged = path.poll_challenge(now) && may_challenge(path);
             path.limit_answer(CONTROL_FRAME_BYTES);
-            let may_tell = |path: &Path| path.may_tell() || !is_open && path.is_validated();
-            let tells = may_tell(path);
-            let announces = tells && position == nearest && path.pending().has_news_of_links();
-            let says = announces || tells && path.pending().messages() != 0;
+            let may_report = |path: &Path| path.may_report() || !is_open && path.is_validated();
+            let reports = may_report(path);
+            let announces = reports && position == nearest && path.pending().has_news_of_links();
+            let says = announces || reports && path.pending().messages() != 0;
             let waits = says || path.pending().nonce().is_some();
             if !challenged && !waits {
                 continue;
@@ -48,7 +48,7 @@ impl Parts<'_> {
                 sent &= !waits;
                 continue;
             }
-            let what = What { challenge: challenged.then(|| self.random()), tells, announces };
+            let what = What { challenge: challenged.then(|| self.random()), reports, announces };
             if !self.send_control_on(now, connection, position, &what, emit) {
                 sent &= !waits;
                 continue;
@@ -56,9 +56,9 @@ impl Parts<'_> {
             // The addresses of many new links take several frames.
             while announces
                 && connection.paths()[position].pending().addresses() != 0
-                && may_tell(&connection.paths()[position])
+                && may_report(&connection.paths()[position])
             {
-                let what = What { challenge: None, tells, announces };
+                let what = What { challenge: None, reports, announces };
                 if !self.send_control_on(now, connection, position, &what, emit) {
                     sent = false;
                     break;
@@ -80,9 +80,9 @@ impl Parts<'_> {
     ) -> bool {
         let statuses = statuses_of(connection, position, what.announces);
         let path = &connection.paths()[position];
-        let addresses = what.announces.then(|| self.links_to_tell(path.pending().addresses()));
+        let addresses = what.announces.then(|| self.links_to_announce(path.pending().addresses()));
         // What must not be reported yet stays for later.
-        let control = if what.tells { path.pending().messages() } else { 0 };
+        let control = if what.reports { path.pending().messages() } else { 0 };
         let carried = path.pending().carried(control, addresses);
         let mut body = Vec::with_capacity(64);
         gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
@@ -112,8 +112,8 @@ impl Parts<'_> {
             return false;
         }
         for path in connection.paths_mut() {
-            let told = statuses.get(usize::from(path.index().0)).copied().flatten();
-            if told.is_some() {
+            let reported = statuses.get(usize::from(path.index().0)).copied().flatten();
+            if reported.is_some() {
                 path.on_announced();
             }
         }
@@ -133,9 +133,10 @@ impl Parts<'_> {
     }
 
     /// Of a set of links (by bit), those that are attached, as many as one frame takes.
-    fn links_to_tell(&self, links: u16) -> u16 {
-        let told = self.links.iter().map(|(link, _)| 1 << link.0).filter(|bit| links & bit != 0);
-        told.take(ADDRESSES_PER_FRAME).fold(0, |told, bit| told | bit)
+    fn links_to_announce(&self, links: u16) -> u16 {
+        let reported =
+            self.links.iter().map(|(link, _)| 1 << link.0).filter(|bit| links & bit != 0);
+        reported.take(ADDRESSES_PER_FRAME).fold(0, |bits, bit| bits | bit)
     }
 }
 
@@ -143,7 +144,7 @@ impl Parts<'_> {
 struct What {
     challenge: Option<u64>,
     /// What is pending on the link.
-    tells: bool,
+    reports: bool,
     /// What is to be reported of all links.
     announces: bool,
 }
