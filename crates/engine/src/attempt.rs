@@ -133,7 +133,7 @@ mod tests {
         let mut attempt = attempt();
         let tried: Vec<_> = (0..4).filter_map(|_| attempt.poll_place()).collect();
         assert_eq!(tried, [0, 1, 2, 0].map(place));
-        assert!(!attempt.give_up(place(7)), "nobody was asked there");
+        assert!(!attempt.give_up(place(7)), "no peer was asked there");
         assert_eq!(attempt.poll_place(), Some(place(1)));
         assert!(!attempt.give_up(place(0)));
         assert_eq!(attempt.poll_place(), Some(place(1)));

@@ -86,7 +86,7 @@ impl Connection {
         handle: ConnectionHandle,
         names: Names,
         phase: Phase,
-        nobodys_queue: &Queues,
+        unowned_queue: &Queues,
     ) -> Box<Self> {
         let first = config.numbers_from;
         Box::new(Self {
@@ -99,14 +99,14 @@ impl Connection {
             pairs: Pairs::default(),
             spreading: Spreading::default(),
             asks: Asks::default(),
-            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, nobodys_queue),
+            outbound: Outbound::new(handle.owner(), NOTHING_GRANTED, unowned_queue),
             inbound: config.inbound(
                 handle,
                 config.inbound_limits(),
                 ProtectionDomain::NONE,
-                nobodys_queue,
+                unowned_queue,
             ),
-            queues: nobodys_queue.clone(),
+            queues: unowned_queue.clone(),
             requests: RequestOrder::new(first),
             reported: Reported::new(first),
             liveness: Liveness::new(config.silence_budget_ns),

@@ -127,13 +127,13 @@ mod tests {
 
     //= protocol.md: moved.3
     #[test]
-    fn a_door_says_where_a_service_is_and_of_others_that_nobody_listens() {
+    fn a_door_says_where_a_service_is_and_that_others_have_no_listener() {
         let moved = Moved { address: ip("10.0.0.9:61440"), service: 8 };
         let mut door = Door::new(vec![(7, moved)]);
         let there = Some((77, RejectReason::Moved, moved.encode().to_vec()));
         assert_eq!(said(&mut door, "10.0.0.1:5", &hello(1, 7)), there);
-        let nobody = Some((77, RejectReason::NoListener, Vec::new()));
-        assert_eq!(said(&mut door, "10.0.0.1:5", &hello(1, 8)), nobody);
+        let no_listener = Some((77, RejectReason::NoListener, Vec::new()));
+        assert_eq!(said(&mut door, "10.0.0.1:5", &hello(1, 8)), no_listener);
         let mut out = [0; DOOR_ANSWER_BYTES_MAX];
         let now = Instant(1_000_000_000);
         let len = door.answer(now, ip("10.0.0.1:5"), &hello(2, 7), &mut out);

@@ -724,7 +724,7 @@ impl Engine {
     pub(crate) fn fresh_connection(&mut self, phase: Phase) -> Option<Box<Connection>> {
         let (handle, id) = self.connections.reserve(|| self.entropy.next_u32())?;
         let names = Names::new(id, Epoch(self.entropy.next_u32() as u16));
-        let queue = self.connections.nobodys_queue();
+        let queue = self.connections.unowned_queue();
         Some(Connection::new(&self.config, handle, names, phase, queue))
     }
 }

@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a connection has one peer")]
-    fn nobody_takes_the_place_of_the_peer() {
+    fn no_other_end_takes_the_place_of_the_peer() {
         let mut names = Names::new(ConnectionId(7), Epoch(3));
         names.on_accepted(ConnectionId(9), &PARAMETERS);
         names.on_accepted(ConnectionId(8), &PARAMETERS);

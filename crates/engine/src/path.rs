@@ -839,7 +839,7 @@ impl Path {
 
     /// A packet that went there was refused, or the newest if it is not known which. Returns whether this refusal
     /// proves that the address has no listener.
-    pub(crate) fn on_nobody_listens(&mut self, now: Instant, packet: Option<u32>) -> bool {
+    pub(crate) fn on_refused_packet(&mut self, now: Instant, packet: Option<u32>) -> bool {
         let newest = self.send().next_packet().truncate().wrapping_sub(1);
         let has_failed = self.refusals.on_refused(now, packet.unwrap_or(newest));
         self.ask_who_refuses(now);
@@ -848,7 +848,7 @@ impl Path {
 
     /// Another connection has found that the address has no listener. Returns whether that holds and is new: a peer
     /// that was heard during its questions is there.
-    pub(crate) fn on_nobody_found(&mut self, now: Instant) -> bool {
+    pub(crate) fn on_no_listener_found(&mut self, now: Instant) -> bool {
         let is_heard = self.heard_at.after_ns(2 * QUESTION_NS) > now;
         let is_news = !is_heard && !self.refusals.have_failed();
         if is_news {

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_without_a_cookie_of_its_own_address() {
+    fn no_peer_is_let_in_without_a_cookie_of_its_own_address() {
         let (mut reception, mut counters) = reception();
         let first = reception.admit(NOW, &mut counters, host(1), &hello(1, [0; COOKIE_BYTES]));
         let Admission::Prove(cookie) = first else { panic!("{first:?}") };

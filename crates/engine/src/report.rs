@@ -69,10 +69,10 @@ impl Engine {
             let is_it = |path: &&mut Path| path.pair() == place;
             if connection.phase() == Phase::Established
                 && let Some(path) = connection.paths_mut().iter_mut().find(is_it)
-                && path.on_nobody_found(now)
+                && path.on_no_listener_found(now)
             {
                 let index = path.index();
-                parts.on_nobody_there(now, connection, index);
+                parts.on_no_listener(now, connection, index);
             }
         });
     }
@@ -159,8 +159,8 @@ impl Parts<'_> {
                     Report::TooBig(limit) => path.on_too_big(limit, true),
                     Report::Refused => {
                         let index = path.index();
-                        if path.on_nobody_listens(now, packet) {
-                            self.on_nobody_there(now, connection, index);
+                        if path.on_refused_packet(now, packet) {
+                            self.on_no_listener(now, connection, index);
                             return true;
                         }
                     }
@@ -173,7 +173,7 @@ impl Parts<'_> {
 
     //= protocol.md: report.4
     /// The address of a link has no listener, again and again. If that is so on all links, the peer is gone.
-    fn on_nobody_there(
+    fn on_no_listener(
         &mut self,
         now: Instant,
         connection: &mut Connection,

@@ -33,7 +33,7 @@ pub(crate) struct ConnectionTable {
     /// What all connections grant.
     limits: InboundLimits,
     /// The completion queue of connections that no application uses; it has no room.
-    nobodys_queue: Queues,
+    unowned_queue: Queues,
 }
 
 /// Spreads ids. They are random already, and no other host chooses them.
@@ -77,8 +77,8 @@ enum Content {
 }
 
 impl ConnectionTable {
-    /// A table for the connections of an endpoint; `nobodys_queue` takes nothing.
-    pub(crate) fn new(config: &EngineConfig, nobodys_queue: Queues) -> Self {
+    /// A table for the connections of an endpoint; `unowned_queue` takes nothing.
+    pub(crate) fn new(config: &EngineConfig, unowned_queue: Queues) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
@@ -89,7 +89,7 @@ impl ConnectionTable {
             spare: Vec::new(),
             spare_max: if config.allocates_ahead { config.active_connections } else { 0 },
             limits: config.inbound_limits(),
-            nobodys_queue,
+            unowned_queue,
         }
     }
 
@@ -149,8 +149,8 @@ impl ConnectionTable {
     }
 
     /// The completion queue of connections for which the application has chosen none yet: it has no room.
-    pub(crate) const fn nobodys_queue(&self) -> &Queues {
-        &self.nobodys_queue
+    pub(crate) const fn unowned_queue(&self) -> &Queues {
+        &self.unowned_queue
     }
 
     /// As [`ConnectionTable::take`], by handle.
@@ -180,7 +180,7 @@ impl ConnectionTable {
         if let Content::Awake(mut connection) = before
             && self.spare.len() < self.spare_max
         {
-            connection.clear(&self.nobodys_queue, self.limits);
+            connection.clear(&self.unowned_queue, self.limits);
             self.spare.push(connection);
         }
     }

@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(judge(&watch, START, 1), Question::Await(until));
         assert_eq!(judge(&watch, until, 1), Question::Ask);
         watch.on_asked(until, place(0));
-        assert_eq!(judge(&watch, until, 1), Question::Ask, "nobody waits for the second");
+        assert_eq!(judge(&watch, until, 1), Question::Ask, "no connection waits for the second");
         watch.on_answered(until, place(0));
         assert_eq!(judge(&watch, until, 1), Question::Await(until.after_ns(LASTS_NS)));
         assert_eq!(judge(&watch, until, 2), Question::Ask, "nothing is known of the other link");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_nobody_asks_are_forgotten() {
+    fn places_that_no_connection_asks_are_forgotten() {
         let mut watch = Watch::default();
         for index in 0..100_000_u32 {
             let peer = PeerAddr::shared_memory(1, index.into());

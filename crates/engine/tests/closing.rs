@@ -206,7 +206,7 @@ fn a_lost_close_is_repeated_and_a_lost_answer_asked_for_again() {
 
 //= protocol.md: close.2
 #[test]
-fn closing_ends_although_nobody_answers() {
+fn closing_ends_although_no_answer_comes() {
     let mut pair = Pair::connected(1);
     post_everything(&mut pair);
     pair.set_up(0, 0, false);
@@ -249,7 +249,7 @@ fn without_keep_alive_a_silent_peer_is_given_up_only_when_something_is_outstandi
         }
     }
     pair.run_for(60_000_000_000);
-    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()), "nobody waits for anything");
+    assert!(pair.hosts.iter().all(|host| host.closed().is_empty()), "nothing is awaited");
     pair.assert_idle();
     post_everything(&mut pair);
     let (start, before) = (pair.now, pair.frames);

@@ -305,7 +305,7 @@ fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
 
 //= protocol.md: receive.5
 #[test]
-fn an_acceptance_nobody_hears_is_given_up() {
+fn an_acceptance_that_is_lost_is_given_up() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.filter = Box::new(|_, flight| {

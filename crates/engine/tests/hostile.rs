@@ -80,7 +80,7 @@ fn questions_that_are_asked_again_and_again_have_few_answers_in_flight() {
             most = most.max(pair.hosts[1].info().paths[0].in_flight_bytes);
         }
     }
-    assert!(most <= 4096, "{most} bytes that nobody acknowledges");
+    assert!(most <= 4096, "{most} bytes without an acknowledgement");
 }
 
 /// Somebody who has sent nothing and answers nothing.

@@ -83,7 +83,7 @@ fn events_of_a_link_take_it_out_and_bring_it_back() {
 
 //= protocol.md: state.4
 #[test]
-fn the_only_link_may_be_down_for_a_while_and_nobody_spins() {
+fn the_only_link_may_be_down_for_a_while_and_no_thread_spins() {
     let mut pair = Pair::connected(1);
     pair.fill(0, 1_000_000);
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);

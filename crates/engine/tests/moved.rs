@@ -96,7 +96,7 @@ fn who_is_sent_on_twice_gives_up() {
 
 //= protocol.md: moved.2
 #[test]
-fn nobody_is_sent_to_a_group_or_to_where_the_link_does_not_lead() {
+fn no_peer_is_sent_to_a_group_or_to_where_the_link_does_not_lead() {
     for elsewhere in ["239.1.1.1:7000", "[fd00::1]:7000"] {
         let mut pair = Pair::new(1);
         connect(&mut pair, ASKED, &[door_address()]);
@@ -108,7 +108,7 @@ fn nobody_is_sent_to_a_group_or_to_where_the_link_does_not_lead() {
 }
 
 #[test]
-fn a_stranger_sends_nobody_elsewhere() {
+fn a_stranger_sends_no_peer_elsewhere() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(ASKED);
     connect(&mut pair, ASKED, &[address(1, 0)]);

@@ -209,7 +209,7 @@ fn who_is_told_that_its_request_waits_asks_seldom_and_does_not_give_up() {
 
 //= protocol.md: set-up.16
 #[test]
-fn an_answer_from_where_nobody_was_asked_is_not_taken() {
+fn an_answer_from_where_no_peer_was_asked_is_not_taken() {
     let mut pair = Pair::new(2);
     pair.hosts[1].engine.listen(0);
     let accepts = keep(&mut pair, false, is_accept);

@@ -266,7 +266,7 @@ fn threads_that_wait_are_told_that_the_endpoint_is_shut_down() {
         assert_eq!(end.join().expect("no panic"), Ok(Closed::Here));
         let flushed = Err(OperationFailure::Failed(OperationError::Flushed));
         assert_eq!(message.join().expect("no panic"), flushed);
-        assert_eq!(armed.join().expect("no panic"), Ok(1), "nobody woke who slept");
+        assert_eq!(armed.join().expect("no panic"), Ok(1), "the sleeping thread was not woken");
     });
     let late = listener.accept(Some(LIMIT)).map(drop);
     assert_eq!(late, Err(WaitError::ShutDown));

@@ -133,7 +133,7 @@ fn the_interface_without_an_address_is_told_how_to_get_one() {
 fn write_over(server: &Endpoint, client: &Endpoint, address: &str) -> Connection {
     let memory = Buffer::new(64);
     let region = server.register(memory.clone(), Rights::REMOTE_WRITE).expect("there is room");
-    let listener = server.listen(0).expect("nobody else listens");
+    let listener = server.listen(0).expect("no other listens");
     let offered = region.remote().to_bytes();
     let accepting = thread::spawn(move || {
         let request = listener.accept(Some(LIMIT)).expect("in time");

@@ -151,7 +151,7 @@ fn what_has_come_already_is_to_be_looked_at_before_sleeping() {
     sleep_in_poll(&client.endpoint);
     client.endpoint.drain().expect("not forked");
     assert!(!is_readable(&client.endpoint));
-    assert!(!client.endpoint.arm().expect("not forked"), "nobody has looked");
+    assert!(!client.endpoint.arm().expect("not forked"), "no look came between");
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub struct Step {
 pub enum Peers {
     /// None.
     #[default]
-    Nobody,
+    NoPeer,
     /// This one.
     One(u32),
     /// All, beginning with the one to the right.
@@ -109,7 +109,7 @@ impl Peers {
     /// How many they are among so many ranks.
     pub const fn count(self, ranks: u32) -> u32 {
         match self {
-            Self::Nobody => 0,
+            Self::NoPeer => 0,
             Self::One(_) => 1,
             Self::Others => ranks - 1,
         }

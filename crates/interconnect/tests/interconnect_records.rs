@@ -107,7 +107,7 @@ fn a_path_known_by_hand_is_found() {
     assert_eq!(time_of(StepKind::Receive), 2_000);
     assert_eq!(time_of(StepKind::Serialisation), frame_ps + gap_ps + frame_ps + frame_ps);
     assert_eq!(time_of(StepKind::Latency), 5_000 + 400_000 + 5_000);
-    assert_eq!(time_of(StepKind::LinkWait), 0, "it waits for nobody else");
+    assert_eq!(time_of(StepKind::LinkWait), 0, "it waits for nothing else");
     assert_eq!(outcome.completed_ps, path.completed_ps);
     let by_link = path.by_link();
     assert_eq!(by_link.len(), 2);

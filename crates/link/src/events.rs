@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_nobody_polls_are_bounded() {
+    fn events_that_are_not_polled_are_bounded() {
         let mut events = Events::new(4);
         for _ in 0..4 + 3 {
             events.push(LinkEvent::Down);

@@ -23,7 +23,7 @@ pub fn start_thread(
     let (begins, begun) = mpsc::sync_channel(1);
     let work = move || {
         // Who started it may have waited long enough.
-        let _nobody = begins.send(());
+        let _not_awaited = begins.send(());
         work();
     };
     // The new thread inherits the mask, so that it never is without one.

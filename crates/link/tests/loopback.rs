@@ -348,7 +348,7 @@ fn busy_peer_that_is_gone_is_reported() {
 }
 
 #[test]
-fn address_of_a_link_with_a_busy_peer_is_nobody_elses() {
+fn no_other_socket_gets_the_address_of_a_link_with_a_busy_peer() {
     let pair = busy_pair();
     let taken = pair.receiver.caps().local.to_socket().unwrap();
     let error = UdpLink::bind(taken, &UdpConfig::default()).unwrap_err();

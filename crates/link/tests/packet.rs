@@ -278,9 +278,9 @@ fn endpoints_are_found_by_port_and_stations_by_address() {
                 }
             });
             let found = discover("edge0", ETHERTYPE_DEFAULT, None, port, LIMIT);
-            let nobody = Duration::from_millis(30);
-            let missing = discover("edge0", ETHERTYPE_DEFAULT, None, 1, nobody);
-            let elsewhere = discover("edge0", ETHERTYPE_DEFAULT, Some(4), port, nobody);
+            let limit = Duration::from_millis(30);
+            let missing = discover("edge0", ETHERTYPE_DEFAULT, None, 1, limit);
+            let elsewhere = discover("edge0", ETHERTYPE_DEFAULT, Some(4), port, limit);
             done.store(true, Ordering::Relaxed);
             assert_eq!(found.unwrap(), [station]);
             assert!(matches!(missing.unwrap_err(), PacketError::NoAnswer { .. }));
@@ -295,8 +295,8 @@ fn endpoints_are_found_by_port_and_stations_by_address() {
             let address: IpAddr = address.parse().unwrap();
             assert_eq!(resolve("edge0", address, LIMIT).unwrap(), [2, 0, 0, 0, 0, 9]);
         }
-        let nobody = resolve("edge0", "10.9.9.8".parse().unwrap(), Duration::from_millis(30));
-        assert!(matches!(nobody.unwrap_err(), PacketError::NoAnswer { .. }));
+        let missing = resolve("edge0", "10.9.9.8".parse().unwrap(), Duration::from_millis(30));
+        assert!(matches!(missing.unwrap_err(), PacketError::NoAnswer { .. }));
     });
 }
 

@@ -47,7 +47,7 @@ fn frames_of_any_size_cross_unchanged() {
 }
 
 #[test]
-fn frames_too_big_or_for_nobody_are_lost_and_counted() {
+fn frames_too_big_or_without_a_receiver_are_lost_and_counted() {
     in_namespace(|| {
         let (mut first, second) = (open(&on("edge0")), open(&on("edge1")));
         let mut batch = TxBatch::new(4, 8000);

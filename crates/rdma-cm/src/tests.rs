@@ -94,7 +94,7 @@ impl Exchange for Call {
 
     fn accept(&self, reply: &Reply, _queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
         let asks = self.0.other().filter(|_| !self.0.is_over.load(Ordering::SeqCst));
-        let Some(asks) = asks else { return Err(Error::Invalid("nobody asks".into())) };
+        let Some(asks) = asks else { return Err(Error::Invalid("no peer asks".into())) };
         self.0.is_accepted.store(true, Ordering::SeqCst);
         asks.is_accepted.store(true, Ordering::SeqCst);
         asks.tell(|caller| caller.on_accepted(reply.clone()));

@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn it_fires_once_for_what_is_told_after_it_was_armed() {
         let arming = Arming::new();
-        assert!(!arming.fires(), "nobody has armed");
+        assert!(!arming.fires(), "no thread has armed");
         assert!(arming.arm(|| ()));
         assert!(!arming.fires(), "nothing was told");
         arming.publish(1);

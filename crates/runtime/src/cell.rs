@@ -239,17 +239,17 @@ mod tests {
     #[test]
     fn a_panic_inside_poisons_the_cell() {
         let cell = ProgressCell::new(());
-        let inside = cell.try_enter().expect("nobody is inside");
+        let inside = cell.try_enter().expect("no thread is inside");
         assert!(!cell.is_poisoned());
         drop(inside);
         assert!(cell.is_poisoned());
-        assert_eq!(cell.drive(1, |()| unreachable!("nobody may enter")), Drive::HandedOver);
+        assert_eq!(cell.drive(1, |()| unreachable!("no thread may enter")), Drive::HandedOver);
     }
 
     #[test]
     fn trying_to_enter_announces_nothing() {
         let cell = ProgressCell::new(());
-        let inside = cell.try_enter().expect("nobody is inside");
+        let inside = cell.try_enter().expect("no thread is inside");
         assert!(cell.try_enter().is_none());
         assert!(inside.leave().is_ok());
     }
@@ -314,7 +314,7 @@ mod model {
                 .collect();
             let outcomes: Vec<_> =
                 threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
-            assert!(outcomes.contains(&Drive::Drove), "nobody drove: {outcomes:?}");
+            assert!(outcomes.contains(&Drive::Drove), "no thread drove: {outcomes:?}");
             let (cell, published) = &*shared;
             assert_eq!(published.load(Ordering::Relaxed), 0, "left behind: {outcomes:?}");
             cell.drive(1, |done| {
@@ -367,7 +367,7 @@ mod model {
             cell.pass();
             let is_seen = work.load(Ordering::Relaxed) == 1;
             let sees = worker.join().expect("no panic") == 1;
-            assert!(is_seen || sees, "it sleeps, and nobody wakes it");
+            assert!(is_seen || sees, "it sleeps, and no thread wakes it");
         });
     }
 

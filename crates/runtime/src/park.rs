@@ -366,7 +366,7 @@ mod tests {
         let waiters = Waiters::new();
         assert!(waiters.take_watch());
         assert!(!waiters.take_watch());
-        assert!(!waiters.leave_watch(), "nobody could take over");
+        assert!(!waiters.leave_watch(), "no thread could take over");
         assert!(waiters.take_watch());
     }
 

@@ -59,7 +59,7 @@ impl Hooks for Noting {
     fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
         let runtime = self.runtime.get().expect("nothing fires before");
         runtime.control(|_, _, _| ()).expect("not forked");
-        self.fired.lock().expect("nobody panics").extend_from_slice(queues);
+        self.fired.lock().expect("no thread panics").extend_from_slice(queues);
     }
 }
 
@@ -85,7 +85,7 @@ fn queues_that_fired_are_told_of_once_and_outside_of_the_engine() {
         client.drive().expect("not forked");
         server.drive().expect("not forked");
     }
-    let fired = fired.lock().expect("nobody panics");
+    let fired = fired.lock().expect("no thread panics");
     assert!(matches!(&**fired, [one] if Arc::ptr_eq(one, &queue)), "{fired:?}");
 }
 
@@ -109,7 +109,7 @@ impl Hooks for Reading {
         assert_eq!(ready, Readiness::READABLE);
         let mut byte = [0];
         (&self.stream).read_exact(&mut byte).expect("it is ready");
-        self.read.lock().expect("nobody panics").send((key, byte[0])).expect("it is awaited");
+        self.read.lock().expect("no thread panics").send((key, byte[0])).expect("it is awaited");
     }
 }
 
@@ -155,7 +155,7 @@ impl Hooks for DueHooks {
 
     fn on_due(&self, _: &mut Engine, _: &MemoryAccess<'_>, now: Instant) {
         self.0.at_ns.store(u64::MAX, Ordering::Relaxed);
-        self.0.called.lock().expect("nobody panics").send(now).expect("it is awaited");
+        self.0.called.lock().expect("no thread panics").send(now).expect("it is awaited");
     }
 }
 
@@ -200,7 +200,7 @@ impl Hooks for SharingHooks {
     }
 
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
-        self.0.below.lock().expect("nobody panics").extend_from_slice(queues);
+        self.0.below.lock().expect("no thread panics").extend_from_slice(queues);
     }
 }
 
@@ -254,7 +254,7 @@ fn who_wants_to_know_that_receives_run_low_is_told_once() {
             server.drive().expect("not forked");
         }
         assert!(queue.poll().expect("it is there").result.is_ok());
-        let below = hooks.below.lock().expect("nobody panics");
+        let below = hooks.below.lock().expect("no thread panics");
         assert_eq!(below.len(), usize::from(sent >= 2), "two are left after the second");
         assert!(below.iter().all(|one| Arc::ptr_eq(one, &receives)));
     }

@@ -276,11 +276,11 @@ impl Hooks for Hooked {
         key: u64,
         _: Readiness,
     ) {
-        self.1.lock().expect("nobody panics").send(key).expect("it is awaited");
+        self.1.lock().expect("no thread panics").send(key).expect("it is awaited");
     }
 
     fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
-        let fired = self.0.lock().expect("nobody panics");
+        let fired = self.0.lock().expect("no thread panics");
         for queue in queues {
             fired.send(Arc::clone(queue)).expect("it is awaited");
         }

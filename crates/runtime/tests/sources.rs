@@ -44,7 +44,7 @@ impl WorkSource for Queue {
         _now: Instant,
         limit: u32,
     ) -> Posted {
-        let mut waiting = self.waiting.lock().expect("nobody panics");
+        let mut waiting = self.waiting.lock().expect("no thread panics");
         let (mut count, mut rest) = (0, Rest::Nothing);
         while let Some(operation) = waiting.front() {
             if count == limit {
@@ -69,7 +69,7 @@ impl WorkSource for Queue {
 
 impl Queue {
     fn add(&self, operation: Operation) {
-        self.waiting.lock().expect("nobody panics").push_back(operation);
+        self.waiting.lock().expect("no thread panics").push_back(operation);
     }
 
     /// Takes a completion, if there is one; which operation it is of.
@@ -150,7 +150,7 @@ impl Setting {
     /// Polls the first source, too, of which nothing was polled yet.
     fn complete_first(&self) {
         let first = &self.sources[0];
-        assert_eq!(first.waiting.lock().expect("nobody panics").len() as u64, EACH - 1);
+        assert_eq!(first.waiting.lock().expect("no thread panics").len() as u64, EACH - 1);
         for expected in 0..EACH {
             let context = loop {
                 self.drive();
@@ -220,7 +220,7 @@ fn what_was_deferred_goes_with_the_next_poll() {
         setting.post(source, context);
     }
     setting.client.runtime.ring_deferred().expect("not forked");
-    assert!(source.waiting.lock().expect("nobody panics").is_empty());
+    assert!(source.waiting.lock().expect("no thread panics").is_empty());
     let counters = setting.client.runtime.counters().expect("not forked");
     assert_eq!(counters.pulled, 10);
 }

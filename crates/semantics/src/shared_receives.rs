@@ -334,7 +334,7 @@ mod seen_by_loom {
         }
 
         pub(super) fn push(&self, entry: T) -> Result<(), T> {
-            let mut entries = self.entries.lock().expect("nobody panics");
+            let mut entries = self.entries.lock().expect("no thread panics");
             if entries.len() == self.capacity {
                 return Err(entry);
             }
@@ -344,7 +344,7 @@ mod seen_by_loom {
         }
 
         pub(super) fn pop(&self) -> Option<T> {
-            let mut entries = self.entries.lock().expect("nobody panics");
+            let mut entries = self.entries.lock().expect("no thread panics");
             let entry = entries.pop_front();
             self.count.store(entries.len(), Relaxed);
             entry

@@ -480,7 +480,7 @@ impl Manager {
     ) -> Result<(), Error> {
         if let Some((source, wanted)) = taken {
             let peer = self.change(handle, |entry| entry.peer).flatten();
-            let gone = || Error::Invalid("nobody asks any more".into());
+            let gone = || Error::Invalid("the request was withdrawn".into());
             let asked = (&peer.ok_or_else(gone)?, reply);
             self.table.accept_given(engine, memory, now, handle, (source, *wanted), asked)?;
         } else {
@@ -716,7 +716,7 @@ impl Exchange for Call {
         let accept = self.inside(move |manager, engine, memory, now, handle| {
             manager.accept(engine, memory, now, handle, &reply, taken.as_ref())
         })?;
-        accept.unwrap_or_else(|| Err(Error::Invalid("nobody asks any more".into())))
+        accept.unwrap_or_else(|| Err(Error::Invalid("the request was withdrawn".into())))
     }
 
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
@@ -943,8 +943,8 @@ mod tests {
         let over = |phase, reason| over_of(phase, reason, &[]);
         let asked = Phase::Asked(Instant(1));
         let refused = |reason| Over::Refused(Refusal::of(reason));
-        let nobody = Closed::Rejected(RejectReason::NoListener);
-        assert_eq!(over(asked, nobody), refused(NO_SUCH_SERVICE));
+        let no_listener = Closed::Rejected(RejectReason::NoListener);
+        assert_eq!(over(asked, no_listener), refused(NO_SUCH_SERVICE));
         let address = PeerAddr::from(SocketAddr::from(([10, 0, 0, 1], 1)));
         assert_eq!(over(asked, Closed::Refused(address)), refused(NO_SUCH_SERVICE));
         let silent = Closed::Unreachable { peer: address, silence_ms: 1 };

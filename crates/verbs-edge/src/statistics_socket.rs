@@ -279,9 +279,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_asks_costs_nothing_and_many_are_turned_away() {
+    fn no_question_costs_nothing_and_many_are_turned_away() {
         let statistics = listening();
-        statistics.answer(|| unreachable!("nobody asks"));
+        statistics.answer(|| unreachable!("no process asks"));
         statistics.writing.store(WRITING_MAX, Ordering::Relaxed);
         let stream = ask(&statistics);
         statistics.answer(|| unreachable!("too many ask"));

@@ -111,7 +111,7 @@ fn a_process_connects_to_itself() {
 }
 
 #[test]
-fn who_asks_where_nobody_listens_is_told_so() {
+fn asking_where_there_is_no_listener_fails() {
     let [client, server] = [(); 2].map(|()| Process::new());
     // No id has the port.
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());

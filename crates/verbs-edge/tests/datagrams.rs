@@ -150,7 +150,7 @@ fn datagrams_of_all_sizes_and_by_value_come_within_a_program_and_to_oneself() {
 
 //= protocol.md: datagram.3, datagram.4
 #[test]
-fn what_nobody_wants_is_lost_and_its_sender_is_told_of_success() {
+fn what_no_queue_pair_wants_is_lost_and_its_sender_completes() {
     let programs = two_programs();
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);

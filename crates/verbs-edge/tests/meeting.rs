@@ -146,11 +146,11 @@ fn a_peer_that_was_started_again_is_found_and_the_one_before_is_forgotten() {
 fn work_for_a_peer_that_is_not_there_or_means_another_fails_and_nothing_else() {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let [here, there] = &programs;
-    let nobody = Name { number: there.end(1).queue_pair.number() ^ 0x800, ..here.end(1).name() };
+    let absent = Name { number: there.end(1).queue_pair.number() ^ 0x800, ..here.end(1).name() };
     let quick = QueuePairAttributes { timeout: 1, not_ready_retries: 7, ..Default::default() };
     let (another, other) = (here.end(5), there.end(9));
     other.connect(Name { psn: 6, ..another.name() });
-    for (end, peer) in [(here.end(3), nobody), (another, other.name())] {
+    for (end, peer) in [(here.end(3), absent), (another, other.name())] {
         end.init();
         end.receive(1, &[here.piece(0, 64)]);
         end.be_ready_to_receive(peer);

@@ -59,12 +59,12 @@ fn shift(ranks: u32, rank: u32, distance: u32, bytes: u32) -> Step {
 
 /// To a rank, and nothing else.
 const fn send(to: u32, bytes: u32) -> Step {
-    Step { to: Peers::One(to), bytes, from: Peers::Nobody, reduced_bytes: 0 }
+    Step { to: Peers::One(to), bytes, from: Peers::NoPeer, reduced_bytes: 0 }
 }
 
 /// From a rank, and nothing else.
 const fn receive(from: u32) -> Step {
-    Step { to: Peers::Nobody, bytes: 0, from: Peers::One(from), reduced_bytes: 0 }
+    Step { to: Peers::NoPeer, bytes: 0, from: Peers::One(from), reduced_bytes: 0 }
 }
 
 fn all_to_all(ranks: u32, rank: u32, step: u32, bytes: u32, exchange: Exchange) -> Step {

@@ -120,7 +120,7 @@ fn collectives_give_all_ranks_the_same_number() {
 const EQUAL: std::cmp::Ordering = std::cmp::Ordering::Equal;
 
 #[test]
-fn nobody_leaves_a_barrier_before_the_last_has_come() {
+fn no_rank_leaves_a_barrier_before_the_last_has_come() {
     let outcome = run(9, |mpi| async move {
         let late_ns = u64::from(mpi.number()) * 100_000;
         mpi.compute(late_ns).await;
@@ -144,7 +144,7 @@ fn ranks_that_wait_for_each_other_are_told_with_who_waits_for_whom() {
             }
         }
     });
-    let text = stuck.expect_err("nobody sends").to_string();
+    let text = stuck.expect_err("no rank sends").to_string();
     assert!(text.contains("3 of 4 ranks have not ended"), "{text}");
     assert!(text.contains("in a circle: rank 0 -> rank 1 -> rank 2 -> rank 0"), "{text}");
     assert!(text.contains("rank 1 waits for a message with tag 7 from rank 2"), "{text}");

@@ -217,7 +217,7 @@ mod tests {
         };
         let text = format!("num_ranks 2\nrank 0 {{\n{}rank 1 {{\n{}", rank(1), rank(0));
         assert!(replay(&text, 2_000, FREE).is_ok());
-        let stuck = replay(&text, 1_999, FREE).expect_err("nobody receives").to_string();
+        let stuck = replay(&text, 1_999, FREE).expect_err("no rank receives").to_string();
         assert!(
             stuck.contains(
                 "a.goal: rank 0 waits for rank 1 to receive its message with tag 0 (line 3)"

@@ -176,7 +176,7 @@ impl Transmitter {
             // Without a description to copy and check, the call is cheaper; and not through the C
             // library, whose function is a point of cancellation, which costs two atomic operations
             // in a program with threads.
-            let nobody: *const libc::sockaddr = ptr::null();
+            let no_address: *const libc::sockaddr = ptr::null();
             let nothing: libc::c_ulong = 0;
             // SAFETY: the piece describes a frame in `slots`, which the kernel only reads.
             let sent = unsafe {
@@ -186,7 +186,7 @@ impl Transmitter {
                     piece.iov_base,
                     piece.iov_len,
                     SEND_FLAGS,
-                    nobody,
+                    no_address,
                     nothing,
                 )
             };

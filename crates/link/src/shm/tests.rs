@@ -77,7 +77,7 @@ fn a_sleeping_link_is_woken_by_its_descriptor() {
         b.attend();
         let calls = a.statistics().send_calls;
         send(&mut a, &b, b"awake");
-        assert_eq!(a.statistics().send_calls, calls, "nobody sleeps: no call");
+        assert_eq!(a.statistics().send_calls, calls, "no peer sleeps: no call");
         assert!(!b.prepare_sleep(), "a frame waits");
         assert_eq!(received(&mut b).len(), 1);
     }

@@ -222,7 +222,7 @@ impl Transmitter {
 /// # Safety
 /// The kernel reads the piece with checks of its own; the caller answers for what it sends.
 unsafe fn send_bytes(socket: BorrowedFd<'_>, piece: &iovec) -> libc::c_long {
-    let nobody: *const libc::sockaddr = ptr::null();
+    let no_address: *const libc::sockaddr = ptr::null();
     let nothing: libc::c_ulong = 0;
     // SAFETY: memory that is gone gives EFAULT; there is no address.
     unsafe {
@@ -232,7 +232,7 @@ unsafe fn send_bytes(socket: BorrowedFd<'_>, piece: &iovec) -> libc::c_long {
             piece.iov_base,
             piece.iov_len,
             SEND_FLAGS,
-            nobody,
+            no_address,
             nothing,
         )
     }

@@ -194,7 +194,7 @@ impl Id {
 
     /// What was asked for.
     fn asked(&self) -> Result<Arc<dyn Exchange>, Error> {
-        self.exchange().ok_or_else(|| Error::Invalid("nobody asks any more".into()))
+        self.exchange().ok_or_else(|| Error::Invalid("the request was withdrawn".into()))
     }
 }
 

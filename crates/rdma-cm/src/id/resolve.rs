@@ -145,7 +145,7 @@ impl Id {
             return Ok((local, device));
         }
         if to.ip().is_unspecified() {
-            return Err(Error::Invalid("nobody has the address 0".into()));
+            return Err(Error::Invalid("no port has the address 0".into()));
         }
         let source = source_of(to.ip())?;
         let Some(device) = self.device_at(source.ip())? else {

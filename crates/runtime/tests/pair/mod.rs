@@ -34,7 +34,7 @@ impl Side {
     pub(crate) fn on(link: Box<dyn Link>, config: RuntimeConfig) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
-        let note = move |event| sink.lock().expect("nobody panics").push(event);
+        let note = move |event| sink.lock().expect("no thread panics").push(event);
         let runtime = Runtime::start(config, vec![link], Box::new(note)).expect("it starts");
         let domain = runtime.memory().allocate_domain();
         Self { runtime, events, queue: Arc::new(CompletionQueue::new(256)), domain }
@@ -50,7 +50,7 @@ impl Side {
     }
 
     pub(crate) fn next_event(&self) -> Option<Event> {
-        let mut events = self.events.lock().expect("nobody panics");
+        let mut events = self.events.lock().expect("no thread panics");
         if events.is_empty() { None } else { Some(events.remove(0)) }
     }
 }

@@ -34,7 +34,7 @@ fn whoever_waits_is_told_of_the_receive_that_is_posted() {
         let waits = take_or_wait(&shared, owner);
         let is_waited_for = poster.join().expect("no panic");
         if waits {
-            assert!(is_waited_for, "nobody would tell who waits");
+            assert!(is_waited_for, "the waiting connection would get no report");
             assert_eq!(shared.next_ready(), Some(owner));
             let taken = shared.take_waited_for(&mut Lists::default());
             assert_eq!(taken.map(|taken| taken.context), Some(1));
@@ -55,7 +55,7 @@ fn of_two_that_wait_each_has_one_of_two_receives() {
         let waits = owners.map(|owner| take_or_wait(&shared, owner));
         let is_waited_for = poster.join().expect("no panic").contains(&true);
         let waiting = waits.iter().filter(|&&waits| waits).count();
-        assert!(is_waited_for || waiting == 0, "nobody would tell who waits");
+        assert!(is_waited_for || waiting == 0, "the waiting connection would get no report");
         for (owner, _) in owners.iter().zip(waits).filter(|(_, waits)| *waits) {
             assert_eq!(shared.next_ready(), Some(*owner));
             assert!(shared.take_waited_for(&mut Lists::default()).is_some());

@@ -561,7 +561,7 @@ impl Interplay {
         let peer = &mut self.peers[index];
         if goes_on && !(self.random.chance(1) && self.random.chance(5)) {
             let waits = inbound.lacks_receive().is_some();
-            assert!(peer.held.is_none() || waits, "nobody would tell the peer to go on");
+            assert!(peer.held.is_none() || waits, "the peer would get no report");
             return;
         }
         assert!(goes_on || peer.at_fault == Some(inbound.delivered().0), "the fault is early");

@@ -333,8 +333,8 @@ fn a_queue_is_destroyed_when_the_events_that_were_taken_are_acknowledged() {
     watched.message(false);
     assert!(watched.is_readable(), "this one was not taken");
     assert!(matches!(watched.queue.destroy(), Err(Error::Busy(_))));
-    watched.one.destroy().expect("nobody uses it");
-    watched.other.destroy().expect("nobody uses it");
+    watched.one.destroy().expect("nothing uses it");
+    watched.other.destroy().expect("nothing uses it");
     assert!(matches!(watched.channel.destroy(), Err(Error::Busy(_))));
     std::thread::scope(|scope| {
         let destroying = scope.spawn(|| watched.queue.destroy());

@@ -140,7 +140,7 @@ fn a_peer_that_is_gone_and_owes_nothing_leaves_the_queue_pair_as_it_is() {
     one.post_send(&[unsignalled(2, &[])]).expect("a send");
     assert_eq!(told(&host.poll()), [(1, SUCCESS)]);
     one.post_receive(&[receive(3, &[])]).expect("a receive");
-    other.destroy().expect("nobody uses it");
+    other.destroy().expect("nothing uses it");
     assert_eq!(host.poll(), [], "receives stay");
     assert_eq!(one.query().expect("what it is like").state, QueuePairState::ReadyToSend);
     // Until something is sent there.

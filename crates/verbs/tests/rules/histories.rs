@@ -187,9 +187,9 @@ impl Model {
         assert_eq!(self.receives, Vec::<u64>::new());
         assert!(self.sends.iter().all(|posted| posted.is_carried && !posted.is_signalled));
         for queue_pair in [&self.one, &self.other] {
-            queue_pair.destroy().expect("nobody uses it");
+            queue_pair.destroy().expect("nothing uses it");
         }
-        self.host.queue.destroy().expect("nobody uses it");
+        self.host.queue.destroy().expect("nothing uses it");
     }
 }
 

@@ -89,7 +89,7 @@ fn there_are_as_many_objects_as_the_device_has_and_those_that_go_make_room() {
     let host = Host::on(device);
     let second = host.context.allocate_domain().expect("a domain");
     assert!(is_full(&host.context.allocate_domain()));
-    second.deallocate().expect("nobody uses it");
+    second.deallocate().expect("nothing uses it");
     assert!(host.context.allocate_domain().is_ok());
 
     let window = host.domain.allocate_window(WindowType::Two).expect("a window");
@@ -99,18 +99,18 @@ fn there_are_as_many_objects_as_the_device_has_and_those_that_go_make_room() {
 
     let handle = host.domain.create_address_handle(&attributes(0).path).expect("a handle");
     assert!(is_full(&host.domain.create_address_handle(&attributes(0).path)));
-    handle.destroy().expect("nobody uses it");
+    handle.destroy().expect("nothing uses it");
 
     let one = host.queue_pair(QueuePairType::Reliable);
     let init = host.init(QueuePairType::Reliable);
     assert!(is_full(&host.domain.create_queue_pair(&init)));
-    one.destroy().expect("nobody uses it");
+    one.destroy().expect("nothing uses it");
     assert!(host.domain.create_queue_pair(&init).is_ok());
 
     assert!(is_full(&host.context.create_completion_queue(1, None)));
     let shared = host.domain.create_shared_queue(1, 1).expect("a queue");
     assert!(is_full(&host.domain.create_shared_queue(1, 1)));
-    shared.destroy().expect("nobody uses it");
+    shared.destroy().expect("nothing uses it");
 
     let address = host.buffer.address() as usize;
     let register = || host.domain.register(address, 8, 0, AccessFlags::default());

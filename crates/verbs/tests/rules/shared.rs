@@ -64,7 +64,7 @@ fn receives_are_posted_to_the_shared_queue_alone() {
     assert!(matches!(one.post_receive(&[receive(1, &[])]), Err((0, Error::Invalid(_)))));
     let pieces = [host.piece(0, 1); 2];
     assert!(matches!(shared.post(&[receive(1, &pieces)]), Err((0, Error::Invalid(_)))));
-    assert_eq!(host.device.receives_posted.load(Ordering::SeqCst), 0, "nobody waited");
+    assert_eq!(host.device.receives_posted.load(Ordering::SeqCst), 0, "no receive was awaited");
     let datagrams = QueuePairInit { service: QueuePairType::Datagram, ..init };
     let two = host.domain.create_queue_pair(&datagrams).expect("datagrams share as well");
     go(&two, QueuePairState::Init, 0);

@@ -81,7 +81,7 @@ fn the_first_completion_beyond_the_depth_fails_the_queue_and_all_its_queue_pairs
         for queue_pair in [&one, &other, &beside, &of_beside] {
             queue_pair.destroy().expect("it is there");
         }
-        queue.destroy().expect("nobody uses it");
+        queue.destroy().expect("nothing uses it");
     }
 }
 
