@@ -96,7 +96,7 @@ pub(crate) fn call(body: impl FnOnce() -> std::result::Result<(), Failure>) -> R
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return Result::Ok,
         Ok(Err(failure)) => failure,
-        Err(_) => Failure::new(Result::Fault, "a fault of the library, told on standard error"),
+        Err(_) => Failure::new(Result::Fault, "a fault of the library, reported on standard error"),
     };
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
     // At the end of a thread there may be no place for it any more.

@@ -162,9 +162,8 @@ impl Look<'_> {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let path = path.display();
-                self.warnings.push(format!(
-                    "{path} may be run but not read, so nobody knows what kind of program it is"
-                ));
+                self.warnings
+                    .push(format!("{path} may be run but not read, so its kind is unknown"));
                 return Ok(());
             }
             Err(error) => return Err(unreadable(error)),

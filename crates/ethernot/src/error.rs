@@ -91,7 +91,7 @@ pub enum ConnectError {
     #[error("cannot make a link towards the peer: {0}")]
     Link(#[source] Box<BindError>),
     /// No host on raw Ethernet has the address or serves the port.
-    #[error("nobody found on raw Ethernet: {0}")]
+    #[error("no peer found on raw Ethernet: {0}")]
     Neighbour(#[from] PacketError),
     /// No local link can send to any of the addresses.
     #[error(
@@ -130,7 +130,7 @@ pub enum ConnectError {
     #[error("the endpoint is shut down; connect from another one")]
     ShutDown,
     /// The attempt has ended, and its outcome was reported already.
-    #[error("the outcome of this attempt was told before; connect again")]
+    #[error("the outcome of this attempt was returned before; connect again")]
     Answered,
     /// The limit of the attempt has passed.
     #[error(

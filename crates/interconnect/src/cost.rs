@@ -319,7 +319,7 @@ mod tests {
         let error = book(&[CARD, cable, switch]).bill(&wanted).expect_err("no prices").to_string();
         let lines: Vec<&str> = error.lines().collect();
         let put = "has no price; put `price`, `source` and `date` there, as in: price = 100.0, \
-                   source = \"who told you\", date = \"2026-11-01\", a line each";
+                   source = \"who quoted it\", date = \"2026-11-01\", a line each";
         assert_eq!(
             lines,
             [format!("a.toml:12: cable {put}"), format!("a.toml:19: switch {put}")],

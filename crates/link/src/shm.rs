@@ -92,7 +92,7 @@ impl ShmLink {
     /// A link for an endpoint of this process.
     pub fn open() -> Result<Self, ShmError> {
         let failed = |attempt| move |source| ShmError { attempt, source };
-        let host = socket::host_identity().map_err(failed("tell this host from others"))?;
+        let host = socket::host_identity().map_err(failed("identify this host"))?;
         let endpoint = socket::random().map_err(failed("draw a number"))?;
         let listener = socket::listen(endpoint).map_err(failed("listen on a Unix socket"))?;
         // SAFETY: no memory is passed.

@@ -55,7 +55,7 @@ pub enum LinkSpecProblem {
     Port,
     /// Not a queue.
     #[error(
-        "not a receive queue; write a number from 0, fewer than the interface has (`ethtool -l` tells)"
+        "not a receive queue; write a number from 0, fewer than the interface has (`ethtool -l` lists them)"
     )]
     Queue,
     /// The option does not exist for the kind.

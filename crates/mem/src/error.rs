@@ -11,7 +11,7 @@ use crate::{ProtectionDomain, RegionId, Rights};
 pub enum AccessError {
     /// The key or handle names no region, or none any more.
     #[error(
-        "no memory region is registered under key or handle {name:#x}; register it, and tell peers its new key"
+        "no memory region is registered under key or handle {name:#x}; register it, and send peers its new key"
     )]
     InvalidKey {
         /// The remote key, or the raw [`RegionId`].

@@ -236,7 +236,7 @@ const CONTENDERS: [(&str, &str); 6] = [
         bare_stream::NAME,
         "bare: frames by the clock with no protocol, as far as this machine carries",
     ),
-    (PAPER, "paper: the largest or smallest value that the paper tells"),
+    (PAPER, "paper: the largest or smallest value that the paper reports"),
 ];
 
 const HEADER: [Column; 13] = [

@@ -104,7 +104,7 @@ fn gain(body: &mut String, documents: &[Document]) {
         };
         let _ = write!(body, "<li>{}: {}</li>", escaped(what), escaped(&text));
     }
-    let _ = writeln!(body, "</ul><h2>What can this not tell?</h2><p>{}</p>", escaped(CANNOT_TELL));
+    let _ = writeln!(body, "</ul><h2>What can this not show?</h2><p>{}</p>", escaped(CANNOT_TELL));
 }
 
 /// A cell for each item.
@@ -303,7 +303,7 @@ const COUNTED: [&str; 9] = [
 
 const CANNOT_TELL: &str = "There is no TOE, InfiniBand or Myrinet here, and both hosts are one machine: what an \
 adapter takes off a host's processor, what a second machine would change, and any absolute time of the papers' \
-machines cannot be told. Ratios compare two stacks on one machine there with two on one machine here.";
+machines cannot be known. Ratios compare two stacks on one machine there with two on one machine here.";
 
 const FOOTER: &str = "same: a simulation of the same thing, by its relative error. ratio: two stacks on one machine \
 there and here. statement: a function of our results. absolute: another machine's value, never judged. drawn only: no \

@@ -657,7 +657,7 @@ impl ConnectionTable {
         let (peer, gid) = (peer.number, peer.gid.address());
         let what = format_args!(
             "queue pair {number:#x} has work for {peer:#x} at {gid}, which was not found: is its program running, \
-             and was it told the number and first packet number of this one?"
+             and has it got the number and first packet number of this one?"
         );
         self.log.note(LogLevel::Warn, what);
         tables.abandon(engine, now, number);

@@ -105,7 +105,7 @@ pub enum OperationError {
     /// The peer ended the connection, or did not want it, for a reason that the connection reports: another
     /// operation, which learns what was wrong with it.
     #[error(
-        "the peer ended the connection, for another reason than this operation; the connection tells which"
+        "the peer ended the connection, for another reason than this operation; the connection says which"
     )]
     EndedByPeer,
     /// It was posted while another thread was inside the engine, which found the connection over.
@@ -143,7 +143,7 @@ pub enum OperationError {
     /// It was posted while another thread was inside the engine, which found it impossible.
     #[error(
         "the operation could not be posted: its range, length or alignment is impossible; the same call by one thread \
-         tells which"
+         says which"
     )]
     NotPosted,
     /// The peer posted no receive for the message in all the time that the operation was to wait for one.

@@ -417,7 +417,7 @@ pub(crate) unsafe extern "C" fn rdma_get_remote_ece(
 ) -> c_int {
     number("rdma_get_remote_ece", || {
         if id.is_null() || options.is_null() {
-            return invalid("there is no id, or no place for what is told");
+            return invalid("there is no id, or no place for the event");
         }
         // SAFETY: as the caller says.
         unsafe {

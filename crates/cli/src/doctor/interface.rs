@@ -124,7 +124,7 @@ fn xdp(
         return Verdict::no(
             "taken",
             format!(
-                "the XDP program{name} (number {}) is attached, and there can be one; if nobody \
+                "the XDP program{name} (number {}) is attached, and there can be one; if no program \
                  needs it, take it off",
                 program.id
             ),

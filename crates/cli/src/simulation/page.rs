@@ -153,7 +153,7 @@ fn findings(configuration: &Configuration, outcome: &Outcome, records: &Records)
         let repair = match (&outcome.engines, outcome.transport) {
             (Some(_), _) => ", which engines repaired",
             (_, Some(_)) => ", which the transport of hosts repaired",
-            _ => ", which nobody sent again",
+            _ => ", which were not retransmitted",
         };
         findings.push(format!(
             "{} packets were lost in full queues or at links that were down{repair}",

@@ -118,7 +118,7 @@ pub enum BookError {
     /// A part that the network needs is there without a price.
     #[error(
         "{file}:{line}: {part} has no price; put `price`, `source` and `date` there, as in: price = 100.0, \
-         source = \"who told you\", date = \"2026-11-01\", a line each"
+         source = \"who quoted it\", date = \"2026-11-01\", a line each"
     )]
     NoPrice {
         /// The file.

@@ -194,7 +194,7 @@ impl Ledger {
                 format!("message {message} came before message {}", operation.message)
             }
             Some(operation) if operation.prefix < operation.length => {
-                format!("message {message} was told of before all of it was placed")
+                format!("message {message} was reported before all of it was placed")
             }
             Some(operation) => {
                 operation.message = NO_MESSAGE;
@@ -216,7 +216,7 @@ impl Ledger {
                 "is complete at its source and not placed"
             }
             Some(operation) if operation.message != NO_MESSAGE => {
-                "is complete at its source, and its target was not told"
+                "is complete at its source, and its target got no notification"
             }
             Some(_) => {
                 open.first += 1;
