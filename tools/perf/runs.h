@@ -225,8 +225,8 @@ static bool calibrate(struct link *link, const struct options *options, struct r
 /* Compares all bytes of three windows, in which each message has a place of its own. */
 static bool check_bytes(struct link *link, const struct run *run)
 {
-	uint64_t window_max = places(run->size, run->window);
-	struct run checked = { run->size, run->window < window_max ? run->window : window_max, 3, true };
+	struct run checked = { run->size, run->window, 3, true };
+	checked.window = places(&checked);
 	struct sample sample;
 	return take_sample(link, &checked, 600, &sample);
 }

@@ -200,7 +200,7 @@ static bool move_window(struct link *link, struct stream *stream, bool *has_prog
 {
 	const struct run *run = &link->run;
 	uint64_t message = stream->bytes / run->size, offset = stream->bytes % run->size, count;
-	bool is_together = !stream->is_out && places(run->size, run->window) == run->window;
+	bool is_together = !stream->is_out && places(run) == run->window;
 	uint64_t length = is_together ? run->size * run->window - stream->bytes : run->size - offset;
 	unsigned char *bytes = (stream->is_out ? link->source : link->target) + place(run, message) + offset;
 	if (stream->is_out && run->check && stream->bytes == 0)

@@ -5,7 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Messages before the last one share places in memory if a window has more bytes. */
+/*
+ * Messages before the last one share places in memory if a window has more bytes: as programs use their buffers again
+ * and again, a measurement is of the device and not of memory that is in no cache.
+ */
+#define SHARED_BYTES (2ull << 20)
+/* When bytes are compared, so many are kept. */
 #define REGION_BYTES (64ull << 20)
 
 struct run {
@@ -13,18 +18,18 @@ struct run {
 	bool check;
 };
 
-/* Messages of a window have places of their own, as far as the region goes; the last one always has. */
-static uint64_t places(uint64_t size, uint64_t window)
+/* Messages of a window have places of their own, as far as the memory goes; the last one always has. */
+static uint64_t places(const struct run *run)
 {
-	uint64_t fit = REGION_BYTES / size;
-	if (window == 1 || fit < 2)
-		return window == 1 ? 1 : 2;
-	return window < fit ? window : fit;
+	uint64_t fit = (run->check ? REGION_BYTES : SHARED_BYTES) / run->size;
+	if (run->window == 1 || fit < 2)
+		return run->window == 1 ? 1 : 2;
+	return run->window < fit ? run->window : fit;
 }
 
 static uint64_t place(const struct run *run, uint64_t message)
 {
-	uint64_t count = places(run->size, run->window);
+	uint64_t count = places(run);
 	return (message + 1 == run->window ? count - 1 : message % (count - 1)) * run->size;
 }
 
