@@ -237,7 +237,11 @@ impl Running {
         sockets.into_iter()
     }
 
-    fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    /// Waits until something is so, or the program has ended; `what` says what is not so.
+    ///
+    /// # Panics
+    /// If it takes too long.
+    pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             if self.has_ended() {
                 return;

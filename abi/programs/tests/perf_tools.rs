@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bench::process::NAMESPACE_DIRECTORY;
+use bench::verbs::{FORMAT, Report};
 use programs::{Finished, Libraries, Network, Program, Running, Side};
 use serde_json::Value;
 
@@ -90,10 +92,16 @@ fn every_byte_that_tcp_perf_moves_is_as_it_was_sent() {
 
 #[test]
 fn data_are_right_and_nothing_stalls_under_loss() {
-    let Some(program) = built("iwarp-perf") else { return };
+    println!("{} measurements", under_loss());
+}
+
+/// Measures with 1 % of frames lost; returns how many measurements there were.
+fn under_loss() -> usize {
+    let Some(program) = built("iwarp-perf") else { return 0 };
     let port = 22_402;
     let lossy =
         |words: &str| Program::new(&program, words).variable("ETHERNOT_FAULTS", "loss=0.01");
+    let mut runs = 0;
     for network in networks() {
         let mut server = lossy(&format!("--port {port} --keep")).start(&network, Side::Server);
         server.wait_for_output(LISTENS);
@@ -103,9 +111,11 @@ fn data_are_right_and_nothing_stalls_under_loss() {
             );
             let client = lossy(&words).argument(&network.server_address());
             client.run(&network, Side::Client).expect_success();
+            runs += 1;
         }
         drop(server);
     }
+    runs
 }
 
 #[test]
@@ -230,3 +240,148 @@ fn a_peer_of_another_version_is_refused_with_both_versions() {
         assert!(!server.is_success() && server.output.contains("same"), "{server}");
     }
 }
+
+/// Starts `ethernot bench verbs` with the libraries that were built beside it.
+fn bench_verbs(words: &str) -> Option<Running> {
+    built("iwarp-perf")?;
+    Network::namespaces()?;
+    let program = programs::ethernot().display().to_string();
+    let command = Program::new(&program, &format!("bench verbs {words}"));
+    Some(command.start_bare(&Network::Loopback, Side::Client))
+}
+
+#[test]
+fn bench_verbs_measures_the_device_and_tcp_and_names_what_is_missing() {
+    let words = "--quick --device edge0,mlx5_0 --runs 2 --seconds 0.01 --operations write,send,read \
+                 --sizes 1,64K --windows 3 --json -";
+    let Some(running) = bench_verbs(words) else { return };
+    let ended = running.finish();
+    let start = ended.expect_success().find('{').expect("a document");
+    let report: Report = serde_json::from_str(&ended.output[start..]).expect(&ended.output);
+    assert_eq!(report.format, FORMAT);
+    assert!(report.devices[0].transport.is_some() && report.devices[0].cannot_run.is_none());
+    assert!(report.devices[1].cannot_run.as_ref().is_some_and(|why| why.contains("mlx5_0")));
+    // Bandwidth one way and both ways, latency; messages of one byte are not sent both ways.
+    assert_eq!(report.points.len(), 6 + 5 + 6);
+    for point in &report.points {
+        assert!(point.contenders.len() >= 2);
+        for one in &point.contenders {
+            assert_eq!(one.cannot_run, None, "{}, {}", point.name, one.name);
+            assert!(one.samples.len() == 2 && one.paper_mean > Some(0.0), "{one:?}");
+        }
+        assert_eq!(point.contenders[0].device, "edge0");
+        assert!(point.contenders[0].ratios.iter().any(|ratio| ratio.to == "tcp-polling"));
+    }
+}
+
+#[test]
+fn a_device_without_a_test_leaves_tcp_to_be_measured() {
+    let words =
+        "--quick --tests latency --device mlx5_0 --runs 2 --seconds 0.01 --sizes 8 --json -";
+    let Some(running) = bench_verbs(words) else { return };
+    let ended = running.finish();
+    let start = ended.expect_success().find('{').expect("a document");
+    let report: Report = serde_json::from_str(&ended.output[start..]).expect(&ended.output);
+    let contenders = &report.points[0].contenders;
+    assert!(contenders[0].cannot_run.is_some() && contenders[0].value.is_none());
+    assert!(contenders[1].value.is_some());
+}
+
+#[test]
+fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
+    let Some(mut running) = bench_verbs("--runs 1000 --seconds 0.01") else { return };
+    let pid = running.id();
+    let names = |folder: &Path, start: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with(start)).collect()
+    };
+    let namespaces = || names(Path::new(NAMESPACE_DIRECTORY), &format!("ethernot-bench-{pid}-"));
+    let folders = || names(&std::env::temp_dir(), &format!("ethernot-verbs-{pid}-"));
+    running.wait_until("makes no hosts", |_| !folders().is_empty());
+    assert_eq!(namespaces().len(), 2);
+    running.signal("INT");
+    let ended = running.finish();
+    assert_eq!(ended.status.code(), Some(130), "{ended}");
+    assert!(namespaces().is_empty() && folders().is_empty());
+}
+
+/// How far `iwarp-perf` is from a program of perftest, as the larger divided by the smaller of each pair.
+fn apart(port: u16, words: &str, perftest: (&str, &str), read: fn(&str) -> Option<f64>) {
+    let Some(program) = built("iwarp-perf") else { return };
+    if !programs::are_installed(&[perftest.0]) {
+        return;
+    }
+    let Some(network) = Network::namespaces() else { return };
+    let mut factors: Vec<f64> = (0..PAIRS)
+        .map(|_| {
+            let server = serve(&program, port, "", &network);
+            let words = format!("{words} --runs 3 --seconds 0.3 --json");
+            let client = ask(&program, port, &words, &network);
+            drop(server);
+            let document: Value = serde_json::from_str(client.expect_success()).expect("JSON");
+            let runs = document["points"][0]["runs"].as_array().expect("runs");
+            let mut values: Vec<f64> = runs.iter().filter_map(value_of).collect();
+            values.sort_by(f64::total_cmp);
+            let side = Program::new(perftest.0, &format!("-F -p {} {}", port + 1, perftest.1));
+            let [_, other] = side.run_pair(&side, &network, port + 1);
+            let other = read(other.expect_success()).expect(&other.output);
+            let ratio = values[values.len() / 2] / other;
+            println!(
+                "{}: {:.3} of iwarp-perf, {other:.3} of {}",
+                words,
+                values[values.len() / 2],
+                perftest.0
+            );
+            ratio.max(1.0 / ratio)
+        })
+        .collect();
+    factors.sort_by(f64::total_cmp);
+    println!("figure: iwarp-perf and {}, apart: {:.3}", perftest.0, factors[PAIRS / 2]);
+}
+
+/// Microseconds of half a round trip, or MB/s.
+fn value_of(run: &Value) -> Option<f64> {
+    let seconds = run["seconds"].as_f64()?;
+    match run["rounds"].as_f64() {
+        Some(rounds) => Some(seconds / rounds / 2.0 * 1e6),
+        None => Some(run["bytes"].as_f64()? / seconds / 1e6),
+    }
+}
+
+/// A column of the last line with a figure.
+fn column(text: &str, index: usize) -> Option<f64> {
+    let line = text.lines().rev().find(|line| {
+        let mut words = line.split_whitespace();
+        words.clone().count() > index && words.all(|word| word.parse::<f64>().is_ok())
+    })?;
+    line.split_whitespace().nth(index)?.parse().ok()
+}
+
+#[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
+fn latency_beside_perftest() {
+    // Bytes, iterations, shortest, longest, typical, average.
+    let words = ("ib_write_lat", "-s 8 -n 20000");
+    apart(22_411, "--test latency --sizes 8", words, |text| column(text, 5));
+}
+
+#[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
+fn bandwidth_beside_perftest() {
+    // Bytes, iterations, peak, average in MB/s.
+    let words = ("ib_write_bw", "-s 1048576 -n 2000 -t 64");
+    apart(22_413, "--sizes 1M --window 64", words, |text| {
+        column(text, 3).map(|mib| mib * 1.048_576)
+    });
+}
+
+#[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
+fn twenty_times_under_loss() {
+    let runs: usize = (0..20).map(|_| under_loss()).sum();
+    println!("figure: runs of iwarp-perf under loss whose data are right: {runs}");
+}
+
+/// Neighbours that are compared with perftest.
+const PAIRS: usize = 5;

@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_message)]
     sizes: Vec<u64>,
     /// Messages of a window [default: 1,16,64,256, with --quick 1,16]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(WINDOW_MAX)))]
     windows: Vec<u32>,
     /// Samples of each point; the highest and the lowest are left out [default: 10, with --quick 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -139,5 +139,6 @@ fn parse_sample_seconds(text: &str) -> Result<f64, String> {
 
 /// Limits of both programs.
 const MESSAGE_BYTES_MAX: u64 = 1 << 30;
+const WINDOW_MAX: u32 = 65_536;
 const SECONDS_MIN: f64 = 0.001;
 const SECONDS_MAX: f64 = 600.0;

@@ -178,10 +178,7 @@ fn row(point: &Measurement, one: &Measured, is_first: bool) -> [String; HEADER.l
     let both = |shares: [f64; 2]| shares.map(|share| format!("{:.0}", share * 100.0)).join(" / ");
     let surroundings = point.surroundings;
     let note = if surroundings.is_busy {
-        format!(
-            "busy machine: dry run ±{:.0} %, load {:.1}, {} taken again",
-            surroundings.dry_run_percent, surroundings.load, surroundings.retaken
-        )
+        format!("busy: {:.0} %, load {:.1}", surroundings.dry_run_percent, surroundings.load)
     } else {
         String::new()
     };
@@ -234,7 +231,8 @@ const HEADER: [Column; 11] = [
 
 const NOTES: &str = "median, and the paper's mean: without the highest and the lowest sample; ± half of what lies between the lowest and the \
 highest of the others. Ratios are taken sample by sample.\nCPU %: what the programs of client / server used of a CPU; interrupts %: what the \
-CPU of client / server spent with packets that arrived.";
+CPU of client / server spent with packets that arrived. busy: the same work, done again and again beside the samples, took so much longer at \
+times: the machine did other things, too.";
 
 #[cfg(test)]
 mod tests {
@@ -306,7 +304,7 @@ mod tests {
             "1.01 GB/s",
             "50 / 25",
             "0 / 12",
-            "busy machine",
+            "busy: 0 %, load 0.0",
             "as read-only",
         ] {
             assert!(table.contains(text), "{text}: {table}");

@@ -263,7 +263,7 @@ fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
 /// Whether a command measures programs with the libraries.
 fn needs_libraries(arguments: &[String]) -> bool {
     let command: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    matches!(command[..], ["bench", "sockets" | "programs", ..])
+    matches!(command[..], ["bench", "sockets" | "programs" | "verbs", ..])
 }
 
 /// The exit status of `ethernot` when it does not know a command or an option.

@@ -53,6 +53,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
     Suite { name: "faults", rows: faults::ROWS, against: Some(faults::BEFORE) },
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
+    Suite { name: "paper-001", rows: verbs::PAPER_001, against: None },
     Suite { name: "papers", rows: PAPERS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },
     Suite { name: "raw-links", rows: raw_links::ROWS, against: None },

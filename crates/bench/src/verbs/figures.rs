@@ -194,10 +194,11 @@ mod tests {
         assert!((ratio.value.min - 2.0).abs() < 1e-9 && (ratio.value.max - 2.0).abs() < 1e-9);
         assert!((ratio.cpu.unwrap().median - 0.25).abs() < 1e-9);
         assert!(found[1].ratios.is_empty());
-        assert!(found[0].cpu_shares.iter().zip([0.5, 0.5]).all(|(a, b)| (a - b).abs() < 1e-9));
-        assert!(
-            found[0].interrupt_shares.iter().zip([0.1, 0.3]).all(|(a, b)| (a - b).abs() < 1e-9)
-        );
+        let is_near = |shares: [f64; 2], [client, server]: [f64; 2]| {
+            (shares[0] - client).abs() < 1e-9 && (shares[1] - server).abs() < 1e-9
+        };
+        assert!(is_near(found[0].cpu_shares, [0.5, 0.5]), "{found:?}");
+        assert!(is_near(found[0].interrupt_shares, [0.1, 0.3]), "{found:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Unmodified RDMA programs over the libraries: that they run, and how fast.
 
 use super::{printed, tests};
+use crate::acceptance::entries::Step;
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
 
@@ -95,3 +96,139 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
 ];
+
+/// A contender of a point of `ethernot bench verbs`, and its ratio to another one.
+macro_rules! ratio {
+    ($point:literal, $to:literal) => {
+        [
+            Step::At("/points"),
+            Step::Entry(&[("name", $point)]),
+            Step::At("/contenders"),
+            Step::Entry(&[("name", "edge0-polling")]),
+            Step::At("/ratios"),
+            Step::Entry(&[("to", $to)]),
+        ]
+    };
+}
+
+/// The measurements of an iWARP adapter, from a paper, on the device of this project.
+pub(super) const PAPER_001: &[Row] = &[
+    super::none_fails(
+        "iwarp-perf and tcp-perf: every test, operation and manner moves the bytes that were sent; bad input; killed peers",
+        "programs",
+        "--test=perf_tools",
+        true,
+    ),
+    apart(
+        "iwarp-perf against perftest: 8 B latency, ib_write_lat, apart",
+        "iwarp-perf and ib_write_lat, apart",
+        "latency_beside_perftest",
+    ),
+    apart(
+        "same, bandwidth at 1 MiB, W = 64, ib_write_bw, apart",
+        "iwarp-perf and ib_write_bw, apart",
+        "bandwidth_beside_perftest",
+    ),
+    bandwidth(
+        "bandwidth 64 KiB one way, W = 16, verbs against tcp-perf",
+        Bound::AtLeast(1.2, "x"),
+        &ratio!("bandwidth-write-65536-16", "tcp-polling"),
+        "/value/median",
+    ),
+    bandwidth(
+        "bandwidth 1 MiB one way, W = 16, verbs against tcp-perf",
+        Bound::AtLeast(1.2, "x"),
+        &ratio!("bandwidth-write-1048576-16", "tcp-polling"),
+        "/value/median",
+    ),
+    bandwidth(
+        "both ways, 64 KiB, the sum, against tcp-perf both ways",
+        Bound::AtLeast(1.0, "x"),
+        &ratio!("both-ways-write-65536-16", "tcp-polling"),
+        "/value/median",
+    ),
+    bandwidth(
+        "both ways, 1 MiB, the sum, against tcp-perf both ways",
+        Bound::AtLeast(1.0, "x"),
+        &ratio!("both-ways-write-1048576-16", "tcp-polling"),
+        "/value/median",
+    ),
+    bandwidth(
+        "CPU time of both programs a GB, 1 MiB, W = 16, verbs against TCP",
+        Bound::AtMost(0.9, "x"),
+        &ratio!("bandwidth-write-1048576-16", "tcp-polling"),
+        "/cpu/median",
+    ),
+    latency(
+        "latency 8 B against polling tcp-perf",
+        Bound::AtMost(1.4, "x"),
+        &ratio!("latency-write-8-1", "tcp-polling"),
+    ),
+    latency(
+        "same, against blocking tcp-perf",
+        Bound::AtMost(0.25, "x"),
+        &ratio!("latency-write-8-1", "tcp-events"),
+    ),
+    printed(
+        "iwarp-perf under 1 % loss, twenty times: measurements whose data are right",
+        Bound::AtLeast(80.0, "runs"),
+        "runs of iwarp-perf under loss whose data are right",
+        slow("twenty_times_under_loss"),
+    ),
+];
+
+/// The larger of two figures divided by the smaller, at most 1.11: from 0.9 to 1.11.
+const fn apart(name: &'static str, figure: &'static str, part: &'static str) -> Row {
+    printed(name, Bound::AtMost(1.11, "x"), figure, slow(part))
+}
+
+/// Tests that a quick run has no time for.
+const fn slow(part: &'static str) -> Tests {
+    Tests { package: "programs", target: "--test=perf_tools", part, part_quick: None }
+}
+
+const fn bandwidth(
+    name: &'static str,
+    bound: Bound,
+    steps: &'static [Step],
+    pointer: &'static str,
+) -> Row {
+    let arguments = &[
+        "bench",
+        "verbs",
+        "--quick",
+        "--tests",
+        "bandwidth",
+        "--sizes",
+        "64K,1M",
+        "--windows",
+        "16",
+        "--runs",
+        "{quick:3|10}",
+        "--seconds",
+        "0.2",
+        "--json",
+        "{json}",
+    ];
+    Row { name, bound, bound_quick: None, probe: Probe::Entry { arguments, steps, pointer } }
+}
+
+const fn latency(name: &'static str, bound: Bound, steps: &'static [Step]) -> Row {
+    let arguments = &[
+        "bench",
+        "verbs",
+        "--quick",
+        "--tests",
+        "latency",
+        "--sizes",
+        "8",
+        "--runs",
+        "{quick:3|10}",
+        "--seconds",
+        "0.2",
+        "--json",
+        "{json}",
+    ];
+    let probe = Probe::Entry { arguments, steps, pointer: "/value/median" };
+    Row { name, bound, bound_quick: None, probe }
+}
