@@ -12,5 +12,6 @@ pub(crate) mod ring;
 pub(crate) mod ringing;
 pub(crate) mod seal;
 pub(crate) mod sending;
+pub(crate) mod state;
 pub(crate) mod stream;
 pub(crate) mod tcp_part;

@@ -25,7 +25,8 @@ use crate::transport::held::Holds;
 use crate::transport::non_blocking::{is_non_blocking, set_non_blocking};
 use crate::transport::readiness::{End, Readiness, pair};
 use crate::transport::ringing::StreamDescriptor;
-use crate::transport::stream::{Bit, Direction, Stream, StreamParts};
+use crate::transport::state::{Bit, Direction};
+use crate::transport::stream::{Stream, StreamParts};
 use crate::wire::Seal;
 
 /// Which way the bytes of a connection take.

@@ -8,7 +8,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::calls::connection::Connection;
 use crate::calls::waiting::{Waited, Waiting};
 use crate::transport::held::Holds;
-use crate::transport::stream::{Bit, Stream};
+use crate::transport::state::Bit;
+use crate::transport::stream::Stream;
 
 /// For how long one call has looked at TCP.
 #[derive(Debug, Default)]

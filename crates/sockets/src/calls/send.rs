@@ -10,7 +10,8 @@ use crate::calls::connection::{Connection, told};
 use crate::calls::flags::SendFlags;
 use crate::calls::waiting::{Blocking, Waiting};
 use crate::transport::held::Holds;
-use crate::transport::stream::{Bit, Stream};
+use crate::transport::state::Bit;
+use crate::transport::stream::Stream;
 
 impl Connection {
     /// Sends bytes, as `sendmsg` would.

@@ -8,7 +8,8 @@ use nix::errno::Errno;
 use crate::lock::lock;
 use crate::transport::held::{Held, Holds};
 use crate::transport::receiving::Taking;
-use crate::transport::stream::{Bit, Stream};
+use crate::transport::state::Bit;
+use crate::transport::stream::Stream;
 
 impl Stream {
     /// Copies bytes of `from`, behind the first `done` of them, to the send ring: not more than [`WRITTEN_BYTES_MAX`] and

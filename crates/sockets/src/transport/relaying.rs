@@ -13,7 +13,8 @@ use crate::lock::lock;
 use crate::transport::receiving::Taking;
 use crate::transport::relay::Carried;
 use crate::transport::ringing::StreamDescriptor;
-use crate::transport::stream::{Bit, Stream};
+use crate::transport::state::Bit;
+use crate::transport::stream::Stream;
 
 impl Stream {
     /// Begins to carry.

@@ -13,7 +13,8 @@ use crate::migration::attempts::FIRST_WAIT_NS;
 use crate::migration::machine::{Event, Phase};
 use crate::rendezvous::desk::{Desk, Timer, Turn};
 use crate::rendezvous::group::{Context, Group, Write};
-use crate::transport::stream::{Bit, HomeProgress, Misbehaved, Out};
+use crate::transport::state::Bit;
+use crate::transport::stream::{HomeProgress, Misbehaved, Out};
 use crate::wire::{Message, StreamNumber};
 
 impl Desk {
