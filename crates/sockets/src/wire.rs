@@ -10,7 +10,7 @@ use wire_edge::RemoteKey;
 pub(crate) struct Seal(pub(crate) [u8; Seal::BYTES]);
 
 impl Seal {
-    /// Bytes of a seal.
+    /// Bytes of a switch marker.
     pub(crate) const BYTES: usize = 16;
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Refusal {
     Descriptors = 3,
     /// No memory is left.
     Memory = 4,
-    /// More unsent bytes waited in TCP than the seal can be put behind.
+    /// More unsent bytes waited in TCP than the switch marker can be put behind.
     Busy = 5,
     /// The program asked for what only TCP has.
     OnlyTcp = 6,
@@ -296,7 +296,7 @@ fn put_end(out: &mut Vec<u8>, end: &StreamEnd) {
 pub(crate) const MAGIC: [u8; 4] = *b"ENSO";
 
 /// The version that is spoken here.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 
 /// Kinds of messages.
 const JOIN: u8 = 1;

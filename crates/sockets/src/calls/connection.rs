@@ -32,7 +32,7 @@ use crate::wire::Seal;
 /// Which way the bytes of a connection take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Route {
-    /// TCP, and perhaps the edge later. Calls are made by this crate, since a seal may be among the bytes.
+    /// TCP, and perhaps the edge later. Calls are made by this crate, since a switch marker may be among the bytes.
     Undecided,
     /// The edge.
     Moved,
@@ -200,6 +200,10 @@ impl Connection {
     pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = self.life.on(event, now);
         actions.retain(|action| match action {
+            Action::Await => {
+                lock(&self.reading).await_seal();
+                false
+            }
             Action::Watch => {
                 lock(&self.reading).watch();
                 false
@@ -220,13 +224,15 @@ impl Connection {
     /// The part of [`Connection::on`] that is left when the kernel has shut TCP down, or has closed it.
     fn leave_if(&self, actions: &[Action]) {
         for action in actions {
-            if let Action::Leave(reason) = action {
-                self.on_left(*reason);
+            match action {
+                Action::Leave(reason) => self.on_left(*reason),
+                Action::Watch => lock(&self.reading).watch(),
+                _ => {}
             }
         }
     }
 
-    /// Whether writes of the program wait until the seal is in TCP.
+    /// Whether writes of the program wait until the switch marker is in TCP.
     pub(crate) fn is_held(&self) -> bool {
         self.life.course() == Course::Held
     }
@@ -251,7 +257,7 @@ impl Connection {
         // Calls that are under way are shown all that TCP has.
         *lock(&self.reading) = Reading::Plain;
         if let Some(stream) = self.stream.get() {
-            // A seal may have waited for room.
+            // A switch marker may have waited for room.
             stream.bell.unwatch(stream.socket().as_fd());
             if self.life.is_closed() && stream.state.set(Bit::Released) {
                 stream.bell.mark();
@@ -264,7 +270,7 @@ impl Connection {
         counters::note_left(self.role, self.local, self.peer, reason);
     }
 
-    /// Makes its stream. From now on TCP is read by this crate only, which looks for the seal.
+    /// Makes its stream. From now on TCP is read by this crate only, which looks for the switch marker.
     pub(crate) fn make_stream(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
         let expected = parts.expected;
         let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
@@ -281,9 +287,30 @@ impl Connection {
         Ok(stream)
     }
 
-    /// Tries to write the peer's seal into the TCP connection, behind which the stream [opens](Stream::open): the
-    /// connection has moved then. What is left to do is for the desk.
-    pub(crate) fn write_seal(&self, seal: Seal, peer_ring: u32, now: Instant) -> Vec<Action> {
+    //= sockets-protocol.md: join.6
+    /// Looks whether the peer's switch marker has come, while the program uses TCP and the group is lost: what the
+    /// connection is to learn of that. Inside the engine, where no thread waits for one of the program.
+    pub(crate) fn look_for_seal(&self) -> Option<Event> {
+        let stream = self.stream.get().filter(|_| self.phase() == Phase::Unanswered)?;
+        match self.reading.try_lock() {
+            Ok(_reading) => stream.look_for_seal(),
+            Err(_in_call) => Some(Event::SealEarly),
+        }
+    }
+
+    /// Whether the switch marker of this side is written back: that of the peer is not known.
+    pub(crate) fn is_echoing(&self) -> bool {
+        self.life.is_echoing()
+    }
+
+    /// Tries to write a switch marker into the TCP connection, behind which the stream [opens](Stream::open): the
+    /// connection has moved then. Without a ring of the peer it goes home at once. What is left to do is for the desk.
+    pub(crate) fn write_seal(
+        &self,
+        seal: Seal,
+        peer_ring: Option<u32>,
+        now: Instant,
+    ) -> Vec<Action> {
         let Some(stream) = self.stream.get().filter(|_| self.phase() == Phase::Switching) else {
             return Vec::new();
         };
@@ -301,7 +328,7 @@ impl Connection {
             }
         };
         // What TCP has is in the stream before anything asks the stream.
-        stream.open(peer_ring);
+        stream.open(peer_ring.filter(|_| !self.life.has_ended_tcp()));
         let actions = self.on(Event::SealWritten, now);
         // It is needed again if the connection is to be relayed.
         let kept = program.try_clone().ok();
@@ -309,7 +336,7 @@ impl Connection {
         counters::note_moved(self.role, self.local, self.peer, self.began);
         // One that is closed is there for no program, nor is any when the process ends.
         let is_there = !self.life.is_closed() && self.place.put(self.token, program);
-        // The stream looks for the seal, and the kernel counts it no more at the program's descriptor.
+        // The stream looks for the switch marker, and the kernel counts it no more at the program's descriptor.
         *reading = Reading::Plain;
         if let Some(how) = self.life.shut() {
             // A stream that opens has not come home.
@@ -321,18 +348,19 @@ impl Connection {
         actions
     }
 
-    /// Writes the seal: the program's end of the pair that is to take the place of the TCP socket, or what is in the way.
+    /// Writes the switch marker: the program's end of the pair that is to take the place of the TCP socket, or what is
+    /// in the way.
     fn try_seal(
         &self,
         stream: &Arc<Stream>,
         writing: &mut Writing,
         seal: Seal,
     ) -> Result<OwnedFd, Event> {
-        // Who joins must be who holds the TCP connection: that side's seal came first.
+        // Who joins must be who holds the TCP connection: that side's switch marker came first.
         if self.role == Role::Connecting && !stream.is_seal_there() {
-            // What stands before the seal is read by no program: TCP resets such a connection.
+            // What stands before the switch marker is read by no program: TCP resets such a connection.
             let is_unread = self.life.is_closed() && stream.tcp.has_unread();
-            return Err(if is_unread {
+            return Err(if is_unread || stream.is_seal_lost() {
                 Event::SealFails(Reason::Closed)
             } else {
                 Event::SealEarly
@@ -351,9 +379,12 @@ impl Connection {
                 high
             }
         };
-        match writing.seal(tcp.as_fd(), seal) {
+        //= sockets-protocol.md: join.7
+        // The peer takes the end of TCP for the switch marker.
+        let has_ended = self.life.has_ended_tcp();
+        match if has_ended { Ok(true) } else { writing.seal(tcp.as_fd(), seal) } {
             Ok(true) => {}
-            // The peer waits: nothing else is written before the seal. The program could not write now anyway.
+            // The peer waits: nothing else is written before the switch marker. The program could not write now anyway.
             Ok(false) => {
                 let wanted = DescriptorReadiness { readable: false, writable: true };
                 stream
@@ -392,7 +423,7 @@ impl Connection {
         }
     }
 
-    /// The peer's seal is in TCP: what this side answers may wait for it. Outside of locks.
+    /// The peer's switch marker is in TCP: what this side answers may wait for it. Outside of locks.
     pub(crate) fn on_seal_seen(&self) {
         if let Some(stream) = self.stream.get() {
             stream.bell.ring();
@@ -427,7 +458,7 @@ impl Connection {
 
     /// The same of one that has not moved, or is relayed.
     fn shutdown_tcp(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
-        // No seal can be written behind the end of TCP, nor while this is under way.
+        // No switch marker can be written behind the end of TCP, nor while this is under way.
         let writing = lock(&self.writing);
         if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
             drop(writing);

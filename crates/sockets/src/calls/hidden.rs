@@ -1,12 +1,12 @@
-//! Bytes that TCP has and the program does not: the seal of a connection that moves. The kernel counts it, so what it
-//! says of the descriptor meanwhile is set right.
+//! Bytes that TCP has and the program does not: the switch marker of a connection that moves. The kernel counts it, so
+//! what it says of the descriptor meanwhile is set right.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::sys::socket::{MsgFlags, recv};
 
 use crate::calls::connection::{Connection, Route};
-use crate::calls::tcp::{Reading, make_room_behind};
+use crate::calls::tcp::{Reading, is_ended, make_room_behind};
 use crate::lock::lock;
 use crate::transport::seal::{Scan, scan};
 use crate::wire::Seal;
@@ -28,7 +28,7 @@ impl Connection {
         }
     }
 
-    /// Whether all that TCP has is the seal, or what may be its beginning.
+    /// Whether all that TCP has is the switch marker, or what may be its beginning.
     pub(crate) fn has_only_seal(&self, fd: BorrowedFd<'_>) -> bool {
         let mut bytes = [0; Seal::BYTES];
         let Some((count, scan)) = self.scanned(fd, &mut bytes) else { return false };
@@ -48,14 +48,22 @@ impl Connection {
         self.scanned(fd, &mut bytes).map_or(counted, |(_, scan)| scan.shown)
     }
 
-    /// Looks for the seal among the bytes that TCP has, and how many these are; `None` if no seal is expected.
+    /// Looks for the switch marker among the bytes that TCP has, and how many these are; `None` if no switch marker is
+    /// expected.
     fn scanned(&self, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Option<(usize, Scan)> {
         let reading = lock(&self.reading);
         // Whoever moves it holds the lock, so the descriptor is TCP's still.
-        let Reading::Expecting(seal, _) = &*reading else { return None };
+        let scan_bytes: &dyn Fn(&[u8]) -> Scan = match &*reading {
+            Reading::Expecting(seal, _) => &|bytes| scan(bytes, seal),
+            Reading::Awaiting(watch, _) => &|bytes| watch.scan(bytes),
+            Reading::Plain | Reading::Watching(_) => return None,
+        };
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         let count = recv(fd.as_raw_fd(), bytes, flags).unwrap_or(0);
-        Some((count, scan(&bytes[..count], seal)))
+        let scan = scan_bytes(&bytes[..count]);
+        // A read returns the error of a switch marker that cannot be answered.
+        let is_held = matches!(*reading, Reading::Awaiting(..)) && scan.shown < count;
+        (!is_held || !is_ended(fd, scan.is_sealed)).then_some((count, scan))
     }
 }
 

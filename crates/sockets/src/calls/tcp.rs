@@ -4,10 +4,12 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, getsockopt, recv, send, setsockopt, sockopt};
 
 use crate::calls::expected::Expects;
 use crate::transport::seal::{Scan, Watch, scan};
+use crate::transport::tcp_part::is_dead;
 use crate::wire::Seal;
 
 /// How TCP is read.
@@ -15,25 +17,36 @@ use crate::wire::Seal;
 pub(crate) enum Reading {
     /// As ever.
     Plain,
-    /// The seal may come. Bytes that may be its beginning stay with the kernel, so that nothing is kept here of a
-    /// connection that does not move after all.
+    /// The switch marker may come. Bytes that may be its beginning stay with the kernel, so that nothing is kept here
+    /// of a connection that does not move after all.
     Expecting(Seal, Expects),
-    /// The seal must not come any more, but may: then the peer has moved, and this side cannot.
+    /// The switch marker may come, or never does: no byte waits for it. A switch marker that comes is answered.
+    Awaiting(Watch, Expects),
+    /// The switch marker must not come any more, but may: then the peer has moved, and this side cannot.
     Watching(Watch),
 }
 
 /// How TCP is written to.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
-    /// Bytes of the seal that are written.
+    /// Bytes of the switch marker that are written.
     sealed: usize,
 }
 
 impl Reading {
-    /// The seal is not expected any more, but may come.
-    pub(crate) fn watch(&mut self) {
+    /// The peer's answer is late or never comes, and its switch marker may still come.
+    pub(crate) fn await_seal(&mut self) {
         if let Self::Expecting(seal, _) = *self {
-            *self = Self::Watching(Watch::new(seal));
+            *self = Self::Awaiting(Watch::new(seal), Expects::new());
+        }
+    }
+
+    /// A switch marker that comes cannot be answered any more.
+    pub(crate) fn watch(&mut self) {
+        match std::mem::replace(self, Self::Plain) {
+            Self::Expecting(seal, _) => *self = Self::Watching(Watch::new(seal)),
+            Self::Awaiting(watch, _) => *self = Self::Watching(watch),
+            other => *self = other,
         }
     }
 }
@@ -43,8 +56,8 @@ impl Writing {
         self.sealed > 0
     }
 
-    /// Writes the seal, which goes at once: it would wait for an acknowledgement of what the program has written before.
-    /// False if there is no room for all of it.
+    /// Writes the switch marker, which goes at once: it would wait for an acknowledgement of what the program has
+    /// written before. False if there is no room for all of it.
     pub(crate) fn seal(&mut self, tcp: BorrowedFd<'_>, seal: Seal) -> Result<bool, Errno> {
         let result = self.write_seal(tcp, seal);
         // Setting it sends what is queued, even under a cork. What the program has asked for is as it was afterwards.
@@ -70,7 +83,7 @@ impl Writing {
     }
 }
 
-/// Receives what comes before the seal, and whether that follows: looks, and takes no more than that.
+/// Receives what comes before the switch marker, and whether that follows: looks, and takes no more than that.
 pub(super) fn receive_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -86,33 +99,61 @@ pub(super) fn receive_before(
     (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), is_sealed)
 }
 
-/// Receives bytes among which the seal must not come. A program gets no byte of a seal that has come whole, however few
-/// bytes it asks for.
+/// Receives bytes among which the switch marker may come, and whether it has come. A program gets no byte of a switch
+/// marker that has come whole, however few bytes it asks for.
+pub(super) fn receive_awaited(
+    fd: BorrowedFd<'_>,
+    into: &mut [IoSliceMut<'_>],
+    watch: &mut Watch,
+    peek: bool,
+) -> (Result<usize, Errno>, bool) {
+    match receive_watched(fd, into, watch, peek) {
+        Err(Watched::Seal(is_whole)) if is_ended(fd, is_whole) => (Err(Errno::ECONNRESET), false),
+        Err(Watched::Seal(is_whole)) => (Err(Errno::EAGAIN), is_whole),
+        Err(Watched::Failed(error)) => (Err(error), false),
+        Ok(count) => (Ok(count), false),
+    }
+}
+
+/// Whether what has come of a switch marker cannot be answered, as TCP has ended behind it.
+pub(crate) fn is_ended(fd: BorrowedFd<'_>, is_whole: bool) -> bool {
+    let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];
+    is_dead(fd) || !is_whole && poll(&mut entries, PollTimeout::ZERO) == Ok(1)
+}
+
+/// Why a program is shown no bytes in which a switch marker may come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Watched {
+    /// A switch marker has come, whole or in part.
+    Seal(bool),
+    /// TCP has failed, or a part of the switch marker was shown before the rest came.
+    Failed(Errno),
+}
+
+/// Receives bytes among which the switch marker must not come.
 pub(super) fn receive_watched(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
     watch: &mut Watch,
     peek: bool,
-) -> Result<usize, Errno> {
+) -> Result<usize, Watched> {
     let wanted: usize = into.iter().map(|piece| piece.len()).sum();
-    let mut bytes = looked_at(fd, wanted)?;
+    let mut bytes = looked_at(fd, wanted).map_err(Watched::Failed)?;
     let Scan { shown, is_sealed } = watch.scan(&bytes);
-    // Few bytes of a program may look like the beginning of a seal, and nothing may follow them.
-    let is_seal = is_sealed || bytes.len() - shown > SEAL_BEGINS;
-    let length = if is_seal { shown } else { bytes.len() }.min(wanted);
-    if is_seal && length == 0 && wanted > 0 {
-        return Err(Errno::ECONNRESET);
+    let length = shown.min(wanted);
+    if shown < bytes.len() && length == 0 && wanted > 0 {
+        return Err(Watched::Seal(is_sealed));
     }
     let bytes = &mut bytes[..length];
     if bytes.is_empty() || peek {
         scatter(into, bytes);
         return Ok(length);
     }
-    let taken = take_before(fd, into, bytes, false)?;
-    if watch.completes(bytes) { Err(Errno::ECONNRESET) } else { Ok(taken) }
+    let taken = take_before(fd, into, bytes, false).map_err(Watched::Failed)?;
+    if watch.completes(bytes) { Err(Watched::Failed(Errno::ECONNRESET)) } else { Ok(taken) }
 }
 
-/// Bytes that TCP has, which stay there: so many as are wanted, and a seal behind them.
+/// Bytes that TCP has, which stay there: so many as are wanted, and a switch marker behind them.
 fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; (wanted + Seal::BYTES).min(LOOKED_AT_BYTES)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
@@ -151,8 +192,8 @@ fn scatter(into: &mut [IoSliceMut<'_>], mut from: &[u8]) {
     }
 }
 
-/// Bytes stay in the socket that may be the beginning of the seal: what follows must come, however large the buffer is in
-/// which they are.
+/// Bytes stay in the socket that may be the beginning of the switch marker: what follows must come, however large the
+/// buffer is in which they are.
 pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
     let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
     if size().is_none() {
@@ -165,9 +206,6 @@ pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
         let _as_it_was = setsockopt(&fd, sockopt::RcvBuf, &size);
     }
 }
-
-/// More bytes than these that look like the beginning of a seal are one: a program's are by chance once in 2^72 times.
-const SEAL_BEGINS: usize = 8;
 
 /// Bytes that are looked at before they are taken.
 const LOOKED_AT_BYTES: usize = 64 * 1024;

@@ -11,7 +11,7 @@ use nix::sys::socket::{MsgFlags, recvmsg, sendmsg};
 use crate::calls::connection::{Connection, Route};
 use crate::calls::flags::{ReceiveFlags, SendFlags};
 use crate::calls::pieces::{behind, rest_of};
-use crate::calls::tcp::{Reading, receive_before, receive_watched};
+use crate::calls::tcp::{Reading, Watched, receive_awaited, receive_before, receive_watched};
 use crate::calls::waiting::{Waited, Waiting};
 use crate::lock::lock;
 use crate::transport::held::Holds;
@@ -53,7 +53,20 @@ impl Connection {
                 }
                 Ok(count)
             }
-            Reading::Watching(watch) => receive_watched(fd, &mut rest, watch, peek),
+            Reading::Watching(watch) => {
+                receive_watched(fd, &mut rest, watch, peek).map_err(|watched| match watched {
+                    Watched::Seal(_) => Errno::ECONNRESET,
+                    Watched::Failed(error) => error,
+                })
+            }
+            Reading::Awaiting(watch, _) => {
+                let (result, is_sealed) = receive_awaited(fd, &mut rest, watch, peek);
+                drop(reading);
+                if is_sealed {
+                    self.on_seal_seen();
+                }
+                result
+            }
             Reading::Expecting(seal, _) => {
                 let (result, is_sealed) = receive_before(fd, &mut rest, *seal, peek);
                 drop(reading);
@@ -126,7 +139,8 @@ impl Connection {
             Waiting::ToSend => self.is_held(),
         };
         if is_held {
-            // The kernel would say again and again that there is something: the rest of the seal is on its way.
+            // The kernel would say again and again that there is something: the rest of the switch marker is on its
+            // way.
             let limit = Some(HELD_LOOK);
             return self.endpoint.wait_beside(&self.mark, &mut [], limit, &mut ready).map(drop);
         }
@@ -169,5 +183,5 @@ impl Connection {
     }
 }
 
-/// How long a thread waits for the rest of what may be the seal before it looks again.
+/// How long a thread waits for the rest of what may be the switch marker before it looks again.
 const HELD_LOOK: Duration = Duration::from_millis(1);

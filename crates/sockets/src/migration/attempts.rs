@@ -1,8 +1,9 @@
-//! When it is tried again to write a seal that cannot be written yet, and for how long.
+//! When it is tried again to write a switch marker that cannot be written yet, and for how long.
 
 use delivery::Instant;
 
-/// Attempts to write one seal. Whatever may have made it possible brings another; these are for what nobody tells of.
+/// Attempts to write one switch marker. Whatever may have made it possible brings another; these are for what nobody
+/// tells of.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Attempts {
     begun: Instant,
@@ -28,14 +29,15 @@ impl Attempts {
     }
 }
 
-/// The wait after the first attempt, in nanoseconds: a call of the program is over by then, or the seal of the peer has
-/// come behind its message.
+/// The wait after the first attempt, in nanoseconds: a call of the program is over by then, or the switch marker of the
+/// peer has come behind its message.
 pub(crate) const FIRST_WAIT_NS: u64 = 100_000;
 
 /// The longest wait, in nanoseconds: what it costs is nothing then, and a program that was overlooked does not notice.
 const LAST_WAIT_NS: u64 = 250_000_000;
 
-/// For how long a seal may wait for room in TCP, in nanoseconds: half of the time in which the peer wants an answer.
+/// For how long a switch marker may wait for room in TCP, in nanoseconds: half of the time in which the peer wants an
+/// answer.
 const SEAL_WITHIN_NS: u64 = 5_000_000_000;
 
 #[cfg(test)]

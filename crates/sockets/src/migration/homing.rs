@@ -1,9 +1,9 @@
 //! The way home: how one end of a stream goes back to TCP behind its last byte on the edge.
 //!
-//! Each end writes a *record* into the TCP connection, behind the seal: how many bytes its program has taken out of the
-//! ring. From there on the peer writes the stream into the TCP connection, behind a record of its own. What the ring holds
-//! beyond that comes a second time, by TCP, so that nothing has to be kept here. This is the state of one end, without any
-//! I/O: counts go in, and what is to be written next comes out.
+//! Each end writes a *record* into the TCP connection, behind the switch marker: how many bytes its program has taken
+//! out of the ring. From there on the peer writes the stream into the TCP connection, behind a record of its own. What
+//! the ring holds beyond that comes a second time, by TCP, so that nothing has to be kept here. This is the state of
+//! one end, without any I/O: counts go in, and what is to be written next comes out.
 
 #[cfg(test)]
 mod explored_tests;
@@ -11,7 +11,7 @@ mod explored_tests;
 use crate::wire::Implausible;
 
 //= sockets-protocol.md: home.1
-/// What an end writes into the TCP connection behind its seal.
+/// What an end writes into the TCP connection behind its switch marker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Record {
     /// Bytes of the peer's ring part that the program has taken.
@@ -72,6 +72,11 @@ impl Homing {
     /// The program has taken so many bytes of the ring and takes no more, and has written so many and writes no more.
     pub(crate) fn new(taken: u64, written: u64) -> Self {
         Self { record: Record { taken }.encode(), recorded: 0, next: None, written }
+    }
+
+    /// The same of an end whose direction of TCP has ended: the peer takes that for a record of 0 bytes.
+    pub(crate) fn without_record(written: u64) -> Self {
+        Self { recorded: Record::BYTES, ..Self::new(0, written) }
     }
 
     pub(crate) const fn step(&self) -> HomeStep {

@@ -24,9 +24,9 @@ pub(crate) struct Life {
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Course {
-    /// By TCP, in which a seal may come.
+    /// By TCP, in which a switch marker may come.
     Tcp,
-    /// The same, and nothing is written before the seal.
+    /// The same, and nothing is written before the switch marker.
     Held,
     /// By the edge.
     Edge,
@@ -91,6 +91,16 @@ impl Life {
         lock(&self.migration).is_closed()
     }
 
+    /// See [`Migration::is_echoing`].
+    pub(crate) fn is_echoing(&self) -> bool {
+        lock(&self.migration).is_echoing()
+    }
+
+    /// See [`Migration::has_ended_tcp`].
+    pub(crate) fn has_ended_tcp(&self) -> bool {
+        lock(&self.migration).has_ended_tcp()
+    }
+
     /// See [`Migration::shut`].
     pub(crate) fn shut(&self) -> Option<Shutdown> {
         lock(&self.migration).shut()
@@ -111,6 +121,7 @@ fn published_of(migration: &Migration) -> u16 {
         | Phase::Grouping
         | Phase::Joining
         | Phase::Switching
+        | Phase::Unanswered
         | Phase::Watching => TCP,
         Phase::OnEdge | Phase::Gone => EDGE,
         Phase::Returning => RETURNING,

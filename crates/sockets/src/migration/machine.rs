@@ -28,11 +28,11 @@ pub(crate) enum Phase {
     Offering,
     /// An offer was taken, and the link group is not there yet.
     Grouping,
-    /// The peer was asked to join. Its seal may come in TCP.
+    /// The peer was asked to join. Its switch marker may come in TCP.
     Joining,
-    /// The peer's seal is to be written into the TCP connection.
+    /// The peer's switch marker is to be written into the TCP connection.
     Switching,
-    /// The bytes of this side go by the group, behind the seal.
+    /// The bytes of this side go by the group, behind the switch marker.
     OnEdge,
     /// On the edge, and to go home when the program has read what came by TCP.
     Returning,
@@ -40,7 +40,11 @@ pub(crate) enum Phase {
     GoingHome,
     /// Nothing comes from the peer any more, nor goes to it. What has come can be read.
     Gone,
-    /// On TCP. The peer was asked, and its answer counts no more; but its seal may come, which resets the connection.
+    /// On TCP. The peer was asked, and the group was lost before the answer, or the answer is late. Its switch marker
+    /// may come.
+    Unanswered,
+    /// On TCP. The peer was asked, and its answer counts no more; but its switch marker may come, which resets the
+    /// connection.
     Watching,
     /// The kernel has it, for good.
     Ended(Reason),
@@ -73,18 +77,21 @@ pub(crate) enum Event {
     Refused(Refusal),
     /// The peer knows that the stream is no more.
     Forgotten,
-    /// The peer's seal is written.
+    /// The peer has written the whole switch marker of this side, and the group in which it would have answered is
+    /// lost.
+    SealCame,
+    /// The switch marker that this side writes is in TCP.
     SealWritten,
-    /// TCP has no room for the seal, or for the rest of it.
+    /// TCP has no room for the switch marker, or for the rest of it.
     SealWaits {
         /// Some of it is written.
         has_begun: bool,
     },
-    /// The seal must not be written yet: that of the peer has not come.
+    /// The switch marker must not be written yet, because the switch marker of this side has not come.
     SealEarly,
     /// A thread of the program is inside a call, out of which it comes at once.
     InCall,
-    /// The seal cannot be written.
+    /// The switch marker cannot be written.
     SealFails(Reason),
     /// It is to stay on TCP.
     Stay(Reason),
@@ -122,7 +129,7 @@ pub(crate) enum Action {
     SendOffer,
     /// Close the door, and find or make the link group of the offer.
     FindGroup,
-    /// Make the stream, and look for its seal in TCP from then on.
+    /// Make the stream, and look for its switch marker in TCP from then on.
     MakeStream,
     /// Ask the peer to join.
     SendJoin,
@@ -132,11 +139,15 @@ pub(crate) enum Action {
     SendRefused(Refusal),
     /// Tell the peer that the stream is no more.
     SendReset,
-    /// Try to write the peer's seal.
+    /// Look whether the peer has written the switch marker of this side, and look again when it may have.
+    LookForSeal,
+    /// Try to write the peer's switch marker; or the switch marker of this side, if that of the peer is not known.
     WriteSeal,
     /// Put the stream in the place of the TCP socket.
     Switch,
-    /// Read TCP, with an eye on the seal.
+    /// Read TCP. The program does not see the switch marker that may come.
+    Await,
+    /// Read TCP. A switch marker that comes resets the connection.
     Watch,
     /// Shut down TCP as the program has asked.
     ShutTcp,
@@ -155,23 +166,30 @@ pub(crate) struct Migration {
     due: Instant,
     /// When the offer is sent, and until when it holds.
     offering: Option<Offering>,
-    /// When it is tried to write the seal.
+    /// When it is tried to write the switch marker.
     attempts: Option<Attempts>,
     has_bytes: bool,
-    /// TCP had no room for the seal: nothing else is written before it.
+    /// TCP had no room for the switch marker: nothing else is written before it.
     is_held: bool,
-    /// Some of the seal is written.
+    /// Some of the switch marker is written.
     has_begun_seal: bool,
     /// What the program has shut down before it moved.
     reads_no_more: bool,
     writes_no_more: bool,
     /// The program has closed it in this process.
     is_closed: bool,
-    /// The peer is gone, or its group, and the seal is written all the same, as some of it was.
+    /// What was shut down in TCP before it moved.
+    has_shut_reads: bool,
+    has_shut_writes: bool,
+    /// The peer is gone, and the switch marker is written all the same, because some of it was.
     is_peer_gone: bool,
-    /// The peer goes home as soon as it has seen the seal.
+    /// The group is lost.
+    is_group_lost: bool,
+    /// It goes home as soon as the switch marker is written.
     is_to_return: bool,
-    /// Why it watches.
+    /// The switch marker of this side is written back, because that of the peer is not known.
+    is_echoing: bool,
+    /// Why it is left to TCP if no switch marker comes.
     why: Reason,
 }
 
@@ -189,8 +207,12 @@ impl Migration {
             reads_no_more: false,
             writes_no_more: false,
             is_closed: false,
+            has_shut_reads: false,
+            has_shut_writes: false,
             is_peer_gone: false,
+            is_group_lost: false,
             is_to_return: false,
+            is_echoing: false,
             why: Reason::NoAnswer,
         }
     }
@@ -204,7 +226,7 @@ impl Migration {
         self.due
     }
 
-    /// Whether nothing but the seal is written into TCP.
+    /// Whether nothing but the switch marker is written into TCP.
     pub(crate) const fn is_held(&self) -> bool {
         self.is_held && matches!(self.phase, Phase::Switching)
     }
@@ -212,6 +234,16 @@ impl Migration {
     /// Whether the program has closed it in this process.
     pub(crate) const fn is_closed(&self) -> bool {
         self.is_closed
+    }
+
+    /// Whether the switch marker of this side is written back, and not that of the peer.
+    pub(crate) const fn is_echoing(&self) -> bool {
+        self.is_echoing
+    }
+
+    /// Whether nothing more can be written into TCP, because it was shut down before the connection moved.
+    pub(crate) const fn has_ended_tcp(&self) -> bool {
+        self.has_shut_writes
     }
 
     /// What the program has shut down before it moved.
@@ -237,6 +269,7 @@ impl Migration {
                 Phase::OnTcp | Phase::Offering => self.on_offering(event, now),
                 Phase::Grouping | Phase::Joining => self.on_joining(event, now),
                 Phase::Switching => self.on_switching(event, now),
+                Phase::Unanswered => self.on_unanswered(event, now),
                 Phase::Watching | Phase::Ended(_) => self.on_late_answer(event),
                 Phase::OnEdge | Phase::Returning | Phase::GoingHome | Phase::Gone => Vec::new(),
             },
@@ -322,20 +355,20 @@ impl Migration {
             }
             Event::NoStream(reason) => self.leave(reason),
             Event::Time if now < self.due => Vec::new(),
-            Event::Time if is_asked => self.watch(Reason::NoAnswer),
-            Event::GroupLost if is_asked => self.watch(Reason::NoGroup),
+            Event::Time if is_asked => self.give_up_waiting(Reason::NoAnswer),
+            Event::GroupLost if is_asked => {
+                let mut actions = self.give_up_waiting(Reason::NoGroup);
+                actions.extend(self.on_group_lost(now));
+                actions
+            }
             Event::Time | Event::GroupLost => self.leave(Reason::NoGroup),
-            // It could write a part of the seal only.
+            // It could write a part of the switch marker only.
             Event::Forgotten if is_asked => {
                 let mut actions = self.watch(Reason::Refused);
                 actions.push(Action::DropStream);
                 actions
             }
-            Event::Joined if is_asked => {
-                self.enter(Phase::Switching, Instant::NEVER);
-                self.attempts = Some(Attempts::new(now));
-                vec![Action::WriteSeal]
-            }
+            Event::Joined if is_asked => self.switch(now),
             Event::Refused(refusal) if is_asked => {
                 let is_only_tcp = refusal == Refusal::OnlyTcp;
                 let mut actions =
@@ -347,7 +380,59 @@ impl Migration {
         }
     }
 
-    //= sockets-protocol.md: join.3, join.4, group.4
+    /// The peer's switch marker is to be written.
+    fn switch(&mut self, now: Instant) -> Vec<Action> {
+        self.enter(Phase::Switching, Instant::NEVER);
+        self.attempts = Some(Attempts::new(now));
+        vec![Action::WriteSeal]
+    }
+
+    //= sockets-protocol.md: join.5, join.6
+    /// Takes in an event while the peer may still have moved its direction. The program uses TCP meanwhile.
+    fn on_unanswered(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        let is_lost = self.is_group_lost;
+        match event {
+            Event::GroupLost => self.on_group_lost(now),
+            Event::Time if is_lost && now >= self.due => {
+                self.due = Instant::NEVER;
+                vec![Action::LookForSeal]
+            }
+            Event::SealEarly if is_lost => self.wait(now),
+            Event::SealCame if is_lost => {
+                (self.is_echoing, self.is_to_return) = (true, true);
+                self.switch(now)
+            }
+            Event::Joined if !is_lost => {
+                self.is_to_return = self.has_shut_writes;
+                self.switch(now)
+            }
+            // It has not moved, so that no switch marker comes.
+            Event::Refused(_) => {
+                let mut actions = self.leave(self.why);
+                actions.push(Action::DropStream);
+                actions
+            }
+            Event::Forgotten => {
+                let mut actions = self.watch(Reason::Refused);
+                actions.push(Action::DropStream);
+                actions
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The group is lost while the peer's answer was awaited. If the peer has moved its direction its switch marker
+    /// comes.
+    fn on_group_lost(&mut self, now: Instant) -> Vec<Action> {
+        if self.phase != Phase::Unanswered || self.is_group_lost {
+            return Vec::new();
+        }
+        self.is_group_lost = true;
+        self.attempts = Some(Attempts::new(now));
+        vec![Action::LookForSeal]
+    }
+
+    //= sockets-protocol.md: join.3, join.4, join.6, group.4
     fn on_switching(&mut self, event: Event, now: Instant) -> Vec<Action> {
         let is_accepting = self.role == Role::Accepting;
         match event {
@@ -378,7 +463,8 @@ impl Migration {
             }
             Event::SealEarly => self.wait(now),
             Event::InCall => self.enter(Phase::Switching, now.after_ns(FIRST_WAIT_NS)),
-            // A part of a seal cannot be left to the peer's program: the rest is tried until TCP fails, which says all.
+            // A part of a switch marker cannot be left to the peer's program: the rest is tried until TCP fails, which
+            // says all.
             Event::SealFails(Reason::Descriptors) if self.has_begun_seal => self.wait(now),
             Event::SealFails(reason) if is_accepting && self.has_begun_seal => {
                 let mut actions = self.leave(reason);
@@ -392,11 +478,11 @@ impl Migration {
                 actions.push(Action::SendReset);
                 actions
             }
-            Event::GroupLost if !is_accepting => self.watch(Reason::NoGroup),
-            Event::GroupLost if !self.has_begun_seal => self.leave(Reason::NoGroup),
+            Event::GroupLost if is_accepting && !self.has_begun_seal => self.leave(Reason::NoGroup),
+            // The peer has moved its direction, or has a part of a switch marker: the switch marker is written, and the
+            // stream goes home.
             Event::GroupLost => {
-                // The peer reads the rest of the seal, and then the end.
-                self.is_peer_gone = true;
+                (self.is_group_lost, self.is_to_return) = (true, true);
                 Vec::new()
             }
             _ => Vec::new(),
@@ -410,7 +496,7 @@ impl Migration {
         Vec::new()
     }
 
-    /// The seal is not written, and the peer learns that.
+    /// The switch marker is not written, and the peer learns that.
     fn give_up(&mut self, reason: Reason) -> Vec<Action> {
         let mut actions = self.refuse(reason, refusal_of(reason));
         actions.push(Action::DropStream);
@@ -433,7 +519,7 @@ impl Migration {
                 vec![Action::SendRefused(Refusal::Closed)]
             }
             Event::Join => vec![Action::SendRefused(Refusal::OnlyTcp)],
-            // It has not moved, so that no seal comes.
+            // It has not moved, so that no switch marker comes.
             Event::Refused(_) if self.phase == Phase::Watching => {
                 let mut actions = self.leave(self.why);
                 actions.push(Action::DropStream);
@@ -448,6 +534,7 @@ impl Migration {
     fn on_program(&mut self, event: Event) -> Vec<Action> {
         let is_early = matches!(self.phase, Phase::OnTcp | Phase::Offering | Phase::Grouping);
         let is_moving = matches!(self.phase, Phase::Joining | Phase::Switching);
+        let is_waiting = matches!(self.phase, Phase::Unanswered | Phase::Watching);
         match event {
             Event::Stay(reason) if is_early => self.leave(reason),
             // Nothing is told any more.
@@ -460,17 +547,20 @@ impl Migration {
             }
             Event::Closed => {
                 self.is_closed = true;
-                let has_end = is_early || self.phase == Phase::Watching;
-                if has_end { self.leave(Reason::Closed) } else { Vec::new() }
+                if is_early || is_waiting { self.leave(Reason::Closed) } else { Vec::new() }
             }
-            Event::Shut(half) if is_early || is_moving || self.phase == Phase::Watching => {
+            Event::Shut(half) if is_early || is_moving || is_waiting => {
                 self.reads_no_more |= half != Half::Write;
                 self.writes_no_more |= half != Half::Read;
                 match self.phase {
-                    // It goes behind the seal, if that is written.
+                    // It goes behind the switch marker, if that is written.
                     Phase::Joining | Phase::Switching => Vec::new(),
-                    Phase::Watching => vec![Action::ShutTcp],
-                    // No seal can follow the end.
+                    Phase::Unanswered if self.reads_no_more => self.watch(self.why),
+                    Phase::Unanswered | Phase::Watching => {
+                        drop(self.shut_tcp());
+                        vec![Action::ShutTcp]
+                    }
+                    // No switch marker can follow the end.
                     _ => self.leave(Reason::Closed),
                 }
             }
@@ -481,7 +571,7 @@ impl Migration {
     //= sockets-protocol.md: home.1, home.4, home.5
     fn on_edge(&mut self, event: Event) -> Vec<Action> {
         let next = match (self.phase, event) {
-            // The peer has seen the seal before this side knows that it is written.
+            // The peer has seen the switch marker before this side knows that it is written.
             (Phase::Switching, Event::Return | Event::PeerGone) => {
                 self.is_to_return |= event == Event::Return;
                 self.is_peer_gone |= event == Event::PeerGone;
@@ -510,22 +600,38 @@ impl Migration {
         actions
     }
 
-    //= sockets-protocol.md: join.6
-    /// It goes on with TCP, where the peer's seal may come. The kernel answers a seal that comes for what is closed.
+    //= sockets-protocol.md: join.5, join.6
+    /// It goes on with TCP, and answers the peer's switch marker if that comes.
+    fn give_up_waiting(&mut self, reason: Reason) -> Vec<Action> {
+        if self.reads_no_more {
+            // Neither the switch marker nor a record can be taken out of TCP.
+            return self.watch(reason);
+        }
+        self.go_on_by_tcp(Phase::Unanswered, Action::Await, reason)
+    }
+
+    /// It goes on with TCP, and cannot answer the peer's switch marker if that comes.
     fn watch(&mut self, reason: Reason) -> Vec<Action> {
+        self.go_on_by_tcp(Phase::Watching, Action::Watch, reason)
+    }
+
+    /// The kernel answers a switch marker that comes for what is closed.
+    fn go_on_by_tcp(&mut self, phase: Phase, reading: Action, reason: Reason) -> Vec<Action> {
         if self.is_closed {
             return self.leave(reason);
         }
-        let mut actions = vec![Action::Watch];
+        let mut actions = vec![reading];
         actions.extend(self.shut_tcp());
-        self.enter(Phase::Watching, Instant::NEVER);
+        self.enter(phase, Instant::NEVER);
         self.why = reason;
         actions
     }
 
-    /// What was put off, in case that it moves.
-    fn shut_tcp(&self) -> Vec<Action> {
-        let is_due = self.phase != Phase::Watching && self.shut().is_some();
+    /// What was put off, in case that it moves, and is not done.
+    fn shut_tcp(&mut self) -> Vec<Action> {
+        let is_due = self.reads_no_more && !self.has_shut_reads
+            || self.writes_no_more && !self.has_shut_writes;
+        (self.has_shut_reads, self.has_shut_writes) = (self.reads_no_more, self.writes_no_more);
         if is_due { vec![Action::ShutTcp] } else { Vec::new() }
     }
 }

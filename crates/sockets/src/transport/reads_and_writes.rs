@@ -147,7 +147,8 @@ impl Stream {
 
     /// Bytes that can be read.
     pub(crate) fn received(&self) -> u64 {
-        let ring = if self.tcp.is_sealed() { self.receiving.available() } else { 0 };
+        let has_ring = self.tcp.is_sealed() && !self.tcp.has_no_ring();
+        let ring = if has_ring { self.receiving.available() } else { 0 };
         self.tcp.available() + ring
     }
 }

@@ -1,18 +1,18 @@
-//! The seal that ends the TCP part of a stream: found in whatever pieces TCP hands out.
+//! The switch marker that ends the TCP part of a stream: found in whatever pieces TCP hands out.
 
 use crate::wire::Seal;
 
-/// What is known of bytes in which a seal may come.
+/// What is known of bytes in which a switch marker may come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Scan {
     /// So many bytes at the beginning are the stream's, whatever follows.
     pub(crate) shown: usize,
-    /// The seal follows them.
+    /// The switch marker follows them.
     pub(crate) is_sealed: bool,
 }
 
-/// Looks for the seal in bytes none of which was looked at before, or all but a tail that was not shown. What is not
-/// shown, and is no seal, may be its beginning: it must be looked at again with what follows.
+/// Looks for the switch marker in bytes none of which was looked at before, or all but a tail that was not shown. What
+/// is not shown, and is no switch marker, may be its beginning: it must be looked at again with what follows.
 pub(crate) fn scan(bytes: &[u8], seal: &Seal) -> Scan {
     if let Some(at) = find(bytes, seal) {
         return Scan { shown: at, is_sealed: true };
@@ -20,6 +20,18 @@ pub(crate) fn scan(bytes: &[u8], seal: &Seal) -> Scan {
     let longest = bytes.len().min(Seal::BYTES - 1);
     let held = (1..=longest).rev().find(|&held| bytes.ends_with(&seal.0[..held])).unwrap_or(0);
     Scan { shown: bytes.len() - held, is_sealed: false }
+}
+
+/// The same for the first of two switch markers, and whether that is the second one.
+pub(crate) fn scan_for_either(bytes: &[u8], seals: (&Seal, Option<&Seal>)) -> (Scan, bool) {
+    let first = scan(bytes, seals.0);
+    let Some(second) = seals.1.map(|seal| scan(bytes, seal)) else { return (first, false) };
+    let is_second = second.is_sealed && (!first.is_sealed || second.shown < first.shown);
+    let shown = first.shown.min(second.shown);
+    match (first.is_sealed, second.is_sealed) {
+        (false, false) => (Scan { shown, is_sealed: false }, false),
+        _ => (if is_second { second } else { first }, is_second),
+    }
 }
 
 fn find(bytes: &[u8], seal: &Seal) -> Option<usize> {
@@ -34,11 +46,11 @@ fn find(bytes: &[u8], seal: &Seal) -> Option<usize> {
     None
 }
 
-/// Looks for the seal in bytes that are shown as they come: it must not come at all.
+/// Looks for the switch marker in bytes that are shown as they come, because it may never come.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     seal: Seal,
-    /// The last bytes before those that come, fewer than a seal has.
+    /// The last bytes before those that come, fewer than a switch marker has.
     tail: Vec<u8>,
 }
 
@@ -47,12 +59,15 @@ impl Watch {
         Self { seal, tail: Vec::new() }
     }
 
-    /// Looks for the seal in bytes that are not shown yet.
+    /// Looks for the switch marker in bytes that are not shown yet. Few bytes of a program may look like the beginning
+    /// of a switch marker, and nothing may follow them: those are shown.
     pub(crate) fn scan(&self, bytes: &[u8]) -> Scan {
-        scan(bytes, &self.seal)
+        let scan = scan(bytes, &self.seal);
+        let is_short = !scan.is_sealed && bytes.len() - scan.shown <= SEAL_BEGINS;
+        if is_short { Scan { shown: bytes.len(), ..scan } } else { scan }
     }
 
-    /// Whether these bytes, which are shown, end a seal.
+    /// Whether these bytes, which are shown, end a switch marker.
     pub(crate) fn completes(&mut self, bytes: &[u8]) -> bool {
         if scan(bytes, &self.seal).is_sealed {
             return true;
@@ -71,19 +86,37 @@ impl Watch {
     }
 }
 
+/// More bytes than these that look like the beginning of a switch marker are one: a program's are by chance once in
+/// 2^72 times.
+const SEAL_BEGINS: usize = 8;
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    /// Bytes of few values, so that beginnings of the seal are frequent.
+    /// Bytes of few values, so that beginnings of the switch marker are frequent.
     fn few_values(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(0_u8..3, length)
     }
 
     fn seals() -> impl Strategy<Value = Seal> {
         few_values(16..17).prop_map(|bytes| Seal(bytes.try_into().expect("16 bytes")))
+    }
+
+    #[test]
+    fn the_first_of_two_seals_is_found_and_the_beginning_of_either_is_held() {
+        let (own, peers) = (Seal(*b"0123456789abcdef"), Seal(*b"fedcba9876543210"));
+        let found = |bytes: &[u8]| scan_for_either(bytes, (&own, Some(&peers)));
+        let both = [b"x", &peers.0[..], &own.0].concat();
+        assert_eq!(found(&both), (Scan { shown: 1, is_sealed: true }, true));
+        assert_eq!(found(&own.0), (Scan { shown: 0, is_sealed: true }, false));
+        for held in [&own.0[..5], &peers.0[..5]] {
+            let bytes = [b"x", held].concat();
+            assert_eq!(found(&bytes), (Scan { shown: 1, is_sealed: false }, false));
+            assert_eq!(scan_for_either(&bytes, (&own, None)).0.shown == 6, held != &own.0[..5]);
+        }
     }
 
     proptest! {

@@ -9,7 +9,7 @@ pub(crate) struct State(AtomicU32);
 /// Bits of [`State`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bit {
-    /// This side's seal is in the TCP connection: bytes go by the group.
+    /// This side's switch marker is in the TCP connection: bytes go by the group.
     Open = 1,
     /// The program writes no more.
     WriteShut = 2,
@@ -41,6 +41,8 @@ pub(crate) enum Bit {
     Retired = 32_768,
     /// It has come home: TCP carries what follows.
     AtHome = 65_536,
+    /// No byte of the ring is read or posted: it goes home from here.
+    Ringless = 131_072,
 }
 
 /// A direction that a program shuts.

@@ -27,7 +27,7 @@ use crate::transport::ringing::Ringing;
 use crate::transport::ringing::StreamDescriptor;
 use crate::transport::sending::{Piece, SendHalf};
 use crate::transport::state::{Bit, State};
-use crate::transport::tcp_part::{Pumped, TcpPart};
+use crate::transport::tcp_part::{Awaited, Pumped, TcpPart};
 use crate::wire::Seal;
 
 /// What a stream is made of, when it begins to move.
@@ -38,6 +38,8 @@ pub(crate) struct StreamParts {
     pub(crate) receive: RingPart,
     /// What the peer writes into the TCP connection when its bytes come by the ring.
     pub(crate) expected: Seal,
+    /// What the peer writes instead if it cannot learn of that: the switch marker that this side writes.
+    pub(crate) echo: Option<Seal>,
     /// How it calls for its group.
     pub(crate) bell: Box<dyn Ringing>,
 }
@@ -123,7 +125,7 @@ pub(crate) enum HomeProgress {
 }
 
 impl Stream {
-    /// One that expects its seal from now on, on this TCP socket; it sends nothing by the group before
+    /// One that expects its switch marker from now on, on this TCP socket; it sends nothing by the group before
     /// [`Stream::open`].
     ///
     /// # Panics
@@ -134,7 +136,7 @@ impl Stream {
         mark: Arc<Mark>,
         life: Arc<Life>,
     ) -> Arc<Self> {
-        let StreamParts { send, receive, expected, bell } = parts;
+        let StreamParts { send, receive, expected, echo, bell } = parts;
         let [send, receive] = [send, receive].map(|RingPart { memory, offset, bytes }| {
             let size = RingSize::new(bytes);
             assert!(size.is_some(), "no ring has {bytes} bytes");
@@ -148,7 +150,7 @@ impl Stream {
             receiving: ReceiveHalf::new(receive),
             writers: Mutex::new(()),
             readers: Mutex::new(()),
-            tcp: TcpPart::new(tcp, expected),
+            tcp: TcpPart::new(tcp, expected, echo),
             end: End::default(),
             relay: Relay::default(),
             state: State::default(),
@@ -160,13 +162,18 @@ impl Stream {
         })
     }
 
-    /// The peer's ring has so many bytes, and this side's seal is in the TCP connection: bytes go by the group.
-    pub(crate) fn open(&self, peer_ring: u32) {
-        let Some(size) = RingSize::new(peer_ring) else {
-            self.fail();
-            return;
-        };
-        self.sending.open(size);
+    /// The peer's ring has so many bytes, and this side's switch marker is in the TCP connection: bytes go by the
+    /// group. Without a ring none do: the stream is about to go home.
+    pub(crate) fn open(&self, peer_ring: Option<u32>) {
+        if let Some(peer_ring) = peer_ring {
+            let Some(size) = RingSize::new(peer_ring) else {
+                self.fail();
+                return;
+            };
+            self.sending.open(size);
+        } else {
+            self.tcp.give_up_ring();
+        }
         self.state.set(Bit::Open);
         if !self.watch_tcp(DescriptorReadiness::READABLE) {
             self.fail();
@@ -185,9 +192,37 @@ impl Stream {
         self.bell.unwatch(self.tcp.socket().as_fd());
     }
 
-    /// Whether the peer's seal is among the bytes that TCP has. They stay there.
+    /// Whether the peer's switch marker is among the bytes that TCP has. They stay there.
     pub(crate) fn is_seal_there(&self) -> bool {
         self.tcp.is_seal_there()
+    }
+
+    //= sockets-protocol.md: join.6
+    /// Looks for the peer's switch marker while the program reads TCP: what the connection is to learn of that. The
+    /// stream is told when bytes come, if TCP has none.
+    pub(crate) fn look_for_seal(&self) -> Option<Event> {
+        let awaited = self.tcp.look_for_seal();
+        if awaited == Awaited::Nothing {
+            // Without this it is noticed when the program reads.
+            self.watch_tcp(DescriptorReadiness::READABLE);
+        } else {
+            self.unwatch_tcp();
+        }
+        match awaited {
+            Awaited::There => Some(Event::SealCame),
+            Awaited::BehindBytes => Some(Event::SealEarly),
+            Awaited::Nothing | Awaited::Never => None,
+        }
+    }
+
+    /// Whether the peer's switch marker never comes: TCP has ended without it.
+    pub(crate) fn is_seal_lost(&self) -> bool {
+        self.tcp.look_for_seal() == Awaited::Never
+    }
+
+    /// The group is lost before the stream has opened.
+    pub(crate) fn on_group_lost_early(&self) {
+        self.state.set(Bit::GroupLost);
     }
 
     /// What to post next, if anything. What was given is under way until it is acknowledged or was not posted.
@@ -203,6 +238,9 @@ impl Stream {
         if self.leaves_edge() {
             return state.set(Bit::HomePosted).then_some(Out::Home);
         }
+        if self.is_ringless() {
+            return None;
+        }
         if let Some(consumed) = self.receiving.next_credit() {
             return Some(Out::Credit(consumed));
         }
@@ -213,6 +251,12 @@ impl Stream {
         // Nothing is added to what was written once writing is shut.
         (is_ending && self.sending.is_posted() && state.set(Bit::EndPosted))
             .then(|| Out::End(self.sending.written()))
+    }
+
+    /// Whether no byte goes by the group: the stream is about to go home, and its peer takes none.
+    #[inline]
+    fn is_ringless(&self) -> bool {
+        self.state.has(Bit::Ringless)
     }
 
     fn next_reset(&self) -> Option<Out> {
@@ -341,14 +385,15 @@ impl Stream {
         self.life.course() == Course::Kernel(Reason::Home)
     }
 
-    /// Whether it is at a place from which a way leads home, perhaps after the program has read what came by TCP. A stream
-    /// that ends in order has no need to, but follows its peer, which may not have known that.
+    /// Whether it is at a place from which a way leads home, perhaps after the program has read what came by TCP. If
+    /// the group is lost that may be before the peer's switch marker has come. A stream that ends in order has no need
+    /// to, but follows its peer, which may not have known that.
     fn can_go_home(&self) -> bool {
         let has_told_end =
             if self.state.has(Bit::GroupLost) { Bit::EndAcknowledged } else { Bit::EndPosted };
         let is_ending = self.state.has(has_told_end) && self.receiving.has_end();
         self.state.has(Bit::Open)
-            && self.tcp.is_sealed()
+            && (self.tcp.is_sealed() || self.state.has(Bit::GroupLost))
             && !self.state.is_broken()
             && !self.relay.is_on()
             && (!is_ending || lock(&self.peer_record).is_some())
@@ -367,10 +412,15 @@ impl Stream {
         if self.leaves_edge() {
             return true;
         }
-        if !self.can_go_home() || !self.tcp.is_over() {
+        if !self.can_go_home() || !self.tcp.is_read() {
             return false;
         }
-        let homing = Homing::new(self.receiving.consumed(), self.sending.written());
+        let written = self.sending.written();
+        let homing = if self.life.has_ended_tcp() {
+            Homing::without_record(written)
+        } else {
+            Homing::new(self.receiving.consumed(), written)
+        };
         *lock(&self.homing) = Some(homing);
         self.life.tell(Event::LeaveEdge);
         self.bell.mark();
@@ -510,7 +560,12 @@ impl Stream {
         match which {
             StreamDescriptor::Tcp => {
                 if ready.writable && !self.state.has(Bit::Open) {
-                    // The seal may be tried again.
+                    // The switch marker may be tried again.
+                    self.unwatch_tcp();
+                    self.bell.mark();
+                }
+                if ready.readable && !self.state.has(Bit::Open) {
+                    // The switch marker may have come.
                     self.unwatch_tcp();
                     self.bell.mark();
                 }
@@ -542,7 +597,8 @@ impl Stream {
         if !state.has(Bit::Released) {
             return false;
         }
-        if state.has(Bit::Lost) || !state.has(Bit::Open) {
+        let is_reset_unheard = state.has(Bit::GroupLost) && state.is_broken();
+        if state.has(Bit::Lost) || !state.has(Bit::Open) || is_reset_unheard {
             return true;
         }
         let is_quiet = self.sending.is_all_acknowledged();
@@ -705,17 +761,21 @@ impl Stream {
             return;
         }
         let was_sealed = self.tcp.is_sealed();
-        match self.tcp.pump() {
+        let pumped = self.tcp.pump();
+        if self.tcp.has_no_ring() {
+            self.state.set(Bit::Ringless);
+        }
+        match pumped {
             Pumped::All => {}
             // Watched again when the program has read.
             Pumped::Full => self.unwatch_tcp(),
             Pumped::Record(record) => self.on_record(record),
-            Pumped::Closed if !sees_end => {}
+            Pumped::Closed | Pumped::Reset if !sees_end => {}
             Pumped::Failed(error) => {
                 self.fail_as(error);
                 self.fail();
             }
-            Pumped::Closed if self.tcp.is_sealed() && self.receiving.has_end() => {
+            Pumped::Closed | Pumped::Reset if self.tcp.is_sealed() && self.receiving.has_end() => {
                 self.stop_tcp();
                 // The peer may close when it has this side's end, and has sent its own. Otherwise its process has ended.
                 if !self.state.has(Bit::EndPosted) {
@@ -723,7 +783,12 @@ impl Stream {
                     self.bell.mark();
                 }
             }
-            Pumped::Closed | Pumped::BehindSeal => self.fail(),
+            // One that is relayed cannot go home.
+            Pumped::Closed if !self.relay.is_on() && self.tcp.end_without_seal() => {
+                self.state.set(Bit::Ringless);
+                self.on_record(Record { taken: 0 });
+            }
+            Pumped::Closed | Pumped::Reset | Pumped::BehindSeal => self.fail(),
         }
         if !was_sealed && self.tcp.is_sealed() && self.receiving.has_end() {
             self.end.on_end();

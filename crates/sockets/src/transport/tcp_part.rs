@@ -1,25 +1,29 @@
-//! The part of a stream that comes by TCP: its bytes up to the seal.
+//! The part of a stream that comes by TCP: its bytes up to the switch marker.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
 
 use crate::lock::lock;
 use crate::migration::homing::Record;
-use crate::transport::seal::{Scan, scan};
+use crate::transport::seal::{Scan, scan, scan_for_either};
 use crate::wire::Seal;
 
-/// The TCP socket of a stream, and what was read of it that the program has not. After the seal nothing may come
-/// but a record, after which the connection is the kernel's, and the end of the connection.
+/// The TCP socket of a stream, and what was read of it that the program has not. After the switch marker nothing may
+/// come but a record, after which the connection is the kernel's, and the end of the connection.
 #[derive(Debug)]
 pub(crate) struct TcpPart {
     socket: Mutex<Arc<OwnedFd>>,
+    /// What the peer writes behind its last byte.
     expected: Seal,
-    /// The seal was read, and all before it.
+    /// What the peer writes instead if it does not know that: the switch marker that it has chosen for this side.
+    echo: Option<Seal>,
+    /// The switch marker was read, and all before it: the ring follows.
     is_over: AtomicBool,
     prefix: Mutex<Prefix>,
 }
@@ -27,11 +31,24 @@ pub(crate) struct TcpPart {
 #[derive(Debug, Default)]
 struct Prefix {
     shown: VecDeque<u8>,
-    /// May be the beginning of the seal: fewer bytes than it has.
+    /// May be the beginning of the switch marker: fewer bytes than it has.
     held: Vec<u8>,
-    is_sealed: bool,
+    sealed: Option<SealedBy>,
+    /// No byte of the ring is read.
+    has_no_ring: bool,
     /// What has come of the peer's record.
     record: Vec<u8>,
+}
+
+/// What ends the bytes of the program in TCP.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum SealedBy {
+    /// The switch marker.
+    Seal,
+    /// The switch marker that the peer has chosen itself, written back: it does not know that of this side.
+    Echo,
+    /// The end of TCP, which says the same.
+    End,
 }
 
 /// What reading the TCP socket has brought.
@@ -43,18 +60,20 @@ pub(crate) enum Pumped {
     Full,
     /// The peer has closed, or its process is gone.
     Closed,
+    /// TCP was reset.
+    Reset,
     /// The kernel has given the peer's host up.
     Failed(Errno),
     /// The peer's record. What follows stays in TCP.
     Record(Record),
-    /// Bytes behind the seal that are no record.
+    /// Bytes behind the switch marker that are no record.
     BehindSeal,
 }
 
 impl TcpPart {
-    pub(crate) fn new(socket: OwnedFd, expected: Seal) -> Self {
+    pub(crate) fn new(socket: OwnedFd, expected: Seal, echo: Option<Seal>) -> Self {
         let (socket, is_over) = (Mutex::new(Arc::new(socket)), AtomicBool::new(false));
-        Self { socket, expected, is_over, prefix: Mutex::default() }
+        Self { socket, expected, echo, is_over, prefix: Mutex::default() }
     }
 
     pub(crate) fn socket(&self) -> Arc<OwnedFd> {
@@ -67,15 +86,47 @@ impl TcpPart {
         *lock(&self.socket) = other;
     }
 
-    /// The seal was read, and all before it: what follows is in the ring.
+    /// The switch marker was read, and all before it: what follows is in the ring.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// The seal was read: the peer is who it says.
+    /// The switch marker was read: the peer is who it says. Or that which comes in its place.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.is_over() || lock(&self.prefix).is_sealed
+        self.is_over() || lock(&self.prefix).sealed.is_some()
+    }
+
+    /// The same, and all before it was read.
+    pub(crate) fn is_read(&self) -> bool {
+        let is_read = || {
+            let prefix = lock(&self.prefix);
+            prefix.sealed.is_some() && prefix.shown.is_empty()
+        };
+        self.is_over() || is_read()
+    }
+
+    //= sockets-protocol.md: join.6, join.7
+    /// No byte of the ring is read: the peer learns that this end has taken none.
+    pub(crate) fn give_up_ring(&self) {
+        lock(&self.prefix).has_no_ring = true;
+    }
+
+    /// Whether no byte of the ring is read.
+    pub(crate) fn has_no_ring(&self) -> bool {
+        !self.is_over() && lock(&self.prefix).has_no_ring
+    }
+
+    //= sockets-protocol.md: join.7
+    /// TCP has ended. If that stands for the switch marker, the peer has moved nothing, and has taken nothing from the
+    /// ring. False if it does not: the switch marker has come, or a part of one.
+    pub(crate) fn end_without_seal(&self) -> bool {
+        let mut prefix = lock(&self.prefix);
+        let is_end = self.echo.is_some() && prefix.sealed.is_none() && prefix.held.is_empty();
+        if is_end {
+            (prefix.sealed, prefix.has_no_ring) = (Some(SealedBy::End), true);
+        }
+        is_end
     }
 
     /// Bytes that the program can read before those of the ring.
@@ -84,14 +135,17 @@ impl TcpPart {
         if self.is_over() { 0 } else { lock(&self.prefix).shown.len() as u64 }
     }
 
-    /// Whether the seal is among the bytes that TCP has, which stay there. Only those are looked at that are kept at most.
+    /// Whether the switch marker is among the bytes that TCP has, which stay there.
     pub(crate) fn is_seal_there(&self) -> bool {
-        self.look(PREFIX_BYTES + Seal::BYTES).is_sealed
+        self.look_for_seal() == Awaited::There
     }
 
     /// Whether TCP has bytes for the program.
     pub(crate) fn has_unread(&self) -> bool {
-        self.look(Seal::BYTES).shown > 0
+        let mut bytes = [0; Seal::BYTES];
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        let count = recv(self.socket().as_raw_fd(), &mut bytes, flags).unwrap_or(0);
+        scan(&bytes[..count], &self.expected).shown > 0
     }
 
     /// Whether the peer has closed TCP, and nothing waits to be read.
@@ -100,11 +154,23 @@ impl TcpPart {
         recv(self.socket().as_raw_fd(), &mut [0], flags) == Ok(0)
     }
 
-    fn look(&self, bytes: usize) -> Scan {
-        let mut bytes = vec![0; bytes];
+    /// What is known of the switch marker while the program reads TCP, where all bytes stay. Only as many are looked at
+    /// as are kept at most.
+    pub(crate) fn look_for_seal(&self) -> Awaited {
+        let socket = self.socket();
+        if is_dead(socket.as_fd()) {
+            // A look would take the error away from the program.
+            return Awaited::Never;
+        }
+        let mut bytes = vec![0; PREFIX_BYTES + Seal::BYTES];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-        let count = recv(self.socket().as_raw_fd(), &mut bytes, flags).unwrap_or(0);
-        scan(&bytes[..count], &self.expected)
+        match recv(socket.as_raw_fd(), &mut bytes, flags) {
+            Ok(0) => Awaited::Never,
+            Ok(count) if scan(&bytes[..count], &self.expected).is_sealed => Awaited::There,
+            Ok(_) => Awaited::BehindBytes,
+            Err(Errno::EAGAIN | Errno::EINTR) => Awaited::Nothing,
+            Err(_) => Awaited::Never,
+        }
     }
 
     /// Reads what TCP has.
@@ -113,7 +179,9 @@ impl TcpPart {
         let mut prefix = lock(&self.prefix);
         let mut bytes = [0; READ_BYTES];
         loop {
-            let room = if prefix.is_sealed {
+            let room = if prefix.sealed == Some(SealedBy::End) {
+                0
+            } else if prefix.sealed.is_some() {
                 Record::BYTES - prefix.record.len()
             } else if prefix.shown.len() >= PREFIX_BYTES {
                 return Pumped::Full;
@@ -127,8 +195,8 @@ impl TcpPart {
             match read {
                 Ok(0) => return Pumped::Closed,
                 Ok(count) => {
-                    prefix.take(&bytes[..count], &self.expected);
-                    if prefix.is_sealed && prefix.shown.is_empty() {
+                    prefix.take(&bytes[..count], (&self.expected, self.echo.as_ref()));
+                    if prefix.is_before_ring() {
                         self.is_over.store(true, Ordering::Release);
                     }
                     match prefix.record() {
@@ -142,12 +210,12 @@ impl TcpPart {
                 Err(error @ (Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH)) => {
                     return Pumped::Failed(error);
                 }
-                Err(_) => return Pumped::Closed,
+                Err(_) => return Pumped::Reset,
             }
         }
     }
 
-    /// Reads bytes before the seal, as far as they fit. `passed` of those that are peeked at are passed over.
+    /// Reads bytes before the switch marker, as far as they fit. `passed` of those that are peeked at are passed over.
     pub(crate) fn read(&self, out: &mut [u8], peek: Option<u64>) -> usize {
         let mut prefix = lock(&self.prefix);
         let passed = peek.map_or(0, |passed| passed.min(prefix.shown.len() as u64) as usize);
@@ -157,7 +225,7 @@ impl TcpPart {
         }
         if peek.is_none() {
             prefix.shown.drain(..length);
-            if prefix.is_sealed && prefix.shown.is_empty() {
+            if prefix.is_before_ring() {
                 self.is_over.store(true, Ordering::Release);
             }
         }
@@ -167,18 +235,24 @@ impl TcpPart {
 
 impl Prefix {
     /// Takes bytes from TCP.
-    fn take(&mut self, bytes: &[u8], expected: &Seal) {
-        if self.is_sealed {
+    fn take(&mut self, bytes: &[u8], seals: (&Seal, Option<&Seal>)) {
+        if self.sealed.is_some() {
             return self.record.extend_from_slice(bytes);
         }
         self.held.extend_from_slice(bytes);
-        let Scan { shown, is_sealed } = scan(&self.held, expected);
+        let (Scan { shown, is_sealed }, is_echo) = scan_for_either(&self.held, seals);
         self.shown.extend(self.held.drain(..shown));
         if is_sealed {
-            self.is_sealed = true;
+            self.sealed = Some(if is_echo { SealedBy::Echo } else { SealedBy::Seal });
+            self.has_no_ring |= is_echo;
             self.held.drain(..Seal::BYTES);
             self.record = std::mem::take(&mut self.held);
         }
+    }
+
+    /// All before the switch marker was read, and the ring follows.
+    fn is_before_ring(&self) -> bool {
+        self.sealed == Some(SealedBy::Seal) && !self.has_no_ring && self.shown.is_empty()
     }
 
     //= sockets-protocol.md: seal.2
@@ -192,10 +266,30 @@ impl Prefix {
     }
 }
 
-/// What came behind the seal is something else.
+/// Whether TCP was reset, or has ended in both directions.
+pub(crate) fn is_dead(tcp: BorrowedFd<'_>) -> bool {
+    let mut entries = [PollFd::new(tcp, PollFlags::empty())];
+    poll(&mut entries, PollTimeout::ZERO) == Ok(1)
+}
+
+/// What came behind the switch marker is something else.
 struct NoRecord;
 
-/// Bytes before the seal that are kept for a program that does not read: as many as a ring holds. TCP keeps the rest.
+/// Whether a switch marker has come to a connection whose program reads TCP.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Awaited {
+    /// It has.
+    There,
+    /// TCP has other bytes: it may be behind them.
+    BehindBytes,
+    /// TCP has no bytes.
+    Nothing,
+    /// TCP has ended.
+    Never,
+}
+
+/// Bytes before the switch marker that are kept for a program that does not read: as many as a ring holds. TCP keeps
+/// the rest.
 const PREFIX_BYTES: usize = 256 * 1024;
 
 /// Bytes read at a time.
@@ -204,13 +298,17 @@ const READ_BYTES: usize = 16 * 1024;
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
+
+    use nix::sys::socket::{setsockopt, sockopt};
 
     use super::*;
 
     fn part() -> (UnixStream, TcpPart) {
         let (peer, socket) = UnixStream::pair().expect("a pair");
-        (peer, TcpPart::new(socket.into(), Seal(*b"0123456789abcdef")))
+        let (expected, echo) = (Seal(*b"0123456789abcdef"), Seal(*b"fedcba9876543210"));
+        (peer, TcpPart::new(socket.into(), expected, Some(echo)))
     }
 
     #[test]
@@ -258,6 +356,48 @@ mod tests {
         assert_eq!(part.pump(), Pumped::All);
         peer.write_all(b"u").expect("room");
         assert_eq!(part.pump(), Pumped::BehindSeal);
+    }
+
+    //= sockets-protocol.md: join.7
+    #[test]
+    fn behind_an_echo_or_an_end_no_ring_follows() {
+        let (mut peer, part) = part();
+        peer.write_all(b"xfedcba98").expect("room");
+        assert_eq!((part.pump(), part.available()), (Pumped::All, 1));
+        peer.write_all(b"76543210HO").expect("room");
+        assert_eq!(part.pump(), Pumped::All);
+        assert!(part.is_sealed() && part.has_no_ring() && !part.is_read());
+        assert_eq!(part.read(&mut [0; 9], None), 1);
+        assert!(part.is_read() && !part.is_over());
+        assert!(!part.end_without_seal(), "the seal has come");
+
+        for before in [&b""[..], b"x", b"xf", b"x01"] {
+            let (mut peer, part) = self::part();
+            peer.write_all(before).expect("room");
+            drop(peer);
+            assert_eq!(part.pump(), Pumped::Closed);
+            let is_end = part.end_without_seal();
+            assert_eq!(is_end, before.len() < 2, "a part of a seal is none");
+            assert_eq!((part.is_sealed(), part.has_no_ring()), (is_end, is_end));
+            assert_eq!(part.pump() == Pumped::All, is_end, "nothing else is read");
+        }
+    }
+
+    //= sockets-protocol.md: join.7
+    #[test]
+    fn a_reset_of_tcp_is_no_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let peer = TcpStream::connect(listener.local_addr().expect("an address"));
+        let (socket, _) = listener.accept().expect("a connection");
+        let part = TcpPart::new(socket.into(), Seal([7; Seal::BYTES]), Some(Seal([8; 16])));
+        assert_eq!(part.look_for_seal(), Awaited::Nothing);
+        let peer = peer.expect("it listens");
+        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&peer, sockopt::Linger, &at_once).expect("a socket");
+        drop(peer);
+        assert_eq!(part.look_for_seal(), Awaited::Never);
+        // The error is there still.
+        assert_eq!(part.pump(), Pumped::Reset);
     }
 
     //= sockets-protocol.md: home.1

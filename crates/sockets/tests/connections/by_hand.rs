@@ -71,7 +71,7 @@ pub(crate) fn with_door(pair: &Pair) -> (TcpStream, TcpStream, UdpSocket) {
 pub(crate) fn offer_at(door: &UdpSocket) -> Offer {
     let mut bytes = [0; OFFER + 1];
     assert_eq!(door.recv(&mut bytes).expect("an offer"), OFFER);
-    assert_eq!(&bytes[..6], b"ENSO\x02\x01");
+    assert_eq!(&bytes[..6], b"ENSO\x03\x01");
     let port = u16::from_be_bytes(bytes[6..8].try_into().unwrap());
     Offer { port, token: u64::from_be_bytes(bytes[8..16].try_into().unwrap()) }
 }
@@ -83,7 +83,7 @@ pub(crate) fn offer_bytes(
     accepting: SocketAddr,
     connecting: SocketAddr,
 ) -> Vec<u8> {
-    let mut bytes = b"ENSO\x02\x01".to_vec();
+    let mut bytes = b"ENSO\x03\x01".to_vec();
     bytes.extend(offer.port.to_be_bytes());
     bytes.extend(offer.token.to_be_bytes());
     bytes.extend(incarnation.to_be_bytes());
@@ -96,7 +96,7 @@ pub(crate) fn offer_bytes(
 }
 
 pub(crate) fn greeting(incarnation: u128) -> Vec<u8> {
-    [&b"ENSO\x02"[..], &incarnation.to_be_bytes()].concat()
+    [&b"ENSO\x03"[..], &incarnation.to_be_bytes()].concat()
 }
 
 pub(crate) fn endpoint() -> Endpoint {
@@ -111,7 +111,7 @@ impl Hand {
         let connection = endpoint
             .connect_with((Ipv4Addr::LOCALHOST, offer.port), options)
             .expect("the group is granted");
-        assert_eq!(&connection.peer_data()[..5], b"ENSO\x02");
+        assert_eq!(&connection.peer_data()[..5], b"ENSO\x03");
         assert_eq!(connection.peer_data().len(), 21);
         Self::on(endpoint, connection)
     }
@@ -160,7 +160,7 @@ impl Hand {
         message
     }
 
-    /// The stream end of this side: the number, the seal and the ring.
+    /// The stream end of this side: the number, the switch marker and the ring.
     pub(crate) fn end(&self, number: u32, seal: &[u8; 16]) -> Vec<u8> {
         let ring = self.ring_region.remote();
         [

@@ -1,7 +1,7 @@
 //! What is done about peers that keep to the protocol by hand, and about those that do not.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const CREDIT: &[u8] = &[4];
 const END: &[u8] = &[5];
 const RESET: &[u8] = &[6];
 
-/// A connection that a peer by hand has joined: all but that peer's seal.
+/// A connection that a peer by hand has joined: all but that peer's switch marker.
 struct Joined {
     pair: Pair,
     server: End,
@@ -85,7 +85,7 @@ fn a_peer_by_hand_moves_a_connection_and_is_not_heard_before_its_seal() {
     joined.server.send_all(b"answer");
     assert_eq!(joined.hand.ring_bytes(6), b"answer");
     joined.server.expect_nothing();
-    // What may be the beginning of the seal is held back until more comes.
+    // What may be the beginning of the switch marker is held back until more comes.
     let first = [!joined.theirs.seal[0]; 7];
     joined.tcp.write_all(&first).expect("it is sent");
     joined.server.expect(&first);
@@ -294,7 +294,7 @@ impl Asked {
         let request = listener.accept(LIMIT).expect("the client asks for a group");
         assert_eq!(
             (request.private_data().len(), &request.private_data()[..5]),
-            (21, &b"ENSO\x02"[..])
+            (21, &b"ENSO\x03"[..])
         );
         let options = ConnectOptions::new().private_data(greeting(INCARNATION));
         let connection: Connection = request.accept_with(options).expect("it is granted");
@@ -323,7 +323,7 @@ fn connections_to_one_process_share_a_group_and_seal_when_their_own_has_come() {
     let mut asked = Asked::new();
     let [theirs, _] = asked.joins();
     asked.hand.say(&[JOINED, &theirs.number.to_be_bytes(), &asked.hand.end(NUMBER, SEAL)]);
-    // It stays undecided until its own seal comes: this goes by TCP.
+    // It stays undecided until its own switch marker comes: this goes by TCP.
     asked.client[0].send_all(b"question");
     let mut bytes = [0; 8];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
@@ -352,7 +352,7 @@ fn what_is_refused_stays_on_tcp() {
 
 //= sockets-protocol.md: group.4, join.6
 #[test]
-fn who_loses_the_group_before_the_answer_goes_on_by_tcp_until_a_seal_comes() {
+fn who_loses_the_group_before_the_answer_writes_a_seal_that_comes_back() {
     let mut asked = Asked::new();
     let [theirs, _] = asked.joins();
     asked.hand.connection.close(&[]).expect("it is closed");
@@ -363,14 +363,75 @@ fn who_loses_the_group_before_the_answer_goes_on_by_tcp_until_a_seal_comes() {
     let mut bytes = [0; 7];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
     asked.tcp[0].write_all(&theirs.seal).expect("it is sent");
-    // A thread that waits is shown at most what came with it.
-    let error = loop {
-        match client.receive_some() {
-            Ok(bytes) => assert!(!bytes.is_empty() && theirs.seal.starts_with(&bytes), "{bytes:?}"),
-            Err(error) => break error,
+    // Nothing but a thread that waits looks at the descriptor. The switch marker is written back, behind it that
+    // nothing was taken.
+    client.expect_nothing();
+    asked.client[0].wait_until(crate::pair::is_moved);
+    let mut answer = [0; 16 + 12];
+    asked.tcp[0].read_exact(&mut answer).expect("by TCP");
+    assert_eq!(answer, [&theirs.seal[..], &record(0)].concat().as_slice());
+    asked.tcp[0].write_all(&[&record(0)[..], b"from byte 0"].concat()).expect("it is sent");
+    let client = &asked.client[0];
+    client.wait_until(|connection| connection.route() == Route::Left(Reason::Home));
+    client.expect(b"from byte 0");
+    client.send_all(b"and back");
+    let mut bytes = [0; 8];
+    asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
+    assert_eq!(&bytes, b"and back");
+}
+
+//= sockets-protocol.md: join.7, home.1, home.2
+#[test]
+fn who_has_moved_and_loses_the_group_waits_for_a_seal_or_its_own_or_the_end() {
+    for answer in 0..3 {
+        let mut joined = Joined::new();
+        joined.server.send_all(b"answer");
+        assert_eq!(joined.hand.ring_bytes(6), b"answer");
+        joined.hand.connection.close(&[]).expect("it is closed");
+        joined.tcp.write_all(b"before").expect("it is sent");
+        joined.server.expect(b"before");
+        joined.server.expect_nothing();
+        assert_eq!(joined.server.connection.route(), Route::Moved);
+        // The first has the answer, and its program has read 2 bytes.
+        let (seal, taken) = match answer {
+            0 => (Some(joined.theirs.seal), 2),
+            1 => (Some(*SEAL), 0),
+            _ => (None, 0),
+        };
+        match seal {
+            Some(seal) => {
+                let sent = [&seal[..], &record(taken)].concat();
+                joined.tcp.write_all(&sent).expect("it is sent");
+            }
+            None => joined.tcp.shutdown(Shutdown::Write).expect("connected"),
         }
-    };
-    assert_eq!(error, Errno::ECONNRESET);
+        let home =
+            |connection: &sockets::Connection| connection.route() == Route::Left(Reason::Home);
+        joined.server.wait_until(home);
+        let mut bytes = [0; 12 + 6];
+        let expected = [&record(0)[..], &b"answer"[taken as usize..]].concat();
+        let bytes = &mut bytes[..expected.len()];
+        joined.tcp.read_exact(bytes).expect("by TCP");
+        assert_eq!(bytes, expected);
+        match seal {
+            Some(_) => {
+                joined.tcp.write_all(b"more").expect("it is sent");
+                joined.server.expect(b"more");
+            }
+            None => assert_eq!(joined.server.receive_some(), Ok(Vec::new())),
+        }
+        joined.server.send_all(b"by TCP");
+        let mut bytes = [0; 6];
+        joined.tcp.read_exact(&mut bytes).expect("by TCP");
+        assert_eq!(&bytes, b"by TCP");
+    }
+}
+
+/// What an end that goes home writes behind the switch marker.
+fn record(taken: u64) -> [u8; 12] {
+    let mut bytes = *b"HOME........";
+    bytes[4..].copy_from_slice(&taken.to_be_bytes());
+    bytes
 }
 
 //= sockets-protocol.md: join.5, join.6, message.4
@@ -379,7 +440,7 @@ fn answers_that_do_not_fit_are_answered_with_reset_and_change_nothing() {
     let mut asked = Asked::new();
     let [first, second] = asked.joins();
     let number = |end: &StreamEnd| end.number.to_be_bytes();
-    // The one peer has given up after a part of the seal, and says then that it has joined.
+    // The one peer has given up after a part of the switch marker, and says then that it has joined.
     asked.hand.say(&[RESET, &number(&first)]);
     asked.hand.say(&[JOINED, &number(&first), &asked.hand.end(NUMBER, SEAL)]);
     assert_eq!(asked.hand.hear(), [RESET, &NUMBER.to_be_bytes()[..]].concat());

@@ -91,7 +91,7 @@ fn what_strangers_send_to_a_door_is_ignored_and_another_version_is_told() {
     let door = client.local_addr().unwrap();
     let client = pair.connected(client);
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("loopback is there");
-    for bytes in [&b""[..], b"x", b"ENSO\x02\x01 no offer", &[0xff; 2000]] {
+    for bytes in [&b""[..], b"x", b"ENSO\x03\x01 no offer", &[0xff; 2000]] {
         stranger.send_to(bytes, door).expect("it is sent");
     }
     let elsewhere = UdpSocket::bind("127.0.0.9:0").expect("all of 127.0.0.0/8 is there");

@@ -4,7 +4,7 @@ use delivery::Instant;
 use proptest::prelude::*;
 
 use super::table_tests::{ARRIVED, EVENTS};
-use super::{ANSWER_WITHIN_NS, Action, Event, Migration, Phase};
+use super::{ANSWER_WITHIN_NS, Action, Event, Half, Migration, Phase};
 use crate::migration::offer::OFFER_HOLDS_NS;
 use crate::reasons::Reason;
 use crate::settings::Role;
@@ -65,7 +65,7 @@ proptest! {
     }
 
     //= sockets-protocol.md: join.5, offer.4
-    /// No phase before the seal may be written lasts for longer than its limit, whatever the peer does not do.
+    /// No phase before the switch marker may be written lasts for longer than its limit, whatever the peer does not do.
     #[test]
     fn time_alone_decides(role in role(), events in prop::collection::vec(event(), 0..12)) {
         let mut end = Migration::new(role);
@@ -103,8 +103,65 @@ fn a_peer_that_offers_and_never_answers_is_given_up() {
     }
     let almost = START.after_ns(ANSWER_WITHIN_NS - 1);
     assert_eq!(end.on(Event::Time, almost), []);
-    assert_eq!(end.on(Event::Time, START.after_ns(ANSWER_WITHIN_NS)), [Action::Watch]);
-    assert_eq!(end.on(Event::Joined, almost), [Action::SendReset], "too late");
+    assert_eq!(end.on(Event::Time, START.after_ns(ANSWER_WITHIN_NS)), [Action::Await]);
+    assert_eq!(end.on(Event::Shut(Half::Write), almost), [Action::ShutTcp], "not put off");
+}
+
+//= sockets-protocol.md: join.5
+#[test]
+fn an_answer_that_comes_late_moves_the_connection_and_later_it_goes_home_if_tcp_has_ended() {
+    for is_shut in [false, true] {
+        let mut end = Migration::new(Role::Connecting);
+        for event in [Event::Begin, Event::Offer, Event::GroupUp] {
+            drop(end.on(event, START));
+        }
+        let late = START.after_ns(ANSWER_WITHIN_NS);
+        drop(end.on(Event::Time, late));
+        if is_shut {
+            drop(end.on(Event::Shut(Half::Write), late));
+        }
+        assert_eq!(end.on(Event::Joined, late), [Action::WriteSeal]);
+        assert_eq!((end.is_echoing(), end.has_ended_tcp()), (false, is_shut));
+        assert_eq!(end.on(Event::SealWritten, late), [Action::Switch]);
+        assert_eq!(end.phase() == Phase::Returning, is_shut);
+    }
+}
+
+//= sockets-protocol.md: join.6
+#[test]
+fn a_program_that_reads_no_more_takes_no_seal_out_of_tcp() {
+    for is_early in [false, true] {
+        let mut end = Migration::new(Role::Connecting);
+        for event in [Event::Begin, Event::Offer, Event::GroupUp] {
+            drop(end.on(event, START));
+        }
+        let mut events = [Event::GroupLost, Event::Shut(Half::Read)];
+        if is_early {
+            events.reverse();
+        }
+        let actions = events.map(|event| end.on(event, START)).concat();
+        assert!(actions.ends_with(&[Action::Watch, Action::ShutTcp]), "{actions:?}");
+        assert_eq!(end.phase(), Phase::Watching);
+        assert_eq!(end.on(Event::SealCame, START), []);
+    }
+}
+
+//= sockets-protocol.md: join.6
+#[test]
+fn a_seal_that_comes_when_the_group_is_lost_is_written_back() {
+    let mut end = Migration::new(Role::Connecting);
+    for event in [Event::Begin, Event::Offer, Event::GroupUp] {
+        drop(end.on(event, START));
+    }
+    assert_eq!(end.on(Event::GroupLost, START), [Action::Await, Action::LookForSeal]);
+    // The program has bytes before the switch marker.
+    assert_eq!(end.on(Event::SealEarly, START), []);
+    assert_eq!(end.on(Event::Time, end.due()), [Action::LookForSeal]);
+    assert_eq!(end.due(), Instant::NEVER);
+    assert_eq!(end.on(Event::SealCame, START), [Action::WriteSeal]);
+    assert!(end.is_echoing());
+    assert_eq!(end.on(Event::SealWritten, START), [Action::Switch]);
+    assert_eq!(end.phase(), Phase::Returning);
 }
 
 //= sockets-protocol.md: offer.3, offer.4

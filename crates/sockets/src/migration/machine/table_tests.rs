@@ -14,7 +14,7 @@ use crate::wire::Refusal;
 const START: Instant = Instant(0);
 
 /// All events. Reasons and refusals stand for all others.
-pub(super) const EVENTS: [Event; 26] = [
+pub(super) const EVENTS: [Event; 27] = [
     Event::Begin,
     Event::Bytes,
     Event::Time,
@@ -28,6 +28,7 @@ pub(super) const EVENTS: [Event; 26] = [
     Event::Refused(Refusal::Closed),
     Event::Refused(Refusal::OnlyTcp),
     Event::Forgotten,
+    Event::SealCame,
     Event::SealWritten,
     Event::SealWaits { has_begun: false },
     Event::SealWaits { has_begun: true },
@@ -61,7 +62,16 @@ fn places(role: Role) -> Vec<Migration> {
             ways.push([way.as_slice(), &[more]].concat());
         }
     }
-    ways.extend(joining.map(|way| [way.as_slice(), &[Event::GroupLost]].concat()));
+    if let Some(way) = joining {
+        let late = [way.as_slice(), &[Event::Time]].concat();
+        let late_shut = [late.as_slice(), &[Event::Shut(Half::Write)]].concat();
+        ways.extend([late, late_shut]);
+        let lost = [way.as_slice(), &[Event::GroupLost]].concat();
+        ways.push([lost.as_slice(), &[Event::Shut(Half::Write)]].concat());
+        ways.push([lost.as_slice(), &[Event::SealCame]].concat());
+        ways.push([way.as_slice(), &[Event::Forgotten]].concat());
+        ways.push(lost);
+    }
     ways.push([switching.as_slice(), &[Event::SealWaits { has_begun: false }]].concat());
     ways.push([switching.as_slice(), &[Event::SealWaits { has_begun: true }]].concat());
     let edge = [switching.as_slice(), &[Event::SealWritten]].concat();
@@ -72,7 +82,8 @@ fn places(role: Role) -> Vec<Migration> {
     let reached = ways.into_iter().map(|way| {
         let mut end = Migration::new(role);
         for event in way {
-            drop(end.on(event, START));
+            let now = if event == Event::Time { end.due } else { START };
+            drop(end.on(event, now));
         }
         end
     });
@@ -87,12 +98,16 @@ fn name(end: &Migration) -> String {
     };
     let is_switching = end.phase == Phase::Switching;
     let is_moving = is_switching || end.phase == Phase::Joining;
+    let is_waiting = end.phase == Phase::Unanswered;
     let marks = [
         (end.phase == Phase::Offering && end.has_bytes, "used"),
         (is_moving && end.writes_no_more, "shut"),
         (is_moving && end.is_closed, "closed"),
         (is_switching && end.has_begun_seal, "begun"),
         (is_switching && end.is_held && !end.has_begun_seal, "no room"),
+        (is_waiting && end.is_group_lost, "lost"),
+        (is_waiting && end.has_shut_writes, "shut"),
+        (is_switching && end.is_echoing, "echo"),
         (is_switching && end.is_peer_gone, "peer gone"),
         (is_switching && end.is_to_return, "to return"),
     ];
@@ -212,6 +227,8 @@ fn every_phase_is_in_the_table() {
         {
             assert!(names.contains(phase), "{phase} of {role:?}");
         }
+        let waits = names.contains("Unanswered, lost") && names.contains("Watching");
+        assert_eq!(waits, role == Role::Connecting);
         assert!(names.iter().any(|name| name.starts_with("Ended")));
     }
 }

@@ -59,6 +59,10 @@ impl Desk {
                     self.write_seal(turn, id);
                     Ok(())
                 }
+                Action::LookForSeal => {
+                    self.look_for_seal(turn, id);
+                    Ok(())
+                }
                 action => {
                     self.act_on_peer(turn, id, action);
                     Ok(())
@@ -108,7 +112,12 @@ impl Desk {
         let Some(undecided) = self.undecided.get_mut(&id) else { return };
         let is_undecided = matches!(
             undecided.connection.phase(),
-            Phase::OnTcp | Phase::Offering | Phase::Grouping | Phase::Joining | Phase::Switching
+            Phase::OnTcp
+                | Phase::Offering
+                | Phase::Grouping
+                | Phase::Joining
+                | Phase::Switching
+                | Phase::Unanswered
         );
         if is_undecided {
             let due = undecided.connection.due();
@@ -184,7 +193,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Makes the stream of a connection: TCP is read by this library from now on, for the seal that the peer gets.
+    /// Makes the stream of a connection: TCP is read by this library from now on, for the switch marker that the peer
+    /// gets.
     fn make_stream(&mut self, turn: &mut Turn<'_, '_>, id: u64) -> Result<(), Reason> {
         let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
         let handle = undecided.group.ok_or(Reason::NoGroup)?;
@@ -195,7 +205,8 @@ impl Desk {
         let (send, receive) = group.arena.parts(&rings);
         let (seal, bell) = (self.exchange.random_seal(), Bell::new(&self.exchange, number));
         let ringing = Box::new(bell.clone());
-        let parts = StreamParts { send, receive, expected: seal, bell: ringing };
+        let echo = undecided.peer.map(|peer| peer.seal);
+        let parts = StreamParts { send, receive, expected: seal, echo, bell: ringing };
         let stream = connection
             .make_stream(parts)
             .inspect_err(|_| self.graves.extend(group.give_back(&rings)))?;
@@ -211,16 +222,31 @@ impl Desk {
         Ok(())
     }
 
-    /// Writes the peer's seal into the TCP connection, if it may be written by now.
+    //= sockets-protocol.md: join.6
+    /// Writes the peer's switch marker into the TCP connection, or the own one if that is not known, if it may be
+    /// written by now.
     pub(super) fn write_seal(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get(&id) else { return };
-        let (Some(peer), Some(number)) = (undecided.peer, undecided.stream) else { return };
-        if let Some(entry) = self.streams.get(number) {
-            // What comes out of a TCP write from now on marks it again.
-            entry.bell.unmark();
-        }
-        let actions = undecided.connection.write_seal(peer.seal, peer.ring.bytes, turn.now);
+        let Some(entry) = undecided.stream.and_then(|number| self.streams.get(number)) else {
+            return;
+        };
+        // What comes out of a TCP write from now on marks it again.
+        entry.bell.unmark();
+        let known = undecided.peer.map(|peer| (peer.seal, Some(peer.ring.bytes)));
+        let known = known.filter(|_| !undecided.connection.is_echoing());
+        let (seal, ring) = known.unwrap_or((entry.seal, None));
+        let actions = undecided.connection.write_seal(seal, ring, turn.now);
         self.act(turn, id, &actions);
+    }
+
+    //= sockets-protocol.md: join.6
+    /// Looks whether the peer of a connection whose group was lost before the answer has written its switch marker.
+    pub(super) fn look_for_seal(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+        let seen =
+            self.undecided.get(&id).and_then(|undecided| undecided.connection.look_for_seal());
+        if let Some(event) = seen {
+            self.step(turn, id, event);
+        }
     }
 
     //= sockets-protocol.md: join.2

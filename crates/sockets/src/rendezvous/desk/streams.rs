@@ -47,7 +47,7 @@ impl Desk {
         for number in std::mem::take(&mut self.marked) {
             match self.streams.get(number) {
                 // It is tried again when its time comes.
-                Some(entry) if entry.open.is_none() => entry.bell.unmark(),
+                Some(entry) if !entry.stream.state.has(Bit::Open) => entry.bell.unmark(),
                 _ => self.enqueue(number),
             }
         }
@@ -130,14 +130,17 @@ impl Desk {
         let Some(entry) = self.streams.get_mut(number) else { return (0, false) };
         entry.is_queued = false;
         entry.bell.unmark();
-        let Some((to, ring)) = entry.open else {
-            // Whatever has rung may have made room for the seal.
-            let id = entry.connection.token();
+        if !entry.stream.state.has(Bit::Open) {
+            // Whatever has rung may have made room for the switch marker, or seen that of the peer.
+            let (id, is_lost) = (entry.connection.token(), entry.stream.state.has(Bit::GroupLost));
+            if is_lost {
+                self.look_for_seal(turn, id);
+            }
             self.write_seal(turn, id);
             self.settle(turn, number);
             return (0, false);
-        };
-        let handle = entry.group;
+        }
+        let (handle, open) = (entry.group, entry.open);
         let has_come = match entry.stream.go_home() {
             HomeProgress::Waits => true,
             HomeProgress::InCall => false,
@@ -153,6 +156,8 @@ impl Desk {
                 self.settle(turn, number);
                 return (count, false);
             };
+            // Without the peer's end of the stream there is no group either.
+            let Some((to, ring)) = open else { continue };
             match out {
                 Out::Data { at, length, to: offset } => {
                     let Some(group) = self.groups.get(handle) else {
@@ -190,8 +195,9 @@ impl Desk {
     fn settle(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         // Until the peer has answered it may move its direction, and write to the ring.
-        let is_answered = entry.open.is_some();
-        if entry.stream.is_over() && (is_answered || entry.stream.state.has(Bit::Lost)) {
+        let is_answered =
+            entry.open.is_some() || entry.stream.state.has_any(&[Bit::Lost, Bit::GroupLost]);
+        if is_answered && entry.stream.is_over() {
             if entry.stream.retire() {
                 return self.forget_stream(number);
             }
@@ -225,12 +231,19 @@ impl Desk {
     ) {
         let Some(entry) = self.streams.get(number) else { return };
         let (stream, connection) = (Arc::clone(&entry.stream), Arc::clone(&entry.connection));
-        if entry.open.is_none() {
-            self.step(turn, connection.token(), Event::GroupLost);
-            if connection.phase() != Phase::Switching {
+        if !stream.state.has(Bit::Open) {
+            stream.on_group_lost_early();
+            let is_answered = connection.phase() == Phase::Switching;
+            let event =
+                if is_condemned && !is_answered { Event::Forgotten } else { Event::GroupLost };
+            self.step(turn, connection.token(), event);
+            let may_open = matches!(connection.phase(), Phase::Switching | Phase::Unanswered);
+            if !may_open && !stream.state.has(Bit::Open) {
                 return self.forget_stream(number);
             }
-            stream.on_lost();
+            if is_condemned {
+                stream.on_lost();
+            }
         } else if is_condemned {
             stream.on_lost();
         } else {

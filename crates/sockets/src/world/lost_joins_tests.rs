@@ -1,0 +1,245 @@
+//! Connections whose group is lost, or whose answer is late, while they move.
+
+use std::io::Write;
+use std::net::Shutdown;
+
+use delivery::Instant;
+use nix::errno::Errno;
+
+use super::{MOVE_STEPS, SEALS, World};
+use crate::calls::connection::{Connection, Route};
+use crate::lock::lock;
+use crate::migration::machine::{Event, Phase};
+use crate::reasons::Reason;
+
+/// The end that accepted has moved. Each end has written by TCP, and that end to the ring, where some has arrived.
+fn half_moved() -> World {
+    let world = World::new();
+    assert_eq!(world.send(0, b"ask "), Ok(4));
+    assert!(world.move_on(0));
+    assert_eq!(world.send(1, b"by TCP, "), Ok(8));
+    assert!(world.move_on(1));
+    assert_eq!(world.send(1, b"by the ring, "), Ok(13));
+    world.network.carry();
+    world
+}
+
+/// Lets the end that connected look for the switch marker, and write what is to be written.
+fn answer(world: &World) -> Phase {
+    let connection = &world.ends[0].connection;
+    if let Some(event) = connection.look_for_seal() {
+        drop(connection.on(event, Instant(0)));
+    }
+    world.try_seal(0)
+}
+
+/// Both are home, and bytes go both ways.
+fn expect_home(world: &World, questions: &[u8], is_shut: bool) {
+    assert_eq!(world.send(1, b"later"), Ok(5));
+    world.network.carry();
+    // A program reads what came by TCP before its end goes home.
+    assert_eq!(world.receive_all(0, 8), b"by TCP, ");
+    assert_eq!(world.receive_all(1, questions.len()), questions);
+    assert_eq!(world.receive_all(0, 18), b"by the ring, later");
+    for end in &world.ends {
+        assert_eq!(end.connection.route(), Route::Left(Reason::Home));
+    }
+    let at_end = if is_shut { Ok(Vec::new()) } else { Err(Errno::EAGAIN) };
+    assert_eq!(world.receive(1, 1), at_end);
+    assert_eq!(world.send(1, b"!"), Ok(1));
+    assert_eq!(world.receive_all(0, 1), b"!");
+    if !is_shut {
+        assert_eq!(world.send(0, b"?"), Ok(1));
+        assert_eq!(world.receive_all(1, 1), b"?");
+    }
+}
+
+//= sockets-protocol.md: join.6, join.7, group.4
+#[test]
+fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
+    for reads_first in [false, true] {
+        let world = half_moved();
+        world.lose_group(0);
+        assert_eq!(world.ends[0].connection.phase(), Phase::Unanswered);
+        assert_eq!(world.send(0, b"more "), Ok(5));
+        if reads_first {
+            let first = world.receive(0, 100);
+            assert_eq!(first.as_deref(), Ok(&b"by TCP, "[..]));
+            assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN), "not the seal");
+        }
+        world.lose_group(1);
+        world.network.carry();
+        assert_eq!(world.receive(1, 4).as_deref(), Ok(&b"ask "[..]));
+        assert_eq!(answer(&world), Phase::Returning);
+        assert_eq!(world.send(0, b"and more"), Ok(8));
+        if reads_first {
+            assert_eq!(world.send(1, b"later"), Ok(5));
+            world.network.carry();
+            assert_eq!(world.receive_all(1, 13), b"more and more");
+            assert_eq!(world.receive_all(0, 18), b"by the ring, later");
+            assert_eq!(world.ends[1].connection.route(), Route::Left(Reason::Home));
+        } else {
+            expect_home(&world, b"more and more", false);
+        }
+        let streams = lock(&world.network.streams).clone();
+        assert!(streams.iter().all(|(stream, ..)| stream.is_over()));
+    }
+}
+
+/// The end that accepted learns from TCP that the group is lost, if nothing else tells it.
+//= sockets-protocol.md: join.7
+#[test]
+fn the_seal_that_is_written_back_brings_a_peer_home_that_has_its_group_still() {
+    let world = half_moved();
+    world.lose_group(0);
+    assert_eq!(answer(&world), Phase::Returning);
+    expect_home(&world, b"ask ", false);
+}
+
+//= sockets-protocol.md: join.4, join.7, group.4
+#[test]
+fn a_join_whose_group_is_lost_behind_the_answer_comes_home() {
+    for order in [[0, 1], [1, 0]] {
+        let world = half_moved();
+        drop(world.ends[0].connection.on(Event::Joined, Instant(0)));
+        for index in order {
+            world.lose_group(index);
+            world.network.carry();
+        }
+        assert_eq!(world.ends[0].connection.phase(), Phase::Switching);
+        assert_eq!(world.try_seal(0), Phase::Returning);
+        expect_home(&world, b"ask ", false);
+    }
+}
+
+//= sockets-protocol.md: join.6, join.7
+#[test]
+fn the_end_of_tcp_stands_for_the_seal_of_a_peer_that_can_write_none() {
+    for is_late in [false, true] {
+        let world = half_moved();
+        let connection = &world.ends[0].connection;
+        if is_late {
+            // The answer of the peer comes when the program has shut TCP down.
+            drop(connection.on(Event::Time, connection.due()));
+        } else {
+            world.lose_group(0);
+        }
+        let shut = world.ends[0].call(|connection, fd| connection.shutdown(fd, Shutdown::Write));
+        assert_eq!(shut, Ok(()));
+        world.network.carry();
+        assert_eq!(world.receive(0, 8).as_deref(), Ok(&b"by TCP, "[..]));
+        assert_eq!(answer(&world), Phase::Returning);
+        // The peer does not learn that these bytes were taken from the ring.
+        assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN));
+        assert_eq!(world.send(0, b"more"), Err(Errno::EPIPE));
+        world.network.carry();
+        assert_eq!(world.receive_all(1, 4), b"ask ");
+        assert_eq!(world.receive_all(0, 13), b"by the ring, ");
+        world.network.carry();
+        for end in &world.ends {
+            assert_eq!(end.connection.route(), Route::Left(Reason::Home));
+        }
+        assert_eq!(world.receive(1, 1), Ok(Vec::new()));
+        assert_eq!(world.send(1, b"!"), Ok(1));
+        assert_eq!(world.receive_all(0, 1), b"!");
+    }
+}
+
+//= sockets-protocol.md: join.5
+#[test]
+fn an_answer_that_comes_late_moves_the_connection() {
+    let world = half_moved();
+    let connection = &world.ends[0].connection;
+    drop(connection.on(Event::Time, connection.due()));
+    assert_eq!(connection.phase(), Phase::Unanswered);
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(&b"by TCP, "[..]));
+    assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN));
+    assert!(world.move_on(MOVE_STEPS - 1));
+    world.network.carry();
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(&b"by the ring, "[..]));
+    assert_eq!(world.ends[0].connection.route(), Route::Moved);
+}
+
+//= sockets-protocol.md: seal.1, join.7
+#[test]
+fn behind_a_seal_that_is_written_back_no_byte_of_the_ring_is_read() {
+    let world = World::new();
+    assert!(world.move_on(0) && world.move_on(1));
+    let (stream, memory, _) = lock(&world.network.streams)[1].clone();
+    memory[1].write(0, b"forged");
+    stream.on_arrived(0, 6).expect("it follows");
+    (&world.ends[0].tcp).write_all(&SEALS[0].0).expect("room");
+    world.network.carry();
+    assert_eq!(world.receive(1, 100), Err(Errno::EAGAIN));
+    (&world.ends[0].tcp).write_all(b"no record").expect("room");
+    world.network.carry();
+    assert_eq!(world.receive(1, 100), Err(Errno::ECONNRESET));
+}
+
+//= sockets-protocol.md: join.7
+#[test]
+fn an_end_behind_a_part_of_a_seal_resets_an_end_that_waits() {
+    for part in [&SEALS[0].0[..3], &SEALS[1].0] {
+        let world = World::new();
+        assert!(world.move_on(0) && world.move_on(1));
+        world.lose_group(1);
+        world.network.carry();
+        assert_eq!(world.receive(1, 100), Err(Errno::EAGAIN), "it waits");
+        (&world.ends[0].tcp).write_all(part).expect("room");
+        world.ends[0].tcp.shutdown(Shutdown::Write).expect("connected");
+        world.network.carry();
+        assert_eq!(world.receive(1, 100), Err(Errno::ECONNRESET));
+    }
+}
+
+//= sockets-protocol.md: join.6
+#[test]
+fn a_program_reads_no_byte_of_a_seal_that_cannot_be_answered() {
+    for wanted in [1, 7, 100] {
+        for before in ["", "last"] {
+            let world = World::new();
+            assert!(world.move_on(0));
+            assert_eq!(world.send(1, before.as_bytes()), Ok(before.len()));
+            assert!(world.move_on(1));
+            // The peer has said that it has failed in the middle.
+            drop(world.ends[0].connection.on(Event::Forgotten, Instant(0)));
+            assert_eq!(world.receive_all(0, before.len()), before.as_bytes());
+            assert_eq!(world.receive(0, wanted), Err(Errno::ECONNRESET));
+        }
+    }
+}
+
+//= sockets-protocol.md: join.6
+#[test]
+fn a_seal_that_comes_when_the_program_reads_no_more_is_not_answered() {
+    let world = half_moved();
+    world.lose_group(0);
+    let shut = world.ends[0].call(|connection, fd| connection.shutdown(fd, Shutdown::Read));
+    assert_eq!(shut, Ok(()));
+    assert_eq!(answer(&world), Phase::Watching);
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(&b"by TCP, "[..]));
+    assert_eq!(world.receive(0, 100), Err(Errno::ECONNRESET));
+}
+
+//= sockets-protocol.md: join.6
+#[test]
+fn few_bytes_like_the_beginning_of_a_seal_do_not_wait_and_a_part_of_one_is_not_shown() {
+    for (part, is_ended) in [(3, false), (9, false), (9, true)] {
+        let world = World::new();
+        assert!(world.move_on(0));
+        world.lose_group(0);
+        let bytes = &SEALS[0].0[..part];
+        (&world.ends[1].tcp).write_all(bytes).expect("room");
+        if is_ended {
+            world.ends[1].tcp.shutdown(Shutdown::Write).expect("connected");
+        }
+        let is_hidden = world.ends[0].call(Connection::has_nothing_to_read);
+        assert_eq!(is_hidden, part > 8 && !is_ended);
+        let read = match (part > 8, is_ended) {
+            (false, _) => Ok(bytes.to_vec()),
+            (true, false) => Err(Errno::EAGAIN),
+            (true, true) => Err(Errno::ECONNRESET),
+        };
+        assert_eq!(world.receive(0, 100), read);
+    }
+}
