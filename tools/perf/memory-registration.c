@@ -19,6 +19,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -87,7 +88,8 @@ struct shared {
 	const char *device;
 	uint64_t size, alive;
 	enum memory memory;
-	pthread_barrier_t barrier;
+	uint64_t threads;
+	atomic_uint_fast64_t ready;
 };
 
 static volatile sig_atomic_t is_interrupted;
@@ -379,6 +381,14 @@ static bool take_rounds(struct lane *lane, unsigned char **memory, const struct 
 	return true;
 }
 
+/* Waits until all threads of the point are ready. */
+static void wait_for_all(struct shared *shared)
+{
+	atomic_fetch_add(&shared->ready, 1);
+	while (atomic_load(&shared->ready) < shared->threads)
+		usleep(100);
+}
+
 static bool work(struct lane *lane)
 {
 	const struct shared *shared = lane->shared;
@@ -395,8 +405,8 @@ static bool work(struct lane *lane)
 	bool is_good = in_use && move(lane, in_use, false);
 	if (is_good && shared->options->check)
 		is_good = check_bytes(lane, memory);
-	/* A thread that has failed still comes to the barrier: the others wait there. */
-	pthread_barrier_wait(&lane->shared->barrier);
+	/* One that has failed is ready, too: the others wait for it. */
+	wait_for_all(lane->shared);
 	is_good = is_good && take_rounds(lane, &memory, in_use);
 	if (in_use && !deregister(in_use))
 		is_good = false;
@@ -466,7 +476,8 @@ static bool run_point(struct lane *lanes, struct shared *shared, uint64_t thread
 {
 	struct others others;
 	bool is_good = keep_others(shared, &others);
-	pthread_barrier_init(&shared->barrier, NULL, (unsigned)threads);
+	shared->threads = threads;
+	atomic_store(&shared->ready, 0);
 	for (uint64_t i = 0; i < threads; i++)
 		memset(lanes[i].counts, 0, sizeof(lanes[i].counts));
 	uint64_t started = 0;
@@ -476,7 +487,7 @@ static bool run_point(struct lane *lanes, struct shared *shared, uint64_t thread
 	} else if (is_good) {
 		for (; started < threads; started++) {
 			int error = pthread_create(&lanes[started].thread, NULL, run_thread, &lanes[started]);
-			/* Threads that have started wait at the barrier for this one. */
+			/* Threads that have started wait for this one. */
 			if (error) {
 				failed("--threads %" PRIu64 ": start thread %" PRIu64 ": %s; use fewer threads", threads, started + 1,
 				       strerror(error));
@@ -488,7 +499,6 @@ static bool run_point(struct lane *lanes, struct shared *shared, uint64_t thread
 			is_good = is_good && lanes[i].is_good;
 		}
 	}
-	pthread_barrier_destroy(&shared->barrier);
 	return drop_others(&others) && is_good;
 }
 
