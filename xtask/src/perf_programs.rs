@@ -19,6 +19,7 @@ const VERBS: Option<(&str, &str)> =
 
 /// The file of each is `tools/perf/NAME.c`.
 const PROGRAMS: &[Program] = &[
+    Program { name: "comb", libraries: &["-lrdmacm", "-libverbs"], needs: VERBS },
     Program { name: "iwarp-perf", libraries: &["-lrdmacm", "-libverbs"], needs: VERBS },
     Program { name: "memory-registration", libraries: &["-lrdmacm", "-libverbs"], needs: VERBS },
     Program { name: "tcp-perf", libraries: &[], needs: None },

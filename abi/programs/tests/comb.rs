@@ -1,0 +1,198 @@
+//! `comb`: both methods over the edge and over TCP with bytes that are compared, and what goes wrong.
+
+use programs::{Finished, Libraries, Network, Program, Running, Side};
+use serde_json::Value;
+
+const LISTENS: &str = "listening on port";
+
+const METHODS: [&str; 2] = ["polling", "post-work-wait"];
+
+const CARRIERS: [&str; 2] = ["verbs", "tcp"];
+
+/// The file of the program; nothing, and a printed reason, if it was not built.
+fn built() -> Option<String> {
+    let file = Libraries::built().folder().join("perf/comb");
+    if !file.is_file() {
+        println!("skipped: comb is not built without the headers of librdmacm");
+        return None;
+    }
+    Some(file.display().to_string())
+}
+
+fn serve(program: &str, port: u16, words: &str, network: &Network) -> Running {
+    let words = format!("--port {port} {words}");
+    let mut server = Program::new(program, &words).start(network, Side::Server);
+    server.wait_for_output(LISTENS);
+    server
+}
+
+fn ask(program: &str, port: u16, words: &str, network: &Network) -> Finished {
+    let words = format!("--port {port} {words} {}", network.server_address());
+    Program::new(program, &words).run(network, Side::Client)
+}
+
+fn document(ended: &Finished) -> Value {
+    serde_json::from_str(ended.expect_success()).expect(&ended.output)
+}
+
+#[test]
+fn every_byte_is_as_it_was_sent_by_both_methods_over_both_carriers() {
+    let Some(program) = built() else { return };
+    for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
+        for (over, port) in CARRIERS.into_iter().zip([22_420, 22_421]) {
+            let server = serve(&program, port, &format!("--over {over} --keep"), &network);
+            for method in METHODS {
+                let words = format!(
+                    "--over {over} --method {method} --sizes 1,88,1000,100K --queue 3 \
+                     --intervals 10,100K --seconds 0.05 --runs 2 --check --json"
+                );
+                let ended = ask(&program, port, &words, &network);
+                let document = document(&ended);
+                assert_eq!(document["method"], method);
+                assert_eq!(document["over"], over);
+                let points = document["points"].as_array().expect("a list of points");
+                assert_eq!(points.len(), 8, "{ended}");
+                let runs = points.iter().filter_map(|point| point["runs"].as_array());
+                let runs: Vec<_> = runs.flatten().collect();
+                assert_eq!(runs.len(), 16, "{ended}");
+                for run in runs {
+                    let is_positive = |name: &str| run[name].as_f64() > Some(0.0);
+                    assert!(is_positive("availability") && is_positive("seconds"), "{ended}");
+                    assert!(method == "polling" || is_positive("bytes"), "{ended}");
+                }
+            }
+            drop(server);
+        }
+    }
+}
+
+/// Counts double, and the program prints a time of each and how far they are from proportional.
+#[test]
+fn the_work_is_timed_for_counts_that_double() {
+    let Some(program) = built() else { return };
+    let server = serve(&program, 22_422, "--over tcp", &Network::Loopback);
+    let words = "--over tcp --silent --sizes 1K --intervals 1K --seconds 0.01 --json";
+    let ended = ask(&program, 22_422, words, &Network::Loopback);
+    let document = document(&ended);
+    assert!(document["work"]["fit_error"].as_f64() >= Some(0.0), "{ended}");
+    assert!(document["work"]["ns_per_iteration"].as_f64() > Some(0.0), "{ended}");
+    let times = document["work"]["times"].as_array().expect("a list of times");
+    let counts: Vec<_> = times.iter().filter_map(|time| time["iterations"].as_u64()).collect();
+    assert!(counts.len() > 2 && counts.windows(2).all(|pair| pair[1] == 2 * pair[0]), "{ended}");
+    assert_eq!(document["points"][0]["runs"][0]["bytes"], 0, "{ended}");
+    server.finish().expect_success();
+}
+
+/// A process that is bound to a CPU prints where the times of that CPU went.
+#[test]
+fn the_times_of_a_cpu_are_accounted() {
+    let Some(program) = built() else { return };
+    let server = serve(&program, 22_423, "", &Network::Loopback);
+    let words = "--sizes 1K --intervals 1K --seconds 0.1 --cpu 0 --json";
+    let ended = ask(&program, 22_423, words, &Network::Loopback);
+    let document = document(&ended);
+    assert_eq!(document["cpu"], 0, "{ended}");
+    let run = &document["points"][0]["runs"][0];
+    for time in ["user", "system", "idle", "irq", "softirq", "steal"] {
+        assert!(run[format!("cpu_{time}_s")].as_f64() >= Some(0.0), "{time}: {ended}");
+    }
+    assert!(run["accounted"].as_f64().is_some(), "{ended}");
+    server.finish().expect_success();
+}
+
+#[test]
+fn data_are_right_and_nothing_stalls_under_loss() {
+    let Some(program) = built() else { return };
+    let lossy =
+        |words: &str| Program::new(&program, words).variable("ETHERNOT_FAULTS", "loss=0.01");
+    for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
+        let mut server = lossy("--port 22424 --keep").start(&network, Side::Server);
+        server.wait_for_output(LISTENS);
+        for method in METHODS {
+            let words = format!(
+                "--port 22424 --method {method} --sizes 1K,64K --intervals 1K,1M --seconds 0.2 --check"
+            );
+            let client = lossy(&words).argument(&network.server_address());
+            client.run(&network, Side::Client).expect_success();
+        }
+        drop(server);
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
+    let Some(program) = built() else { return };
+    let cases = [
+        ("--sizes 0 127.0.0.1", "--sizes 0: a whole number from 1"),
+        ("--sizes 257M 127.0.0.1", "--sizes 257M: a whole number from 1"),
+        ("--queue 257 127.0.0.1", "--queue 257: a whole number from 1 to 256"),
+        ("--intervals 1,x 127.0.0.1", "--intervals x: a whole number"),
+        ("--method guess 127.0.0.1", "one of polling, post-work-wait is needed"),
+        ("--over pigeon", "one of verbs, tcp is needed"),
+        ("--cpu -1 127.0.0.1", "--cpu -1: a whole number from 0"),
+        ("--cpu 1000 127.0.0.1", "this host has CPUs 0 to"),
+        ("--seconds 0 127.0.0.1", "--seconds 0: a number from 0.001 to 600"),
+        ("--port 70000", "--port 70000: a whole number from 1 to 65535"),
+        ("--sizes 1K", "put the server's address before it"),
+        ("--keep 127.0.0.1", "--keep is an option of the server"),
+        ("--nonsense", "--help"),
+    ];
+    for (words, told) in cases {
+        let ended = Program::new(&program, words).run(&Network::Loopback, Side::Client);
+        assert!(ended.status.code() == Some(2) && ended.output.contains(told), "{ended}");
+    }
+    let help = Program::new(&program, "--help").run(&Network::Loopback, Side::Client);
+    assert!(help.expect_success().contains("Example:"), "{help}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let Some(program) = built() else { return };
+    for over in CARRIERS {
+        let ended = ask(&program, 22_425, &format!("--over {over}"), &Network::Loopback);
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        assert!(ended.output.contains("127.0.0.1") && ended.output.contains("server"), "{ended}");
+    }
+}
+
+#[test]
+fn a_peer_that_dies_is_noticed() {
+    let Some(program) = built() else { return };
+    for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
+        for (over, port) in CARRIERS.into_iter().zip([22_426, 22_427]) {
+            for method in METHODS {
+                let words = format!("--port {port} --over {over} --method {method} --seconds 60");
+                let client = Program::new(&program, &words).argument(&network.server_address());
+                let server = serve(&program, port, &format!("--over {over}"), &network);
+                let mut client = client.start(&network, Side::Client);
+                client.wait_for_output("available");
+                server.signal("KILL");
+                let ended = client.finish();
+                assert!(!ended.is_success() && !ended.is_late, "{ended}");
+                assert!(ended.output.contains("peer"), "{ended}");
+                drop(server);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
+    let Some(program) = built() else { return };
+    for (over, port) in CARRIERS.into_iter().zip([22_428, 22_429]) {
+        let network = Network::Loopback;
+        let server = serve(&program, port, &format!("--over {over} --keep"), &network);
+        let words = format!("--port {port} --over {over} --seconds 60");
+        let client = Program::new(&program, &words).argument(&network.server_address());
+        let mut client = client.start(&network, Side::Client);
+        client.wait_for_output("available");
+        client.signal("KILL");
+        drop(client);
+        let words = format!("--over {over} --sizes 1K --intervals 1K --seconds 0.01");
+        // The server may serve the dead client until it notices.
+        let ended =
+            (0..10).map(|_| ask(&program, port, &words, &network)).find(Finished::is_success);
+        assert!(ended.is_some(), "no client is served after the death of the first");
+        drop(server);
+    }
+}
