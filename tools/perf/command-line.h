@@ -40,15 +40,21 @@ struct options {
 static const char HELP[] =
 	"Measures the bandwidth or the latency of " MEASURED ".\n"
 	"\n"
+#ifdef HAS_RANKS
+	"  mpirun -n 2 " PROGRAM " [OPTION...]    rank 0 measures, rank 1 answers\n"
+#else
 	"  " PROGRAM " [--port P] [--bind ADDRESS] [--keep]    serves one client, with --keep one after the other\n"
 	"  " PROGRAM " SERVER [OPTION...]                      measures against the server at this address\n"
+#endif
 	"\n"
 	"  --test T         bandwidth (windows one way), both-ways (the sum), latency (half a round trip) [bandwidth]\n"
 #ifdef HAS_OPERATIONS
 	"  --operation O    write, send or read [write]\n"
 #endif
 
+#ifndef HAS_RANKS
 	"  --events         " EVENTS_HELP "\n"
+#endif
 	"  --sizes LIST     bytes of a message, such as 8,64K,1M [bandwidth: 1K,64K,1M; latency: 8,1K,64K]\n"
 	"  --window LIST    messages of a window [1,16,64; latency has windows of 1]\n"
 	"  --iterations N   windows or rounds of a run\n"
@@ -56,12 +62,18 @@ static const char HELP[] =
 	"  --runs N         runs of each point; the mean is without the highest and the lowest [10]\n"
 	"  --check          compares all bytes, in a pass of its own before the runs\n"
 	"  --json           prints a JSON document instead of a table\n"
+#ifndef HAS_RANKS
 	"  --port P         of the server [" PORT "]\n"
 	"  --bind ADDRESS   own address\n"
 	"  --keep           serves on when a client has ended\n"
+#endif
 	"  --help           prints this\n"
 	"\n"
+#ifdef HAS_RANKS
+	"Example: `mpirun -n 2 " PROGRAM " --test latency --sizes 8`\n";
+#else
 	"Example: `" PROGRAM "` on one host, then on another `" PROGRAM " 192.0.2.1 --test latency --sizes 8`\n";
+#endif
 
 static bool set_default_lists(struct options *options)
 {
@@ -89,7 +101,9 @@ static const struct option LONG_OPTIONS[] = {
 #ifdef HAS_OPERATIONS
 	{ "operation", required_argument, NULL, OPERATION },
 #endif
+#ifndef HAS_RANKS
 	{ "events", no_argument, NULL, EVENTS },
+#endif
 	{ "sizes", required_argument, NULL, SIZES },
 	{ "window", required_argument, NULL, WINDOW },
 	{ "iterations", required_argument, NULL, ITERATIONS },
@@ -97,9 +111,11 @@ static const struct option LONG_OPTIONS[] = {
 	{ "runs", required_argument, NULL, RUNS },
 	{ "check", no_argument, NULL, CHECK },
 	{ "json", no_argument, NULL, JSON },
+#ifndef HAS_RANKS
 	{ "port", required_argument, NULL, PORT_NUMBER },
 	{ "bind", required_argument, NULL, BIND },
 	{ "keep", no_argument, NULL, KEEP },
+#endif
 	{ "help", no_argument, NULL, HELP_TEXT },
 	{ NULL, 0, NULL, 0 },
 };
@@ -171,6 +187,10 @@ static bool read_options(int count, char **words, struct options *options)
 		if (code != PORT_NUMBER && code != BIND && code != KEEP)
 			options->client_only = LONG_OPTIONS[index].name;
 	}
+#ifdef HAS_RANKS
+	if (optind < count)
+		return failed("%s: no more arguments are needed; see " PROGRAM " --help", words[optind]);
+#else
 	if (optind < count)
 		options->address = words[optind++];
 	if (optind < count)
@@ -179,6 +199,7 @@ static bool read_options(int count, char **words, struct options *options)
 		return failed("--%s is an option of the client: put the server's address before it", options->client_only);
 	if (options->address && options->keep)
 		return failed("--keep is an option of the server: leave out the address %s, or --keep", options->address);
+#endif
 	for (int i = 0; i < options->size_count; i++)
 		if (options->test == BOTH_WAYS && options->operation == SEND && options->sizes[i] == 1)
 			return failed("--sizes 1: messages sent both ways have 2 bytes or more, as answers have 1");

@@ -23,7 +23,9 @@ enum { PATIENCE_S = 20 };
 /* Receives beside those of a window. */
 enum { RECEIVES_BESIDE = 4 };
 
+#ifndef HAS_RANKS
 static volatile sig_atomic_t is_interrupted;
+#endif
 
 /* What client and server agree on. */
 struct terms {
@@ -325,6 +327,7 @@ static bool measure(struct link *link, const struct options *options, const char
 
 /* ---- The process ---- */
 
+#ifndef HAS_RANKS
 static bool ask(const struct options *options);
 static bool serve(const struct options *options);
 
@@ -345,5 +348,6 @@ int main(int count, char **words)
 		return 2;
 	return (options.address ? ask(&options) : serve(&options)) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
+#endif
 
 #endif

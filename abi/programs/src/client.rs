@@ -28,7 +28,7 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
         "-ldl",
         "-lpthread",
     ];
-    build("cc".as_ref(), name, name, &libraries)
+    build("cc".as_ref(), &client(name), name, &libraries)
 }
 
 /// Builds `clients/NAME.c` against the C library alone; nothing, and a printed reason, if there is no compiler.
@@ -36,7 +36,7 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
 /// # Panics
 /// If it does not compile.
 pub fn build_plain_client(name: &str) -> Option<PathBuf> {
-    build("cc".as_ref(), name, name, &["-lpthread"])
+    build("cc".as_ref(), &client(name), name, &["-lpthread"])
 }
 
 /// Builds `clients/NAME.c` with the compiler of an MPI; nothing, and a printed reason, if there is no such compiler.
@@ -45,11 +45,25 @@ pub fn build_plain_client(name: &str) -> Option<PathBuf> {
 /// # Panics
 /// If it does not compile.
 pub fn build_mpi_client(compiler: &Path, mpi: &str, name: &str) -> Option<PathBuf> {
-    build(compiler, name, &format!("{name}-{mpi}"), &[])
+    build(compiler, &client(name), &format!("{name}-{mpi}"), &[])
 }
 
-fn build(compiler: &Path, name: &str, program: &str, libraries: &[&str]) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("clients/{name}.c"));
+/// As the function above, for a program of `tools/perf`.
+///
+/// # Panics
+/// If it does not compile.
+pub fn build_mpi_tool(compiler: &Path, mpi: &str, name: &str) -> Option<PathBuf> {
+    let source = format!("../../tools/perf/{name}.c");
+    build(compiler, &source, &format!("{name}-{mpi}"), &["-lm"])
+}
+
+fn client(name: &str) -> String {
+    format!("clients/{name}.c")
+}
+
+/// Builds a source, whose path begins at the folder of this crate, in the folder of the libraries.
+fn build(compiler: &Path, source: &str, program: &str, libraries: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let program = Libraries::built().folder().join(program);
     if program.exists() {
@@ -64,7 +78,8 @@ fn build(compiler: &Path, name: &str, program: &str, libraries: &[&str]) -> Opti
         println!("skipped: no compiler `{}`", compiler.display());
         return None;
     };
-    assert!(output.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output.stderr));
+    let shown = source.display();
+    assert!(output.status.success(), "{shown}: {}", String::from_utf8_lossy(&output.stderr));
     let for_all = Permissions::from_mode(0o755);
     fs::set_permissions(&program, for_all).expect("a program that was just built");
     Some(program)

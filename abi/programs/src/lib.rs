@@ -27,7 +27,7 @@ mod sockets_services;
 mod wheels;
 
 pub use clean_root::CleanRoot;
-pub use client::{build_client, build_mpi_client, build_plain_client};
+pub use client::{build_client, build_mpi_client, build_mpi_tool, build_plain_client};
 pub use libfabric::{fi_pingpong, fi_pingpong_with};
 pub use libraries::{Libraries, ethernot, xtask};
 pub use meeting::{Ends, Meeting};
