@@ -393,8 +393,7 @@ impl Connection {
         self.inner.close(private_data.to_vec())
     }
 
-    /// What is known of the connection and its links, with everything counted; `None` once it is
-    /// over.
+    /// What is known of the connection and its links, with everything counted; `None` once it has ended.
     pub fn info(&self) -> Result<Option<ConnectionInfo>, Forked> {
         let handle = self.inner.handle;
         self.inner.endpoint.runtime.control(move |engine, _memory, _now| engine.info(handle))
