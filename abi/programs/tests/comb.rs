@@ -1,5 +1,8 @@
 //! `comb`: both methods over the edge and over TCP with bytes that are compared, and what goes wrong.
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
 use programs::{Finished, Libraries, Network, Program, Running, Side};
 use serde_json::Value;
 
@@ -194,5 +197,52 @@ fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
             (0..10).map(|_| ask(&program, port, &words, &network)).find(Finished::is_success);
         assert!(ended.is_some(), "no client is served after the death of the first");
         drop(server);
+    }
+}
+
+#[test]
+fn an_interrupted_client_ends_with_a_reason() {
+    let Some(program) = built() else { return };
+    for (over, port) in CARRIERS.into_iter().zip([22_430, 22_431]) {
+        let network = Network::Loopback;
+        let server = serve(&program, port, &format!("--over {over} --keep"), &network);
+        let words = format!("--port {port} --over {over} --seconds 60");
+        let client = Program::new(&program, &words).argument(&network.server_address());
+        let mut client = client.start(&network, Side::Client);
+        client.wait_for_output("available");
+        client.signal("INT");
+        let ended = client.finish();
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        assert!(ended.output.contains("interrupted"), "{ended}");
+        drop(server);
+    }
+}
+
+/// Builds the program as a later version of it.
+fn later_version() -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/perf/comb.c");
+    let file = Libraries::built().folder().join("later-comb");
+    let output = Command::new("cc")
+        .args(["-std=gnu11", "-DVERSION=2", "-o"])
+        .args([&file, &source])
+        .args(["-lrdmacm", "-libverbs", "-lm"])
+        .output()
+        .expect("a compiler, as the program was built");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    file
+}
+
+#[test]
+fn a_peer_of_another_version_is_refused_with_both_versions() {
+    let Some(program) = built() else { return };
+    let later = later_version().display().to_string();
+    for (over, port) in CARRIERS.into_iter().zip([22_432, 22_433]) {
+        let server = serve(&program, port, &format!("--over {over}"), &Network::Loopback);
+        let ended = ask(&later, port, &format!("--over {over}"), &Network::Loopback);
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        let has_both = ended.output.contains("version 1") && ended.output.contains("version 2");
+        assert!(has_both, "{ended}");
+        let server = server.finish();
+        assert!(!server.is_success() && server.output.contains("same"), "{server}");
     }
 }
