@@ -19,7 +19,6 @@ mod launch_command;
 mod link_names;
 mod multiedge_command;
 mod output;
-mod paper_command;
 mod papers_command;
 mod policies_command;
 mod program;
@@ -37,6 +36,7 @@ mod simulation;
 mod simulator_command;
 mod sockets_command;
 mod stat_command;
+mod study_command;
 mod surroundings;
 mod sweep_command;
 mod threads;
@@ -111,7 +111,7 @@ enum Simulation {
     Goal(run_command::GoalArguments),
     Sweep(sweep_command::Arguments),
     Saturate(saturate_command::Arguments),
-    Paper(paper_command::Arguments),
+    Paper(study_command::Arguments),
     Speed(simulator_command::SpeedArguments),
     Theory(simulator_command::TheoryArguments),
     Calibrate(calibrate_command::Arguments),
@@ -164,7 +164,7 @@ fn simulate(simulation: Simulation) -> Result<(), Failure> {
         Simulation::Saturate(arguments) => saturate_command::run(&arguments),
         Simulation::Goal(arguments) => run_command::goal(&arguments),
         Simulation::Verify(arguments) => run_command::verify(&arguments),
-        Simulation::Paper(arguments) => paper_command::run(&arguments),
+        Simulation::Paper(arguments) => study_command::run(&arguments),
         Simulation::Speed(arguments) => simulator_command::run_speed(&arguments),
         Simulation::Theory(arguments) => simulator_command::run_theory(&arguments),
         Simulation::Calibrate(arguments) => calibrate_command::run(&arguments),
