@@ -1,6 +1,5 @@
 //! Whether the machine is busy with other things: the same work, again and again, on the CPUs of the hosts.
 
-use std::fs;
 use std::hint::black_box;
 use std::thread;
 
@@ -50,12 +49,6 @@ fn spread_percent(times_ns: &[u64]) -> f64 {
         }
         _ => 0.0,
     }
-}
-
-/// Processes that are running or want to, over the last minute.
-pub(super) fn load() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
 /// Above this the machine counts as busy.

@@ -8,6 +8,7 @@ use super::document::{Document, DocumentError};
 use super::figures::{Point, Sample, Samples, Surroundings, compare};
 use super::hosts::Hosts;
 use super::{DeviceRow, Operation, Wishes, dry_run, processors};
+use crate::machine;
 use crate::run::Observer;
 use crate::unmodified::running::{Place, ProgramError, Running};
 
@@ -87,7 +88,7 @@ impl Measuring<'_> {
                 }
             }
             surroundings.dry_run_percent = surroundings.dry_run_percent.max(once.variation_percent);
-            surroundings.load = surroundings.load.max(dry_run::load());
+            surroundings.load = surroundings.load.max(machine::load());
             for (all, one) in taken.iter_mut().zip(once.repetitions) {
                 if let (Ok(all), Some(one)) = (all, one) {
                     all.push(one);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{self, Command, Stdio};
 use std::time::Instant;
 
-use bench::machine::Machine;
+use bench::machine::{self, Machine};
 use bench::{apache, cleanup, clock, ganglia, multiedge, sockets};
 use interconnect::paper::Reproduction;
 use interconnect::paper::configurations::Configurations;
@@ -62,7 +62,7 @@ pub(super) fn measure(
     let command = format!("ethernot {}", arguments.join(" "));
     let names: Vec<String> = group.iter().map(|(key, item)| format!("{key}/{}", item.id)).collect();
     eprintln!("ethernot: {}: {command}", names.join(", "));
-    let (unix_seconds, load) = (clock::unix_seconds(), load());
+    let (unix_seconds, load) = (clock::unix_seconds(), machine::load());
     let start = Instant::now();
     let outcome = run(program, folder, &arguments).map(|mut found| {
         if let Some(again) = first.retest_arguments(is_quick) {
@@ -186,11 +186,6 @@ fn machine() -> document::Machine {
     let Machine { cpu, cpus, kernel } = Machine::this();
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     document::Machine { host: host.trim().to_owned(), cpu, cpus, kernel }
-}
-
-fn load() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
 /// The commit of the sources that the program lies in, where there are any.
