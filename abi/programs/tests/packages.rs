@@ -37,7 +37,7 @@ fn programs_run(root: &CleanRoot, command: &str, port: u16) {
 }
 
 /// What the command says to remove.
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 12] = [
     "bin/ethernot",
     "lib/ethernot",
     "share/ethernot",
@@ -47,8 +47,13 @@ const PARTS: [&str; 10] = [
     "include/ethernot.h",
     "lib/pkgconfig/ethernot.pc",
     "bin/iwarp-perf",
+    "bin/comb",
+    "bin/memory-registration",
     "bin/tcp-perf",
 ];
+
+/// Those of them that need the headers of rdma-core.
+const VERBS_PROGRAMS: [&str; 3] = ["bin/iwarp-perf", "bin/comb", "bin/memory-registration"];
 
 #[test]
 fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
@@ -77,8 +82,8 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
     // What it says how to remove it.
     for part in PARTS {
         let path = root.path("usr/local").join(part);
-        if part == "bin/iwarp-perf" && !path.exists() {
-            println!("iwarp-perf is not built without the headers of librdmacm");
+        if VERBS_PROGRAMS.contains(&part) && !path.exists() {
+            println!("{part} is not built without the headers of librdmacm");
             continue;
         }
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
