@@ -61,6 +61,9 @@ usage: cargo xtask COMMAND
 /// Commands handed to the `ethernot` program as they are.
 const PROGRAM_COMMANDS: [&str; 5] = ["bench", "sim", "serve", "report", "doctor"];
 
+/// Benchmarks of programs over the libraries.
+const WITH_LIBRARIES: [&str; 5] = ["sockets", "apache", "ganglia", "programs", "verbs"];
+
 /// Why a chore could not be done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -137,6 +140,10 @@ fn outcome(count: count::Count) -> ExitCode {
 /// Builds `ethernot` and becomes it, so that signals and the exit status are its own.
 fn hand_over(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let program = build_program(workspace)?;
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if matches!(words[..], ["bench", measured, ..] if WITH_LIBRARIES.contains(&measured)) {
+        libraries::build(workspace, true)?;
+    }
     let cause = Command::new(&program).args(arguments).exec();
     Err(XtaskError::Start { program: program.display().to_string(), cause })
 }
