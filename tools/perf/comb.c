@@ -257,7 +257,7 @@ static bool set_blocking(int file, bool is_blocking)
 	return fcntl(file, F_SETFL, flags) == 0 || failed("set a descriptor: %s", strerror(errno));
 }
 
-static bool explain_refusal(const struct hello *reply, const char *address)
+static bool explain_reply(const struct hello *reply, const char *address)
 {
 	if (be32toh(reply->magic) != HELLO_MAGIC)
 		return failed("connect to %s: refused; start the server there: " PROGRAM, address);
@@ -272,69 +272,15 @@ static bool explain_refusal(const struct hello *reply, const char *address)
 		      address);
 }
 
-/* Waits for a step of the connection; the event must be acknowledged. `reply` gets private data. */
-static struct rdma_cm_event *await_event(struct link *link, enum rdma_cm_event_type kind, int limit_ms, const char *step,
-					 const char *address)
+static bool explain_refusal(const struct rdma_cm_event *event, const char *address)
 {
-	struct rdma_cm_event *event;
-	struct pollfd file = { link->cm->fd, POLLIN, 0 };
-	int ready = poll(&file, 1, limit_ms);
-	if (ready <= 0 || rdma_get_cm_event(link->cm, &event)) {
-		if (ready == 0)
-			failed("%s %s: no answer within %d s; does the server run there?", step, address, limit_ms / 1000);
-		else
-			failed("%s %s: %s", step, address, is_interrupted ? "interrupted" : strerror(errno));
-		return NULL;
-	}
-	if (event->event == kind)
-		return event;
 	struct hello reply = { 0 };
 	if (event->param.conn.private_data && event->param.conn.private_data_len >= sizeof(reply))
 		memcpy(&reply, event->param.conn.private_data, sizeof(reply));
-	if (event->event == RDMA_CM_EVENT_REJECTED)
-		explain_refusal(&reply, address);
-	else if (event->event == RDMA_CM_EVENT_ADDR_ERROR || event->event == RDMA_CM_EVENT_ROUTE_ERROR)
-		failed("%s %s: no RDMA device leads there (%s); `ibv_devices` lists the devices", step, address,
-		       strerror(abs(event->status)));
-	else
-		failed("%s %s: %s (status %d); does the server run there?", step, address, rdma_event_str(event->event), event->status);
-	rdma_ack_cm_event(event);
-	return NULL;
+	return explain_reply(&reply, address);
 }
 
-static bool pass_event(struct link *link, enum rdma_cm_event_type kind, int limit_ms, const char *step, const char *address)
-{
-	struct rdma_cm_event *event = await_event(link, kind, limit_ms, step, address);
-	if (event)
-		rdma_ack_cm_event(event);
-	return event != NULL;
-}
-
-static bool resolve_verbs(struct link *link, const struct options *options)
-{
-	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *found, *own = NULL;
-	if (rdma_getaddrinfo(options->address, options->port, &hints, &found))
-		return failed("find %s port %s: %s; give the address of an RDMA interface of the server", options->address,
-			      options->port, strerror(errno));
-	struct rdma_addrinfo passive = { .ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP };
-	if (options->bind && rdma_getaddrinfo(options->bind, NULL, &passive, &own)) {
-		rdma_freeaddrinfo(found);
-		return failed("find --bind %s: %s; give an address of this host", options->bind, strerror(errno));
-	}
-	int outcome = rdma_resolve_addr(link->id, own ? own->ai_src_addr : NULL, found->ai_dst_addr, CONNECT_MS);
-	int error = errno;
-	rdma_freeaddrinfo(found);
-	if (own)
-		rdma_freeaddrinfo(own);
-	if (outcome)
-		return failed("find an RDMA device that leads to %s: %s; `ibv_devices` lists the devices", options->address,
-			      strerror(error));
-	if (!pass_event(link, RDMA_CM_EVENT_ADDR_RESOLVED, CONNECT_MS, "resolve", options->address))
-		return false;
-	if (rdma_resolve_route(link->id, CONNECT_MS))
-		return failed("find a route to %s: %s", options->address, strerror(errno));
-	return pass_event(link, RDMA_CM_EVENT_ROUTE_RESOLVED, CONNECT_MS, "find a route to", options->address);
-}
+#include "connection-steps.h"
 
 static struct hello hello_of(const struct link *link)
 {
@@ -347,7 +293,7 @@ static bool connect_verbs(struct link *link, const struct options *options)
 	link->cm = rdma_create_event_channel();
 	if (!link->cm || rdma_create_id(link->cm, &link->id, NULL, RDMA_PS_TCP))
 		return failed("use the connection manager: %s; is there an RDMA device? `ibv_devices` lists them", strerror(errno));
-	if (!resolve_verbs(link, options) || !set_up_verbs(link))
+	if (!resolve(link, options) || !set_up_verbs(link))
 		return false;
 	struct hello hello = hello_of(link);
 	struct rdma_conn_param parameters = { .private_data = &hello, .private_data_len = sizeof(hello) };
@@ -543,7 +489,7 @@ static bool connect_tcp(struct link *link, const struct options *options)
 	    !move_whole(link->file, &reply, sizeof(reply), false))
 		return false;
 	return (be32toh(reply.magic) == HELLO_MAGIC && be32toh(reply.refusal) == ACCEPTED) ||
-	       explain_refusal(&reply, options->address);
+	       explain_reply(&reply, options->address);
 }
 
 static bool accept_tcp(struct link *link, int listener)

@@ -16,7 +16,9 @@ const CARRIERS: [&str; 2] = ["verbs", "tcp"];
 fn built() -> Option<String> {
     let file = Libraries::built().folder().join("perf/comb");
     if !file.is_file() {
-        println!("skipped: comb is not built without the headers of librdmacm");
+        println!(
+            "skipped: comb is not built without the headers of librdmacm (Debian's package librdmacm-dev)"
+        );
         return None;
     }
     Some(file.display().to_string())

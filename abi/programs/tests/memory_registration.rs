@@ -7,7 +7,9 @@ use serde_json::Value;
 fn built() -> Option<String> {
     let file = Libraries::built().folder().join("perf/memory-registration");
     if !file.is_file() {
-        println!("skipped: memory-registration is not built without the headers of librdmacm");
+        println!(
+            "skipped: memory-registration is not built without the headers of librdmacm (Debian's package librdmacm-dev)"
+        );
         return None;
     }
     Some(file.display().to_string())

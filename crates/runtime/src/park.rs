@@ -92,7 +92,7 @@ enum KeptInterest {
 }
 
 impl KeptInterest {
-    /// `told` is how often something was reported to the application so far.
+    /// `told`: notifications to the application so far.
     fn of(interest: Interest<'_>, told: u64) -> Self {
         match interest {
             Interest::News => Self::News,

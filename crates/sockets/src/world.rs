@@ -240,7 +240,7 @@ impl World {
     }
 
     /// The next step of a move: begin at one end, begin and switch marker at the other, and switch marker. False if an
-    /// end has shut down and cannot move: then the other is told so, and both stay where they are.
+    /// end has shut down and cannot move: then the other is notified, and both stay where they are.
     pub(crate) fn move_on(&self, step: usize) -> bool {
         let can_move = match step {
             0 | 1 => self.begin(step),

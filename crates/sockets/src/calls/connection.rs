@@ -304,7 +304,8 @@ impl Connection {
     }
 
     /// Tries to write a switch marker into the TCP connection, behind which the stream [opens](Stream::open): the
-    /// connection has moved then. Without a ring of the peer it goes home at once. What is left to do is for the desk.
+    /// connection has moved then. Without a ring of the peer it goes home at once. The caller
+    /// completes the remaining steps in the connection table.
     pub(crate) fn write_seal(
         &self,
         seal: Seal,

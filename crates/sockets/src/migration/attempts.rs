@@ -2,8 +2,8 @@
 
 use delivery::Instant;
 
-/// Attempts to write one switch marker. Whatever may have made it possible brings another; these are for what nobody
-/// tells of.
+/// Times of attempts to write one switch marker. An event that may make writing possible brings an attempt of its own;
+/// these are for causes without an event.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Attempts {
     begun: Instant,
@@ -29,7 +29,7 @@ impl Attempts {
     }
 }
 
-/// The wait after the first attempt, in nanoseconds: a call of the program is over by then, or the switch marker of the
+/// The wait after the first attempt, in nanoseconds: a call of the program has returned then, or the switch marker of the
 /// peer has come behind its message.
 pub(crate) const FIRST_WAIT_NS: u64 = 100_000;
 

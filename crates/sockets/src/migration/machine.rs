@@ -627,7 +627,7 @@ impl Migration {
         actions
     }
 
-    /// What was put off, in case that it moves, and is not done.
+    /// Shuts TCP down where the program has asked for it and that was deferred until the move.
     fn shut_tcp(&mut self) -> Vec<Action> {
         let is_due = self.reads_no_more && !self.has_shut_reads
             || self.writes_no_more && !self.has_shut_writes;

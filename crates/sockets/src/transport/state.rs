@@ -19,7 +19,7 @@ pub(crate) enum Bit {
     EndAcknowledged = 8,
     /// The program reads no more.
     ReadShut = 16,
-    /// The peer is to be told that the connection is reset.
+    /// A Reset for the peer is pending.
     ResetDue = 32,
     ResetPosted = 64,
     /// The peer has reset the connection, or has answered that it was.

@@ -198,8 +198,8 @@ impl Stream {
     }
 
     //= sockets-protocol.md: join.6
-    /// Looks for the peer's switch marker while the program reads TCP: what the connection is to learn of that. The
-    /// stream is told when bytes come, if TCP has none.
+    /// Looks for the peer's switch marker while the program reads TCP, and returns the event for the connection. If TCP
+    /// has no bytes, the stream is notified when some come.
     pub(crate) fn look_for_seal(&self) -> Option<Event> {
         let awaited = self.tcp.look_for_seal();
         if awaited == Awaited::Nothing {

@@ -86,7 +86,7 @@ fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
     }
 }
 
-/// The end that accepted learns from TCP that the group is lost, if nothing else tells it.
+/// The end that accepted learns from TCP that the group is lost, if no message reports it.
 //= sockets-protocol.md: join.7
 #[test]
 fn the_seal_that_is_written_back_brings_a_peer_home_that_has_its_group_still() {

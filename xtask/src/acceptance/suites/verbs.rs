@@ -111,6 +111,16 @@ macro_rules! ratio {
     };
 }
 
+/// The command that measures a test of `ethernot bench verbs` with these sizes, and further arguments.
+macro_rules! measured {
+    ($test:literal, $sizes:literal $(, $more:literal)*) => {
+        &[
+            "bench", "verbs", "--quick", "--tests", $test, "--sizes", $sizes, "--runs",
+            "{quick:3|10}", "--seconds", "0.2", "--json", "{json}" $(, $more)*
+        ]
+    };
+}
+
 /// The measurements of an iWARP adapter, from a paper, on the device of this project.
 pub(super) const PAPER_001: &[Row] = &[
     super::none_fails(
@@ -193,42 +203,12 @@ const fn bandwidth(
     steps: &'static [Step],
     pointer: &'static str,
 ) -> Row {
-    let arguments = &[
-        "bench",
-        "verbs",
-        "--quick",
-        "--tests",
-        "bandwidth",
-        "--sizes",
-        "64K,1M",
-        "--windows",
-        "16",
-        "--runs",
-        "{quick:3|10}",
-        "--seconds",
-        "0.2",
-        "--json",
-        "{json}",
-    ];
+    let arguments = measured!("bandwidth", "64K,1M", "--windows", "16");
     Row { name, bound, bound_quick: None, probe: Probe::Entry { arguments, steps, pointer } }
 }
 
 const fn latency(name: &'static str, bound: Bound, steps: &'static [Step]) -> Row {
-    let arguments = &[
-        "bench",
-        "verbs",
-        "--quick",
-        "--tests",
-        "latency",
-        "--sizes",
-        "8",
-        "--runs",
-        "{quick:3|10}",
-        "--seconds",
-        "0.2",
-        "--json",
-        "{json}",
-    ];
+    let arguments = measured!("latency", "8");
     let probe = Probe::Entry { arguments, steps, pointer: "/value/median" };
     Row { name, bound, bound_quick: None, probe }
 }
