@@ -5,6 +5,7 @@
 mod acceptance;
 mod c_abi;
 mod check;
+mod constants;
 mod count;
 mod deny;
 mod floor;
@@ -44,6 +45,9 @@ usage: cargo xtask COMMAND
                              measure a suite of bounds, or its rows with a TEXT in their names; prints a table, exits 1
                              if something does not work
   api                        check the public Rust API: listing, examples, errors (UPDATE_SNAPSHOTS=1 keeps it)
+  constants [--list] [--only TEXT]...
+                             give each constant that decides behaviour its neutral value, in a copy of the sources, and
+                             print which test notices; hours for all
   c-abi                      compare the ABI of the C library with the recorded one (needs abidiff; UPDATE_SNAPSHOTS=1 keeps it)
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N [TARGET...]
@@ -114,6 +118,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
         }
         "test" => suite::run(&Workspace::load()?),
         "check" => check::run(&Workspace::load()?, rest),
+        "constants" => constants::run(&Workspace::load()?, rest),
         "c-abi" => c_abi::run(&Workspace::load()?),
         "api" => public_api::run(&Workspace::load()?),
         "acceptance" => acceptance::run(&Workspace::load()?, rest),

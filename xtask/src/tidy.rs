@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::XtaskError;
+use crate::constants;
 use crate::count::Count;
 use crate::workspace::Workspace;
 
@@ -97,6 +98,8 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
                 let text = read(file)?;
                 violations.extend(source::check_text(&place, &text));
                 violations.extend(ignored::check_ignored(&place, &text));
+                let unlisted = constants::check_listed(&place, &text).into_iter();
+                violations.extend(unlisted.map(|what| Violation { place: place.clone(), what }));
                 if arrows::is_sans_io(workspace, file) {
                     violations.extend(source::check_sans_io(&place, &text));
                 }

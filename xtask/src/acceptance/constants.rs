@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use super::runner::{Failure, Found};
+use crate::constants::sources::{self, Constant};
 
 /// Counts them in the sources below `root`.
 pub(super) fn count(root: &Path) -> Result<Found, Failure> {
@@ -52,39 +53,9 @@ pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// Names of the constants that count.
 pub(super) fn constants(text: &str) -> Vec<&str> {
-    let code = text.split_once("#[cfg(test)]\nmod tests {").map_or(text, |(code, _)| code);
-    let mut found = Vec::new();
-    for definition in code.split("const ").skip(1) {
-        let Some((name, rest)) = definition.split_once(": ") else { continue };
-        let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-        if name.is_empty() || !name.chars().all(is_name) || FORMATS.contains(&name) {
-            continue;
-        }
-        let Some((kind, value)) = rest.split_once(" =") else { continue };
-        let value = value.split_once(';').map_or(value, |(value, _)| value);
-        if is_numeric(kind) && is_written_in_numbers(value) {
-            found.push(name);
-        }
-    }
-    found
-}
-
-/// A number, or a tuple or an array of numbers.
-fn is_numeric(kind: &str) -> bool {
-    let mut words =
-        kind.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    words.all(|word| NUMBERS.contains(&word) || word.chars().all(|c| c.is_ascii_digit()))
-}
-
-/// Digits and operators, at most with the type behind the digits.
-fn is_written_in_numbers(value: &str) -> bool {
-    let mut words = value.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.');
-    words.all(|word| {
-        word.is_empty()
-            || word.starts_with(|c: char| c.is_ascii_digit())
-            || word == "as"
-            || NUMBERS.contains(&word)
-    })
+    let counts =
+        |constant: &Constant<'_>| constant.is_number() && !FORMATS.contains(&constant.name);
+    sources::chosen(text).into_iter().filter(counts).map(|constant| constant.name).collect()
 }
 
 /// The sending policy: which link, how much, when, and what is known of a link.
@@ -108,9 +79,6 @@ const PLACES: [(&str, &[&str]); 2] = [
 
 /// Where a flag is, and what a datagram holds.
 const FORMATS: [&str; 3] = ["LIMITED", "FLAGS_OFFSET", "BATCH_BYTES_MAX"];
-
-const NUMBERS: [&str; 13] =
-    ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
 
 #[cfg(test)]
 mod tests {

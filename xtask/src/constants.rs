@@ -1,0 +1,182 @@
+//! `cargo xtask constants`: whether some test notices when a number that a person chose has no effect.
+//!
+//! Each constant of [`table`] that decides behaviour gets its neutral value, in a copy of the sources, and the tests that
+//! concern it run, the cheapest first, until one fails.
+
+mod ladder;
+pub(crate) mod sources;
+mod table;
+mod trial;
+
+use std::process::ExitCode;
+
+use self::ladder::ladder;
+use self::table::{FILES, File, Kind};
+use self::trial::{Copy, Said};
+use crate::XtaskError;
+use crate::workspace::Workspace;
+
+/// Tries constants and prints what notices each. Fails if nothing notices one.
+pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
+    let wishes = Wishes::parse(arguments)?;
+    let chosen: Vec<_> = behaviours().filter(|(file, name, _)| wishes.wants(file, name)).collect();
+    if chosen.is_empty() {
+        let what = format!("no constant has {:?} in its path or name", wishes.only);
+        return Err(XtaskError::Usage { what });
+    }
+    if wishes.is_list {
+        for (file, name, neutral) in &chosen {
+            println!("{} | {name} | {neutral}", path(file));
+        }
+        println!("constants: {} that decide behaviour, of {}", chosen.len(), total());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let copy = Copy::create(workspace)?;
+    println!("file | constant | neutral value | noticed by");
+    let mut unnoticed = 0;
+    for (file, name, neutral) in &chosen {
+        let noticed = noticed_by(&copy, file, name, neutral)?;
+        unnoticed += usize::from(noticed.is_none());
+        let shown = noticed.unwrap_or_else(|| "nothing".to_owned());
+        println!("{} | {name} | {neutral} | {shown}", path(file));
+    }
+    println!("constants that nothing notices: {unnoticed} of {}", chosen.len());
+    Ok(if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is asked for.
+#[derive(Debug, Default)]
+struct Wishes {
+    /// Only constants with one of these in their path or name.
+    only: Vec<String>,
+    is_list: bool,
+}
+
+impl Wishes {
+    fn parse(arguments: &[String]) -> Result<Self, XtaskError> {
+        let mut wishes = Self::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--list" => wishes.is_list = true,
+                "--only" => wishes.only.extend(words.next().cloned()),
+                other => {
+                    let what = format!("constants {other}: --list or --only TEXT is known");
+                    return Err(XtaskError::Usage { what });
+                }
+            }
+        }
+        Ok(wishes)
+    }
+
+    fn wants(&self, file: &File, name: &str) -> bool {
+        let path = path(file);
+        self.only.is_empty()
+            || self.only.iter().any(|text| path.contains(text) || name.contains(text))
+    }
+}
+
+/// The first rung that notices, with the first of its tests.
+fn noticed_by(
+    copy: &Copy,
+    file: &File,
+    name: &str,
+    neutral: &str,
+) -> Result<Option<String>, XtaskError> {
+    copy.with_value(&path(file), name, neutral, |copy| {
+        for rung in ladder(file.package) {
+            let manner = if rung.is_scenario { "scenario" } else { "test" };
+            let said = match copy.run(rung)? {
+                Said::Nothing => continue,
+                Said::DoesNotCompile => "an assertion at compile time".to_owned(),
+                Said::DoesNotEnd => format!("{} tests, which do not end", rung.package),
+                Said::Fails(failed) => match failed.split_first() {
+                    Some((first, [])) => format!("{manner} {first} ({})", rung.package),
+                    Some((first, others)) => {
+                        format!("{manner} {first} ({}) and {} more", rung.package, others.len())
+                    }
+                    None => format!("{} tests, which crash", rung.package),
+                },
+            };
+            return Ok(Some(said));
+        }
+        Ok(None)
+    })
+}
+
+/// Constants that decide behaviour, with their neutral values.
+fn behaviours() -> impl Iterator<Item = (&'static File, &'static str, &'static str)> {
+    FILES.iter().flat_map(|file| {
+        file.constants.iter().filter_map(move |(name, kind)| match kind {
+            Kind::Behaviour(neutral) => Some((file, *name, *neutral)),
+            Kind::Fixed(_) => None,
+        })
+    })
+}
+
+fn total() -> usize {
+    FILES.iter().map(|file| file.constants.len()).sum()
+}
+
+/// Path below the root.
+fn path(file: &File) -> String {
+    format!("crates/{}/src/{}", file.package, file.place)
+}
+
+/// Crates of which each chosen constant is listed.
+const PACKAGES: [&str; 4] = ["delivery", "engine", "semantics", "runtime"];
+
+/// Constants of a file that are not listed, and listed ones that it does not have.
+///
+/// `place` is the path below the root.
+pub(crate) fn check_listed(place: &str, text: &str) -> Vec<String> {
+    let Some((package, inside)) =
+        place.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/"))
+    else {
+        return Vec::new();
+    };
+    let is_test = inside.ends_with("tests.rs") || inside.contains("tests/");
+    if !PACKAGES.contains(&package) || is_test {
+        return Vec::new();
+    }
+    let file = FILES.iter().find(|file| file.package == package && file.place == inside);
+    let listed = file.map_or(&[] as &[_], |file| file.constants);
+    let there = sources::chosen(text);
+    let missing = there.iter().filter(|one| !listed.iter().any(|(name, _)| *name == one.name));
+    let gone = listed.iter().filter(|(name, _)| !there.iter().any(|one| one.name == *name));
+    missing
+        .map(|one| {
+            format!(
+                "the constant {} is not in {TABLE}; add it with its neutral value, and a scenario that fails with that",
+                one.name
+            )
+        })
+        .chain(gone.map(|(name, _)| format!("{TABLE} has a constant {name} of this file; remove it")))
+        .collect()
+}
+
+const TABLE: &str = "xtask/src/constants/table.rs";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_that_is_not_listed_is_named_and_so_is_one_that_is_not_there() {
+        let place = "crates/delivery/src/loss.rs";
+        let listed = check_listed(place, "const NEW: u32 = 1;\n");
+        assert!(listed[0].contains("the constant NEW is not in"), "{listed:?}");
+        assert!(listed.iter().any(|what| what.contains("has a constant REORDER_PACKETS")));
+        assert!(check_listed("crates/bench/src/loss.rs", "const NEW: u32 = 1;\n").is_empty());
+        assert!(check_listed("crates/engine/src/x/tests.rs", "const NEW: u32 = 1;\n").is_empty());
+    }
+
+    #[test]
+    fn wishes_choose_by_path_or_name() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let wishes = Wishes::parse(&words("--only loss.rs --only HOLD_NS")).unwrap();
+        let chosen = behaviours().filter(|(file, name, _)| wishes.wants(file, name)).count();
+        assert_eq!(chosen, 5);
+        assert!(Wishes::parse(&words("--all")).is_err());
+    }
+}

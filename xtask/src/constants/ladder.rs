@@ -1,0 +1,42 @@
+//! Where it is tried whether a constant is noticed: the cheapest tests first.
+
+/// Tests of a package.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rung {
+    /// The package's folder below `crates`.
+    pub(super) package: &'static str,
+    /// Arguments of `cargo test` that choose among its targets.
+    pub(super) targets: &'static [&'static str],
+    /// Whether hosts, links and time are simulated there.
+    pub(super) is_scenario: bool,
+}
+
+/// The tests that constants of a package concern, by what they cost.
+pub(super) fn ladder(package: &str) -> &'static [Rung] {
+    match package {
+        "delivery" => &DELIVERY,
+        "engine" => &DELIVERY[1..],
+        "semantics" => &SEMANTICS,
+        _ => &RUNTIME,
+    }
+}
+
+/// Tests that compare every frame with a record: they notice each change, and claim no constant.
+pub(super) const RECORDS: [&str; 1] = ["transfers_take_exactly_what_the_snapshot_says"];
+
+const fn own(package: &'static str) -> Rung {
+    Rung { package, targets: &[], is_scenario: false }
+}
+
+const fn fabric(targets: &'static [&'static str]) -> Rung {
+    Rung { package: "fabric", targets, is_scenario: true }
+}
+
+const TRANSFERS: Rung = fabric(&["--test=scenarios", "--test=streams", "--test=ping_pongs"]);
+const LOADS: Rung = fabric(&["--test=loads", "--test=waiting", "--test=joining"]);
+const POLICIES: Rung = fabric(&["--test=policies"]);
+const TORTURE: Rung = fabric(&["--lib", "--test=pinned_seeds"]);
+
+const DELIVERY: [Rung; 6] = [own("delivery"), own("engine"), TRANSFERS, LOADS, POLICIES, TORTURE];
+const SEMANTICS: [Rung; 4] = [own("semantics"), own("engine"), TRANSFERS, TORTURE];
+const RUNTIME: [Rung; 2] = [own("runtime"), own("ethernot")];
