@@ -230,12 +230,18 @@ const SECTIONS: [&str; 7] = ["topology", "routing", "fabric", "host", "outage", 
 const PREFACE: &str = "\
 # Keys of the interconnect simulator
 
-All keys of a configuration of `ethernot sim`, as `ethernot sim keys` prints them: this page is made by
-`ethernot sim keys --markdown` from the code that reads them, and a test compares the two.
+All keys of a configuration of `ethernot sim`.
+`ethernot sim keys --markdown` makes this page from the code that reads the keys, and a test compares the two.
 
-Numbers may be plain, in the unit that ends their names, or texts with a unit: times (`_ps`) in `ps`, `ns`, `us` (`µs`), `ms`, `s`; rates (`_bps`) in `b/s`, `kb/s`, `Mb/s`, `Gb/s`,
-`Tb/s` (or `bit/s` for `b/s`); lengths (`bytes`) in `B`, `kB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`, `TiB`; shares in `%`, `ppm`, `ppb`. `host_rate_bps = \"10 Gb/s\"` is `host_rate_bps = 10_000_000_000`.
-Where a default or a range depends on other keys, it is shown for their defaults, and the meaning says on what.
+A number is plain, in the unit that ends the name of its key, or a text with a unit:
+
+* times (`_ps`): `ps`, `ns`, `us` (`µs`), `ms`, `s`
+* rates (`_bps`): `b/s`, `kb/s`, `Mb/s`, `Gb/s`, `Tb/s` (or `bit/s` for `b/s`)
+* lengths (`bytes`): `B`, `kB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`, `TiB`
+* shares: `%`, `ppm`, `ppb`
+
+`host_rate_bps = \"10 Gb/s\"` is `host_rate_bps = 10_000_000_000`.
+If a default or a range depends on other keys, the table shows it for their defaults, and the meaning names them.
 A key that stands twice has another default or range with other settings.
 ";
 
