@@ -5,6 +5,7 @@
 
 mod arrows;
 pub(crate) mod circles;
+mod columns;
 pub(crate) mod hops;
 pub(crate) mod ignored;
 mod limits;
@@ -105,7 +106,9 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
                 }
             }
             Some("md") => {
-                violations.extend(markdown::check_links(&workspace.root, file, &read(file)?));
+                let text = read(file)?;
+                violations.extend(markdown::check_links(&workspace.root, file, &text));
+                violations.extend(columns::check_columns(&place, &text));
             }
             _ => {}
         }
