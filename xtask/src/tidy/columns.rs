@@ -25,7 +25,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("docs/papers.md", 2),
     ("docs/passive-servers.md", 1),
     ("docs/performance-notes.md", 40),
-    ("docs/protocol.md", 28),
     ("docs/running-programs.md", 1),
     ("docs/sender.md", 5),
     ("docs/simulator.md", 30),
