@@ -17,7 +17,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("CHANGELOG.md", 4),
     ("CONTRIBUTING.md", 2),
     ("crates/ethernot/src/guide/passive_servers.md", 1),
-    ("docs/architecture.md", 13),
     ("docs/bench-json.md", 3),
     ("docs/comb.md", 1),
     ("docs/dependencies.md", 1),
