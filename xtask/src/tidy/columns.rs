@@ -25,7 +25,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("docs/passive-servers.md", 1),
     ("docs/performance-notes.md", 40),
     ("docs/running-programs.md", 1),
-    ("docs/simulator.md", 30),
     ("docs/sockets-protocol.md", 8),
     ("docs/sockets.md", 3),
     ("docs/verbs-benchmark.md", 1),
