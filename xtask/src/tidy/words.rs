@@ -47,10 +47,7 @@ const PATTERNS: &[(&str, &str)] = &[
 /// Crates and documents with such words, and how many at most.
 const KNOWN: &[(&str, usize)] = &[
     ("docs/architecture.md", 4),
-    ("docs/glossary.md", 1),
     ("docs/performance-notes.md", 38),
-    ("docs/sockets-protocol.md", 35),
-    ("docs/sockets.md", 3),
     ("sockets", 315),
     ("sockets-abi", 39),
 ];

@@ -112,7 +112,7 @@ impl Stream {
         Err(Errno::EAGAIN)
     }
 
-    //= sockets-protocol.md: seal.1
+    //= sockets-protocol.md: marker.1
     /// Bytes of the TCP part, and of the ring when that is over. One thread at a time.
     #[inline]
     pub(crate) fn take(&self, out: &mut [u8], taking: Taking) -> usize {

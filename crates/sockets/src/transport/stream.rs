@@ -753,7 +753,7 @@ impl Stream {
         self.on_relay_change();
     }
 
-    //= sockets-protocol.md: seal.2
+    //= sockets-protocol.md: marker.2
     /// Reads what TCP has brought. Also outside of the engine, where its end is not seen: the peer's End, which comes before
     /// it, may not have been looked at. Who watches TCP tells of it again.
     pub(crate) fn pump(&self, sees_end: bool) {

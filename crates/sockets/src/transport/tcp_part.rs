@@ -255,7 +255,7 @@ impl Prefix {
         self.sealed == Some(SealedBy::Seal) && !self.has_no_ring && self.shown.is_empty()
     }
 
-    //= sockets-protocol.md: seal.2
+    //= sockets-protocol.md: marker.2
     /// The record, if it has come whole. More than that comes only when this side has written its own.
     fn record(&self) -> Result<Option<Record>, NoRecord> {
         match <[u8; Record::BYTES]>::try_from(self.record.as_slice()) {
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(part.available(), 5);
     }
 
-    //= sockets-protocol.md: seal.2
+    //= sockets-protocol.md: marker.2
     #[test]
     fn nothing_but_a_record_may_follow_the_seal() {
         let (mut peer, part) = part();

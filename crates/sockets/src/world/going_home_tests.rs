@@ -107,7 +107,7 @@ fn a_peer_that_dies_on_the_way_home_leaves_what_has_come() {
     assert_eq!(world.receive(0, 100), Err(Errno::ECONNRESET));
 }
 
-//= sockets-protocol.md: seal.2, home.2
+//= sockets-protocol.md: marker.2, home.2
 #[test]
 fn a_record_that_cannot_be_resets_the_connection() {
     for taken in [1, u64::MAX] {

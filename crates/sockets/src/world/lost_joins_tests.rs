@@ -160,7 +160,7 @@ fn an_answer_that_comes_late_moves_the_connection() {
     assert_eq!(world.ends[0].connection.route(), Route::Moved);
 }
 
-//= sockets-protocol.md: seal.1, join.7
+//= sockets-protocol.md: marker.1, join.7
 #[test]
 fn behind_a_seal_that_is_written_back_no_byte_of_the_ring_is_read() {
     let world = World::new();

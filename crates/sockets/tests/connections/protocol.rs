@@ -77,7 +77,7 @@ impl Joined {
     }
 }
 
-//= sockets-protocol.md: group.1, group.2, join.3, seal.1, data.1, data.4
+//= sockets-protocol.md: group.1, group.2, join.3, marker.1, data.1, data.4
 #[test]
 fn a_peer_by_hand_moves_a_connection_and_is_not_heard_before_its_seal() {
     let mut joined = Joined::new();
@@ -158,7 +158,7 @@ fn a_message_for_a_stream_that_is_not_there_is_ignored_and_a_joined_is_answered(
     joined.server.expect(b"still there");
 }
 
-//= sockets-protocol.md: seal.2
+//= sockets-protocol.md: marker.2
 #[test]
 fn bytes_behind_the_seal_or_an_end_of_tcp_before_that_of_the_stream_reset_it() {
     let mut joined = Joined::sealed();

@@ -926,7 +926,7 @@ const MOVED: [(usize, Step); 10] = [
     (1, Step::Home),
 ];
 
-//= sockets-protocol.md: join.3, join.4, join.6, seal.1, group.4
+//= sockets-protocol.md: join.3, join.4, join.6, marker.1, group.4
 #[test]
 fn in_every_order_of_events_bytes_come_once_and_both_ends_agree() {
     let mut states = 0;
