@@ -8,6 +8,7 @@ pub(crate) mod circles;
 mod columns;
 pub(crate) mod hops;
 pub(crate) mod ignored;
+mod item_docs;
 mod limits;
 mod markdown;
 pub(crate) mod rules;
@@ -125,7 +126,9 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     }
     let (of_words, summary) = words::check_words(workspace)?;
     violations.extend(of_words);
-    let mut summaries = vec![summary];
+    let (of_docs, of_functions) = item_docs::check_item_docs(workspace)?;
+    violations.extend(of_docs);
+    let mut summaries = vec![summary, of_functions];
     for document in [PROTOCOL, SOCKETS_PROTOCOL] {
         let rules = cited_rules(workspace, document)?;
         summaries.push(rules.summary());

@@ -1,0 +1,318 @@
+//! Documentation of public functions: it begins with a verb in the third person, and of a function that returns a
+//! `Result` it has a section on its errors.
+//!
+//! A crate has at most as many functions without one as [`KNOWN`] says, and none if it is not listed there. The numbers
+//! only fall.
+
+use syn::{Attribute, Expr, File, ImplItem, Item, Lit, Meta, ReturnType, Signature};
+use syn::{TraitItem, Type, Visibility};
+
+use super::rules::is_test_file;
+use super::{Violation, files_below, place, read};
+use crate::XtaskError;
+use crate::workspace::Workspace;
+
+/// Words that end as a verb does and are none, or are nouns where they begin a sentence about a function.
+const NO_VERBS: &[&str] = &[
+    "Addresses",
+    "Always",
+    "Arguments",
+    "Bytes",
+    "Cells",
+    "Challenges",
+    "Classes",
+    "Completions",
+    "Connections",
+    "Cookies",
+    "Counters",
+    "Datagrams",
+    "Defaults",
+    "Differences",
+    "Events",
+    "Flits",
+    "Fluids",
+    "Frames",
+    "Hops",
+    "Hosts",
+    "Identifiers",
+    "Ids",
+    "Is",
+    "Its",
+    "Keys",
+    "Lengths",
+    "Messages",
+    "Microseconds",
+    "Milliseconds",
+    "Nanoseconds",
+    "Operations",
+    "Packets",
+    "Peers",
+    "Picoseconds",
+    "Pieces",
+    "Pools",
+    "Ports",
+    "Receives",
+    "Regions",
+    "Routers",
+    "Routes",
+    "Seconds",
+    "Speeds",
+    "Switches",
+    "Tasks",
+    "This",
+    "Threads",
+    "Values",
+    "Vectors",
+    "Words",
+    "Works",
+];
+
+/// Crates with such functions: how many begin with something else, and how many do not name their errors, at most.
+const KNOWN: &[(&str, usize, usize)] = &[
+    ("bench", 118, 70),
+    ("delivery", 106, 2),
+    ("dissector", 1, 0),
+    ("engine", 33, 18),
+    ("ethernot", 50, 63),
+    ("ethernot-c", 10, 0),
+    ("fabric", 112, 13),
+    ("fuzz-cases", 14, 0),
+    ("interconnect", 247, 65),
+    ("link", 58, 32),
+    ("links", 7, 8),
+    ("mem", 49, 7),
+    ("papers", 24, 3),
+    ("programs", 55, 0),
+    ("rdma-cm", 33, 1),
+    ("report", 22, 10),
+    ("runtime", 37, 26),
+    ("semantics", 45, 1),
+    ("sockets", 74, 2),
+    ("verbs", 114, 8),
+    ("verbs-edge", 4, 0),
+    ("waiting", 12, 0),
+    ("wire-edge", 61, 0),
+    ("work", 31, 0),
+];
+
+/// What is wrong with the documentation of functions of a crate: one line each.
+#[derive(Default)]
+struct Found {
+    /// Functions whose documentation begins with another word than a verb.
+    without_verb: Vec<String>,
+    /// Functions that return a `Result` and do not describe its errors.
+    without_errors: Vec<String>,
+    /// All public functions.
+    functions: usize,
+}
+
+/// Checks all crates. Beside violations returns how many functions are left, for a reader.
+pub(super) fn check_item_docs(
+    workspace: &Workspace,
+) -> Result<(Vec<Violation>, String), XtaskError> {
+    let mut violations = Vec::new();
+    let mut total = Found::default();
+    for package in &workspace.packages {
+        let mut found = Found::default();
+        let sources = package.folder.join("src");
+        for path in files_below(&sources, &workspace.target_dir)? {
+            let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+            let place = place(&workspace.root, &path);
+            // The guides include it as a program, so it is no public item of the crate.
+            if !is_rust || is_test_file(&place) || place.ends_with("src/guide/pair.rs") {
+                continue;
+            }
+            let file = syn::parse_file(&read(&path)?).map_err(|error| XtaskError::Names {
+                path: path.clone(),
+                what: format!("which does not parse: {error}"),
+            })?;
+            found.take_file(&place, &file);
+        }
+        let known = KNOWN.iter().find(|(name, ..)| *name == package.name);
+        let (_, verbs, errors) = known.copied().unwrap_or(("", 0, 0));
+        let what = "functions whose documentation does not begin with a verb in the third person \
+                    (\"Returns …\", \"Whether …\")";
+        violations.extend(violation(&package.name, &found.without_verb, verbs, what));
+        let what = "functions that return a `Result` have no section `# Errors`";
+        violations.extend(violation(&package.name, &found.without_errors, errors, what));
+        total.functions += found.functions;
+        total.without_verb.append(&mut found.without_verb);
+        total.without_errors.append(&mut found.without_errors);
+    }
+    let summary = format!(
+        "documentation of {} public functions: {} without a verb first, {} without errors",
+        total.functions,
+        total.without_verb.len(),
+        total.without_errors.len()
+    );
+    Ok((violations, summary))
+}
+
+fn violation(package: &str, found: &[String], most: usize, what: &str) -> Option<Violation> {
+    if found.len() == most {
+        return None;
+    }
+    let what = if found.len() > most {
+        format!("{} {what}, {most} at most may: {}", found.len(), found.join(", "))
+    } else {
+        format!(
+            "only {} {what}, not {most}; say so in KNOWN of xtask/src/tidy/item_docs.rs",
+            found.len()
+        )
+    };
+    Some(Violation { place: package.to_owned(), what })
+}
+
+impl Found {
+    fn take_file(&mut self, place: &str, file: &File) {
+        self.take_items(place, &file.items);
+    }
+
+    fn take_items(&mut self, place: &str, items: &[Item]) {
+        for item in items {
+            match item {
+                Item::Mod(module) if !is_for_tests(&module.attrs) => {
+                    let inner = module.content.iter().flat_map(|(_, items)| items);
+                    inner.for_each(|item| self.take_items(place, std::slice::from_ref(item)));
+                }
+                Item::Fn(function) if !is_for_tests(&function.attrs) => {
+                    self.take(place, &function.vis, &function.attrs, &function.sig);
+                }
+                Item::Impl(block) if block.trait_.is_none() && !is_for_tests(&block.attrs) => {
+                    for item in &block.items {
+                        if let ImplItem::Fn(method) = item
+                            && !is_for_tests(&method.attrs)
+                        {
+                            self.take(place, &method.vis, &method.attrs, &method.sig);
+                        }
+                    }
+                }
+                Item::Trait(definition) => {
+                    for item in &definition.items {
+                        if let TraitItem::Fn(method) = item {
+                            self.take(place, &definition.vis, &method.attrs, &method.sig);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        place: &str,
+        visibility: &Visibility,
+        attributes: &[Attribute],
+        signature: &Signature,
+    ) {
+        if !matches!(visibility, Visibility::Public(_)) {
+            return;
+        }
+        self.functions += 1;
+        let docs = docs(attributes);
+        let name = || format!("`{}` in {place}", signature.ident);
+        if !begins_with_verb(&docs) {
+            self.without_verb.push(name());
+        }
+        if returns_result(&signature.output) && !docs.lines().any(|line| line.trim() == "# Errors")
+        {
+            self.without_errors.push(name());
+        }
+    }
+}
+
+/// Whether the first word is `Whether`, or has the form of a verb in the third person and is not one of [`NO_VERBS`].
+fn begins_with_verb(docs: &str) -> bool {
+    let word = docs.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';']);
+    let is_word = word.starts_with(|first: char| first.is_ascii_uppercase())
+        && word.chars().skip(1).all(|c| c.is_ascii_lowercase() || c == '-');
+    let ends_as_verb = word.ends_with('s') && !word.ends_with("ss");
+    word == "Whether" || is_word && ends_as_verb && !NO_VERBS.contains(&word)
+}
+
+/// Whether a function returns a `Result`, or a future or `Poll` of one.
+fn returns_result(output: &ReturnType) -> bool {
+    let ReturnType::Type(_, kind) = output else { return false };
+    is_result(kind)
+}
+
+fn is_result(kind: &Type) -> bool {
+    let text = quote::quote!(#kind).to_string().replace(' ', "");
+    let after = text.strip_prefix("implFuture<Output=").unwrap_or(&text);
+    let after = after.strip_prefix("Poll<").unwrap_or(after);
+    // A type of this name without arguments is one of the C interface: a code.
+    after.split_once('<').is_some_and(|(name, _)| name == "Result" || name.ends_with("::Result"))
+}
+
+fn docs(attributes: &[Attribute]) -> String {
+    let mut text = String::new();
+    for attribute in attributes {
+        if let Meta::NameValue(pair) = &attribute.meta
+            && pair.path.is_ident("doc")
+            && let Expr::Lit(literal) = &pair.value
+            && let Lit::Str(line) = &literal.lit
+        {
+            text.push_str(&line.value());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && matches!(&attribute.meta, Meta::List(list) if list.tokens.to_string() == "test")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: &str) -> Found {
+        let mut found = Found::default();
+        found.take_file("a.rs", &syn::parse_file(code).unwrap());
+        found
+    }
+
+    #[test]
+    fn verbs_in_the_third_person_pass_and_other_words_do_not() {
+        for docs in ["Returns it.", "Whether it is.", "Re-sends it.", "Parses, then sorts."] {
+            assert!(begins_with_verb(docs), "{docs}");
+        }
+        for docs in ["", "Return it.", "The length.", "Bytes.", "Address of it.", "`a` as b."] {
+            assert!(!begins_with_verb(docs), "{docs}");
+        }
+    }
+
+    #[test]
+    fn public_functions_of_files_modules_types_and_traits_count() {
+        let found = of("pub fn a() {} fn b() {} pub(crate) fn c() {}\n\
+             mod d { impl E { pub fn e(&self) {} } impl F for E { fn f() {} } }\n\
+             pub trait G { fn g(); } trait H { fn h(); }\n\
+             #[cfg(test)] mod tests { pub fn i() {} }\n\
+             /// Makes it.\npub fn j() {}");
+        assert_eq!(found.functions, 4);
+        assert_eq!(found.without_verb, ["`a` in a.rs", "`e` in a.rs", "`g` in a.rs"]);
+    }
+
+    #[test]
+    fn results_need_their_errors() {
+        let found = of("/// Reads.\npub fn a() -> io::Result<u8> {}\n\
+             /// Reads.\n///\n/// # Errors\n/// Some.\npub fn b() -> Result<(), E> {}\n\
+             /// Reads.\npub fn c() -> impl Future<Output = Result<(), E>> + Send {}\n\
+             /// Reads.\npub fn d() -> Poll<Result<(), E>> {}\n\
+             /// Reads.\npub fn e() -> Option<Result<(), E>> {}\n");
+        assert_eq!(found.without_errors, ["`a` in a.rs", "`c` in a.rs", "`d` in a.rs"]);
+    }
+
+    #[test]
+    fn known_numbers_only_fall() {
+        let found = ["x".to_owned()];
+        assert!(violation("a", &found, 1, "f").is_none());
+        assert!(violation("a", &found, 0, "f").is_some());
+        assert!(violation("a", &found, 2, "f").is_some(), "the number must fall");
+    }
+}
