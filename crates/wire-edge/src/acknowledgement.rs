@@ -31,14 +31,14 @@ impl AckDelay {
     /// The unit.
     pub const UNIT_NS: u64 = 64;
 
-    /// `delay_ns` rounded down to the unit, or the largest delay there is.
+    /// Returns the unit count of `delay_ns` nanoseconds, rounded down, or the largest delay there is.
     #[inline]
     pub const fn from_ns(delay_ns: u64) -> Self {
         let units = delay_ns / Self::UNIT_NS;
         Self(if units > u16::MAX as u64 { u16::MAX } else { units as u16 })
     }
 
-    /// The delay in nanoseconds.
+    /// Returns the delay in nanoseconds.
     #[inline]
     pub const fn to_ns(self) -> u64 {
         self.0 as u64 * Self::UNIT_NS
@@ -66,7 +66,7 @@ pub struct AckBlock {
 }
 
 impl AckBlock {
-    /// Bytes of this block on the wire.
+    /// Returns the number of bytes of this block on the wire.
     #[inline]
     pub const fn wire_bytes(&self) -> usize {
         BLOCK_BYTES + self.words as usize * WORD_BYTES
@@ -82,19 +82,19 @@ pub struct AckSection<'a> {
 }
 
 impl<'a> AckSection<'a> {
-    /// Every operation of the peer before this number is delivered.
+    /// Returns the operation number below which every operation of the peer is delivered.
     #[inline]
     pub const fn delivered(&self) -> OperationNumber {
         self.delivered
     }
 
-    /// Message number up to which (exclusive) receives are posted.
+    /// Returns the message number up to which (exclusive) receives are posted.
     #[inline]
     pub const fn credit(&self) -> MessageNumber {
         self.credit
     }
 
-    /// The link blocks, at most one for each link.
+    /// Returns the link blocks, at most one for each link.
     #[inline]
     pub const fn blocks(&self) -> AckBlocks<'a> {
         AckBlocks { bytes: self.blocks }
@@ -170,7 +170,7 @@ impl Iterator for AckBlocks<'_> {
     }
 }
 
-/// Bytes of the ack section with these blocks.
+/// Returns the number of bytes of the ack section with these blocks.
 #[inline]
 pub const fn ack_section_bytes(blocks: &[AckBlock]) -> usize {
     let mut bytes = SECTION_BYTES;

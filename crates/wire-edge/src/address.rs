@@ -38,7 +38,7 @@ impl<'a> Addresses<'a> {
     /// No address.
     pub const NONE: Self = Self(Source::Slice(&[]));
 
-    /// These addresses; at most [`crate::ADDRESSES_MAX`] fit into a frame.
+    /// Makes a list of these addresses; at most [`crate::ADDRESSES_MAX`] fit into a frame.
     pub const fn from_slice(addresses: &'a [PeerAddr]) -> Self {
         Self(Source::Slice(addresses))
     }
@@ -51,7 +51,7 @@ impl<'a> Addresses<'a> {
         Ok(Self(Source::Wire(addresses)))
     }
 
-    /// How many there are.
+    /// Returns the number of addresses.
     pub const fn len(&self) -> usize {
         match self.0 {
             Source::Slice(addresses) => addresses.len(),
@@ -64,7 +64,7 @@ impl<'a> Addresses<'a> {
         self.len() == 0
     }
 
-    /// One after the other.
+    /// Returns an iterator over the addresses.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = PeerAddr> + Clone + 'a {
         let source = self.0;
         (0..self.len()).map(move |index| match source {

@@ -112,8 +112,8 @@ fn fill(body: &mut [u8], fields: &[u8], tail: &[u8]) -> usize {
     length
 }
 
-/// The messages in the payload of a control frame. Messages of unknown type are passed over; the
-/// first error is the last item.
+/// Returns an iterator over the messages in the payload of a control frame. Messages of unknown type are passed
+/// over; the first error is the last item.
 pub const fn control_messages(payload: &[u8]) -> ControlMessages<'_> {
     ControlMessages { rest: payload }
 }

@@ -25,7 +25,7 @@ pub struct Datagram {
 
 impl Datagram {
     //= protocol.md: frame.2
-    /// The header in wire form.
+    /// Encodes the header as it is on the wire.
     #[inline]
     pub fn encode(&self) -> [u8; DATAGRAM_HEADER_BYTES] {
         let solicited = Flags(Flags::SOLICITED.0 * u8::from(self.solicited));
@@ -42,8 +42,8 @@ impl Datagram {
 }
 
 //= protocol.md: datagram.1
-/// The header of the datagram in these bytes, and the payload behind it. Of a frame whose payload lies
-/// elsewhere the bytes end with the header.
+/// Decodes the header of the datagram in these bytes, and returns it with the payload behind it. Of a frame whose
+/// payload lies elsewhere the bytes end with the header.
 ///
 /// # Errors
 /// The frame is malformed.
@@ -71,7 +71,8 @@ pub fn decode_datagram(bytes: &[u8]) -> Result<(Datagram, &[u8]), DecodeError> {
 }
 
 //= protocol.md: datagram.2
-/// Most bytes of payload in a datagram on a link that carries frames of so many bytes.
+/// Returns the largest payload, in bytes, of a datagram on a link that carries frames of at most `frame_bytes_max`
+/// bytes.
 pub const fn datagram_payload_max(frame_bytes_max: u16) -> u16 {
     let room = frame_bytes_max.saturating_sub(DATAGRAM_HEADER_BYTES as u16);
     match room {
@@ -88,8 +89,8 @@ pub const fn datagram_payload_max(frame_bytes_max: u16) -> u16 {
 pub const ROUTE_HEADER_BYTES: usize = 40;
 
 //= protocol.md: datagram.7
-/// What stands before the payload in the receive of a datagram: the global route header of `InfiniBand`, which
-/// is laid out as the header of IPv6.
+/// Returns the bytes that stand before the payload in the receive of a datagram: the global route header of
+/// `InfiniBand`, which is laid out as the header of IPv6.
 pub fn route_header(from: PeerAddr, to: PeerAddr, payload_bytes: u16) -> [u8; ROUTE_HEADER_BYTES] {
     let mut bytes = [0; ROUTE_HEADER_BYTES];
     bytes[0] = 6 << 4;

@@ -45,7 +45,7 @@ pub struct Envelope {
 pub const ENVELOPE_BYTES_COVERED: usize = fields::ENVELOPE_CHECKSUM.offset;
 
 impl Envelope {
-    /// The envelope in wire form.
+    /// Encodes the envelope as it is on the wire.
     #[inline]
     pub fn encode(&self) -> [u8; ENVELOPE_BYTES] {
         let mut bytes = [0; ENVELOPE_BYTES];

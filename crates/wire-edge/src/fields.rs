@@ -131,7 +131,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// Offset of the byte after the field.
+    /// Returns the offset of the byte after the field.
     pub const fn end(&self) -> usize {
         self.offset + self.size
     }
@@ -323,7 +323,7 @@ fields! {
     DATAGRAM_IMMEDIATE = Datagram, "immediate", 12, 4, Hexadecimal, 0..=ANY, "Delivered with the completion if IMMEDIATE is set, else 0";
 }
 
-/// Bytes of a layout: where its last field ends, counted as its offsets are.
+/// Returns the number of bytes of a layout: the offset at which its last field ends.
 pub const fn layout_end(layout: Layout) -> usize {
     let mut fields = FIELDS;
     let mut end = 0;

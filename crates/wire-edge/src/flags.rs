@@ -34,7 +34,7 @@ pub enum Kind {
 
 impl Kind {
     //= protocol.md: kind.1, kind.2
-    /// The kind in the low nibble of a frame's first byte.
+    /// Returns the kind in the low nibble of a frame's first byte.
     ///
     /// # Errors
     /// [`DecodeError::Kind`] for the reserved values 12 to 15.
@@ -102,21 +102,21 @@ impl Flags {
         self.0 & flags.0 != 0
     }
 
-    /// These flags and `flags`.
+    /// Returns the union of these flags and `flags`.
     #[inline]
     #[must_use]
     pub const fn with(self, flags: Self) -> Self {
         Self(self.0 | flags.0)
     }
 
-    /// These flags except `flags`.
+    /// Returns these flags except `flags`.
     #[inline]
     #[must_use]
     pub const fn without(self, flags: Self) -> Self {
         Self(self.0 & !flags.0)
     }
 
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     #[inline]
     pub const fn bits(self) -> u8 {
         self.0

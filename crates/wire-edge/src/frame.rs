@@ -149,7 +149,7 @@ pub enum Header {
 }
 
 impl Header {
-    /// The kind of frames with this header.
+    /// Returns the kind of frames with this header.
     #[inline]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -261,7 +261,7 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
     length
 }
 
-/// What it takes to find the connection of a frame: kind, connection id and epoch.
+/// Returns what identifies the connection of a frame: kind, connection id and epoch.
 ///
 /// A handshake frame has no epoch (0 is returned); its connection id is the destination in its
 /// preamble, 0 if the sender knows none. A datagram has neither. The rest of the frame is not looked at.
@@ -285,7 +285,7 @@ pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
     Ok((kind, prefix.connection, prefix.epoch))
 }
 
-/// The common header of the connection frame that begins with these bytes, of which there may be no more.
+/// Decodes the common header of the connection frame that begins with these bytes, of which there may be no more.
 ///
 /// # Errors
 /// The bytes are too few, the kind is reserved, or it is a handshake frame or a datagram.
@@ -300,8 +300,8 @@ pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
 }
 
 //= protocol.md: peer.2
-/// The connection frame in these bytes, if it keeps all rules of protocol.md §3 that can be
-/// checked without knowing the connection.
+/// Decodes the connection frame in these bytes, if it keeps all rules of protocol.md §3 that can be checked without
+/// knowing the connection.
 ///
 /// The messages in the payload of a control frame are checked by [`crate::control_messages`].
 ///
@@ -312,8 +312,8 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
     decode_split(bytes, 0)
 }
 
-/// [`decode`] of a frame whose payload of `outside` bytes lies elsewhere, if that is not 0: then
-/// only frames with bytes of an operation are possible, and `bytes` must end with their headers.
+/// Decodes a connection frame as [`decode`] does, with `outside` bytes of payload that lie elsewhere. If `outside`
+/// is not 0, only frames with bytes of an operation are possible, and `bytes` must end with their headers.
 ///
 /// # Errors
 /// As for [`decode`].

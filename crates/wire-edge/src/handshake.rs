@@ -110,7 +110,7 @@ pub enum Handshake<'a> {
 }
 
 impl Handshake<'_> {
-    /// The number of the step.
+    /// Returns the number of the step.
     pub const fn step(&self) -> u8 {
         match self {
             Self::Hello { .. } => 1,
@@ -179,7 +179,7 @@ impl HandshakeFrame<'_> {
     }
 }
 
-/// The preamble of a handshake frame of any version.
+/// Decodes the preamble of a handshake frame of any version.
 ///
 /// Of the versions it does not speak a receiver answers Hello only, so that two endpoints never
 /// answer each other's answers: with a [`Handshake::VersionMismatch`] to the preamble's source.
@@ -192,8 +192,8 @@ pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
 }
 
 //= protocol.md: preamble.1
-/// The handshake frame in these bytes, if it keeps all rules of protocol.md §2 that can be checked
-/// without knowing the connection.
+/// Decodes the handshake frame in these bytes, if it keeps all rules of protocol.md §2 that can be checked without
+/// knowing the connection.
 ///
 /// A frame of another version is [`DecodeError::Version`], unless it is a `VersionMismatch`;
 /// [`preamble`] returns the address to answer.

@@ -25,13 +25,13 @@ impl LinkIndex {
 pub struct PacketNumber(pub u64);
 
 impl PacketNumber {
-    /// The low 32 bits, as the wire carries them.
+    /// Returns the low 32 bits, as the wire carries them.
     pub const fn truncate(self) -> u32 {
         self.0 as u32
     }
 
     //= protocol.md: packet.2
-    /// The packet number nearest to `expected` whose low 32 bits are `wire`.
+    /// Returns the packet number nearest to `expected` whose low 32 bits are `wire`.
     ///
     /// Correct while the true number is within 2^31 of `expected`.
     pub const fn expand(wire: u32, expected: Self) -> Self {
@@ -39,7 +39,7 @@ impl PacketNumber {
         Self(expected.0.wrapping_add_signed(distance as i64))
     }
 
-    /// The number after this one.
+    /// Returns the number after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -52,13 +52,13 @@ impl PacketNumber {
 pub struct OperationNumber(pub u32);
 
 impl OperationNumber {
-    /// The operation after this one.
+    /// Returns the operation after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// How many operations lie from `earlier` to this one; negative when this one came before.
+    /// Counts the operations from `earlier` to this one; negative if this one came before.
     pub const fn since(self, earlier: Self) -> i32 {
         self.0.wrapping_sub(earlier.0).cast_signed()
     }
@@ -69,13 +69,13 @@ impl OperationNumber {
 pub struct MessageNumber(pub u32);
 
 impl MessageNumber {
-    /// The message after this one.
+    /// Returns the message after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// How many messages lie from `earlier` to this one; negative when this one came before.
+    /// Counts the messages from `earlier` to this one; negative if this one came before.
     pub const fn since(self, earlier: Self) -> i32 {
         self.0.wrapping_sub(earlier.0).cast_signed()
     }
@@ -93,31 +93,31 @@ impl QueuePairNumber {
     /// The largest number, which names all queue pairs that have joined the group a datagram was sent to.
     pub const GROUP: Self = Self((1 << 24) - 1);
 
-    /// The queue pair of this number, if it has at most 24 bits.
+    /// Returns the queue pair of this number, or `None` if it has more than 24 bits.
     pub const fn new(number: u32) -> Option<Self> {
         if number <= Self::GROUP.0 { Some(Self(number)) } else { None }
     }
 
     //= protocol.md: slot.1
-    /// The queue pair at an index of a slot, of 12 bits each. Nothing for a number that means something else: of
-    /// a group, or 0 and 1.
+    /// Returns the queue pair at an index of a slot, of 12 bits each; `None` for a number that means something
+    /// else: a group, or 0 and 1.
     pub const fn at(slot: u16, index: u16) -> Option<Self> {
         let number = (slot as u32) << 12 | index as u32;
         let is_own = slot < 1 << 12 && index < 1 << 12 && number > 1 && number != Self::GROUP.0;
         if is_own { Some(Self(number)) } else { None }
     }
 
-    /// The slot: at which port of its host the queue pair is.
+    /// Returns the slot: the number of the queue pair's port on its host.
     pub const fn slot(self) -> u16 {
         (self.0 >> 12) as u16
     }
 
-    /// The index within the slot.
+    /// Returns the index within the slot.
     pub const fn index(self) -> u16 {
         self.0 as u16 & 0xfff
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
@@ -146,7 +146,7 @@ impl QueuePairNumber {
 pub struct PeerAddr(pub [u8; 20]);
 
 impl PeerAddr {
-    /// The endpoint at `port` of the station `mac`.
+    /// Makes the address of the endpoint at `port` of the station `mac`.
     pub const fn mac(mac: [u8; 6], port: u16) -> Self {
         let mut bytes = [0; 20];
         bytes[0] = 1;
@@ -155,7 +155,7 @@ impl PeerAddr {
         Self(bytes)
     }
 
-    /// Station and port, if this is an address on raw Ethernet.
+    /// Returns station and port, if this is an address on raw Ethernet.
     pub const fn to_mac(self) -> Option<([u8; 6], u16)> {
         let a = &self.0;
         if a[0] != 1 {
@@ -164,7 +164,7 @@ impl PeerAddr {
         Some(([a[4], a[5], a[6], a[7], a[8], a[9]], u16::from_be_bytes([a[2], a[3]])))
     }
 
-    /// The endpoint of this number on the host of this identity, for peers on the same host.
+    /// Makes the address of the endpoint of this number on the host of this identity, for peers on the same host.
     pub const fn shared_memory(host: u64, endpoint: u64) -> Self {
         let mut bytes = [0; 20];
         bytes[0] = 2;
@@ -173,7 +173,7 @@ impl PeerAddr {
         Self(bytes)
     }
 
-    /// Identity of the host and number of the endpoint, if this is an address of shared memory.
+    /// Returns the identity of the host and the number of the endpoint, if this is an address of shared memory.
     pub fn to_shared_memory(self) -> Option<(u64, u64)> {
         let number = |at: usize| {
             let bytes = self.0.get(at..at + 8)?;
@@ -188,7 +188,7 @@ impl PeerAddr {
         self.0[0] == 2
     }
 
-    /// The same host, whichever endpoint of it: the address without its port or number.
+    /// Returns the address without its port or number, which is the same for all endpoints of a host.
     #[must_use]
     pub fn host(self) -> Self {
         let mut bytes = self.0;
@@ -208,8 +208,8 @@ impl PeerAddr {
         }
     }
 
-    /// The address as a global identifier (GID) of 16 bytes: that of IPv6, or of IPv4 mapped into it. A station, and an
-    /// endpoint that shares memory, have a link-local address made from their numbers.
+    /// Returns the address as a global identifier (GID) of 16 bytes: that of IPv6, or of IPv4 mapped into it. A
+    /// station, and an endpoint that shares memory, have a link-local address made from their numbers.
     pub fn to_gid(self) -> [u8; 16] {
         let mut gid = [0; 16];
         match self.0[0] {
@@ -234,7 +234,7 @@ impl PeerAddr {
         gid
     }
 
-    /// The socket address, if this is one.
+    /// Returns the socket address, if this is one.
     pub fn to_socket(self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes([self.0[2], self.0[3]]);
         let mut address = [0; 16];

@@ -18,7 +18,7 @@ pub struct Moved {
 pub const MOVED_BYTES: usize = layout_end(Layout::Moved);
 
 impl Moved {
-    /// The private data of the Reject.
+    /// Encodes the private data of the Reject.
     pub fn encode(&self) -> [u8; MOVED_BYTES] {
         let mut bytes = [0; MOVED_BYTES];
         put!(&mut bytes, fields::MOVED_ADDRESS, self.address.0);
@@ -27,7 +27,7 @@ impl Moved {
     }
 
     //= protocol.md: moved.1
-    /// What the private data of the Reject say.
+    /// Decodes the private data of a Reject.
     ///
     /// # Errors
     /// They have another length, or the address is malformed.
@@ -42,7 +42,8 @@ impl Moved {
     }
 
     //= protocol.md: moved.1, moved.2
-    /// Where to ask when `from` has said so, if that may be believed: an address of one host, of the same family.
+    /// Returns the address to ask next when `from` has sent this, if it can be trusted: an address of one host, of
+    /// the same family.
     pub fn seen_from(&self, from: PeerAddr) -> Option<PeerAddr> {
         let mut address = self.address;
         if address.0[4..] == [0; 16] {

@@ -27,13 +27,13 @@ impl Features {
         self.0 & features.0 == features.0
     }
 
-    /// These features and `features`.
+    /// Returns the union of these features and `features`.
     #[must_use]
     pub const fn with(self, features: Self) -> Self {
         Self(self.0 | features.0)
     }
 
-    /// What both sides have.
+    /// Returns the features that both sides have.
     #[must_use]
     pub const fn intersection(self, features: Self) -> Self {
         Self(self.0 & features.0)

@@ -16,7 +16,7 @@ pub struct KeyedPermutation {
 }
 
 impl KeyedPermutation {
-    /// The permutation of a 128-bit `key`, which should be random.
+    /// Makes the permutation of a 128-bit `key`, which should be random.
     pub const fn new(key: [u64; 2]) -> Self {
         let mut rounds = [Round { factor: 0, addend: 0 }; ROUNDS];
         let mut index = 0;
@@ -29,7 +29,7 @@ impl KeyedPermutation {
         Self { rounds }
     }
 
-    /// Where the permutation takes `plain`.
+    /// Returns the number to which the permutation maps `plain`.
     #[inline]
     pub const fn encrypt(&self, plain: u32) -> u32 {
         let (mut left, mut right) = ((plain >> 16) as u16, plain as u16);
@@ -41,7 +41,7 @@ impl KeyedPermutation {
         ((left as u32) << 16) | right as u32
     }
 
-    /// What the permutation takes to `sealed`: the inverse of [`KeyedPermutation::encrypt`].
+    /// Returns the number that the permutation maps to `sealed`: the inverse of [`KeyedPermutation::encrypt`].
     #[inline]
     pub const fn decrypt(&self, sealed: u32) -> u32 {
         let (mut left, mut right) = ((sealed >> 16) as u16, sealed as u16);

@@ -31,7 +31,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// The reason with this number.
+    /// Returns the reason with this number.
     pub const fn from_code(code: u16) -> Self {
         match code {
             0 => Self::Finished,
@@ -49,7 +49,7 @@ impl CloseReason {
         }
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub const fn code(self) -> u16 {
         match self {
             Self::Finished => 0,
@@ -87,7 +87,7 @@ pub enum RejectReason {
 }
 
 impl RejectReason {
-    /// The reason with this number.
+    /// Returns the reason with this number.
     pub const fn from_code(code: u16) -> Self {
         match code {
             1 => Self::Application,
@@ -99,7 +99,7 @@ impl RejectReason {
         }
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub const fn code(self) -> u16 {
         match self {
             Self::Application => 1,

@@ -91,7 +91,6 @@ const KNOWN: &[(&str, usize, usize)] = &[
     ("verbs", 114, 8),
     ("verbs-edge", 4, 0),
     ("waiting", 12, 0),
-    ("wire-edge", 61, 0),
     ("work", 31, 0),
 ];
 
