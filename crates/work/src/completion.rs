@@ -27,7 +27,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// How it ended, in the words of the verbs.
+    /// Returns how the operation ended, in the terms of the verbs.
     pub const fn status(&self) -> CompletionStatus {
         match self.result {
             Ok(()) => CompletionStatus::Success,
@@ -38,7 +38,7 @@ impl Completion {
     /// [`Completion::value`] of a receive that a write with an immediate consumed.
     pub const OF_WRITE: u64 = 1 << 32;
 
-    /// The key of this side that the message ended.
+    /// Returns the key of this side that the message invalidated.
     pub const fn invalidated(&self) -> Option<RemoteKey> {
         let is_key = 0 < self.value && self.value < Self::OF_WRITE;
         if is_key && matches!(self.kind, CompletionKind::Receive) {
@@ -60,22 +60,22 @@ impl Completion {
 pub struct Owner(u64);
 
 impl Owner {
-    /// The `life`-th connection at place `index`.
+    /// Names the `life`-th connection at place `index`.
     pub const fn new(index: u32, life: u32) -> Self {
         Self((life as u64) << 32 | index as u64)
     }
 
-    /// Both in one number, which no other connection of the endpoint ever has.
+    /// Returns index and life in one number, which no other connection of the endpoint ever has.
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Index of the connection at its endpoint.
+    /// Returns the index of the connection at its endpoint.
     pub const fn index(self) -> u32 {
         self.0 as u32
     }
 
-    /// Which of the connections that had this place, one after the other.
+    /// Returns the number of the connection among those that had this place one after the other.
     pub const fn life(self) -> u32 {
         (self.0 >> 32) as u32
     }

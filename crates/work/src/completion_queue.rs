@@ -120,7 +120,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Those of a queue pair: nothing is promised.
+    /// Makes the queues of a queue pair, in which no places are promised.
     pub const fn of_queue_pair(send: Arc<CompletionQueue>, receive: Arc<CompletionQueue>) -> Self {
         Self { send, receive, promises: false }
     }
@@ -181,12 +181,13 @@ pub enum ResizeError {
 }
 
 impl CompletionQueue {
-    /// A queue of `capacity` completions, at least 1 and at most [`COMPLETIONS_MAX`], which no thread waits for.
+    /// Creates a queue of `capacity` completions, at least 1 and at most [`COMPLETIONS_MAX`], which no thread waits
+    /// for.
     pub fn new(capacity: usize) -> Self {
         Self::make(capacity, None)
     }
 
-    /// A queue that can be [armed](CompletionQueue::arm). It costs the filling thread some nanoseconds a
+    /// Creates a queue that can be [armed](CompletionQueue::arm). It costs the filling thread some nanoseconds a
     /// completion.
     pub fn with_events(capacity: usize) -> Self {
         Self::make(capacity, Some(AtomicU8::new(0)))
@@ -273,7 +274,7 @@ impl CompletionQueue {
         self
     }
 
-    /// The time of the clock of the queue, if it has one.
+    /// Returns the time of the clock of the queue in nanoseconds, if it has one.
     pub fn now_ns(&self) -> Option<u64> {
         Some(self.more.as_ref()?.clock?())
     }
@@ -289,8 +290,8 @@ impl CompletionQueue {
         }
     }
 
-    /// So many completions that were polled still take a place of the [depth](CompletionQueue::with_depth), because the
-    /// program has not got them yet.
+    /// Sets how many completions that were polled still take a place of the [depth](CompletionQueue::with_depth),
+    /// because the program has not got them yet.
     pub fn set_kept(&self, count: usize) {
         if let Some(depth) = self.depth() {
             depth.kept.store(count, Relaxed);
@@ -346,7 +347,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Completions that wait to be polled.
+    /// Returns the number of completions that wait to be polled.
     pub fn len(&self) -> usize {
         let head = self.taking.head.load(Acquire);
         self.filling.tail.load(Acquire).saturating_sub(head) as usize
@@ -364,7 +365,7 @@ impl CompletionQueue {
         self.filling.solicited_tail.load(Acquire) > head
     }
 
-    /// Most completions the queue holds, promised places included.
+    /// Returns the most completions that the queue holds, promised places included.
     pub fn capacity(&self) -> usize {
         self.filling.capacity.load(Relaxed)
     }
@@ -375,7 +376,7 @@ impl CompletionQueue {
         self.filling.overrun.load(Relaxed)
     }
 
-    /// Bytes of memory taken so far.
+    /// Returns the bytes of memory allocated so far.
     pub fn bytes(&self) -> usize {
         let rings: usize = self.rings.iter().filter_map(OnceLock::get).map(Ring::bytes).sum();
         size_of::<Self>() + rings

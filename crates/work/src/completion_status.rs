@@ -41,7 +41,7 @@ pub enum CompletionStatus {
 }
 
 impl OperationError {
-    /// What the completion of a `kind` that failed so says in the words of the verbs. One fault has
+    /// Returns what the completion of a `kind` that failed so says in the terms of the verbs. One fault has
     /// different names on the two sides.
     pub const fn status(self, kind: CompletionKind) -> CompletionStatus {
         let is_receive = matches!(kind, CompletionKind::Receive);

@@ -175,7 +175,7 @@ pub enum OperationError {
 }
 
 impl OperationError {
-    /// Stable small number for the status table, never 0.
+    /// Returns a stable small number for the status table, never 0.
     #[inline]
     pub const fn code(self) -> u8 {
         match self {
@@ -200,7 +200,7 @@ impl OperationError {
         }
     }
 
-    /// The error with this code; [`OperationError::Flushed`] for an unknown one.
+    /// Returns the error with this code; [`OperationError::Flushed`] for an unknown one.
     #[inline]
     pub const fn from_code(code: u8) -> Self {
         match code {

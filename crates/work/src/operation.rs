@@ -41,8 +41,8 @@ impl Operation {
         }
     }
 
-    /// [`Operation::check`] of work of a queue pair: its peer finds out that an atomic is misaligned, and both ends fail
-    /// as those of adapters do.
+    /// Checks work of a queue pair as [`Operation::check`] does, except for alignment: the peer finds out that an
+    /// atomic is misaligned, and both ends fail as those of adapters do.
     ///
     /// # Errors
     /// As for [`Operation::check`], without [`PostError::Misaligned`].
@@ -81,8 +81,8 @@ impl Operation {
         }
     }
 
-    /// [`Operation::check`] of one whose bytes come from these pieces, or of a read go to them: what the request
-    /// says of that is not looked at. Of writes, reads and sends.
+    /// Checks an operation as [`Operation::check`] does, of which the bytes come from these pieces, or go to them
+    /// if it is a read; ignores the local memory named in the request. Of writes, reads and sends.
     ///
     /// # Errors
     /// As for [`Operation::check`].
@@ -209,7 +209,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// What its completion is of.
+    /// Returns the kind of its completion.
     pub const fn completion_kind(&self) -> CompletionKind {
         match self {
             Self::Write { .. } => CompletionKind::Write,

@@ -50,8 +50,8 @@ pub enum PieceListError {
 }
 
 impl<'a> PieceList<'a> {
-    /// A list of these pieces, of which any may be empty, and all. Whether the regions have such bytes is
-    /// another matter.
+    /// Makes a list of these pieces, of which any may be empty, and all. Does not check whether the regions have
+    /// such bytes.
     ///
     /// # Errors
     /// [`PieceListError`], one for each rule.
@@ -71,18 +71,18 @@ impl<'a> PieceList<'a> {
         }
     }
 
-    /// The pieces.
+    /// Returns the pieces.
     pub const fn pieces(&self) -> &'a [Piece] {
         self.pieces
     }
 
-    /// Bytes of all together.
+    /// Returns the length of all pieces together, in bytes.
     pub const fn length(&self) -> u32 {
         self.length
     }
 
-    /// What the bytes `[offset, offset + length)` of the list are in its regions, in order; of a range that
-    /// reaches beyond the list, the part inside it. No piece that comes out is empty.
+    /// Returns where the bytes `[offset, offset + length)` of the list lie in its regions, in order; of a range
+    /// that reaches beyond the list, the part inside it. No piece that comes out is empty.
     #[inline]
     pub fn cut(&self, offset: u32, length: u32) -> Cut<'a> {
         let inside = self.length.saturating_sub(offset);
@@ -112,7 +112,7 @@ impl StoredPieces {
         }
     }
 
-    /// The list that was stored last.
+    /// Returns the list that was stored last.
     #[inline]
     pub fn list(&self) -> PieceList<'_> {
         let pieces = self.pieces.get(..self.count).unwrap_or_default();

@@ -77,7 +77,7 @@ const CODE_SHIFT: u32 = 8;
 const HAS_IMMEDIATE: u64 = 1 << 32;
 
 impl StatusTable {
-    /// A table of `capacity` slots, at least 1.
+    /// Creates a table of `capacity` slots, at least 1.
     pub fn new(capacity: u32) -> Self {
         let capacity = capacity.max(1);
         let free = ArrayQueue::new(capacity as usize);
@@ -88,7 +88,7 @@ impl StatusTable {
         Self { slots: (0..capacity).map(|_| Slot::new()).collect(), free, wakeups: Wakeups::new() }
     }
 
-    /// Tasks to be woken: those that wait for what these slots follow, and others that the holder adds.
+    /// Returns the tasks to be woken: those that wait for what these slots follow, and others that the holder adds.
     #[inline]
     pub fn wakeups(&self) -> &Wakeups {
         &self.wakeups
@@ -104,7 +104,7 @@ impl StatusTable {
         Some(index)
     }
 
-    /// What is known of the operation in `slot`.
+    /// Returns what is known of the operation in `slot`.
     pub fn status(&self, slot: u32) -> OperationStatus {
         let Some(slot) = self.slots.get(slot as usize) else {
             return OperationStatus::Failed(OperationError::Flushed);
@@ -119,7 +119,7 @@ impl StatusTable {
         }
     }
 
-    /// What has come for the receive that `slot` follows, once its status is done.
+    /// Returns the message that arrived for the receive that `slot` follows, once its status is done.
     pub fn arrival(&self, slot: u32) -> Option<Arrival> {
         let slot = self.slots.get(slot as usize)?;
         let value = slot.value.load(Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl StatusTable {
         self.finish(slot, Err(error));
     }
 
-    /// So many bytes of the operation in `slot` are acknowledged, or here.
+    /// Records that `bytes` bytes of the operation in `slot` are acknowledged, or have arrived.
     pub fn progress(&self, slot: u32, bytes: u32) {
         if let Some(slot) = self.slots.get(slot as usize) {
             slot.bytes.store(bytes, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl StatusTable {
         self.finish_or_release(index, FINISHED | code << CODE_SHIFT);
     }
 
-    /// A message has come for the receive that `slot` follows.
+    /// Records that a message arrived for the receive that the slot `index` follows.
     pub fn arrive(&self, index: u32, arrival: Arrival) {
         self.progress(index, arrival.bytes);
         let immediate = arrival.immediate.map(|immediate| HAS_IMMEDIATE | u64::from(immediate));
