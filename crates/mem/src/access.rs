@@ -36,12 +36,12 @@ impl<'a> MemoryAccess<'a> {
         Self { table, phase, last_key, on_this_thread: PhantomData }
     }
 
-    /// The table whose regions are accessed: to bind and end windows during a turn.
+    /// Returns the table whose regions are accessed, to bind and end windows during a turn.
     pub const fn table(&self) -> &'a MemoryTable {
         self.table
     }
 
-    /// The region as it was registered.
+    /// Returns the region as it was registered.
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`] if it is of another table.
@@ -51,7 +51,7 @@ impl<'a> MemoryAccess<'a> {
         Ok(Region { id, key, start: found.start(), len: found.len(), rights: found.state.rights() })
     }
 
-    /// Bytes of a region for a driver to send from, until the access ends.
+    /// Returns bytes of a region for a driver to send from, until the access ends.
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
@@ -85,6 +85,9 @@ impl<'a> MemoryAccess<'a> {
     /// in the connection's `domain`, with all rights of `want`, and the range lies in the region.
     ///
     /// An empty range is validated like any other; it may lie at the end of the region.
+    ///
+    /// # Errors
+    /// [`AccessError`]: no such key, a foreign domain, a right that is missing, or a range outside of the region.
     #[inline]
     pub fn resolve(
         &self,
@@ -102,8 +105,8 @@ impl<'a> MemoryAccess<'a> {
         found.validate(id, address, len, want)
     }
 
-    /// As [`MemoryAccess::resolve`], for the owner of the memory: which region it is, and how many bytes from its start
-    /// the range begins. A caller that posts work by key and address keeps these.
+    /// Finds the region of a range of the owner's memory as [`MemoryAccess::resolve`] does, and returns it with the
+    /// offset of the range in it, in bytes. A caller that posts work by key and address keeps these.
     ///
     /// # Errors
     /// As for [`MemoryAccess::resolve`].
@@ -121,10 +124,13 @@ impl<'a> MemoryAccess<'a> {
         Ok((target.region, target.address.wrapping_sub(start)))
     }
 
-    /// As [`MemoryAccess::resolve`] for a connection, which also reaches [windows](crate::Window) by their keys.
-    /// `connection` is the number that windows name.
+    /// Validates a peer's access as [`MemoryAccess::resolve`] does, for a connection, which also reaches
+    /// [windows](crate::Window) by their keys. `connection` is the number that windows name.
     ///
     /// The target of a window must not be widened by [`MemoryAccess::resolve_again`], which knows regions only.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::resolve`].
     #[inline]
     pub fn resolve_for(
         &self,
@@ -186,6 +192,9 @@ impl<'a> MemoryAccess<'a> {
     /// Validates another range of the region that `known` lies in, for the same rights, without
     /// looking the key up again: what [`MemoryAccess::resolve`] would answer for the same domain and
     /// key.
+    ///
+    /// # Errors
+    /// As for [`MemoryAccess::resolve`].
     #[inline]
     pub fn resolve_again(
         &self,
@@ -246,8 +255,8 @@ impl<'a> MemoryAccess<'a> {
     }
 
     //= protocol.md: relaxed.2
-    /// Like [`MemoryAccess::place`], but the last bytes, up to 8, are stored after all others (and
-    /// after everything this thread placed before) with release semantics.
+    /// Stores bytes as [`MemoryAccess::place`] does, but the last ones, up to 8, after all others (and after
+    /// everything this thread placed before) with release semantics.
     ///
     /// They are the widest naturally aligned word that ends the range, so that a word whose last
     /// byte a program polls on is never seen torn. In the whole-address-space region it is one byte.
@@ -271,8 +280,8 @@ impl<'a> MemoryAccess<'a> {
         place.check(copied, bytes.len())
     }
 
-    /// Where in the memory of this process the target begins: regions that name the same memory by
-    /// different addresses can be compared by it.
+    /// Returns the address in the memory of this process at which the target begins: regions that name the same
+    /// memory by different addresses can be compared by it.
     ///
     /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
     ///
@@ -283,8 +292,7 @@ impl<'a> MemoryAccess<'a> {
         Ok(place.memory().addr() as u64)
     }
 
-    /// Bytes of a target for a driver to send from, until the access ends: the source of a peer's
-    /// read.
+    /// Returns bytes of a target for a driver to send from, until the access ends: the source of a peer's read.
     ///
     /// The target must have been resolved for [`Rights::REMOTE_READ`], or locally.
     ///
@@ -350,7 +358,7 @@ impl<'a> MemoryAccess<'a> {
         held.ok_or(AccessError::Unmapped { address: target.address })
     }
 
-    /// The first eight bytes of the target, in native byte order.
+    /// Returns the first eight bytes of the target, in native byte order.
     ///
     /// # Errors
     /// As for [`MemoryAccess::place`], for the 8 bytes.
@@ -500,23 +508,23 @@ pub struct Target {
 }
 
 impl Target {
-    /// The address of the first byte, as peers name it.
+    /// Returns the address of the first byte, as peers name it.
     pub const fn address(&self) -> u64 {
         self.address
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// The region the range lies in.
+    /// Returns the region the range lies in.
     pub const fn region(&self) -> RegionId {
         self.region
     }
 
-    /// The rights it was resolved for.
+    /// Returns the rights it was resolved for.
     pub const fn rights(&self) -> Rights {
         self.rights
     }

@@ -46,7 +46,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// `len` zero bytes.
+    /// Allocates `len` zero bytes.
     ///
     /// # Panics
     /// If `len` is beyond 2^63 − [`Buffer::ALIGNMENT`]. Aborts like every allocation when memory
@@ -73,18 +73,18 @@ impl Buffer {
         &self.home
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a buffer is made for its bytes")]
     pub const fn len(&self) -> u64 {
         self.len as u64
     }
 
-    /// The first byte.
+    /// Returns a pointer to the first byte.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     pub fn address(&self) -> u64 {
         self.start.as_ptr().expose_provenance() as u64
     }
@@ -114,7 +114,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// As [`Buffer::try_read`], where the range is known to be right.
+    /// Copies bytes out as [`Buffer::try_read`] does, where the range is known to be right.
     ///
     /// # Panics
     /// If the range leaves the buffer.
@@ -122,7 +122,7 @@ impl Buffer {
         self.try_read(offset, out).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// As [`Buffer::try_write`], where the range is known to be right.
+    /// Copies bytes in as [`Buffer::try_write`] does, where the range is known to be right.
     ///
     /// # Panics
     /// If the range leaves the buffer, or its bytes must not change.
@@ -130,7 +130,7 @@ impl Buffer {
         self.try_write(offset, bytes).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// The integer at `offset`: for atomics and volatile accesses.
+    /// Returns the integer at `offset`, for atomics and volatile accesses.
     ///
     /// # Errors
     /// [`BufferError::Bounds`] if it leaves the buffer, [`BufferError::Misaligned`] if its address is not a multiple
@@ -140,8 +140,8 @@ impl Buffer {
         Word::new(self, offset)
     }
 
-    /// The eight bytes at `offset` in native order, loaded as one with acquire semantics: what was
-    /// placed before them is visible afterwards.
+    /// Loads the eight bytes at `offset` in native order, as one with acquire semantics: what was placed before
+    /// them is visible afterwards.
     ///
     /// # Panics
     /// If the bytes leave the buffer or `offset` is not a multiple of 8.
@@ -165,8 +165,7 @@ impl Buffer {
         word.store(value, Ordering::Release);
     }
 
-    /// The byte at `offset`, loaded with acquire semantics: for a program that polls on the last
-    /// byte of a message.
+    /// Loads the byte at `offset` with acquire semantics: for a program that polls on the last byte of a message.
     ///
     /// # Panics
     /// If `offset` is outside of the buffer.

@@ -100,7 +100,7 @@ impl fmt::Debug for Home {
 }
 
 impl Buffer {
-    /// A buffer of bytes that are there already, which are not copied. [`Buffer::into_vec`] gives them back.
+    /// Makes a buffer of bytes that are there already, without a copy. [`Buffer::into_vec`] gives them back.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -119,7 +119,7 @@ impl Buffer {
         Self::at_home(start, len, home)
     }
 
-    /// The bytes that [`Buffer::from_vec`] was given.
+    /// Returns the bytes that [`Buffer::from_vec`] was given.
     ///
     /// # Errors
     /// The buffer itself, if it is held elsewhere too (a registered region holds its buffer), or was not made of a
@@ -133,10 +133,11 @@ impl Buffer {
         Ok(unsafe { Vec::from_raw_parts(start, len, capacity) })
     }
 
-    /// A buffer of bytes that others may read meanwhile: a `Bytes`, an `Arc<[u8]>`, a `&'static [u8]`. They are not copied.
-    /// Nothing may change them: only [`Rights::REMOTE_READ`](crate::Rights::REMOTE_READ) may be granted, and the methods of
-    /// the buffer that write fail with [`BufferError::ReadOnly`](crate::BufferError::ReadOnly). The owner is dropped with
-    /// the buffer, by whatever thread has held it last.
+    /// Makes a buffer of bytes that others may read meanwhile: a `Bytes`, an `Arc<[u8]>`, a `&'static [u8]`. They
+    /// are not copied. Nothing may change them: only [`Rights::REMOTE_READ`](crate::Rights::REMOTE_READ) may be
+    /// granted, and the methods of the buffer that write fail with
+    /// [`BufferError::ReadOnly`](crate::BufferError::ReadOnly). The thread that drops the last reference to the
+    /// buffer drops the owner, too.
     ///
     /// ```
     /// use mem::{Buffer, BufferError};
@@ -155,8 +156,9 @@ impl Buffer {
         Self::at_home(start, len, Home::Owner { _owner: owner, is_writable: false })
     }
 
-    /// A buffer of `len` bytes at `start` that `owner` keeps: a mapped file, an array of another language. The owner is
-    /// dropped with the buffer, by whatever thread has held it last. Each registration tries the first and the last page.
+    /// Makes a buffer of `len` bytes at `start` that `owner` keeps: a mapped file, an array of another language.
+    /// The thread that drops the last reference to the buffer drops the owner, too. Each registration tries the
+    /// first and the last page.
     ///
     /// # Safety
     /// Until `owner` is dropped the bytes stay mapped and readable, and writable if `is_writable`. No reference to them

@@ -102,20 +102,20 @@ impl LentMemory {
         self.number
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// The file: another process can map it to read it.
+    /// Returns the file, which another process can map to read the memory.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-/// The memory that a payload lies in, and where in it, if other processes can be let read it there: all of
-/// it is registered.
+/// Returns the memory that a payload lies in, and the offset in it, if other processes may read it there, because
+/// all of it is registered.
 ///
 /// Takes a lock that is held for some instructions while a [`Buffer`](crate::Buffer) is made or dropped.
 pub fn lendable(payload: PayloadSlice<'_>) -> Option<(LentMemory, u64)> {
@@ -130,8 +130,8 @@ pub fn lendable(payload: PayloadSlice<'_>) -> Option<(LentMemory, u64)> {
     is_inside.then(|| (memory.clone(), offset))
 }
 
-/// A number that changes whenever memory that could be lent goes away or is deregistered: with it all that was learnt of
-/// [`lendable`] is out of date.
+/// Returns a number that changes whenever memory that could be lent is freed or deregistered: then all results of
+/// [`lendable`] are out of date.
 #[inline]
 pub fn lendable_changes() -> u64 {
     CHANGES.load(Ordering::Acquire)

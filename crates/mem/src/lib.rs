@@ -129,8 +129,8 @@ impl PayloadSlice<'_> {
     /// No bytes.
     pub const EMPTY: Self = Self::at(core::ptr::null(), 0);
 
-    /// Bytes at an address of which nothing is known. Who reads them must be ready to find nothing there,
-    /// as programs unmap registered memory, too; who makes the slice answers for what is read.
+    /// Makes a slice of bytes at an address of which nothing is known. Its reader must be ready to find nothing
+    /// there, as programs unmap registered memory, too; the caller is responsible for what is read.
     pub const fn at(start: *const u8, len: u32) -> Self {
         Self { start, len, access: PhantomData }
     }

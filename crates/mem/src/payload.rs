@@ -22,7 +22,7 @@ impl<'a> Payload<'a> {
     /// No bytes.
     pub const EMPTY: Self = Self { start: core::ptr::dangling(), len: 0, lender: PhantomData };
 
-    /// Bytes that others may write.
+    /// Makes a payload of bytes that others may write.
     ///
     /// # Safety
     /// `len` bytes from `start` on are readable for `'a`, and no exclusive reference to them exists.
@@ -31,7 +31,7 @@ impl<'a> Payload<'a> {
         Self { start, len, lender: PhantomData }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
@@ -43,7 +43,7 @@ impl<'a> Payload<'a> {
         self.len == 0
     }
 
-    /// The bytes of a range.
+    /// Returns the bytes of a range.
     ///
     /// # Panics
     /// If the range leaves the payload.
@@ -60,7 +60,7 @@ impl<'a> Payload<'a> {
         Self { start, len: range.end - range.start, lender: PhantomData }
     }
 
-    /// Pieces of `bytes` bytes, one after the other; the last may be shorter.
+    /// Cuts the payload into parts of `bytes` bytes, in order; the last may be shorter.
     ///
     /// # Panics
     /// If `bytes` is 0.
@@ -92,7 +92,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The first byte. Reading it is a copy of foreign memory.
+    /// Returns a pointer to the first byte. Reading it is a copy of foreign memory.
     #[inline]
     pub const fn as_ptr(&self) -> *const u8 {
         self.start

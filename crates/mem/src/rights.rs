@@ -23,12 +23,12 @@ impl Rights {
     /// Every right there is.
     pub const ALL: Self = Self((1 << 5) - 1);
 
-    /// The set with these bits, unless one of them means nothing.
+    /// Returns the set with these bits, unless one of them means nothing.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
     }
 
-    /// The bits of the set.
+    /// Returns the bits of the set.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -43,7 +43,7 @@ impl Rights {
         self.0 & other.0 != 0
     }
 
-    /// The rights in either set.
+    /// Returns the rights in either set.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -49,7 +49,7 @@ pub struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// An empty table whose keys are drawn with `key`, which should be random.
+    /// Creates an empty table whose keys are drawn with `key`, which should be random.
     pub fn new(limits: TableLimits, key: [u64; 2]) -> Self {
         let limits = TableLimits {
             regions_max: limits.regions_max.min(TableLimits::REGIONS_MAX),
@@ -69,13 +69,13 @@ impl MemoryTable {
         }
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     pub const fn limits(&self) -> TableLimits {
         self.limits
     }
 
-    /// A new protection domain. When all are in use it is [`ProtectionDomain::NONE`], in which
-    /// nothing can be registered and nothing is found.
+    /// Allocates a protection domain. When all are in use it is [`ProtectionDomain::NONE`], in which nothing can be
+    /// registered and nothing is found.
     pub fn allocate_domain(&self) -> ProtectionDomain {
         let mut registry = self.registry();
         let known = registry.domains.len() as u32;
@@ -174,8 +174,8 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
     }
 
-    /// Like [`MemoryTable::register`], but peers name the first byte by the address `remote_start`
-    /// (0 for offsets that begin at zero).
+    /// Registers a buffer as [`MemoryTable::register`] does, but peers name the first byte by the address
+    /// `remote_start` (0 for offsets that begin at zero).
     ///
     /// # Errors
     /// As for [`MemoryTable::register`], and [`RegisterError::Wraps`] if the remote addresses go beyond the
@@ -222,7 +222,7 @@ impl MemoryTable {
         }
     }
 
-    /// Like [`MemoryTable::register_raw`], but peers name the first byte by the address
+    /// Registers memory as [`MemoryTable::register_raw`] does, but peers name the first byte by the address
     /// `remote_start` (0 for offsets that begin at zero).
     ///
     /// # Errors
@@ -242,10 +242,10 @@ impl MemoryTable {
         self.insert_raw(domain, range, rights, probe::check_range)
     }
 
-    /// Like [`MemoryTable::register_raw_as`], but takes the same time for any length: the range must be mapped,
-    /// and the rights are tried on its first and its last page only. Pages are faulted in when they
-    /// are first used, at the price of a fault each. A page between that cannot be accessed as the rights need
-    /// is an error of the access, as if it had been unmapped later.
+    /// Registers memory as [`MemoryTable::register_raw_as`] does, but takes the same time for any length: the range
+    /// must be mapped, and the rights are tried on its first and its last page only. Pages are faulted in when they
+    /// are first used, at the price of a fault each. A page between that cannot be accessed as the rights need is
+    /// an error of the access, as if it had been unmapped later.
     ///
     /// # Errors
     /// As for [`MemoryTable::register_raw`].
@@ -275,6 +275,9 @@ impl MemoryTable {
     ///
     /// Atomics have no form that the kernel checks: the page is probed first. If a program unmaps it in
     /// the nanoseconds between, and faults are not caught on the thread, it gets the signal.
+    ///
+    /// # Errors
+    /// [`RegisterError`], one variant for each cause.
     pub fn register_whole_address_space(
         &self,
         domain: ProtectionDomain,
@@ -292,6 +295,9 @@ impl MemoryTable {
     ///
     /// For engines whose frames never reach a link driver, as a driver would read from the address.
     /// Atomics are refused.
+    ///
+    /// # Errors
+    /// [`RegisterError`], one variant for each cause.
     pub fn register_ghost(
         &self,
         domain: ProtectionDomain,
@@ -384,7 +390,7 @@ impl MemoryTable {
         Ok(Region { id, key: self.key_of(id, state), start: remote_start, len, rights })
     }
 
-    /// Regions registered now.
+    /// Returns the number of regions registered now.
     pub fn regions(&self) -> u32 {
         self.registry().regions
     }

@@ -59,7 +59,7 @@ impl<'a, T: Integer> Word<'a, T> {
         Ok(Self { buffer, offset: offset as usize, kind: PhantomData })
     }
 
-    /// The value.
+    /// Loads the value.
     ///
     /// # Panics
     /// As loads of `std`: if `order` is a release order.
@@ -79,7 +79,7 @@ impl<'a, T: Integer> Word<'a, T> {
         unsafe { T::store(self.place(), value, order) }
     }
 
-    /// The value, loaded again each time it is asked for, in no order with other accesses.
+    /// Loads the value again at each call, in no order with other accesses.
     #[inline]
     pub fn load_volatile(&self) -> T {
         // SAFETY: as in `load`.
@@ -111,6 +111,9 @@ impl<'a, T: Integer> Word<'a, T> {
     ///
     /// # Panics
     /// As that of `std`: if `failure` is a release order.
+    ///
+    /// # Errors
+    /// The value, if it was not `current`.
     #[inline]
     pub fn compare_exchange(
         &self,
@@ -151,14 +154,22 @@ impl<T> fmt::Debug for Word<'_, T> {
 ///
 /// Each function wants an aligned place that is readable and writable.
 pub trait Atomic: Copy + 'static {
+    /// Loads the value at `place`.
     #[doc(hidden)]
     unsafe fn load(place: *mut Self, order: Ordering) -> Self;
+    /// Stores `value` at `place`.
     #[doc(hidden)]
     unsafe fn store(place: *mut Self, value: Self, order: Ordering);
+    /// Adds `operand` to the value at `place`, and returns what it was.
     #[doc(hidden)]
     unsafe fn fetch_add(place: *mut Self, operand: Self, order: Ordering) -> Self;
+    /// Stores `value` at `place`, and returns what was there.
     #[doc(hidden)]
     unsafe fn swap(place: *mut Self, value: Self, order: Ordering) -> Self;
+    /// Stores `new` at `place` if `current` is there, and returns what was there.
+    ///
+    /// # Errors
+    /// The value at `place`, if it was not `current`.
     #[doc(hidden)]
     unsafe fn compare_exchange(
         place: *mut Self,

@@ -80,7 +80,6 @@ const KNOWN: &[(&str, usize, usize)] = &[
     ("interconnect", 247, 65),
     ("link", 58, 32),
     ("links", 7, 8),
-    ("mem", 49, 7),
     ("papers", 24, 3),
     ("programs", 55, 0),
     ("rdma-cm", 33, 1),
