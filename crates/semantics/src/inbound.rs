@@ -130,7 +130,7 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// The receiving half of the connection `owner`, whose peer may touch regions of `domain`.
+    /// Creates the receiving half of the connection `owner`, whose peer may touch regions of `domain`.
     pub fn new(
         owner: Owner,
         domain: ProtectionDomain,
@@ -383,18 +383,18 @@ impl Inbound {
         self.outlet.complete(&mut pools.notices, &completion);
     }
 
-    /// Every operation of the peer before this number is delivered.
+    /// Returns the operation number below which every operation of the peer is delivered.
     pub const fn delivered(&self) -> OperationNumber {
         self.expected
     }
 
-    /// Number of the first message that was not delivered.
+    /// Returns the number of the first message that was not delivered.
     pub const fn next_message(&self) -> MessageNumber {
         self.next_message
     }
 
     //= protocol.md: credit.1, shared.1
-    /// Message number up to which (exclusive) receives are posted.
+    /// Returns the message number up to which (exclusive) receives are posted.
     pub fn credit(&self) -> MessageNumber {
         if self.share.is_some() {
             return MessageNumber(self.next_message.0.wrapping_add(self.shared_window()));

@@ -203,7 +203,7 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// The sending half of the connection `owner`; completions go to `queues.send`.
+    /// Creates the sending half of the connection `owner`; completions go to `queues.send`.
     pub fn new(owner: Owner, peer: PeerLimits, queues: &Queues) -> Self {
         Self {
             owner,
@@ -283,8 +283,9 @@ impl Outbound {
         Ok(number)
     }
 
-    /// [`Outbound::post`] of an operation whose bytes come from these pieces, or of a read go to them. It is as
-    /// long as the list, whatever the request says of length and place. What is no write, read or send has no use for a list.
+    /// Posts an operation as [`Outbound::post`] does, of which the bytes come from these pieces, or go to them if
+    /// it is a read. It is as long as the list; length and place in the request are ignored. Lists serve writes,
+    /// reads and sends only.
     ///
     /// # Errors
     /// As for [`Outbound::post`], and [`PostError::NoListLeft`].
@@ -399,7 +400,7 @@ impl Outbound {
         true
     }
 
-    /// A fragment arrived at the peer.
+    /// Records that a fragment arrived at the peer.
     pub fn on_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         match carried.kind {
             CarriedKind::Request => {
@@ -424,8 +425,8 @@ impl Outbound {
     }
 
     //= protocol.md: again.1
-    /// A fragment must be retransmitted. On a queue pair those of the operation in turn go first: it may be all that the
-    /// peer has room for, and the lists of others are many fragments.
+    /// Queues a lost fragment for retransmission. On a queue pair those of the operation in turn go first: it may
+    /// be all that the peer has room for, and the lists of others are many fragments.
     pub fn on_lost(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
             let is_first = self.queue_pair
@@ -439,7 +440,7 @@ impl Outbound {
         }
     }
 
-    /// A driver did not take a fragment: it is the next to be sent. Call newest first.
+    /// Takes back a fragment that a driver did not take: it is the next to be sent. Call newest first.
     pub fn on_returned(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
             self.queue_retransmission(pools, carried, End::Front);
@@ -478,8 +479,8 @@ impl Outbound {
     }
 
     //= protocol.md: close.4, queue-pair.6
-    /// What the operation at fault learns when the peer closes for `reason`: to be [flushed](Outbound::flush) with,
-    /// after [`Outbound::on_delivered`] has completed what the Close reports.
+    /// Returns the error of the operation at fault when the peer closes for `reason`: [flush](Outbound::flush) with
+    /// it, after [`Outbound::on_delivered`] has completed what the Close reports.
     pub const fn error_of_close(&self, reason: CloseReason) -> OperationError {
         error_of_close(reason, self.queue_pair)
     }
@@ -520,7 +521,7 @@ impl Outbound {
         !self.again.is_empty() || self.answer_cursor != NIL || (self.cursor != NIL && !self.blocked)
     }
 
-    /// Payload bytes not yet handed out, about.
+    /// Returns about how many payload bytes are not handed out yet.
     pub const fn backlog_bytes(&self) -> u64 {
         self.backlog_bytes
     }
@@ -530,23 +531,23 @@ impl Outbound {
         self.outlet.is_overrun()
     }
 
-    /// The first operation that the peer is not known to have delivered.
+    /// Returns the first operation that the peer is not known to have delivered.
     pub const fn delivered(&self) -> OperationNumber {
         self.delivered
     }
 
-    /// Operations posted and not complete.
+    /// Returns the number of operations posted and not complete.
     pub const fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// Messages that may be posted until the peer grants more.
+    /// Returns the number of messages that may be posted until the peer grants more.
     pub const fn credits(&self) -> u32 {
         let left = self.peer.credit.since(self.next_message);
         if left > 0 { left.cast_unsigned() } else { 0 }
     }
 
-    /// What decides how much of the work of an application is to be posted now: see [`PostingRoom`].
+    /// Returns what decides how much work of an application is to be posted now: see [`PostingRoom`].
     pub const fn posting_room(&self) -> PostingRoom {
         let credit = self.peer.credit.since(self.next_message);
         PostingRoom {

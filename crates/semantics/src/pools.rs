@@ -130,7 +130,7 @@ pub(crate) struct Notices {
 }
 
 impl Pools {
-    /// Pools of the sizes in `limits`; `status` is where handles look.
+    /// Creates pools of the sizes in `limits`; handles of operations read their state from `status`.
     pub fn new(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
         Self {
             operations: Slab::reserving(limits.operations),
@@ -153,8 +153,8 @@ impl Pools {
         }
     }
 
-    /// The same, but memory is allocated when records are first used: for simulations of thousands of
-    /// endpoints, most of which use few.
+    /// Creates pools as [`Pools::new`] does, but allocates memory when records are first used: for simulations of
+    /// thousands of endpoints, most of which use few.
     pub fn growing(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
         Self {
             operations: Slab::growing(limits.operations),
@@ -199,8 +199,8 @@ impl Pools {
         self.room.awaited_by.insert(owner.bits());
     }
 
-    /// A connection that has room again for which work [waits](Pools::await_room). To be asked for until there is
-    /// none.
+    /// Takes a connection that has room again for which work [waits](Pools::await_room). Call until it returns
+    /// `None`.
     pub fn take_room(&mut self) -> Option<Owner> {
         self.room.there_for.pop()
     }
@@ -237,13 +237,14 @@ impl Pools {
         }
     }
 
-    /// A completion queue that was armed and got what it was armed for, or that is overrun: wake who waits. To be asked for
-    /// until there is none.
+    /// Takes a completion queue that was armed and got what it was armed for, or that is overrun: wake the threads
+    /// that wait for it. Call until it returns `None`.
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.notices.fired.pop()
     }
 
-    /// How often something was reported to the application, by a completion or by a slot of the status table.
+    /// Returns how often something was reported to the application, by a completion or by a slot of the status
+    /// table.
     #[inline]
     pub const fn report_count(&self) -> u64 {
         self.notices.count
@@ -307,14 +308,14 @@ impl Pools {
         }
     }
 
-    /// A shared queue with fewer receives than its [limit](SharedReceives::arm_limit): notify the thread that armed it. To be asked
-    /// for until there is none.
+    /// Takes a shared queue with fewer receives than its [limit](SharedReceives::arm_limit): notify the thread that
+    /// armed it. Call until it returns `None`.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.below_limit.pop()
     }
 
-    /// A shared queue that got receives back from a connection that has ended, while others wait for some: see
-    /// [`SharedReceives::next_ready`]. To be asked for until there is none.
+    /// Takes a shared queue that got receives back from a connection that has ended, while others wait for some:
+    /// see [`SharedReceives::next_ready`]. Call until it returns `None`.
     pub fn take_refilled(&mut self) -> Option<Arc<SharedReceives>> {
         self.refilled.pop()
     }
@@ -338,7 +339,7 @@ impl Pools {
         if self.grants_operation(own) { Ok(()) } else { Err(PostError::NoOperationLeft(own)) }
     }
 
-    /// How many records are in use: 0 everywhere when no connection has anything pending.
+    /// Returns how many records are in use: 0 everywhere when no connection has anything pending.
     pub fn in_use(&self) -> PoolUse {
         PoolUse {
             operations: self.operations.used(),

@@ -33,7 +33,10 @@ impl RangeSet {
         self.len = 0;
     }
 
-    /// Adds `[start, end)`. Fails, and changes nothing, if that needs more than `RANGES_MAX` ranges.
+    /// Adds `[start, end)`.
+    ///
+    /// # Errors
+    /// [`Full`], with nothing changed, if that needs more than `RANGES_MAX` ranges.
     #[inline]
     pub fn insert(&mut self, start: u32, end: u32) -> Result<(), Full> {
         if start >= end {
@@ -71,13 +74,13 @@ impl RangeSet {
         u32::from(self.len.saturating_sub(1))
     }
 
-    /// The first byte in the set, or 0 if it is empty.
+    /// Returns the first byte in the set, or 0 if it is empty.
     #[inline]
     pub fn start(&self) -> u32 {
         self.as_slice().first().map_or(0, |range| range.0)
     }
 
-    /// End of the last range, or 0 if the set is empty.
+    /// Returns the end of the last range, or 0 if the set is empty.
     #[inline]
     pub fn end(&self) -> u32 {
         self.as_slice().last().map_or(0, |range| range.1)
@@ -117,7 +120,7 @@ impl RangeSet {
         start < end && self.as_slice().iter().any(|range| range.0 < end && start < range.1)
     }
 
-    /// The ranges, ascending.
+    /// Returns the ranges, ascending.
     #[inline]
     pub fn as_slice(&self) -> &[(u32, u32)] {
         &self.ranges[..usize::from(self.len)]

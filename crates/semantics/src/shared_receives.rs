@@ -75,7 +75,7 @@ struct Entry {
 }
 
 impl SharedReceives {
-    /// A queue of `capacity` receives, at least 1 and at most [`SHARED_RECEIVES_MAX`].
+    /// Creates a queue of `capacity` receives, at least 1 and at most [`SHARED_RECEIVES_MAX`].
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, SHARED_RECEIVES_MAX);
         Self {
@@ -109,8 +109,8 @@ impl SharedReceives {
         self.push(Entry { receive, pieces: Some(self.keep(list)) })
     }
 
-    /// Something that belongs to no connection lacks a receive: posting one reports it, as if a connection waited.
-    /// True if there is one by now. Only the thread inside the engine may call it.
+    /// Records that something that belongs to no connection lacks a receive: posting one reports it, as if a
+    /// connection waited. Returns whether there is one already. Only the thread inside the engine may call it.
     #[must_use]
     pub fn begin_wanting(&self) -> bool {
         self.wanting.fetch_add(1, SeqCst);
@@ -119,7 +119,7 @@ impl SharedReceives {
         self.left() > 0
     }
 
-    /// It lacks none any more, or is gone.
+    /// Ends [`SharedReceives::begin_wanting`]: a receive is not lacked any more.
     pub fn end_wanting(&self) {
         self.wanting.fetch_sub(1, SeqCst);
     }
@@ -148,8 +148,8 @@ impl SharedReceives {
         self.falls_below_limit()
     }
 
-    /// The connection that has waited longest for a receive, if there is one for it: have it
-    /// [take it](crate::Inbound::on_ready). To be called until there is none.
+    /// Returns the connection that has waited longest for a receive, if there is one for it: let it [take the
+    /// receive](crate::Inbound::on_ready). Call until it returns `None`.
     pub fn next_ready(&self) -> Option<Owner> {
         if self.waiting.load(SeqCst) == 0 || self.is_empty() {
             return None;

@@ -34,7 +34,7 @@ impl Inbound {
 }
 
 impl InboundAtRest {
-    /// As [`Inbound::visit_regions`].
+    /// Calls `visit` with each region in use, as [`Inbound::visit_regions`] does.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         visit_receives(self.receives(), visit);
     }

@@ -85,7 +85,6 @@ const KNOWN: &[(&str, usize, usize)] = &[
     ("rdma-cm", 33, 1),
     ("report", 22, 10),
     ("runtime", 37, 26),
-    ("semantics", 45, 1),
     ("sockets", 74, 2),
     ("verbs", 114, 8),
     ("verbs-edge", 4, 0),

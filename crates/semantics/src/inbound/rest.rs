@@ -60,7 +60,7 @@ impl InboundAtRest {
         self.rare.as_ref()?.receives.as_deref()
     }
 
-    /// The half as it was; all but what was kept is as in [`Inbound::new`].
+    /// Restores the half as it was; all but what was kept is as in [`Inbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {
         let Self { domain, expected, next_message, rare } = self;

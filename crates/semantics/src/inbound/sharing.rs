@@ -32,8 +32,9 @@ impl Inbound {
         self.share = Some(Box::new(Share { queue, lacking: None }));
     }
 
-    /// The first message that lacks a receive, if this connection [waits](SharedReceives::next_ready) for one. If
-    /// [`Inbound::is_stalled`] too, all of the message is here, and the peer is to be notified nevertheless.
+    /// Returns the first message that lacks a receive, if this connection [waits](SharedReceives::next_ready) for
+    /// one. If [`Inbound::is_stalled`] too, all of the message is here, and the peer is to be notified
+    /// nevertheless.
     pub fn lacks_receive(&self) -> Option<MessageNumber> {
         self.share.as_ref()?.lacking
     }

@@ -86,7 +86,7 @@ pub enum LocalFault {
 }
 
 impl LocalFault {
-    /// The memory of what this packet carries is gone.
+    /// Describes the fault that the memory of what this packet carries is gone.
     pub const fn of(carried: &Carried) -> Self {
         match carried.kind {
             CarriedKind::Answer => Self::Answer(carried.number),
@@ -101,8 +101,8 @@ impl LocalFault {
 const COPY_BYTES_MAX: u32 = 256;
 
 impl Outbound {
-    /// The next fragment to send, at most `room` bytes of header (behind the common one) and payload;
-    /// `room` is at least 128. None when nothing may be sent now.
+    /// Returns the next fragment to send, at most `room` bytes of header (behind the common one) and payload;
+    /// `room` is at least 128. Returns `None` when nothing may be sent now.
     ///
     /// Lost fragments go first, then answers and requests in turn.
     ///
@@ -140,8 +140,8 @@ impl Outbound {
         Ok(None)
     }
 
-    /// The fragment of an own operation that was handed out as `carried` and not sent; None if no operation waits for
-    /// it any more.
+    /// Returns the fragment of an own operation that was handed out as `carried` and not sent; `None` if no
+    /// operation waits for it any more.
     ///
     /// # Errors
     /// The local memory of the fragment is gone; the connection cannot go on.
@@ -394,7 +394,7 @@ struct Cut {
 }
 
 impl Pools {
-    /// The bytes of a fragment whose payload is [`FragmentPayload::Inline`]; none of any other.
+    /// Returns the bytes of a fragment whose payload is [`FragmentPayload::Inline`]; none of any other.
     #[inline]
     pub fn inline_payload(&self, carried: &Carried) -> &[u8] {
         let operation = self.operations.get(carried.slot).map(|operation| &operation.kind);

@@ -50,9 +50,9 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.3
-    /// An operation that has begun, or is next to begin, cannot go on for a fault of this side: its memory is gone.
-    /// Those before it go on, it completes with `error` when they are complete, and then the connection
-    /// [is faulty](Outbound::is_faulty). Nothing more of it and of later ones is sent.
+    /// Fails an operation that has begun, or is next to begin, for a fault of this side: its memory is gone. Those
+    /// before it go on. When they are complete, it completes with `error`, and then the connection [is
+    /// faulty](Outbound::is_faulty). Nothing more of it and of later ones is sent.
     pub fn fail(&mut self, pools: &mut Pools, number: OperationNumber, error: OperationError) {
         let is_first = self.fault.is_none_or(|(known, _)| number.since(known) < 0);
         if self.is_faulty || !is_first || !self.is_under_way(pools, number) {

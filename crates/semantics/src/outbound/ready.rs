@@ -9,8 +9,8 @@ use crate::pools::Pools;
 
 impl Outbound {
     //= protocol.md: queue-pair.4, control.5
-    /// The peer has no receive for this message now. Nothing of that operation and of later ones is sent until
-    /// [`Outbound::on_ready`]: who calls this takes the fragments that are in flight back, without a sign of
+    /// Records that the peer has no receive for this message now. Nothing of that operation and of later ones is
+    /// sent until [`Outbound::on_ready`]. The caller takes back the fragments that are in flight, without a sign of
     /// congestion, and gives each to [`Outbound::on_returned`] or [`Outbound::on_lost`].
     ///
     /// False if that changes nothing: it is known already, or the message was not sent, or is delivered by now, or the
@@ -42,7 +42,7 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.4
-    /// The peer has receives again, or it is time to see whether it has: what was held back is sent.
+    /// Sends what was held back, because the peer has receives again, or it is time to see whether it has.
     pub fn on_ready(&mut self, pools: &mut Pools) {
         self.not_ready = None;
         if core::mem::take(&mut self.is_spared) {
@@ -58,8 +58,8 @@ impl Outbound {
         self.outstanding.saturating_sub(OPERATION_SHARE)
     }
 
-    /// The operation that waits for nothing but a receive of the peer: the peer said that it has none, or has reported
-    /// none, and everything posted before is delivered.
+    /// Returns the operation that waits for nothing but a receive of the peer: the peer said that it has none, or
+    /// has reported none, and everything posted before is delivered.
     pub fn waits_for_receive(&self, pools: &Pools) -> Option<OperationNumber> {
         if self.fault.is_some() || self.is_faulty {
             return None;
@@ -75,8 +75,8 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.5
-    /// The operation that [waits for a receive](Outbound::waits_for_receive) has waited long enough: it fails, as
-    /// [`Outbound::fail`] says.
+    /// Fails the operation that has [waited for a receive](Outbound::waits_for_receive) long enough, as
+    /// [`Outbound::fail`] does.
     pub fn give_up_on_receive(&mut self, pools: &mut Pools) {
         if let Some(number) = self.waits_for_receive(pools) {
             self.fail(pools, number, OperationError::ReceiverNotReady);

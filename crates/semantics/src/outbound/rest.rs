@@ -29,7 +29,7 @@ impl Outbound {
             && !self.is_faulty
     }
 
-    /// What must be kept while the half is at rest.
+    /// Returns what must be kept while the half is at rest.
     ///
     /// # Panics
     /// If it is not [at rest](Outbound::is_at_rest).
@@ -48,7 +48,7 @@ impl Outbound {
 }
 
 impl OutboundAtRest {
-    /// The half as it was; all but what was kept is as in [`Outbound::new`].
+    /// Restores the half as it was; all but what was kept is as in [`Outbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, queues: &Queues) -> Outbound {
         let Self { next_number, next_message, delivered, window, peer, answer_turn, queue_pair } =
