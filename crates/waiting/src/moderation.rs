@@ -65,8 +65,8 @@ impl Moderation {
         }
     }
 
-    /// For how long frames may stay unread, in nanoseconds; `None` if the thread should wait for the next one, spinning if it
-    /// `may_spin`. The application last posted or polled at `active_at`.
+    /// Returns for how long frames may stay unread, in nanoseconds; `None` if the thread should wait for the next
+    /// one, spinning if it `may_spin`. The application last posted or polled at `active_at`.
     pub fn interval_ns(
         &self,
         now: Instant,

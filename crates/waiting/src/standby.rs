@@ -13,8 +13,9 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Another thread is on watch. Returns until when the progress thread sleeps, the longer the longer that has been so; in the
-    /// end `None`: until the thread on watch calls it. A sleep costs `sleep_cost_ns`.
+    /// Records that another thread is on watch. Returns until when the progress thread sleeps: the longer, the
+    /// longer that has been so; in the end `None`: until the thread on watch calls it. A sleep costs
+    /// `sleep_cost_ns` nanoseconds.
     pub fn on_watched(&mut self, now: Instant, sleep_cost_ns: u64) -> Option<Instant> {
         let watched_ns = now.since_ns(*self.since.get_or_insert(now));
         if watched_ns < REST_NS {
@@ -25,7 +26,7 @@ impl Standby {
         }
     }
 
-    /// The progress thread is on watch itself.
+    /// Records that the progress thread is on watch itself.
     pub fn on_served(&mut self) {
         self.since = None;
     }

@@ -92,7 +92,8 @@ pub struct WaitPolicy {
 }
 
 impl WaitPolicy {
-    /// For threads that wait in a call or serve peers. Nothing is measured yet; a sleep is assumed to cost `assumed_ns`.
+    /// Creates a policy for threads that wait in a call or serve peers. Nothing is measured yet; a sleep is assumed
+    /// to cost `assumed_ns`.
     pub fn new(spinning: Spinning, assumed_ns: u64) -> Self {
         Self {
             spinning,
@@ -112,18 +113,20 @@ impl WaitPolicy {
         }
     }
 
-    /// For threads that poll, whatever the setting: who polls asked for low latency.
+    /// Creates a policy for threads that poll. It always spins, because an application that polls asks for low
+    /// latency.
     pub fn for_polling(assumed_ns: u64) -> Self {
         let policy = Self::new(Spinning::Learned, assumed_ns);
         Self { weight: POLL_WEIGHT, spin_cost_ns: policy.spin_cost_ns * POLL_WEIGHT, ..policy }
     }
 
-    /// What an undisturbed sleep costs here: latency plus processor time, in nanoseconds.
+    /// Returns the cost of an undisturbed sleep: latency plus processor time, in nanoseconds.
     pub const fn sleep_cost_ns(&self) -> u64 {
         self.sleep_cost_ns
     }
 
-    /// The same, and what of it is processor time; before any measurement all of it.
+    /// Returns the cost of an undisturbed sleep with the part of it that is processor time; before any measurement
+    /// all of it.
     pub fn sleep_cost(&self) -> SleepCost {
         let total_ns = self.sleep_cost_ns;
         let spent_ns =
@@ -131,7 +134,7 @@ impl WaitPolicy {
         SleepCost { total_ns, spent_ns }
     }
 
-    /// For how long the next wait spins, in nanoseconds.
+    /// Returns for how long the next wait spins, in nanoseconds.
     pub const fn spin_limit_ns(&self) -> u64 {
         match self.spinning {
             Spinning::AtMost(limit_ns) => limit_ns,
@@ -149,7 +152,7 @@ impl WaitPolicy {
         self.weight * self.sleep_cost_ns
     }
 
-    /// Until when processors count as short.
+    /// Returns the time until which processors count as short.
     pub const fn short_until(&self) -> Instant {
         self.short_until
     }
@@ -202,7 +205,7 @@ impl WaitPolicy {
         }
     }
 
-    /// How long a polling application sleeps at most, in nanoseconds: as long as others kept the processor.
+    /// Returns how long a polling application sleeps at most, in nanoseconds: as long as others kept the processor.
     pub fn poll_sleep_ns(&self) -> u64 {
         self.away_ns.max(self.sleep_cost_ns)
     }
@@ -224,18 +227,19 @@ impl WaitPolicy {
         }
     }
 
-    /// As [`WaitPolicy::while_polling`], for a thread of a real-time class, from which the kernel does not take the processor
-    /// for threads of other classes. It sleeps for at most [`WaitPolicy::real_time_sleep_ns`].
+    /// Decides as [`WaitPolicy::while_polling`] does, for a thread of a real-time class, from which the kernel does
+    /// not take the processor for threads of other classes. It sleeps for at most
+    /// [`WaitPolicy::real_time_sleep_ns`].
     pub const fn while_polling_in_real_time(&self, idle_ns: u64) -> Outcome {
         if idle_ns < self.real_time_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
 
-    /// For how long a thread of a real-time class polls in vain before it sleeps, in nanoseconds.
+    /// Returns for how long a thread of a real-time class polls in vain before it sleeps, in nanoseconds.
     pub const fn real_time_limit_ns(&self) -> u64 {
         REAL_TIME_SPINS * self.sleep_cost_ns
     }
 
-    /// For how long it sleeps then, at most, in nanoseconds.
+    /// Returns for how long a thread of a real-time class then sleeps at most, in nanoseconds.
     pub const fn real_time_sleep_ns(&self) -> u64 {
         REAL_TIME_SLEEPS * self.sleep_cost_ns
     }

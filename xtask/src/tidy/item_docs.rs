@@ -88,7 +88,6 @@ const KNOWN: &[(&str, usize, usize)] = &[
     ("sockets", 74, 2),
     ("verbs", 114, 8),
     ("verbs-edge", 4, 0),
-    ("waiting", 12, 0),
 ];
 
 /// What is wrong with the documentation of functions of a crate: one line each.
