@@ -108,6 +108,9 @@ delivery::setters!(EngineConfig {
 
 impl EngineConfig {
     /// Refuses what no endpoint works with, or would only work with another value than was asked for.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the setting and its range.
     pub fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u64, wanted| SettingError::unless_within(setting, &value, &wanted);
@@ -139,11 +142,11 @@ impl EngineConfig {
         }
     }
 
-    /// The rules of `MultiEdge` (Karlsson, Passas, Kotsis, Bilas, IPDPS 2007), to run it side by side:
-    /// frames go round robin over the links; a fixed window counted in frames; positive
-    /// acknowledgements ride on all data frames, and by themselves go out for every 24 frames or
-    /// after 500 µs; a coarse timeout sends the oldest frame again. The paper does not say how large window, count and timeouts were; these
-    /// are chosen so that one 1 Gb/s link is filled and the extra frames are those of the paper.
+    /// Returns the rules of `MultiEdge` (Karlsson, Passas, Kotsis, Bilas, IPDPS 2007), to run it side by side:
+    /// frames go round robin over the links; a fixed window counted in frames; positive acknowledgements ride on
+    /// all data frames, and by themselves go out for every 24 frames or after 500 µs; a coarse timeout retransmits
+    /// the oldest frame. The paper does not say how large window, count and timeouts were; these are chosen so that
+    /// one 1 Gb/s link is filled and the extra frames are those of the paper.
     ///
     /// The paper's set-up "2L-1G", all frames delivered in order, is strict operations; "2Lu-1G" is
     /// relaxed ones.

@@ -51,6 +51,9 @@ impl Engine {
 
     /// Takes a link away from a connection; what is in flight on it goes over the others. The last
     /// link on which the peer has answered stays.
+    ///
+    /// # Errors
+    /// [`Unknown`] if there is no such connection.
     pub fn remove_path(&mut self, handle: ConnectionHandle, index: u8) -> Result<(), Unknown> {
         let remove = |parts: &mut Parts<'_>, connection: &mut Connection| {
             let index = LinkIndex(index);

@@ -30,7 +30,7 @@ impl Engine {
         datagrams.close(around.pools, around.counters, port)
     }
 
-    /// Datagrams to the port must carry this queue key from now on.
+    /// Sets the queue key that datagrams to the port must carry from now on.
     ///
     /// # Errors
     /// [`DatagramError::Closed`].
@@ -38,13 +38,13 @@ impl Engine {
         self.lend_datagrams().0.set_key(port, key)
     }
 
-    /// Most bytes of payload in a datagram on a link, if there is such a link.
+    /// Returns the largest payload of a datagram on a link, in bytes, if there is such a link.
     pub fn datagram_payload_max(&mut self, link: LinkId) -> Option<u16> {
         let caps = self.parts().links.caps(link)?;
         Some(datagram_payload_max(caps.frame_bytes_max))
     }
 
-    /// A port takes part in a group: it gets the datagrams that [`Engine::handle_group_frame`] is handed.
+    /// Adds a port to a group: it gets the datagrams that [`Engine::handle_group_frame`] is handed.
     ///
     /// # Errors
     /// [`DatagramError::NotGroup`] or [`DatagramError::NoGroupLeft`].
@@ -56,7 +56,7 @@ impl Engine {
         self.lend_datagrams().0.join(port, group)
     }
 
-    /// A port leaves a group.
+    /// Removes a port from a group.
     ///
     /// # Errors
     /// [`DatagramError::Closed`].
@@ -113,7 +113,7 @@ impl Engine {
         self.post_datagram_receive_list(memory, port, list, context)
     }
 
-    /// The same, in pieces.
+    /// Posts a receive as [`Engine::post_datagram_receive`] does, with a buffer in pieces.
     ///
     /// # Errors
     /// As for [`Engine::post_datagram_receive`].
@@ -141,7 +141,7 @@ impl Engine {
         self.lend_datagrams().0.post_failed_receive(port, length, context)
     }
 
-    /// It is `now`, for the calls here: what waits for a receive does so for a while only.
+    /// Sets the time for the calls here, because datagrams that wait for a receive do so for a limited time.
     #[inline]
     pub fn note_time(&mut self, now: Instant) {
         self.begin_turn(now);
@@ -156,12 +156,12 @@ impl Engine {
         datagrams.forget_receives(around.counters, port)
     }
 
-    /// Datagrams of a port that wait for their links.
+    /// Returns the number of datagrams of a port that wait for their links.
     pub fn waiting_datagrams_of(&self, port: DatagramPort) -> u32 {
         self.datagrams().map_or(0, |datagrams| datagrams.waiting_of(port))
     }
 
-    /// Datagrams of all ports that wait for their links.
+    /// Returns the number of datagrams of all ports that wait for their links.
     #[inline]
     pub fn waiting_datagrams(&self) -> usize {
         self.datagrams().map_or(0, Datagrams::waiting)

@@ -16,12 +16,12 @@ pub struct DatagramPort {
 }
 
 impl DatagramPort {
-    /// The queue pair number, by which peers name it.
+    /// Returns the queue pair number, by which peers name it.
     pub const fn number(self) -> QueuePairNumber {
         self.number
     }
 
-    /// What the completions of the port carry; never that of a connection, whose indices are smaller.
+    /// Returns what the completions of the port carry; never that of a connection, whose indices are smaller.
     pub const fn owner(self) -> Owner {
         Owner::new(PORT_INDEX | self.number.get(), self.life)
     }

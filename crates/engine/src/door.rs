@@ -21,7 +21,7 @@ pub struct Door {
 pub const DOOR_ANSWER_BYTES_MAX: usize = PREAMBLE_BYTES + REJECT_BYTES + MOVED_BYTES;
 
 impl Door {
-    /// A door for these services, each with the place where it is.
+    /// Creates a door for these services, each with the place where it is.
     pub fn new(moved: Vec<(u32, Moved)>) -> Self {
         // As an endpoint does: protocol.md §4.2.
         Self { moved, answers: RateLimiter::new(40_000, 8000) }

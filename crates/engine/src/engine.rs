@@ -99,8 +99,8 @@ const LISTED_AHEAD: u32 = 64;
 
 impl Engine {
     //= protocol.md: reset.4
-    /// An endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status`
-    /// is where handles of operations look.
+    /// Creates an endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status` is
+    /// where handles of operations look.
     ///
     /// # Errors
     /// Those of [`EngineConfig::check`].
@@ -156,6 +156,9 @@ impl Engine {
 
     /// Adds a link to the endpoint, or replaces what is known of it. Connections that are established
     /// use it, too, as soon as a link of the peer is found that answers there.
+    ///
+    /// # Errors
+    /// [`EngineLinkError`], one variant for each cause.
     pub fn attach_link(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
         self.links.attach(link, caps)?;
         self.with_each(|parts, connection| parts.on_link_attached(connection, link, &caps));
@@ -174,7 +177,7 @@ impl Engine {
         });
     }
 
-    /// The number, random at each start, by which peers distinguish the lives of an endpoint.
+    /// Returns the number, random at each start, by which peers distinguish the lives of an endpoint.
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -191,6 +194,9 @@ impl Engine {
 
     //= protocol.md: set-up.1
     /// Asks a peer for a connection; [`Event::Established`] or [`Event::Closed`] reports how it ended.
+    ///
+    /// # Errors
+    /// [`ConnectError`], one variant for each cause.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -224,6 +230,9 @@ impl Engine {
 
     /// Closes a connection: outstanding operations complete as flushed, the peer gets `private_data` (at most 128
     /// bytes, more is cut off), then [`Event::Closed`] follows. A request not answered yet is rejected.
+    ///
+    /// # Errors
+    /// [`Unknown`] if there is no such connection.
     pub fn close(
         &mut self,
         now: Instant,
@@ -239,6 +248,9 @@ impl Engine {
     /// Ends a connection because an operation that was not posted yet needs memory of this side that is gone, as if the
     /// memory had gone after it was posted: what is outstanding is flushed, and [`Event::Closed`] follows with
     /// [`Closed::LocalMemory`](crate::Closed::LocalMemory). A connection that is closing goes on.
+    ///
+    /// # Errors
+    /// [`Unknown`] if there is no such connection.
     #[cold]
     pub fn close_without_memory(
         &mut self,
@@ -253,9 +265,12 @@ impl Engine {
         self.with_handle(handle, close).ok_or(Unknown)
     }
 
-    /// How long a connection with terms of its own waits from now on: in all for a sign of its peer (see
-    /// [`Grants::silence_ns`](crate::Grants::silence_ns)), and each operation for a receive of it (see
-    /// [`Terms::not_ready_ns`]). Programs of verbs say so when they are connected already.
+    /// Sets how long a connection with terms of its own waits from now on, in nanoseconds: in all for a sign of its
+    /// peer (see [`Grants::silence_ns`](crate::Grants::silence_ns)), and each operation for a receive of the peer
+    /// (see [`Terms::not_ready_ns`]). Programs of verbs set this when they are connected already.
+    ///
+    /// # Errors
+    /// [`Unknown`] if there is no such connection.
     pub fn set_patience(
         &mut self,
         handle: ConnectionHandle,
@@ -274,6 +289,9 @@ impl Engine {
     }
 
     /// Accepts an operation for sending. Call [`Engine::poll_transmit`] afterwards.
+    ///
+    /// # Errors
+    /// [`PostError`], one variant for each cause.
     #[inline]
     pub fn post(
         &mut self,
@@ -284,7 +302,10 @@ impl Engine {
         self.post_by(handle, |outbound, pools| outbound.post(memory, pools, operation))
     }
 
-    /// As [`Engine::post`], of bytes in several pieces.
+    /// Posts an operation as [`Engine::post`] does, of bytes in several pieces.
+    ///
+    /// # Errors
+    /// [`PostError`], one variant for each cause.
     pub fn post_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -297,6 +318,9 @@ impl Engine {
 
     /// Posts work of a queue pair that failed before it got here: it completes so in its turn, and the connection
     /// ends.
+    ///
+    /// # Errors
+    /// [`PostError`], one variant for each cause.
     pub fn post_failed(
         &mut self,
         handle: ConnectionHandle,
@@ -325,6 +349,9 @@ impl Engine {
 
     //= protocol.md: credit.4
     /// Posts a buffer for one message. Allowed before the connection is established.
+    ///
+    /// # Errors
+    /// [`PostError`], one variant for each cause.
     pub fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -334,7 +361,11 @@ impl Engine {
         self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
     }
 
-    /// As [`Engine::post_receive`], but a slot of the status table reports the message instead of a completion.
+    /// Posts a receive as [`Engine::post_receive`] does, but a slot of the status table reports the message instead
+    /// of a completion.
+    ///
+    /// # Errors
+    /// [`PostError`], one variant for each cause.
     pub fn post_followed_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -347,7 +378,10 @@ impl Engine {
         })
     }
 
-    /// Whether [`Engine::post_followed_receive`] would post it.
+    /// Checks that [`Engine::post_followed_receive`] would post the receive.
+    ///
+    /// # Errors
+    /// [`PostError`], one variant for each cause.
     pub fn check_followed_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -357,7 +391,10 @@ impl Engine {
         self.post_receive_by(handle, |inbound, _| inbound.check_followed_receive(memory, receive))
     }
 
-    /// As [`Engine::post_receive`], of a buffer in several pieces.
+    /// Posts a receive as [`Engine::post_receive`] does, with a buffer in several pieces.
+    ///
+    /// # Errors
+    /// [`PostError`], one variant for each cause.
     pub fn post_receive_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -372,6 +409,9 @@ impl Engine {
 
     /// Posts a receive of a queue pair that failed before it got here, as its memory is not there: a message that
     /// comes for it ends the connection, and it completes with what was wrong.
+    ///
+    /// # Errors
+    /// [`PostError`], one variant for each cause.
     pub fn post_failed_receive(
         &mut self,
         handle: ConnectionHandle,
@@ -427,7 +467,7 @@ impl Engine {
         self.with_each(|parts, connection| parts.on_link_event(now, connection, link, event));
     }
 
-    /// When to call [`Engine::handle_timeout`], after any other call.
+    /// Returns when to call [`Engine::handle_timeout`], after any other call.
     pub fn poll_timeout(&self) -> Instant {
         self.agenda.next_deadline()
     }
@@ -452,7 +492,7 @@ impl Engine {
                 .all(|(index, rest)| wakes_only_to_ask(index, rest.keep_alive_at))
     }
 
-    /// The next piece of news of the control path.
+    /// Returns the next event of the control path.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.news.poll()
     }
@@ -514,27 +554,27 @@ impl Engine {
         }
     }
 
-    /// The next shared queue of which fewer receives are left than [somebody](SharedReceives::arm_limit) wanted to
-    /// hear of.
+    /// Takes the next shared queue of which fewer receives are left than the [limit](SharedReceives::arm_limit)
+    /// that was armed.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.pools.take_below_limit()
     }
 
-    /// The next completion queue for whose completions an application waits: wake it, or signal its
+    /// Takes the next completion queue for whose completions an application waits: wake it, or signal its
     /// descriptor, after the turn.
     #[inline]
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.pools.take_fired()
     }
 
-    /// How often something was reported to applications, by a completion or by a slot of the status table. A caller
-    /// that compares it with the earlier value sees whether there is anything new.
+    /// Returns how often something was reported to applications, by a completion or by a slot of the status table.
+    /// A caller that compares it with the earlier value sees whether there is anything new.
     #[inline]
     pub const fn report_count(&self) -> u64 {
         self.pools.report_count()
     }
 
-    /// What is known of a connection.
+    /// Returns what is known of a connection.
     pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
         self.connections.look(handle, Self::info_of)
     }
@@ -549,7 +589,7 @@ impl Engine {
         }
     }
 
-    /// Operations of a connection that are posted and not complete; 0 if there is no such connection.
+    /// Returns how many operations of a connection are posted and not complete; 0 if there is no such connection.
     #[inline]
     pub fn outstanding(&self, handle: ConnectionHandle) -> u32 {
         // One that rests has none.
@@ -557,7 +597,8 @@ impl Engine {
         connection.map_or(0, |connection| connection.outbound().outstanding())
     }
 
-    /// How much is posted on a connection, and whether more of it could begin; nothing if there is no such connection.
+    /// Returns how much is posted on a connection, and whether more of it could begin; nothing if there is no such
+    /// connection.
     #[inline]
     pub fn posting_room(&self, handle: ConnectionHandle) -> PostingRoom {
         let room = |connection: &Connection| connection.outbound().posting_room();
@@ -570,13 +611,14 @@ impl Engine {
         }
     }
 
-    /// Work of an application waits until this connection has room for it: until an operation of it is complete, its
-    /// peer grants it more messages, or a receive of it is consumed. Then [`Engine::poll_room`] names it once.
+    /// Reports when this connection has room for waiting work of an application: when an operation of it is
+    /// complete, its peer grants it more messages, or a receive of it is consumed. Then [`Engine::poll_room`] names
+    /// it once.
     pub fn await_room(&mut self, handle: ConnectionHandle) {
         self.pools.await_room(handle.owner());
     }
 
-    /// The next connection that has room which was [awaited](Engine::await_room), or has ended.
+    /// Returns the next connection that has room which was [awaited](Engine::await_room), or has ended.
     pub fn poll_room(&mut self) -> Option<ConnectionHandle> {
         self.pools.take_room().map(ConnectionHandle::of)
     }
@@ -592,7 +634,7 @@ impl Engine {
         self.connections.iter().any(|connection| connection.outbound().outstanding() > 0)
     }
 
-    /// Counters of the endpoint as a whole; those of links are in [`Engine::info`].
+    /// Returns the counters of the endpoint as a whole; those of links are in [`Engine::info`].
     pub const fn counters(&self) -> &EndpointCounters {
         &self.counters
     }
@@ -605,7 +647,7 @@ impl Engine {
         self.pools.check_room(self.posting_room(handle).outstanding)
     }
 
-    /// How many shared records are in use.
+    /// Returns how many shared records are in use.
     pub fn pool_use(&self) -> PoolUse {
         self.pools.in_use()
     }
@@ -615,7 +657,7 @@ impl Engine {
         self.pools.answers_begun()
     }
 
-    /// Connections in whichever phase.
+    /// Returns the number of connections in all phases.
     pub const fn connection_count(&self) -> u32 {
         self.connections.used()
     }

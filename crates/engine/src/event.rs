@@ -14,17 +14,17 @@ pub struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Index at the endpoint.
+    /// Returns the index of the connection at its endpoint.
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// The connection of which completions carry this.
+    /// Returns the connection whose completions carry this owner.
     pub const fn of(owner: Owner) -> Self {
         Self { index: owner.index(), generation: owner.life() }
     }
 
-    /// What the completions of the connection carry.
+    /// Returns what the completions of the connection carry.
     pub const fn owner(self) -> Owner {
         Owner::new(self.index, self.generation)
     }

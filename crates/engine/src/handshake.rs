@@ -26,6 +26,9 @@ use crate::terms::{OwnTerms, Terms};
 impl Engine {
     /// Accepts a request: its peer may reach the regions of `domain`, completions go to `queues`.
     /// [`Event::Established`] follows when the peer is known to have heard.
+    ///
+    /// # Errors
+    /// [`AcceptError`], one variant for each cause.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -38,7 +41,10 @@ impl Engine {
         self.accept_under(now, handle, domain, queues, &terms, private_data)
     }
 
-    /// As [`Engine::accept`], under terms of the connection's own.
+    /// Accepts a request as [`Engine::accept`] does, under terms of the connection's own.
+    ///
+    /// # Errors
+    /// [`AcceptError`], one variant for each cause.
     pub fn accept_under(
         &mut self,
         now: Instant,
@@ -74,6 +80,9 @@ impl Engine {
     }
 
     /// Rejects a request, with private data (at most 512 bytes, more is cut off).
+    ///
+    /// # Errors
+    /// [`Unknown`] if there is no such connection.
     pub fn reject(&mut self, handle: ConnectionHandle, private_data: &[u8]) -> Result<(), Unknown> {
         let reject = |parts: &mut Parts<'_>, connection: &mut Connection| {
             if connection.phase() == Phase::Requested {

@@ -188,8 +188,8 @@ impl Joining {
 }
 
 //= protocol.md: join.1
-/// All pairs of a link of this end and an address of a peer that may reach one another, likely ones first: `links` with
-/// their own addresses, `peers` as the peer announced them, both in order.
+/// Returns all pairs of a link of this end and an address of a peer that may reach one another, likely ones first:
+/// `links` with their own addresses, `peers` as the peer announced them, both in order.
 ///
 /// Families do not mix. IP addresses are paired by the longest prefix they share, then, as Ethernet
 /// addresses, by their position: hosts made alike have their interfaces in the same order. Of shared

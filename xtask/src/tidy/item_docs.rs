@@ -72,7 +72,6 @@ const KNOWN: &[(&str, usize, usize)] = &[
     ("bench", 118, 70),
     ("delivery", 106, 2),
     ("dissector", 1, 0),
-    ("engine", 33, 18),
     ("ethernot", 50, 63),
     ("ethernot-c", 10, 0),
     ("fabric", 112, 13),
