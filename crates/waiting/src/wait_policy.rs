@@ -113,8 +113,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Creates a policy for threads that poll. It always spins, because an application that polls asks for low
-    /// latency.
+    /// Creates a policy for threads that poll, which does not depend on the setting: an application that polls asks
+    /// for low latency.
     pub fn for_polling(assumed_ns: u64) -> Self {
         let policy = Self::new(Spinning::Learned, assumed_ns);
         Self { weight: POLL_WEIGHT, spin_cost_ns: policy.spin_cost_ns * POLL_WEIGHT, ..policy }
