@@ -60,7 +60,7 @@ pub enum Evidence {
 pub const QUOTED_BYTES: usize = 16;
 
 impl Evidence {
-    /// What the network shows of a frame: its beginning, if that is long enough.
+    /// Takes what the network shows of a frame: its beginning, if that is long enough.
     pub fn quoted(frame: &[u8]) -> Self {
         frame.first_chunk().map_or(Self::Hearsay, |head| Self::Quoted(*head))
     }
@@ -83,7 +83,7 @@ pub struct RxFrame<'a> {
 }
 
 impl RxFrame<'_> {
-    /// Bytes of the whole frame.
+    /// Returns the number of bytes of the whole frame.
     pub const fn len(&self) -> usize {
         self.bytes.len() + self.outside.len()
     }
@@ -119,7 +119,7 @@ pub struct TxFrame<'a> {
 }
 
 impl TxFrame<'_> {
-    /// Bytes of the whole frame.
+    /// Returns the number of bytes of the whole frame.
     pub const fn len(&self) -> usize {
         self.header.len() + self.payload.len as usize
     }
@@ -145,7 +145,7 @@ pub struct TxBatch {
 }
 
 impl TxBatch {
-    /// An empty batch with room for `frames` frames and `header_bytes` bytes of headers.
+    /// Creates an empty batch with room for `frames` frames and `header_bytes` bytes of headers.
     pub fn new(frames: usize, header_bytes: usize) -> Self {
         Self {
             to: PeerAddr::default(),
@@ -161,7 +161,7 @@ impl TxBatch {
         self.frames.clear();
     }
 
-    /// Where header bytes of the next frame are appended, until [`TxBatch::finish_frame`].
+    /// Returns the buffer to which header bytes of the next frame are appended, until [`TxBatch::finish_frame`].
     pub const fn header_mut(&mut self) -> &mut Vec<u8> {
         &mut self.headers
     }
@@ -171,7 +171,8 @@ impl TxBatch {
         self.finish(payload, false);
     }
 
-    /// The same with payload that stays as it is until the peer has acknowledged it.
+    /// Finishes a frame as [`TxBatch::finish_frame`] does, with payload that stays as it is until the peer has
+    /// acknowledged it.
     pub fn finish_lasting_frame(&mut self, payload: PayloadSlice<'_>) {
         self.finish(payload, true);
     }
@@ -183,12 +184,12 @@ impl TxBatch {
         self.frames.push((self.headers.len() as u32, kept, is_lasting));
     }
 
-    /// Where the frames go.
+    /// Returns the address to which the frames go.
     pub const fn to(&self) -> PeerAddr {
         self.to
     }
 
-    /// Frames in the batch.
+    /// Returns the number of frames in the batch.
     pub const fn len(&self) -> usize {
         self.frames.len()
     }
@@ -198,12 +199,12 @@ impl TxBatch {
         self.frames.is_empty()
     }
 
-    /// Frames that still fit without an allocation.
+    /// Returns how many frames still fit without an allocation.
     pub fn room(&self) -> usize {
         self.frames.capacity() - self.frames.len()
     }
 
-    /// Frame `index`.
+    /// Returns frame `index`.
     ///
     /// # Panics
     /// If `index` is not below [`TxBatch::len`].
@@ -213,7 +214,7 @@ impl TxBatch {
         TxFrame { header: &self.headers[start..end as usize], payload, is_lasting }
     }
 
-    /// All header bytes of the frames `range`, back to back.
+    /// Returns all header bytes of the frames `range`, back to back.
     pub fn headers(&self, range: core::ops::Range<usize>) -> &[u8] {
         let start = if range.start == 0 { 0 } else { self.frames[range.start - 1].0 as usize };
         let end = if range.end == 0 { 0 } else { self.frames[range.end - 1].0 as usize };

@@ -39,14 +39,13 @@ pub enum CookieError {
 }
 
 impl CookieJar {
-    /// Cookies under `key`, which must be random and new for every start of the endpoint.
+    /// Creates cookies under `key`, which must be random and new for every start of the endpoint.
     pub const fn new(key: [u8; 16]) -> Self {
         Self { key }
     }
 
     //= protocol.md: cookie.2
-    /// The cookie to send to `peer`, which asked for a connection to `service` and calls it
-    /// `source`.
+    /// Returns the cookie to send to `peer`, which asked for a connection to `service` and calls it `source`.
     pub fn issue(
         &self,
         now: Instant,
@@ -62,7 +61,10 @@ impl CookieJar {
     }
 
     //= protocol.md: cookie.3
-    /// Whether `cookie` came from [`CookieJar::issue`] with the same arguments, not long ago.
+    /// Checks that `cookie` came from [`CookieJar::issue`] with the same arguments, not long ago.
+    ///
+    /// # Errors
+    /// [`CookieError`] if it did not.
     pub fn verify(
         &self,
         now: Instant,
@@ -118,8 +120,8 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// A full bucket of `burst` tokens into which `per_second` flow each second. A `per_second` or
-    /// `burst` of 0 counts as 1; more than 10^9 per second as 10^9.
+    /// Creates a full bucket of `burst` tokens into which `per_second` flow each second. A `per_second` or `burst`
+    /// of 0 counts as 1; more than 10^9 per second as 10^9.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let interval_ns = 1_000_000_000 / u64::from(per_second.clamp(1, 1_000_000_000));
         let slack_ns = interval_ns * u64::from(burst.max(1) - 1);

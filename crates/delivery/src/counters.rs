@@ -26,13 +26,13 @@ macro_rules! counters {
                 $(self.$field = self.$field.wrapping_add(other.$field);)*
             }
 
-            /// What each counter grew by since `earlier`, modulo 2^64.
+            /// Returns by how much each counter grew since `earlier`, modulo 2^64.
             #[must_use]
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $($field: self.$field.wrapping_sub(earlier.$field),)* }
             }
 
-            /// Name, value and explanation of each counter.
+            /// Returns an iterator over name, value and explanation of each counter.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
                 let values = [$(self.$field,)*];
                 let described = Self::DESCRIPTIONS.iter().zip(values);
@@ -183,7 +183,7 @@ counters! {
 }
 
 impl LinkCounters {
-    /// Frames received and then dropped, for whatever cause.
+    /// Returns the number of frames received and then dropped, for all causes.
     pub const fn dropped(&self) -> u64 {
         self.dropped_duplicate
             + self.dropped_too_old
@@ -194,8 +194,8 @@ impl LinkCounters {
             + self.dropped_outside_window
     }
 
-    /// Frames sent beyond those a loss-free network with free acknowledgements needs: explicit
-    /// acknowledgements and retransmissions.
+    /// Returns the number of frames sent beyond those that a loss-free network with free acknowledgements needs:
+    /// explicit acknowledgements and retransmissions.
     pub const fn extra_frames(&self) -> u64 {
         self.explicit_acks_sent + self.retransmissions
     }

@@ -88,22 +88,23 @@ impl LinkEstimate {
         self.is_delay_known = rtt.is_known();
     }
 
-    /// The fastest link of the connection carries `fastest` in the long run. A link that seems to carry
-    /// nearly as much is taken for as fast: by so much rates are mistaken that follow from what a link was
-    /// given, and what it is given must not follow from them.
+    /// Sets the long-term rate of the fastest link of the connection, in bytes per second. A link that seems to
+    /// carry nearly as much is taken for as fast, because rates that are measured from what a link was given are
+    /// wrong by about as much, and what a link is given must not follow from such errors.
     pub const fn compare_with(&mut self, fastest: u64) {
         self.alike = if self.carried >= fastest / MISTAKEN_TIMES { fastest } else { 0 };
     }
 
-    /// What the link carries in the long run, as far as is known, whatever it may carry now.
+    /// Returns the rate that the link carries in the long run, in bytes per second, as far as is known,
+    /// independently of the rate that it may carry now.
     pub fn carried(&self) -> Option<u64> {
         (self.carried > 0).then_some(self.carried)
     }
 
-    /// The rate at which a link with frames of `frame_bytes` should be tried among several: the measured
-    /// one, or more as long as it delivers all it is given and nothing waits on it. A link that is given
-    /// little because it is believed to be slow would else remain so; and so would one whose first frames
-    /// were late, so what few of them have shown at least is no rate.
+    /// Returns the rate, in bytes per second, at which a link with frames of `frame_bytes` should be tried among
+    /// several: the measured one, or more as long as it delivers all that it is given and nothing queues on it.
+    /// Without this, a link that is given little because it is believed to be slow would remain so. So would one
+    /// whose first frames were late, because the least rate that a few frames have shown is no estimate.
     pub fn worth_trying(&self, now: Instant, frame_bytes: u32) -> Option<u64> {
         if self.is_vague {
             return self.nominal();
@@ -131,20 +132,21 @@ impl LinkEstimate {
         Some(carried.saturating_mul(doubled.unwrap_or(u64::MAX)).min(most))
     }
 
-    /// Smallest round trip; before the first sample the initial guess.
+    /// Returns the smallest round-trip time in nanoseconds; before the first sample the initial guess.
     pub const fn delay_ns(&self) -> u64 {
         self.delay_ns
     }
 
-    /// What a frame takes to the peer without waiting, if `shortest_ns` is the smallest round trip of all
-    /// links. Acknowledgements of all links come back the same way, so half of that is part of each. A link
-    /// of which little is known counts as no longer: short messages alone would never find out.
+    /// Returns how long a frame takes to the peer without queueing, in nanoseconds, if `shortest_ns` is the
+    /// smallest round trip of all links. Acknowledgements of all links come back the same way, so half of that is
+    /// part of each. A link of which little is known counts as no longer than the shortest: short messages alone
+    /// would never find out.
     pub fn one_way_ns(&self, shortest_ns: u64) -> u64 {
         let own_ns = if self.is_delay_known { self.delay_ns.max(shortest_ns) } else { shortest_ns };
         own_ns.saturating_sub(shortest_ns / 2)
     }
 
-    /// When the link will have carried what was handed to it; not before `now`.
+    /// Returns when the link will have carried what was handed to it; not before `now`.
     pub fn idle_at(&self, now: Instant) -> Instant {
         self.idle_at.max(now)
     }

@@ -35,15 +35,15 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Nothing is written yet. Times near `base` take least; all must be within 2^62 ns of it, but for
-    /// [`Instant::NEVER`].
+    /// Starts with nothing written. Times near `base` take the fewest bytes; all must be within 2^62 ns of it, but
+    /// for [`Instant::NEVER`].
     pub fn new(base: Instant) -> Self {
         let mut packer = Self { bytes: Vec::with_capacity(BYTES_AT_FIRST), base };
         packer.number(base.0);
         packer
     }
 
-    /// What was written.
+    /// Returns what was written.
     pub fn finish(self) -> Box<[u8]> {
         self.bytes.into_boxed_slice()
     }

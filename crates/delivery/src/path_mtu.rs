@@ -56,8 +56,8 @@ crate::pack_fields!(PathMtu {
 });
 
 impl PathMtu {
-    /// A link that carries frames of `safe` bytes without proof, and for which `limit` is the
-    /// largest that the link can send and the peer accepts. `limit` below `safe` limits both.
+    /// Creates the search for a link that carries frames of `safe` bytes without proof, and for which `limit` is
+    /// the largest that the link can send and the peer accepts, in bytes. `limit` below `safe` limits both.
     pub const fn new(safe: u16, limit: u16) -> Self {
         // One less than the field holds, so that `limit + 1` is a size.
         let limit = if limit < u16::MAX { limit } else { u16::MAX - 1 };
@@ -78,8 +78,8 @@ impl PathMtu {
         }
     }
 
-    /// The size of a probe to send now, if one is due. Call when [`PathMtu::deadline`] has come; the
-    /// caller reports what became of the probe.
+    /// Returns the size of a probe to send now, if one is due. Call when [`PathMtu::deadline`] has come; the caller
+    /// reports what became of the probe.
     pub fn poll_probe(&mut self, now: Instant) -> Option<u16> {
         if let Some((size, sent_at)) = self.outstanding {
             if now < sent_at.after_ns(PROBE_TIMEOUT_NS) {
@@ -102,13 +102,13 @@ impl PathMtu {
         Some(size)
     }
 
-    /// The probe of just now was not sent: it is due again.
+    /// Records that the last probe was not sent: it is due again.
     pub const fn on_probe_unsent(&mut self) {
         self.outstanding = None;
     }
 
     //= protocol.md: size.2
-    /// A probe of this size, in bytes, reached the peer.
+    /// Records that a probe of this size, in bytes, reached the peer.
     pub fn on_probe_acked(&mut self, size: u16) {
         if self.outstanding.is_some_and(|(outstanding, _)| outstanding == size) {
             self.outstanding = None;
@@ -119,7 +119,7 @@ impl PathMtu {
         }
     }
 
-    /// A probe of this size, in bytes, was lost.
+    /// Records that a probe of this size, in bytes, was lost.
     pub fn on_probe_lost(&mut self, size: u16) {
         let Some((_, sent_at)) = self.outstanding.take_if(|(outstanding, _)| *outstanding == size)
         else {
@@ -135,8 +135,8 @@ impl PathMtu {
     }
 
     //= protocol.md: report.3
-    /// The network or the driver said that frames above `limit` bytes do not pass. Ignored below
-    /// 256 bytes, which every path must carry.
+    /// Records that frames above `limit` bytes do not pass, as the network or the driver reports. Ignored below 256
+    /// bytes, which every path must carry.
     pub fn on_frame_too_big(&mut self, limit: u16) {
         if limit < FRAME_BYTES_MIN || limit >= self.refused - 1 {
             return;
@@ -147,8 +147,8 @@ impl PathMtu {
     }
 
     //= protocol.md: report.3
-    /// Somebody claims that frames above `limit` bytes do not pass, and may lie: whether they do is probed
-    /// at once, and until that is known frames are no larger, or such as need no proof.
+    /// Records an unproven claim that frames above `limit` bytes do not pass: whether they do is probed at once,
+    /// and until that is known frames are no larger, or such as need no proof.
     pub fn on_doubt(&mut self, limit: u16) {
         if limit < self.current && self.safe < self.current {
             self.current = limit.max(self.safe);
@@ -156,8 +156,8 @@ impl PathMtu {
         }
     }
 
-    /// The largest frame that the link can send and the peer accepts is another one now: a smaller
-    /// one holds at once, a larger one is searched for.
+    /// Sets the largest frame that the link can send and the peer accepts, in bytes: a smaller one holds at once, a
+    /// larger one is searched for.
     pub fn set_limit(&mut self, limit: u16) {
         let limit = limit.clamp(FRAME_BYTES_MIN, u16::MAX - 1);
         self.on_frame_too_big(limit);
@@ -168,8 +168,9 @@ impl PathMtu {
     }
 
     //= protocol.md: size.2
-    /// A frame of at least `bytes` was lost while later ones were acknowledged; the round trip takes
-    /// `rtt_ns`. Returns whether the size fell back, so that what waits must be cut into frames again.
+    /// Records that a frame of at least `bytes` bytes was lost while later ones were acknowledged; the round trip
+    /// takes `rtt_ns` nanoseconds. Returns whether the size fell back, so that what waits must be cut into frames
+    /// again.
     ///
     /// Frames lost within one round trip may have met one burst of losses. What is lost later was sent
     /// after that.
@@ -181,13 +182,13 @@ impl PathMtu {
         self.count_loss(now, bytes)
     }
 
-    /// Nothing was acknowledged for a probe timeout, with frames larger than [`PathMtu::safe`] in
+    /// Records that nothing was acknowledged for a probe timeout, with frames larger than [`PathMtu::safe`] in
     /// flight. Returns whether the size fell back, so that what waits must be cut into frames again.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         self.count_loss(now, u32::from(self.safe) + 1)
     }
 
-    /// Frames were acknowledged, the largest of them of at least `bytes`.
+    /// Records that frames were acknowledged, the largest of them of at least `bytes` bytes.
     #[inline]
     pub const fn on_frames_acked(&mut self, bytes: u32) {
         if bytes >= self.lost_bytes {
@@ -216,17 +217,17 @@ impl PathMtu {
         self.lost_bytes = u32::MAX;
     }
 
-    /// The largest frame to send now, in bytes.
+    /// Returns the largest frame to send now, in bytes.
     pub const fn current(&self) -> u16 {
         self.current
     }
 
-    /// The size that needs no proof, in bytes; probes after a timeout should not exceed it.
+    /// Returns the size that needs no proof, in bytes; probes after a timeout should not exceed it.
     pub const fn safe(&self) -> u16 {
         self.safe
     }
 
-    /// When to call [`PathMtu::poll_probe`]; a time in the past means now.
+    /// Returns when to call [`PathMtu::poll_probe`]; a time in the past means now.
     pub const fn deadline(&self) -> Instant {
         match self.outstanding {
             Some((_, sent_at)) => sent_at.after_ns(PROBE_TIMEOUT_NS),

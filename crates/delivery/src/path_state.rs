@@ -95,7 +95,7 @@ crate::pack_fields!(PathState {
 });
 
 impl PathState {
-    /// A link on which nothing was heard yet; its first challenge is due at once.
+    /// Starts with a link on which nothing was heard yet; its first challenge is due at once.
     pub const fn new(now: Instant) -> Self {
         Self {
             state: LinkState::Validating,
@@ -108,7 +108,7 @@ impl PathState {
         }
     }
 
-    /// The link over which the handshake went: that was the first answer.
+    /// Starts with the link over which the handshake went, which was the first answer.
     pub const fn validated(now: Instant) -> Self {
         let mut path = Self::new(now);
         path.enter(LinkState::Up, Instant::NEVER);
@@ -116,8 +116,8 @@ impl PathState {
     }
 
     //= protocol.md: state.1, state.4
-    /// Packets of this link stayed unacknowledged for a probe timeout. `others_progress`: another
-    /// link of the connection had something acknowledged in that time.
+    /// Records that packets of this link stayed unacknowledged for a probe timeout. `others_progress`: another link
+    /// of the connection had something acknowledged in that time.
     #[must_use]
     pub fn on_probe_timeout(&mut self, now: Instant, others_progress: bool) -> Option<PathChange> {
         if !others_progress || !matches!(self.state, LinkState::Up | LinkState::Suspect) {
@@ -136,8 +136,8 @@ impl PathState {
     }
 
     //= protocol.md: state.1
-    /// Something sent on this link was acknowledged. Means nothing once the link was given up:
-    /// packets sent before may arrive late.
+    /// Records that something sent on this link was acknowledged. Ignored once the link was given up: packets sent
+    /// before may arrive late.
     #[must_use]
     pub const fn on_progress(&mut self) -> Option<PathChange> {
         match self.state {
@@ -154,7 +154,7 @@ impl PathState {
     }
 
     //= protocol.md: state.1
-    /// The carrier is gone, or the peer said that its end is down.
+    /// Records that the carrier is gone, or the peer said that its end is down.
     #[must_use]
     pub fn on_link_down(&mut self) -> Option<PathChange> {
         let before = self.state;
@@ -165,7 +165,7 @@ impl PathState {
         working.then_some(PathChange::Failed)
     }
 
-    /// The carrier is back, or the peer said that its end is available.
+    /// Records that the carrier is back, or the peer said that its end is available.
     pub fn on_link_up(&mut self, now: Instant) {
         if !matches!(self.state, LinkState::Up | LinkState::Removed) {
             self.unanswered = 0;
@@ -173,7 +173,7 @@ impl PathState {
         }
     }
 
-    /// The link does not belong to the connection any more.
+    /// Records that the link does not belong to the connection any more.
     pub const fn on_removed(&mut self) {
         self.enter(LinkState::Removed, Instant::NEVER);
     }
@@ -194,9 +194,9 @@ impl PathState {
         true
     }
 
-    /// The next challenge is due, and a suspected link has not answered the last one: that counts as
-    /// a timeout, as nothing is in flight on it any more whose timeout would. Call when
-    /// [`PathState::deadline`] has come, before [`PathState::poll_challenge`].
+    /// Records that the next challenge is due. If a suspected link has not answered the last one, that counts as a
+    /// timeout, because nothing is in flight on it whose timeout would. Call when [`PathState::deadline`] has come,
+    /// before [`PathState::poll_challenge`].
     #[must_use]
     pub fn on_challenge_due(&mut self, now: Instant) -> Option<PathChange> {
         if self.state != LinkState::Suspect || self.unanswered == 0 || now < self.challenge_at {
@@ -205,7 +205,7 @@ impl PathState {
         self.on_probe_timeout(now, true)
     }
 
-    /// A challenge with this nonce left.
+    /// Records that a challenge with this nonce left.
     pub fn on_challenge_sent(&mut self, nonce: u64) {
         let slot = usize::from(self.nonce_next) % NONCES;
         self.nonces[slot] = Some(nonce);
@@ -213,7 +213,7 @@ impl PathState {
     }
 
     //= protocol.md: challenge.4
-    /// The peer answered on this link. Answers to something that was not asked lately are ignored.
+    /// Records that the peer answered on this link. Ignores answers to challenges that were not sent lately.
     #[must_use]
     pub fn on_challenge_answered(&mut self, now: Instant, nonce: u64) -> Option<PathChange> {
         let slot = self.nonces.iter_mut().find(|slot| **slot == Some(nonce))?;
@@ -234,12 +234,12 @@ impl PathState {
         Some(change)
     }
 
-    /// Challenges that were due since the last answer, or since they began.
+    /// Returns how many challenges were due since the last answer, or since they began.
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
     }
 
-    /// Where the link stands.
+    /// Returns the state of the link.
     pub const fn state(&self) -> LinkState {
         self.state
     }
@@ -249,7 +249,7 @@ impl PathState {
         matches!(self.state, LinkState::Up)
     }
 
-    /// When to call [`PathState::poll_challenge`], [`Instant::NEVER`] if nothing is to be asked.
+    /// Returns when to call [`PathState::poll_challenge`], [`Instant::NEVER`] if nothing is to be asked.
     pub const fn deadline(&self) -> Instant {
         self.challenge_at
     }
@@ -282,17 +282,18 @@ pub struct SilenceBudget {
 crate::pack_fields!(SilenceBudget { budget_ns, silent_since });
 
 impl SilenceBudget {
-    /// A budget of `budget_ns` nanoseconds; nothing is awaited yet.
+    /// Creates a budget of `budget_ns` nanoseconds; nothing is awaited yet.
     pub const fn new(budget_ns: u64) -> Self {
         Self { budget_ns, silent_since: Instant::NEVER }
     }
 
-    /// An answer is awaited from this time on, which may be to come, if none was before.
+    /// Records that an answer is awaited from `since` on, which may lie in the future, if none was awaited before.
     pub fn on_waiting(&mut self, since: Instant) {
         self.silent_since = self.silent_since.min(since);
     }
 
-    /// The peer gave an authentic sign of life. If more is awaited, then from this time on.
+    /// Records that the peer gave an authentic sign of life. If more is awaited, the budget starts at
+    /// `waiting_since`.
     pub const fn on_progress(&mut self, waiting_since: Option<Instant>) {
         self.silent_since = match waiting_since {
             Some(since) => since,
@@ -306,7 +307,7 @@ impl SilenceBudget {
         self.deadline() <= now
     }
 
-    /// When the peer counts as unreachable, [`Instant::NEVER`] while nothing is awaited.
+    /// Returns when the peer counts as unreachable, [`Instant::NEVER`] while nothing is awaited.
     pub const fn deadline(&self) -> Instant {
         self.silent_since.after_ns(self.budget_ns)
     }

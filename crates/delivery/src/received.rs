@@ -18,7 +18,7 @@ pub enum Eliciting {
 }
 
 impl Eliciting {
-    /// The same if nothing of its operation follows.
+    /// Returns the same arrival, changed into the last one of its operation.
     #[must_use]
     pub const fn as_last(self) -> Self {
         match self {
@@ -65,7 +65,7 @@ crate::pack_fields!(AckPolicy { frames_per_ack, ack_delay_ns, midway_delay_ns })
 
 impl AckPolicy {
     //= protocol.md: ack.7
-    /// What is announced to the peer as `ack_delay_max_ns`.
+    /// Returns what is announced to the peer as `ack_delay_max_ns`, in nanoseconds.
     pub fn delay_max_ns(&self) -> u32 {
         self.ack_delay_ns.max(self.midway_delay_ns)
     }
@@ -141,7 +141,7 @@ crate::pack_fields!(ReceivedPackets {
 });
 
 impl ReceivedPackets {
-    /// Nothing arrived yet; the peer numbers from 0.
+    /// Starts with nothing received; the peer numbers from 0.
     pub fn new(policy: AckPolicy) -> Self {
         let frames_per_ack = policy.frames_per_ack.clamp(1, FRAMES_PER_ACK_MAX);
         Self {
@@ -249,8 +249,8 @@ impl ReceivedPackets {
     }
 
     //= protocol.md: ack.1, ack.3
-    /// The block that acknowledges everything known, to send as `link`'s; no acknowledgement is
-    /// owed afterwards. `None` if nothing arrived yet.
+    /// Returns the block that acknowledges everything known, to send as `link`'s; no acknowledgement is owed
+    /// afterwards. Returns `None` if nothing arrived yet.
     ///
     /// May be called before it is due, whenever a frame has room for it.
     pub fn write_block(&mut self, now: Instant, link: LinkIndex) -> Option<AckBlock> {
@@ -277,7 +277,7 @@ impl ReceivedPackets {
     }
 
     //= protocol.md: packet.2, packet.3
-    /// What [`ReceivedPackets::observe`] would return for this packet now.
+    /// Returns what [`ReceivedPackets::observe`] would return for this packet now.
     pub fn classify(&self, packet_wire: u32) -> Arrival {
         let expected = self.next.saturating_sub(1);
         // The signed distance distinguishes numbers below 0 from numbers far ahead.
@@ -305,7 +305,7 @@ impl ReceivedPackets {
         self.due_at <= now
     }
 
-    /// When an acknowledgement must be sent, [`Instant::NEVER`] if none is owed.
+    /// Returns when an acknowledgement must be sent, [`Instant::NEVER`] if none is owed.
     pub const fn deadline(&self) -> Instant {
         self.due_at
     }
@@ -353,7 +353,7 @@ impl ReceivedPackets {
         self.pending == 0 && self.due_at == Instant::NEVER
     }
 
-    /// The largest number that arrived.
+    /// Returns the largest number that arrived.
     pub const fn largest(&self) -> Option<PacketNumber> {
         match self.next.checked_sub(1) {
             Some(number) => Some(PacketNumber(number)),

@@ -72,7 +72,7 @@ pub struct SchedulerState {
 crate::pack_fields!(SchedulerState { turn, unmeasured_bytes, given_at });
 
 impl SchedulerState {
-    /// Link `index` was replaced or came back: what was learnt of it does not hold any more.
+    /// Forgets what was learnt of link `index`, which was replaced or came back.
     pub fn forget(&mut self, index: usize) {
         if let (Some(bytes), Some(at)) =
             (self.unmeasured_bytes.get_mut(index), self.given_at.get_mut(index))

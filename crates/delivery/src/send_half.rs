@@ -108,7 +108,7 @@ const PROBE_MARGIN_NS: u64 = 200_000;
 const PERSISTENT_PROBES: u32 = 6;
 
 impl<T: Copy> SendHalf<T> {
-    /// A half with nothing in flight; its first packet has number 0.
+    /// Creates a half with nothing in flight; its first packet has number 0.
     ///
     /// # Panics
     /// If a full frame has no byte or more than 65535.
@@ -153,14 +153,14 @@ impl<T: Copy> SendHalf<T> {
         self.acked_end = first;
     }
 
-    /// The number the next packet gets.
+    /// Returns the number the next packet gets.
     pub const fn next_packet(&self) -> PacketNumber {
         self.next
     }
 
     //= protocol.md: packet.1
-    /// A packet of `bytes` bytes goes out. Probes aside, the caller has seen that
-    /// [`window_left`](Self::window_left) allows it.
+    /// Records that a packet of `bytes` bytes goes out, and returns its number. Probes aside, the caller has seen
+    /// that [`window_left`](Self::window_left) allows it.
     ///
     /// # Panics
     /// If a frame has more than 65535 bytes, or 65535 packets are in flight.
@@ -193,9 +193,9 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: packet.1
-    /// The driver did not take the last `count` frames: their numbers are taken back, as they never
-    /// left the host, and their contents returned, newest first. Pure acknowledgements count among
-    /// the frames and return nothing.
+    /// Takes back the last `count` frames, which the driver did not take: their numbers are free again, as they
+    /// never left the host, and their contents are returned, newest first. Pure acknowledgements count among the
+    /// frames and return nothing.
     ///
     /// # Panics
     /// If fewer than `count` packets were sent, or one of them was acknowledged.
@@ -205,9 +205,9 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: packet.1
-    /// The driver did not take the last `count` frames, and does not know whether they left the host: their contents are
-    /// returned as by [`unsend`](Self::unsend), to be retransmitted, which is no sign of congestion. Their numbers are not used
-    /// again, and acknowledgements of them say nothing.
+    /// Takes back the contents of the last `count` frames, which the driver did not take without knowing whether
+    /// they left the host: they are returned as by [`unsend`](Self::unsend), to be retransmitted, which is no sign
+    /// of congestion. Their numbers are not used again, and acknowledgements of them are ignored.
     ///
     /// # Panics
     /// As for [`unsend`](Self::unsend).
@@ -228,8 +228,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: again.2
-    /// To be called when [`deadline`](Self::deadline) is reached. Reports contents that count as
-    /// lost now, and returns whether a probe is due.
+    /// Reports contents that count as lost now, and returns whether a probe is due. Call when
+    /// [`deadline`](Self::deadline) is reached.
     pub fn on_timeout(
         &mut self,
         pool: &mut SentPool<T>,
@@ -304,8 +304,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: state.3
-    /// The link came back, or leads another way now: round-trip time, rate and window are measured
-    /// from the beginning. Numbers go on, and what is in flight stays.
+    /// Measures round-trip time, rate and window from the start, because the link came back or leads another way
+    /// now. Numbers go on, and what is in flight stays.
     pub fn restart_measurement(&mut self, config: &SendConfig, now: Instant) {
         self.rtt = RttEstimator::new(config.initial_rtt_ns, now);
         self.rate.restart();
@@ -317,7 +317,7 @@ impl<T: Copy> SendHalf<T> {
         self.probe_count = 0;
     }
 
-    /// The size of a full frame, in bytes.
+    /// Returns the size of a full frame, in bytes.
     #[inline]
     pub const fn frame_bytes(&self) -> u32 {
         self.frame_bytes
@@ -335,20 +335,20 @@ impl<T: Copy> SendHalf<T> {
         self.rate.set_limited(limited, self.in_flight_bytes);
     }
 
-    /// Nothing is in flight on any link of the connection, and frames will be sent on some. From how
-    /// long they wait the link's rate is learnt, until the peer [sends data itself](Self::end_train).
+    /// Begins to learn the rate of the link from how long frames wait, as nothing is in flight on any link of the
+    /// connection and frames will be sent on some. This ends when the peer [sends data itself](Self::end_train).
     pub const fn begin_train(&mut self, now: Instant) {
         self.rate.begin_train(now);
     }
 
-    /// The peer sends data: what acknowledgements wait for may be that.
+    /// Ends the learning of the rate, because the peer sends data, for which acknowledgements may wait.
     #[inline]
     pub const fn end_train(&mut self) {
         self.rate.end_train();
     }
 
-    /// The next time at which [`on_timeout`](Self::on_timeout) must run; [`Instant::NEVER`] if
-    /// nothing is in flight and no lost packet is remembered.
+    /// Returns the next time at which [`on_timeout`](Self::on_timeout) must run; [`Instant::NEVER`] if nothing is
+    /// in flight and no lost packet is remembered.
     #[inline]
     pub fn deadline(&self) -> Instant {
         if self.packets.is_at_rest() {
@@ -361,18 +361,18 @@ impl<T: Copy> SendHalf<T> {
         self.loss_at.min(self.probe_at()).min(expires)
     }
 
-    /// Bytes in flight.
+    /// Returns the number of bytes in flight.
     pub const fn in_flight_bytes(&self) -> u32 {
         self.in_flight_bytes
     }
 
-    /// Packets that are in flight or remembered as lost.
+    /// Returns how many packets are in flight or remembered as lost.
     pub fn packets(&self) -> u16 {
         self.packets.len()
     }
 
-    /// When the oldest data packet in flight was sent; the oldest probe of the path MTU if there is
-    /// nothing else, whose silence says nothing.
+    /// Returns when the oldest data packet in flight was sent; the oldest probe of the path MTU, whose loss has no
+    /// meaning for the link, if there is nothing else.
     pub fn oldest_sent_at(&self) -> Option<Instant> {
         let slot = self.oldest_data().or_else(|| self.packets.oldest());
         slot.map(|slot| self.packets.record(slot).sent_at)
@@ -386,37 +386,37 @@ impl<T: Copy> SendHalf<T> {
         Some(slot)
     }
 
-    /// Smoothed round-trip time, in nanoseconds.
+    /// Returns the smoothed round-trip time, in nanoseconds.
     pub const fn srtt_ns(&self) -> u64 {
         self.rtt.smoothed_ns()
     }
 
-    /// Mean variation of the round-trip time, in nanoseconds.
+    /// Returns the mean variation of the round-trip time, in nanoseconds.
     pub const fn rtt_var_ns(&self) -> u64 {
         self.rtt.variation_ns()
     }
 
-    /// Recent minimum of the round-trip time, in nanoseconds.
+    /// Returns the recent minimum of the round-trip time, in nanoseconds.
     pub fn rtt_min_ns(&self) -> u64 {
         self.rtt.min_ns()
     }
 
-    /// Measured delivery rate.
+    /// Returns the measured delivery rate, in bytes per second.
     pub fn rate_bytes_per_second(&self) -> Option<u64> {
         self.rate.bytes_per_second()
     }
 
-    /// How fast the link is, how long, and how much waits on it.
+    /// Returns the estimate of the link: its rate, its delay, and how much is queued on it.
     pub const fn estimate(&self) -> &LinkEstimate {
         &self.estimate
     }
 
-    /// See [`LinkEstimate::compare_with`].
+    /// Sets the rate of the fastest link: see [`LinkEstimate::compare_with`].
     pub const fn compare_with(&mut self, fastest: u64) {
         self.estimate.compare_with(fastest);
     }
 
-    /// Probe timeouts since the last acknowledgement of something new.
+    /// Returns how many probe timeouts there were since the last acknowledgement of something new.
     pub const fn probe_count(&self) -> u32 {
         self.probe_count
     }

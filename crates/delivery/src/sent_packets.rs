@@ -84,7 +84,7 @@ impl<T: Copy> SentPool<T> {
     /// Fewest that a pool can have.
     pub const RECORDS_MIN: usize = 256;
 
-    /// A pool for `halves` connections at a time, each with up to `records` packets in flight.
+    /// Creates a pool for `halves` connections at a time, each with up to `records` packets in flight.
     ///
     /// # Panics
     /// If `records` is not between [`Self::RECORDS_MIN`] and 32768.
@@ -93,7 +93,7 @@ impl<T: Copy> SentPool<T> {
         Self { free: (0..halves).map(|_| Vec::with_capacity(records)).collect(), halves, records }
     }
 
-    /// Vectors ready to be taken.
+    /// Returns how many vectors are ready to be taken.
     pub fn available(&self) -> usize {
         self.free.len()
     }

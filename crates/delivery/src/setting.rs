@@ -19,7 +19,10 @@ pub struct SettingError {
 }
 
 impl SettingError {
-    /// Refuses what is outside of `wanted`.
+    /// Checks that a value lies within `wanted`.
+    ///
+    /// # Errors
+    /// The error that names the setting, the value and the range.
     pub fn unless_within<T: Display + PartialOrd>(
         setting: &'static str,
         value: &T,

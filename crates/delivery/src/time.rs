@@ -12,12 +12,12 @@ impl Instant {
     /// Later than every time that is ever reached.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// Nanoseconds since `earlier`, 0 if `earlier` is later.
+    /// Returns the nanoseconds since `earlier`, 0 if `earlier` is later.
     pub const fn since_ns(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// `ns` nanoseconds later, at most [`Instant::NEVER`].
+    /// Returns the time `ns` nanoseconds later, at most [`Instant::NEVER`].
     #[must_use]
     pub const fn after_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_add(ns))

@@ -25,7 +25,7 @@ struct Entry {
 }
 
 impl TimerQueue {
-    /// A queue for the identifiers `0..ids`, none of which has a deadline.
+    /// Creates a queue for the identifiers `0..ids`, none of which has a deadline.
     pub fn with_capacity(ids: u32) -> Self {
         let mut queue = Self::default();
         if let Some(last) = ids.checked_sub(1) {
@@ -81,12 +81,12 @@ impl TimerQueue {
         Some(first.id)
     }
 
-    /// The earliest deadline, [`Instant::NEVER`] if there is none.
+    /// Returns the earliest deadline, [`Instant::NEVER`] if there is none.
     pub fn next(&self) -> Instant {
         self.heap.first().map_or(Instant::NEVER, |entry| entry.deadline)
     }
 
-    /// The deadline of `id`, [`Instant::NEVER`] if it has none.
+    /// Returns the deadline of `id`, [`Instant::NEVER`] if it has none.
     pub fn deadline(&self, id: u32) -> Instant {
         match self.positions.get(id as usize) {
             Some(&position) if position != ABSENT => self.heap[position as usize].deadline,
@@ -94,7 +94,7 @@ impl TimerQueue {
         }
     }
 
-    /// Identifiers with a deadline.
+    /// Returns how many identifiers have a deadline.
     pub const fn len(&self) -> usize {
         self.heap.len()
     }

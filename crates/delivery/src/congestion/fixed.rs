@@ -13,7 +13,7 @@ pub struct Fixed {
 crate::pack_fields!(Fixed { frames, frame_bytes });
 
 impl Fixed {
-    /// A window of `frames` frames of `frame_bytes` bytes.
+    /// Creates a window of `frames` frames of `frame_bytes` bytes.
     pub fn new(frames: u32, frame_bytes: u32) -> Self {
         Self { frames: frames.max(WINDOW_FRAMES_MIN), frame_bytes }
     }

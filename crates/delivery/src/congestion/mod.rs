@@ -56,22 +56,22 @@ pub struct LossSample {
 
 /// Decides how many bytes may be in flight.
 pub trait CongestionController {
-    /// A packet of `bytes` goes out; `in_flight_bytes` includes it.
+    /// Records that a packet of `bytes` bytes goes out. `in_flight_bytes` includes it.
     fn on_sent(&mut self, _now: Instant, _bytes: u32, _in_flight_bytes: u32) {}
 
-    /// Packets were acknowledged.
+    /// Adapts to packets that were acknowledged.
     fn on_ack(&mut self, now: Instant, sample: &AckSample);
 
-    /// Packets were lost, or a link does not answer.
+    /// Adapts to packets that were lost, or to a link that does not answer.
     fn on_loss(&mut self, now: Instant, loss: &LossSample);
 
-    /// A packet declared lost was acknowledged after all.
+    /// Takes back the reaction to a packet that was declared lost and is acknowledged after all.
     fn on_spurious_loss(&mut self);
 
-    /// The size of frames changed, in bytes.
+    /// Sets the size of frames, in bytes.
     fn set_frame_bytes(&mut self, frame_bytes: u32);
 
-    /// Bytes that may be in flight.
+    /// Returns how many bytes may be in flight.
     fn window(&self) -> u32;
 }
 

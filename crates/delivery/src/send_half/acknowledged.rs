@@ -11,9 +11,9 @@ use crate::{Instant, ProtocolError};
 
 impl<T: Copy> SendHalf<T> {
     //= protocol.md: ack.11
-    /// The peer acknowledged packets. Contents that it accepted are reported in the order in which
-    /// they were sent, then those that count as lost now. `received_at` is when the acknowledgement
-    /// arrived at the host, at most `now`: between the two no network was involved.
+    /// Handles an acknowledgement of the peer. Contents that it accepted are reported in the order in which they
+    /// were sent, then those that count as lost now. `received_at` is when the acknowledgement arrived at the host,
+    /// at most `now`: between the two no network was involved.
     ///
     /// # Errors
     /// [`ProtocolError::AckOfUnsent`]; nothing has changed then.

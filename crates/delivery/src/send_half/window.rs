@@ -7,13 +7,13 @@ use crate::rate::bytes_in;
 
 impl<T: Copy> SendHalf<T> {
     //= protocol.md: flight.1
-    /// The congestion window bounded by the peer's buffer, in bytes; one frame always fits.
+    /// Returns the congestion window bounded by the peer's buffer, in bytes; one frame always fits.
     pub fn window(&self) -> u32 {
         let window = self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes);
         if self.drain == Drain::No { window } else { window.min(self.drained_bytes()) }
     }
 
-    /// Bytes that the congestion window, the peer's buffer and the records still allow.
+    /// Returns how many bytes the congestion window, the peer's buffer and the records still allow.
     ///
     /// Acknowledgements come for many frames at a time. In between the window opens by the clock, at
     /// the measured rate, as if each frame were acknowledged: what is taken for delivered does not
@@ -39,8 +39,8 @@ impl<T: Copy> SendHalf<T> {
         is_open || self.window_left(now) >= bytes
     }
 
-    /// When [`window_left`](Self::window_left) will be `bytes` if no acknowledgement comes; `now` if
-    /// it is, [`Instant::NEVER`] if only an acknowledgement can help.
+    /// Returns when [`window_left`](Self::window_left) will be `bytes` if no acknowledgement comes; `now` if it is
+    /// already, [`Instant::NEVER`] if only an acknowledgement can help.
     pub fn opens_at(&self, now: Instant, bytes: u32) -> Instant {
         if self.window_left(now) >= bytes {
             return now;
@@ -71,7 +71,7 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Bytes to send in one burst.
+    /// Returns how many bytes to send in one burst.
     pub fn quantum_bytes(&self) -> u32 {
         let rate = self.rate_in_flight().or(self.estimate.nominal()).unwrap_or(0);
         let bytes = bytes_in(rate, QUANTUM_NS);
@@ -79,9 +79,10 @@ impl<T: Copy> SendHalf<T> {
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
     }
 
-    /// Bytes to send together once a closed window opens by the clock, at least [`Self::quantum_bytes`]. If frames queue, the
-    /// link is the limit; then a batch is what the link carries in [`BATCH_NS`]. It is at most half of the queue, because
-    /// the link would run dry if both hosts slept for an interval.
+    /// Returns how many bytes to send together once a closed window opens by the clock, at least
+    /// [`Self::quantum_bytes`]. If frames queue, the link is the limit; then a batch is what the link carries in
+    /// [`BATCH_NS`]. It is at most half of the queue, because the link would run dry if both hosts slept for an
+    /// interval.
     pub fn batch_bytes(&self) -> u32 {
         let quantum = self.quantum_bytes();
         let Some(rate) = self.estimate.carried() else { return quantum };
@@ -96,8 +97,8 @@ impl<T: Copy> SendHalf<T> {
         quantum.max(carried as u32)
     }
 
-    /// Frames after which the peer should be asked for an acknowledgement: half of what may be sent
-    /// until it is here, at most [`ASK_FRAMES_MAX`].
+    /// Returns after how many frames to ask the peer for an acknowledgement: half of what may be sent until it is
+    /// here, at most [`ASK_FRAMES_MAX`].
     pub fn ask_frames(&self) -> u32 {
         let window = self.window();
         let slack = window.saturating_add(self.ahead_bytes()).saturating_sub(self.pipe_bytes());
