@@ -67,6 +67,9 @@ pub struct CaptureOutput {
 
 impl CaptureOutput {
     /// Creates a file at `path`, or empties the one that is there.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn create(path: &Path, clock: CaptureClock) -> io::Result<Self> {
         let file = File::create(path).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot create {}: {error}", path.display()))
@@ -75,6 +78,9 @@ impl CaptureOutput {
     }
 
     /// Writes to `output`, which needs no buffer of its own.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn new<W>(output: W, clock: CaptureClock) -> io::Result<Self>
     where
         W: Write + Send + 'static,
@@ -109,11 +115,17 @@ pub struct Capture<L> {
 
 impl<L: Link> Capture<L> {
     /// Captures to a new file at `path`, which has no other links.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn create(link: L, path: &Path, clock: CaptureClock) -> io::Result<Self> {
         Ok(CaptureOutput::create(path, clock)?.capture(link))
     }
 
     /// Captures to `output`, which needs no buffer of its own.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn new<W>(link: L, output: W, clock: CaptureClock) -> io::Result<Self>
     where
         W: Write + Send + 'static,
@@ -121,12 +133,12 @@ impl<L: Link> Capture<L> {
         Ok(CaptureOutput::new(output, clock)?.capture(link))
     }
 
-    /// How much the file has so far, counting what is still queued as written.
+    /// Returns how much the file has so far, counting what is still queued as written.
     pub fn capture_statistics(&self) -> CaptureStatistics {
         self.recorder.statistics()
     }
 
-    /// The link without the capture, which ends.
+    /// Ends the capture and returns the link.
     pub fn into_inner(self) -> L {
         self.link
     }

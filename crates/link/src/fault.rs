@@ -137,6 +137,9 @@ struct Held {
 
 impl<L: Link> Fault<L> {
     /// Makes `link` faulty.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the setting and its range.
     pub fn new(link: L, config: FaultConfig) -> Result<Self, SettingError> {
         config.check()?;
         Ok(Self {
@@ -156,12 +159,12 @@ impl<L: Link> Fault<L> {
         self.cut = cut;
     }
 
-    /// What was done so far.
+    /// Returns what was done so far.
     pub const fn fault_statistics(&self) -> FaultStatistics {
         self.statistics
     }
 
-    /// The link without faults; frames held back are lost.
+    /// Returns the link without faults; frames held back are lost.
     pub fn into_inner(self) -> L {
         self.link
     }

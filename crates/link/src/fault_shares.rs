@@ -37,7 +37,7 @@ impl FaultShares {
         *self != Self::default()
     }
 
-    /// What a [`Fault`](crate::Fault) with them is made of.
+    /// Returns the configuration of a [`Fault`](crate::Fault) with these shares.
     pub fn config(&self, seed: u64) -> FaultConfig {
         FaultConfig {
             seed,

@@ -37,7 +37,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The interface called `name`.
+    /// Finds the interface called `name`.
     ///
     /// # Errors
     /// Of kind [`io::ErrorKind::InvalidInput`] if that cannot be a name; with the number `ENODEV` if
@@ -47,7 +47,7 @@ impl Interface {
         Self::query(request_socket()?.as_fd(), name)
     }
 
-    /// The names of all interfaces, sorted.
+    /// Returns the names of all interfaces, sorted.
     pub fn names() -> Vec<String> {
         let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
         let mut names: Vec<String> = entries
@@ -58,12 +58,12 @@ impl Interface {
         names
     }
 
-    /// Its name.
+    /// Returns the name of the interface.
     pub fn name(&self) -> String {
         self.name.to_string()
     }
 
-    /// Nominal rate in bits per second of a real device; virtual ones name a rate that means nothing.
+    /// Returns the nominal rate of a real device in bits per second; virtual ones name a rate that means nothing.
     pub fn rate(&self) -> Option<u64> {
         let folder = format!("/sys/class/net/{}", self.name);
         fs::metadata(format!("{folder}/device")).ok()?;

@@ -83,7 +83,7 @@ fn check_frame_bytes(frame_bytes_max: u16) -> Result<(), SettingError> {
 ///
 /// No method blocks.
 pub trait Link: Send {
-    /// What the link can do now; a change is announced as [`LinkEvent::Changed`].
+    /// Returns what the link can do now; a change is announced as [`LinkEvent::Changed`].
     fn caps(&self) -> LinkCaps;
 
     /// Passes waiting frames to `on_frame`, at most about `limit`, and returns how many.
@@ -92,6 +92,9 @@ pub trait Link: Send {
     /// `limit` by what one message holds, or a few when their sizes change abruptly. `now` is the
     /// engine's time of this turn; [`RxFrame::received_at`] is never later. A return value below
     /// `limit` means that nothing waited any more.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize>;
 
     /// Sends a prefix of the batch, in order, and returns its length; 0 when the driver is full.
@@ -113,25 +116,26 @@ pub trait Link: Send {
         0
     }
 
-    /// The next change of state, if any. Call after [`Link::receive`] and [`Link::send`] until it
-    /// returns `None`.
+    /// Returns the next change of state, if any. Call after [`Link::receive`] and [`Link::send`] until it returns
+    /// `None`.
     fn poll_event(&mut self) -> Option<LinkEvent>;
 
-    /// One of them is readable when frames wait; none if the link must be polled. The first is writable when there is
-    /// room to transmit. [`LinkEvent::Descriptors`] reports that they have changed.
+    /// Returns the descriptors of the link. One of them is readable when frames wait; there are none if the link
+    /// must be polled. The first is writable when there is room to transmit. [`LinkEvent::Descriptors`] reports
+    /// that they have changed.
     fn wait_fds(&self) -> WaitFds<'_>;
 
-    /// Called before a thread goes to sleep until one of [`Link::wait_fds`] is ready; false if frames wait already. A
-    /// link whose descriptors do not become readable for frames by themselves arranges for it here: until a thread
-    /// sleeps, no peer pays for waking it.
+    /// Prepares the link for a thread that is about to sleep until one of [`Link::wait_fds`] is ready; returns
+    /// false if frames wait already. A link whose descriptors do not become readable for frames by themselves
+    /// arranges for it here: until a thread sleeps, no peer pays for waking it.
     fn prepare_sleep(&mut self) -> bool {
         true
     }
 
-    /// Counters since the link was made.
+    /// Returns the counters since the link was made.
     fn statistics(&self) -> LinkStatistics;
 
-    /// What Ethernet says about each frame, for a link on raw Ethernet.
+    /// Returns what Ethernet says about each frame, for a link on raw Ethernet.
     fn ethernet_header(&self) -> Option<EthernetHeader> {
         None
     }

@@ -80,7 +80,10 @@ pub(crate) struct Port {
 }
 
 impl PacketLink {
-    /// A link on the interface that `config` names.
+    /// Opens a link on the interface that `config` names.
+    ///
+    /// # Errors
+    /// [`PacketError`], one variant for each cause.
     pub fn open(config: &PacketConfig) -> Result<Self, PacketError> {
         let watch = Watch::new();
         let (interface, station) = usable(config)?;
@@ -109,7 +112,7 @@ impl PacketLink {
         Ok(link)
     }
 
-    /// The address of the interface, and the port on it.
+    /// Returns the address of the interface, and the port on it.
     pub const fn local(&self) -> (Station, u16) {
         (self.framing.station, self.framing.port)
     }

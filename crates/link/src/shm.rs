@@ -89,7 +89,10 @@ struct Channel {
 }
 
 impl ShmLink {
-    /// A link for an endpoint of this process.
+    /// Opens a link for an endpoint of this process.
+    ///
+    /// # Errors
+    /// [`ShmError`], one variant for each cause.
     pub fn open() -> Result<Self, ShmError> {
         let failed = |attempt| move |source| ShmError { attempt, source };
         let host = socket::host_identity().map_err(failed("identify this host"))?;
@@ -121,7 +124,7 @@ impl ShmLink {
         })
     }
 
-    /// Peers that memory is shared with, counting twice those that connected both ways.
+    /// Returns the number of peers that memory is shared with, counting twice those that connected both ways.
     pub const fn channels(&self) -> usize {
         self.channels.len()
     }

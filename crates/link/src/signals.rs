@@ -28,7 +28,7 @@ impl HeldSignals {
         Ok(Self { before, _of_this_thread: PhantomData })
     }
 
-    /// What the calling thread has blocked otherwise.
+    /// Returns the signals that the calling thread has blocked otherwise.
     pub const fn before(&self) -> &libc::sigset_t {
         &self.before
     }
@@ -57,7 +57,7 @@ impl HeldSignals {
     }
 }
 
-/// The signals that the calling thread has blocked.
+/// Returns the signals that the calling thread has blocked.
 ///
 /// # Errors
 /// None on a system that is sound.

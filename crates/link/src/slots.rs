@@ -50,13 +50,13 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// With this first port, at most 0xf000, as there are 4096 behind it.
+    /// Creates the slots with this first port, at most 0xf000, as there are 4096 ports behind it.
     pub fn new(first_port: u16) -> Option<Self> {
         (first_port > 0 && first_port <= 0xf000).then_some(Self { first_port })
     }
 
     //= protocol.md: slot.1
-    /// Where datagrams and requests for a queue pair of the host `ip` go.
+    /// Returns the address of datagrams and requests for a queue pair of the host `ip`.
     pub fn address_of(&self, ip: IpAddr, number: QueuePairNumber) -> SocketAddr {
         SocketAddr::new(ip, self.port_of(number.slot()))
     }

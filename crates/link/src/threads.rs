@@ -15,6 +15,9 @@ use std::time::Duration;
 /// It has begun when this returns. A new thread maps and unmaps memory for what it allocates, and libraries that want to
 /// know what is unmapped (libfabric, UCX) write over the code of `munmap` when their user comes to it: a thread that
 /// comes back from the kernel into code that has changed meanwhile crashes.
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn start_thread(
     name: &str,
     work: impl FnOnce() + Send + 'static,

@@ -69,7 +69,10 @@ pub struct UdpLink {
 }
 
 impl UdpLink {
-    /// A link on `address`; port 0 takes a free one, an unspecified address serves all interfaces.
+    /// Opens a link on `address`; port 0 takes a free one, an unspecified address serves all interfaces.
+    ///
+    /// # Errors
+    /// [`UdpError`], one variant for each cause.
     pub fn bind(address: SocketAddr, config: &UdpConfig) -> Result<Self, UdpError> {
         config.check()?;
         let family = Family::of(&address);
@@ -148,12 +151,12 @@ impl UdpLink {
         Ok(link)
     }
 
-    /// What the link makes use of, after what it found missing.
+    /// Returns the features that the link uses, without those that the system lacks.
     pub const fn features(&self) -> UdpFeatures {
         self.features
     }
 
-    /// What an administrator could improve, each a sentence with a command.
+    /// Returns what an administrator could improve, each a sentence with a command.
     pub fn hints(&self) -> &[String] {
         &self.hints
     }

@@ -67,6 +67,9 @@ pub struct XdpLink {
 
 impl XdpLink {
     /// Takes a queue of an interface for frames of this endpoint.
+    ///
+    /// # Errors
+    /// [`XdpError`], one variant for each cause.
     pub fn open(config: &XdpConfig) -> Result<Self, XdpError> {
         let watch = Watch::new();
         let (interface, station) = usable(config)?;
@@ -108,6 +111,9 @@ impl XdpLink {
 
     /// Finds out what would keep [`XdpLink::open`] from working, as far as possible without touching the interface:
     /// whether the driver has XDP shows only when it is tried.
+    ///
+    /// # Errors
+    /// [`XdpError`], one variant for each cause.
     pub fn check(config: &XdpConfig) -> Result<(), XdpError> {
         let (interface, station) = usable(config)?;
         let claim = claim(config, &interface)?;
@@ -116,12 +122,12 @@ impl XdpLink {
         Live::check(config, &interface, &framing, frame_bytes_max.into())
     }
 
-    /// How frames come to the process; `None` while the interface is gone.
+    /// Returns how frames come to the process; `None` while the interface is gone.
     pub fn mode(&self) -> Option<XdpMode> {
         self.live.as_ref().map(|live| live.mode)
     }
 
-    /// What an administrator could improve, each a sentence with a command.
+    /// Returns what an administrator could improve, each a sentence with a command.
     pub fn hints(&self) -> Vec<String> {
         let mut hints = Vec::new();
         let Some(live) = &self.live else { return hints };
@@ -148,7 +154,7 @@ impl XdpLink {
         hints
     }
 
-    /// The port of the endpoint on the interface.
+    /// Returns the port of the endpoint on the interface.
     pub const fn port(&self) -> u16 {
         self.framing.port
     }

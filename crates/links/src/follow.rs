@@ -51,6 +51,9 @@ struct Entry {
 
 impl NamedLinks {
     /// Makes the links that are wanted, which are to be attached from identifier `first` on.
+    ///
+    /// # Errors
+    /// [`BindError`], one variant for each cause.
     pub fn open(
         opener: Opener,
         wanted: Wanted,
@@ -91,7 +94,7 @@ impl NamedLinks {
         again
     }
 
-    /// What keeps the links from being as they should, as of the last look.
+    /// Returns what keeps the links from being as they should, as of the last look.
     pub fn problems(&self) -> Vec<LinkProblem> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -149,6 +152,9 @@ impl NamedLinks {
 
     /// Adds links that peers at these addresses make necessary, and returns from which of our
     /// addresses the kernel sends to each.
+    ///
+    /// # Errors
+    /// [`BindError`], one variant for each cause.
     pub fn reach(
         &self,
         runtime: &Runtime,
@@ -191,6 +197,9 @@ impl NamedLinks {
     /// Finds peers on the Ethernets of our raw links but those in `used`: by broadcast those that are
     /// known by port only, and with `by_ip` the stations that have their IP addresses. Asks each
     /// network for at most `limit`.
+    ///
+    /// # Errors
+    /// [`PacketError`], one variant for each cause.
     pub fn find_stations(
         &self,
         peers: &[PeerSpec],
@@ -312,7 +321,11 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Starts it. It ends when stopped, or with what has the links.
+    /// Starts the thread that follows the interfaces. It ends when stopped, or with the endpoint that has the
+    /// links.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn start<L: Linked>(linked: Weak<L>) -> io::Result<Self> {
         let watch = InterfaceWatch::open()?;
         let stopper = watch.stopper();
@@ -329,10 +342,10 @@ impl Follower {
 
 /// What has links by name: an endpoint of some surface.
 pub trait Linked: Send + Sync + 'static {
-    /// What drives the links.
+    /// Returns what drives the links.
     fn runtime(&self) -> &Runtime;
 
-    /// The links; none if it has none by name.
+    /// Returns the links; `None` if it has none by name.
     fn named_links(&self) -> Option<&NamedLinks>;
 }
 

@@ -115,11 +115,14 @@ delivery::setters!(XdpOptions { raw: RawOptions, mode: Option<XdpMode>, busy_pol
 
 impl LinkSpec {
     /// Reads links that are separated by commas, at least one.
+    ///
+    /// # Errors
+    /// [`LinkSpecError`], one variant for each cause.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, LinkSpecError> {
         parse::list(text)
     }
 
-    /// The interface that is named, if one is.
+    /// Returns the interface that is named, if one is.
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Interface { interface, .. }

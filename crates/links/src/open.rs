@@ -76,6 +76,9 @@ impl Opener {
     }
 
     /// Makes one link that is named.
+    ///
+    /// # Errors
+    /// [`BindError`], one variant for each cause.
     pub fn open_named(&self, name: &str) -> Result<Box<dyn Link>, BindError> {
         Ok(self.open(&name.parse()?, &host()?)?.link)
     }

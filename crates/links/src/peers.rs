@@ -58,12 +58,18 @@ pub enum PeerSpecError {
 /// What programs may give to say where to connect to: socket addresses, `(host, port)`,
 /// text such as `10.0.0.2:7471,02:00:00:00:00:01/7471`, [`PeerSpec`]s.
 pub trait IntoPeers {
-    /// The addresses of the peer; names are resolved.
+    /// Returns the addresses of the peer; names are resolved.
+    ///
+    /// # Errors
+    /// [`PeerSpecError`], one variant for each cause.
     fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError>;
 }
 
 impl PeerSpec {
     /// Reads addresses that are separated by commas, and resolves names.
+    ///
+    /// # Errors
+    /// [`PeerSpecError`], one variant for each cause.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, PeerSpecError> {
         let mut peers = Vec::new();
         for item in text.split(',').map(str::trim) {
@@ -78,13 +84,13 @@ impl PeerSpec {
         Ok(peers)
     }
 
-    /// The peer at an address that frames carry, if it is one that users may name.
+    /// Returns the peer at an address that frames carry, if it is one that users may name.
     pub fn of_address(address: PeerAddr) -> Option<Self> {
         let station = || address.to_mac().map(|(mac, port)| Self::Station { mac, port });
         address.to_socket().map(Self::Socket).or_else(station)
     }
 
-    /// The address as frames carry it, if it is known without asking.
+    /// Returns the address as frames carry it, if it is known without asking.
     pub fn address(self) -> Option<PeerAddr> {
         match self {
             Self::Socket(socket) => Some(socket.into()),

@@ -76,8 +76,6 @@ const KNOWN: &[(&str, usize, usize)] = &[
     ("fabric", 112, 13),
     ("fuzz-cases", 14, 0),
     ("interconnect", 247, 65),
-    ("link", 58, 32),
-    ("links", 7, 8),
     ("papers", 24, 3),
     ("programs", 55, 0),
     ("rdma-cm", 33, 1),

@@ -60,6 +60,9 @@ pub struct CapturedFrame<'a> {
 
 impl<W: Write> CaptureFile<W> {
     /// Begins a file. `output` should have a buffer.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn new(output: W) -> io::Result<Self> {
         let mut file = Self { output, interfaces: 0, packet: Vec::new(), block: Vec::new() };
         pcapng::put_section_header(&mut file.block);
@@ -68,6 +71,9 @@ impl<W: Write> CaptureFile<W> {
     }
 
     /// Describes an interface and returns its number.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn add_interface(&mut self, name: &str) -> io::Result<u32> {
         pcapng::put_interface(&mut self.block, name);
         self.write_block()?;
@@ -77,6 +83,9 @@ impl<W: Write> CaptureFile<W> {
 
     /// Writes a frame with the headers that its addresses have. False, and nothing written, if it is
     /// longer than any datagram or its addresses do not belong together.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn write(&mut self, frame: &CapturedFrame<'_>) -> io::Result<bool> {
         let CapturedFrame { interface, at_ns, direction, from, to, ethernet, bytes, .. } = *frame;
         let congestion_experienced = frame.congestion_experienced;
@@ -91,11 +100,14 @@ impl<W: Write> CaptureFile<W> {
     }
 
     /// Hands what is written so far to the operating system.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
 
-    /// The output, with all that was written.
+    /// Returns the output, with all that was written.
     pub fn into_inner(self) -> W {
         self.output
     }

@@ -78,23 +78,26 @@ pub enum ProgramMode {
 }
 
 impl Interface {
-    /// The driver runs XDP programs itself.
+    /// Whether the driver runs XDP programs itself; `None` if that is not known.
     pub fn has_native_xdp(&self) -> Option<bool> {
         self.xdp_features.map(|features| features & XDP_REDIRECT == XDP_REDIRECT)
     }
 
-    /// The driver lets `AF_XDP` sockets use their memory without a copy.
+    /// Whether the driver lets `AF_XDP` sockets use their memory without a copy; `None` if that is not known.
     pub fn has_zero_copy_xdp(&self) -> Option<bool> {
         self.xdp_features.map(|features| features & XDP_ZERO_COPY != 0)
     }
 
-    /// Up, with a carrier and an address: a link by IP is possible.
+    /// Whether a link by IP is possible: the interface is up, with a carrier and an address.
     pub fn is_usable_by_ip(&self) -> bool {
         self.is_running && !self.addresses.is_empty()
     }
 }
 
-/// All interfaces of the network namespace, in the order of their numbers.
+/// Returns all interfaces of the network namespace, in the order of their numbers.
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut socket = Socket::route(0)?;
     let mut found: Vec<Interface> = Vec::new();

@@ -48,7 +48,10 @@ pub enum Capability {
 pub struct Capabilities(u64);
 
 impl Capabilities {
-    /// Those in force in this process.
+    /// Returns those in force in this process.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn effective() -> io::Result<Self> {
         let status = fs::read_to_string("/proc/self/status")?;
         let found = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -63,7 +66,7 @@ impl Capabilities {
 }
 
 impl Capability {
-    /// The name by which manuals and `setcap` call it.
+    /// Returns the name by which manuals and `setcap` call it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NetAdmin => "CAP_NET_ADMIN",
@@ -85,6 +88,9 @@ pub struct MemoryLock {
 }
 
 /// Whether a program gets capabilities when it is started (`setcap`).
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn has_file_capabilities(program: &Path) -> io::Result<bool> {
     let path = CString::new(program.as_os_str().as_bytes())?;
     // SAFETY: both names end with a zero; without a place for it only the length is asked for.
@@ -102,7 +108,10 @@ pub fn has_file_capabilities(program: &Path) -> io::Result<bool> {
     }
 }
 
-/// The limit of locked memory (`ulimit -l`).
+/// Returns the limit of locked memory (`ulimit -l`).
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn memory_lock() -> io::Result<MemoryLock> {
     // SAFETY: all-zero bytes are a valid `rlimit`.
     let mut limit: libc::rlimit = unsafe { zeroed() };
@@ -115,16 +124,25 @@ pub fn memory_lock() -> io::Result<MemoryLock> {
 }
 
 /// Opens a packet socket that receives nothing, and closes it.
+///
+/// # Errors
+/// [`ProbeError`], one variant for each cause.
 pub fn probe_packet_socket() -> Result<(), ProbeError> {
     open_socket(libc::AF_PACKET, libc::SOCK_RAW).map(drop)
 }
 
 /// Opens an `AF_XDP` socket that is bound to nothing, and closes it.
+///
+/// # Errors
+/// [`ProbeError`], one variant for each cause.
 pub fn probe_xdp_socket() -> Result<(), ProbeError> {
     open_socket(libc::AF_XDP, libc::SOCK_RAW).map(drop)
 }
 
 /// Makes sealable memory without a name, and gives it back.
+///
+/// # Errors
+/// [`ProbeError`], one variant for each cause.
 pub fn probe_shared_memory() -> Result<(), ProbeError> {
     // SAFETY: the name is terminated and outlives the call.
     let fd = unsafe {
@@ -134,6 +152,9 @@ pub fn probe_shared_memory() -> Result<(), ProbeError> {
 }
 
 /// Loads a program for XDP that passes every packet, attaches it to nothing, and unloads it.
+///
+/// # Errors
+/// [`ProbeError`], one variant for each cause.
 pub fn probe_bpf_program() -> Result<(), ProbeError> {
     // r0 = XDP_PASS; exit
     let instructions: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
@@ -148,7 +169,10 @@ pub fn probe_bpf_program() -> Result<(), ProbeError> {
     owned(unsafe { bpf(BPF_PROG_LOAD, &mut attributes) }).map(drop)
 }
 
-/// The name of a program in the kernel; needs the right to look at those of others.
+/// Returns the name of a program in the kernel; needs the right to look at those of others.
+///
+/// # Errors
+/// [`ProbeError`], one variant for each cause.
 pub fn program_name(id: u32) -> Result<String, ProbeError> {
     let mut attributes = [0_u64; 16];
     let [first, ..] = &mut attributes;

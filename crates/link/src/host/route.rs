@@ -17,7 +17,10 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
 }
 
-/// Looks up the way to `to`, as the kernel would to send there now; `None` if there is none.
+/// Looks up the route to `to`, as the kernel would to send there now; `None` if there is none.
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn route_to(to: IpAddr) -> io::Result<Option<Route>> {
     let to = to.to_canonical();
     let (family, bits) = match to {

@@ -22,7 +22,10 @@ pub struct InterfaceWatch {
 pub struct WatchStopper(Arc<OwnedFd>);
 
 impl InterfaceWatch {
-    /// Hears from now on.
+    /// Watches interfaces from now on.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn open() -> io::Result<Self> {
         let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
         // SAFETY: takes no pointers.
@@ -35,13 +38,16 @@ impl InterfaceWatch {
         Ok(Self { socket: Socket::route(groups as u32)?, stop })
     }
 
-    /// For another thread to end [`InterfaceWatch::wait`].
+    /// Returns what another thread needs to end [`InterfaceWatch::wait`].
     pub fn stopper(&self) -> WatchStopper {
         WatchStopper(Arc::clone(&self.stop))
     }
 
     /// Waits until something has changed or `limit` has passed, and takes all events. Returns whether there were any,
     /// or `None` when stopped.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn wait(&self, limit: Option<Duration>) -> io::Result<Option<bool>> {
         let mut fds = [poll_for_input(self.socket.as_fd()), poll_for_input(self.stop.as_fd())];
         let limit_ms =

@@ -44,7 +44,7 @@ delivery::setters!(PacketConfig {
 });
 
 impl PacketConfig {
-    /// The default for the interface called `interface`.
+    /// Returns the defaults for the interface called `interface`.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),

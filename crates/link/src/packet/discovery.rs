@@ -10,7 +10,7 @@ use super::{PacketConfig, PacketError};
 use crate::ethernet::{Arrival, BROADCAST, Station};
 use crate::wait::wait_readable;
 
-/// The stations on the network of `interface` whose endpoints receive at `port`.
+/// Finds the stations on the network of `interface` whose endpoints receive at `port`.
 ///
 /// Asks by broadcast until the first has answered, and waits a little longer for others: two answers
 /// mean two hosts with that port, or one whose address two have. Takes at most `limit`.

@@ -11,7 +11,7 @@ use crate::Interface;
 use crate::ethernet::Station;
 use crate::wait::wait_readable;
 
-/// The station that has `address` on the network of `interface`.
+/// Finds the station that has `address` on the network of `interface`.
 ///
 /// Asks the kernel's table of neighbours. If the address is not in it, a datagram to the discard
 /// port there has the kernel ask the network (ARP, or neighbour discovery for IPv6), which is waited

@@ -20,7 +20,7 @@ pub struct DoorSocket {
 }
 
 impl DoorSocket {
-    /// A door at this address, which no other socket of the host has, unless it says itself that it gives way
+    /// Opens a door at this address, which no other socket of the host has, unless it says itself that it gives way
     /// ([`give_way`]).
     ///
     /// # Errors
@@ -37,8 +37,8 @@ impl DoorSocket {
     }
 
     //= protocol.md: datagram.8
-    /// A door for what comes to a group by the interface that has the address `local`. Any number of processes
-    /// of the host may have one: each gets all.
+    /// Opens a door for what comes to a group by the interface that has the address `local`. Any number of
+    /// processes of the host may have one: each gets all.
     ///
     /// # Errors
     /// The group is none, or the interface has no way to it.
@@ -85,13 +85,13 @@ impl DoorSocket {
         Ok(Self { socket, local, buffer })
     }
 
-    /// The address it is bound to.
+    /// Returns the address it is bound to.
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// The next datagram, and where it came from; nothing if none waits, or the socket reports only an error: that is
-    /// about an answer to an earlier datagram.
+    /// Takes the next datagram, and returns it with the address of its sender. Returns `None` if no datagram waits,
+    /// or if the socket reports only an error, which is about an answer to an earlier datagram.
     pub fn receive(&mut self) -> Option<(&mut [u8], SocketAddr)> {
         for _ in 0..ERRORS_MAX {
             match self.socket.recv_from(&mut self.buffer) {
@@ -109,14 +109,15 @@ impl DoorSocket {
         let _ = self.socket.send_to(bytes, to);
     }
 
-    /// Readable when something waits.
+    /// Returns the descriptor, which is readable when something waits.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// A socket that has only kept an address gives it to a [door](DoorSocket::bind) of the same user, before it is closed:
-/// so at no moment does a peer that asks there find no listener. No other socket gets the address.
+/// Lets a [door](DoorSocket::bind) of the same user take the address of a socket that has only kept it, before the
+/// socket is closed. So at no moment does a peer that asks there find no listener. No other socket gets the
+/// address.
 ///
 /// # Errors
 /// What the system says.

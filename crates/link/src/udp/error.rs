@@ -95,7 +95,7 @@ pub struct PayloadUnmapped {
 }
 
 impl PayloadUnmapped {
-    /// The frame that could not be read, if that is what `error` says.
+    /// Returns the frame that could not be read, if that is what `error` says.
     pub fn from_io(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }

@@ -51,7 +51,7 @@ delivery::setters!(XdpConfig {
 });
 
 impl XdpConfig {
-    /// Defaults on `interface`.
+    /// Returns the defaults on `interface`.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),

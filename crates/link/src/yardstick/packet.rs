@@ -33,8 +33,11 @@ pub struct BarePacket {
 }
 
 impl BarePacket {
-    /// For frames that carry `content_bytes` bytes behind Ethernet header and envelope. Both ends
+    /// Opens a socket for frames that carry `content_bytes` bytes behind Ethernet header and envelope. Both ends
     /// need the same port.
+    ///
+    /// # Errors
+    /// [`PacketError`], one variant for each cause.
     pub fn open(
         config: &PacketConfig,
         receive: BareReceive,
@@ -49,7 +52,7 @@ impl BarePacket {
         Ok(Self { bare, receive, frame, room })
     }
 
-    /// Address of the interface.
+    /// Returns the address of the interface.
     pub const fn station(&self) -> Station {
         self.bare.framing.station
     }
@@ -106,7 +109,7 @@ impl BarePacket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
-    /// The next frame with a number that has come, if one has; of a socket with a ring.
+    /// Takes the next frame with a number that has come, if one has; of a socket with a ring.
     #[inline]
     pub fn poll_number(&mut self) -> Option<NumberedFrame> {
         let at = self.bare.framing.header_bytes();
@@ -122,7 +125,7 @@ impl BarePacket {
         found
     }
 
-    /// The sender of the next frame that has come, if one has.
+    /// Takes the next frame that has come, if one has, and returns its sender.
     #[inline]
     pub fn poll(&mut self) -> Option<Station> {
         if self.receive == BareReceive::Calls {

@@ -26,6 +26,9 @@ pub struct BareShm {
 
 impl BareShm {
     /// Makes the memory.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn create() -> io::Result<Self> {
         // SAFETY: the name is a literal that ends with 0.
         let file = unsafe { libc::memfd_create(c"ethernot-bare".as_ptr(), libc::MFD_CLOEXEC) };
@@ -39,6 +42,9 @@ impl BareShm {
     }
 
     /// Opens the memory that another process of the same user made.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         if file.metadata()?.len() < 2 * PAGE_BYTES as u64 {
@@ -47,7 +53,7 @@ impl BareShm {
         Self::map(file, PAGE_BYTES)
     }
 
-    /// Where other processes find the memory, for as long as this is there.
+    /// Returns the path at which other processes find the memory, for as long as this exists.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }

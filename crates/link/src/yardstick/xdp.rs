@@ -25,6 +25,9 @@ pub struct BareXdp {
 impl BareXdp {
     /// Takes the queue for frames that carry `content_bytes` bytes behind Ethernet header and
     /// envelope. Both ends need the same port.
+    ///
+    /// # Errors
+    /// [`XdpError`], one variant for each cause.
     pub fn open(config: &XdpConfig, content_bytes: u16) -> Result<Self, XdpError> {
         let bare = Bare::open(config)?;
         let framing: Framing = bare.framing;
@@ -34,12 +37,12 @@ impl BareXdp {
         Ok(Self { bare, frame, next_slot: 0 })
     }
 
-    /// Address of the interface.
+    /// Returns the address of the interface.
     pub const fn station(&self) -> Station {
         self.bare.framing.station
     }
 
-    /// How frames come to the process.
+    /// Returns how frames come to the process.
     pub const fn mode(&self) -> XdpMode {
         self.bare.live.mode
     }
@@ -90,7 +93,7 @@ impl BareXdp {
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    /// The sender of the next frame that has come, if one has.
+    /// Takes the next frame that has come, if one has, and returns its sender.
     #[inline]
     pub fn poll(&mut self) -> Option<Station> {
         let socket = &mut self.bare.live.socket;
