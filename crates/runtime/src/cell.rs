@@ -48,7 +48,7 @@ pub struct ProgressCell<T> {
 unsafe impl<T: Send> Sync for ProgressCell<T> {}
 
 impl<T> ProgressCell<T> {
-    /// A cell with no thread inside.
+    /// Creates a cell with no thread inside.
     pub fn new(content: T) -> Self {
         Self {
             state: AtomicU8::new(EMPTY),
@@ -122,7 +122,7 @@ pub struct Inside<'a, T> {
 }
 
 impl<T> Inside<'_, T> {
-    /// Works on the content.
+    /// Runs `work` on the content.
     #[inline]
     pub fn with<R>(&mut self, work: impl FnOnce(&mut T) -> R) -> R {
         self.cell.content.with_mut(|content| {
@@ -149,6 +149,9 @@ impl<T> Inside<'_, T> {
     }
 
     /// Leaves, unless something was announced: then the caller must look for it and leave again.
+    ///
+    /// # Errors
+    /// The guard, if something was announced.
     #[inline]
     pub fn leave(self) -> Result<(), Self> {
         let state = &self.cell.state;

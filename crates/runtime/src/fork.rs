@@ -16,8 +16,8 @@ use thiserror::Error;
 #[error("this endpoint belongs to the parent process; a forked child makes its own")]
 pub struct Forked;
 
-/// How many forks lie between this process and the one that first asked: code that keeps something for each process
-/// uses it as a key. One relaxed load, but for the first call.
+/// Returns how many forks lie between this process and the one that first asked: code that keeps something for each
+/// process uses it as a key. One relaxed load, but for the first call.
 #[inline]
 pub fn forks() -> u32 {
     if !REGISTERED.is_completed() {
@@ -34,7 +34,7 @@ pub struct HomeProcess {
 }
 
 impl HomeProcess {
-    /// This process.
+    /// Returns this process.
     pub fn here() -> Self {
         REGISTERED.call_once(|| {
             // SAFETY: the handler is a function without captured state that works on atomics and

@@ -13,12 +13,12 @@ use crate::auxiliary::Readiness;
 ///
 /// A function of an [`Event`] is enough for who only takes note.
 pub trait Hooks: Send + Sync {
-    /// There is news of a connection. It is called inside the engine, within the turn that brought the news,
-    /// so that what it does goes out at once: it may accept a connection although the application only
-    /// polls. It must be quick, and must not call the runtime.
+    /// Handles an event of a connection. It is called inside the engine, within the turn that brought the event, so
+    /// that what it does goes out at once: it may accept a connection although the application only polls. It must
+    /// be quick, and must not call the runtime.
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event);
 
-    /// A connection has room that was [awaited](Engine::await_room). It is called inside the engine as
+    /// Handles a connection that has room that was [awaited](Engine::await_room). It is called inside the engine as
     /// [`Hooks::on_event`] is.
     fn on_room(
         &self,
@@ -30,8 +30,8 @@ pub trait Hooks: Send + Sync {
         let _ = (engine, memory, now, connection);
     }
 
-    /// A descriptor that is [watched](crate::Runtime::watch_descriptor) under this key is ready. It is called inside
-    /// the engine as [`Hooks::on_event`] is, and again and again for as long as it is so.
+    /// Handles a descriptor that is [watched](crate::Runtime::watch_descriptor) under this key and is ready. It is
+    /// called inside the engine as [`Hooks::on_event`] is, in each turn for as long as the descriptor is ready.
     fn on_descriptor(
         &self,
         engine: &mut Engine,
@@ -43,14 +43,14 @@ pub trait Hooks: Send + Sync {
         let _ = (engine, memory, now, key, ready);
     }
 
-    /// When [`Hooks::on_due`] is wanted. It is asked in every turn, so it must cost nothing; an earlier time set by a
-    /// thread that is not inside the engine counts from the next turn on.
+    /// Returns the time at which to call [`Hooks::on_due`]. It is called in every turn, so it must cost nothing; an
+    /// earlier time set by a thread that is not inside the engine counts from the next turn on.
     fn due(&self) -> Instant {
         Instant::NEVER
     }
 
-    /// The time of [`Hooks::due`] has come. It is called inside the engine as [`Hooks::on_event`] is, in every turn
-    /// until another time is due.
+    /// Does the work for which the time of [`Hooks::due`] has come. It is called inside the engine as
+    /// [`Hooks::on_event`] is, in every turn until another time is due.
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         let _ = (engine, memory, now);
     }
@@ -62,14 +62,14 @@ pub trait Hooks: Send + Sync {
         false
     }
 
-    /// These queues of receives have fewer left than was [wanted](SharedReceives::arm_limit). It is called when the
-    /// calling thread has left the engine.
+    /// Handles shared queues that have fewer receives left than was [wanted](SharedReceives::arm_limit). It is
+    /// called when the calling thread has left the engine.
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
         let _ = queues;
     }
 
-    /// These queues were armed, and have got what they were armed for. It is called when the calling
-    /// thread has left the engine.
+    /// Handles completion queues that were armed, and have got what they were armed for. It is called when the
+    /// calling thread has left the engine.
     fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
         let _ = queues;
     }

@@ -19,7 +19,7 @@ use crate::runtime::Shared;
 /// Its methods are called inside the engine, by whichever thread makes turns: they must be quick, must not
 /// wait, and must not call the runtime.
 pub trait Machine: Any + Send {
-    /// It is attached from now on, and has descriptors watched by this until it is detached.
+    /// Attaches the machine, which has descriptors watched by `descriptors` until it is detached.
     fn attached(&mut self, descriptors: Descriptors) {
         let _ = descriptors;
     }
@@ -28,8 +28,9 @@ pub trait Machine: Any + Send {
     /// engine, after [`Machine::on_descriptor`], so a turn with nothing to do must cost next to nothing.
     fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress;
 
-    /// A descriptor that it has [watched](Descriptors::watch) under this key is ready; called again and again for as
-    /// long as that is so. One that it has just unwatched may be reported once more.
+    /// Handles a descriptor that the machine has [watched](Descriptors::watch) under this key and that is ready; it
+    /// is called in each turn for as long as the descriptor is ready. One that the machine has just unwatched may
+    /// be reported once more.
     fn on_descriptor(&mut self, key: u64, ready: Readiness);
 
     /// Moves completion queues that were armed, and have got what they were armed for since the last call, to
@@ -38,7 +39,7 @@ pub trait Machine: Any + Send {
         let _ = fired;
     }
 
-    /// The process is about to end: the machine notifies its peers, in the turns that follow.
+    /// Prepares for the end of the process: the machine notifies its peers, in the turns that follow.
     fn close(&mut self, now: Instant);
 
     /// Whether after [`Machine::close`] there is still a peer to notify. The end of the process waits for that, for 100
@@ -105,6 +106,9 @@ impl Descriptors {
     /// Reports to the machine, under `key`, when a descriptor is ready, or changes what it is watched for. It must be
     /// [unwatched](Descriptors::unwatch) before it is closed. Keys are below 2^32, and those of other machines are
     /// others.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
         if key >> KEY_BITS != 0 {
             return Err(io::ErrorKind::InvalidInput.into());

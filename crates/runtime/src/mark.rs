@@ -13,7 +13,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// A mark that was never raised.
+    /// Creates a mark that was never raised.
     pub fn new() -> Self {
         Self { raised: AtomicU64::new(0) }
     }

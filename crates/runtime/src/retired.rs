@@ -25,7 +25,7 @@ pub struct Regions {
 }
 
 impl Runtime {
-    /// What ends regions of its memory.
+    /// Returns what ends regions of its memory.
     pub fn regions(&self) -> Regions {
         let shared = &self.shared;
         let (table, home) = (Arc::clone(&shared.host.memory), shared.home);
@@ -34,7 +34,7 @@ impl Runtime {
 }
 
 impl Regions {
-    /// The memory.
+    /// Returns the memory.
     pub const fn table(&self) -> &Arc<MemoryTable> {
         &self.table
     }

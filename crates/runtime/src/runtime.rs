@@ -64,7 +64,10 @@ pub struct RuntimeConfig {
 }
 
 impl RuntimeConfig {
-    /// The defaults, with a progress thread, and seeds from the kernel.
+    /// Returns the defaults, with a progress thread, and seeds from the kernel.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn from_entropy() -> io::Result<Self> {
         Ok(Self {
             engine: EngineConfig::default(),
@@ -80,6 +83,9 @@ impl RuntimeConfig {
     }
 
     /// Refuses what no endpoint works with, or would only work with another value than was asked for.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the setting and its range.
     pub fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u32, wanted| SettingError::unless_within(setting, &value, &wanted);
@@ -161,7 +167,10 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Starts an engine on `links`, in the order of their identifiers; `hooks` learn of news.
+    /// Starts an engine on `links`, in the order of their identifiers; calls `hooks` for events.
+    ///
+    /// # Errors
+    /// [`StartError`], one variant for each cause.
     pub fn start(
         config: RuntimeConfig,
         links: Vec<Box<dyn Link>>,
@@ -243,29 +252,32 @@ impl Runtime {
         kept.unwrap_or(Ok(()))
     }
 
-    /// The memory regions of the endpoint.
+    /// Returns the memory regions of the endpoint.
     pub fn memory(&self) -> &Arc<MemoryTable> {
         &self.shared.host.memory
     }
 
-    /// Where handles look for the progress of their operations.
+    /// Returns the table in which handles look up the progress of their operations.
     pub fn status(&self) -> &Arc<StatusTable> {
         &self.shared.host.status
     }
 
-    /// The owner of the completion queues of its connections ([`CompletionQueue::claim`]).
+    /// Returns the owner of the completion queues of its connections ([`CompletionQueue::claim`]).
     #[inline]
     pub fn queue_owner(&self) -> u64 {
         self.shared.queue_owner
     }
 
-    /// Whether this is the process in which the endpoint was made.
+    /// Checks that this is the process in which the endpoint was made.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn check_process(&self) -> Result<(), Forked> {
         self.shared.home.check()
     }
 
-    /// The process that it was started in.
+    /// Returns the process that it was started in.
     pub fn home(&self) -> HomeProcess {
         self.shared.home
     }
@@ -275,6 +287,9 @@ impl Runtime {
     ///
     /// If another thread is inside the engine, it is handed the operation after the same checks;
     /// what has become impossible when it comes to it, completes as failed. Operations of one thread keep their order.
+    ///
+    /// # Errors
+    /// [`SubmitError`], one variant for each cause.
     #[inline]
     pub fn post(
         &self,
@@ -286,8 +301,11 @@ impl Runtime {
         self.post_bytes(connection, queue, posting.into(), None, doorbell)
     }
 
-    /// As [`Runtime::post`], of a write, a read, a send or a receive whose bytes are in several pieces of memory,
-    /// whatever it says itself of their place and length.
+    /// Posts as [`Runtime::post`] does a write, a read, a send or a receive whose bytes are in several pieces of
+    /// memory; ignores what the request says of their place and length.
+    ///
+    /// # Errors
+    /// [`SubmitError`], one variant for each cause.
     pub fn post_list(
         &self,
         connection: ConnectionHandle,
@@ -323,6 +341,9 @@ impl Runtime {
     /// leaves. It is deferred until the next poll, by which more may have been added, if the application polls and
     /// earlier work of the source is outstanding; so [`Runtime::ring_deferred`] belongs to each poll that does not
     /// [drive](Runtime::drive).
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn ring(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
         let shared = &*self.shared;
@@ -354,6 +375,9 @@ impl Runtime {
 
     /// Takes all work from a source and sends it once before it returns, as far as links and the engine have room: for a
     /// source whose connection is about to be closed.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn send_out(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
         let source = Arc::clone(source);
         self.shared.command(move |driver, host, now, memory| {
@@ -362,6 +386,9 @@ impl Runtime {
     }
 
     /// Takes work from the sources whose rings were deferred, if there are any. For polls that found something.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn ring_deferred(&self) -> Result<(), Forked> {
         self.shared.home.check()?;
@@ -395,6 +422,9 @@ impl Runtime {
     }
 
     /// Makes progress, unless another thread is at it: reads the links, runs timers, sends. Never blocks.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn drive(&self) -> Result<Drive, Forked> {
         let shared = &*self.shared;
@@ -402,9 +432,13 @@ impl Runtime {
         Ok(shared.drive_inline().0)
     }
 
-    /// As [`Runtime::drive`], on behalf of an application that polls and found nothing. If it has polled for a while without
-    /// finding anything, and other threads want its processor, it sleeps until a frame comes, for at most 4 ms: the
-    /// policy is in `docs/waiting.md`. [`Runtime::on_found`] belongs to each poll that finds something.
+    /// Makes progress as [`Runtime::drive`] does, on behalf of an application that polls and found nothing. If it
+    /// has polled for a while without finding anything, and other threads want its processor, it sleeps until a
+    /// frame comes, for at most 4 ms: the policy is in `docs/waiting.md`. [`Runtime::on_found`] belongs to each
+    /// poll that finds something.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn poll(&self) -> Result<Drive, Forked> {
         let shared = &*self.shared;
@@ -415,13 +449,16 @@ impl Runtime {
         Ok(outcome)
     }
 
-    /// A polling application found something without making progress.
+    /// Records that a polling application found something without making progress.
     #[inline]
     pub fn on_found(&self) {
         self.shared.waits.on_found();
     }
 
     /// Runs `work` inside the engine, soon, and waits for its result: the control path.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn control<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Engine, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
@@ -432,6 +469,9 @@ impl Runtime {
 
     /// Waits until `ready` returns something, or for at most `limit` (`None`: for ever; then the
     /// result is never `None`). `interest` names what makes another look at `ready` worth while.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn wait<R>(
         &self,
         interest: Interest<'_>,
@@ -479,17 +519,23 @@ impl Runtime {
     }
 
     /// Puts a further link to use.
+    ///
+    /// # Errors
+    /// [`AttachError`], one variant for each cause.
     pub fn attach_link(&self, link: Box<dyn Link>) -> Result<LinkId, AttachError> {
         self.shared.command(move |driver, host, _now, _memory| driver.attach(host, link))?
     }
 
     /// Takes a link out of use; connections go on over their others. False if there is none.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn detach_link(&self, link: LinkId) -> Result<bool, Forked> {
         self.shared.command(move |driver, host, _now, _memory| driver.detach(host, link))
     }
 
-    /// A port of datagrams takes part in an IP group: it gets what is sent there and passes the interface of this
-    /// link, which is a UDP link. What this host sends is among it.
+    /// Adds a port of datagrams to an IP group: it gets what is sent there and passes the interface of this link,
+    /// which is a UDP link. What this host sends is among it.
     ///
     /// # Errors
     /// [`DoorError`], one for each cause.
@@ -504,7 +550,7 @@ impl Runtime {
         })?
     }
 
-    /// A port of datagrams leaves an IP group.
+    /// Removes a port of datagrams from an IP group.
     ///
     /// # Errors
     /// [`DoorError::Port`] if there is no such port.
@@ -533,6 +579,9 @@ impl Runtime {
     }
 
     /// Closes the door at an address; false if there is none.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn close_door(&self, address: SocketAddr) -> Result<bool, Forked> {
         self.shared.command(move |driver, host, _now, _memory| driver.close_door(host, address))
     }
@@ -548,12 +597,18 @@ impl Runtime {
         Ok(self.shared.command(close)??)
     }
 
-    /// The links in use, and where peers can send to reach each.
+    /// Returns the links in use, and where peers can send to reach each.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn link_addresses(&self) -> Result<Vec<(LinkId, PeerAddr)>, Forked> {
         self.shared.command(|driver, _host, _now, _memory| driver.link_addresses())
     }
 
-    /// What the driver of a link has counted, if it is there.
+    /// Returns what the driver of a link has counted, if it is there.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn link_statistics(&self, link: LinkId) -> Result<Option<LinkStatistics>, Forked> {
         self.shared.command(move |driver, _host, _now, _memory| driver.link_statistics(link))
     }
@@ -597,6 +652,9 @@ impl Runtime {
     /// Reports to the hooks, under `key`, when a descriptor that is no link is ready, or changes what it is watched
     /// for. It must be [unwatched](Runtime::unwatch_descriptor) before it is closed. Keys from 2^63 on are the
     /// runtime's own.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn watch_descriptor(
         &self,
         fd: BorrowedFd<'_>,
@@ -606,9 +664,9 @@ impl Runtime {
         self.watch(key, |auxiliary| auxiliary.watch(fd, key, ready))
     }
 
-    /// As [`Runtime::watch_descriptor`] for a listener: the hooks are called once for each arrival, and accept until nothing is
-    /// there. While the process has no descriptor left nothing can be accepted, so calls for as long as a connection
-    /// waits would take a processor.
+    /// Watches a listener as [`Runtime::watch_descriptor`] does, but the hooks are called once for each arrival,
+    /// and accept until nothing is there. While the process has no descriptor left, it can accept nothing; calls in
+    /// every turn would then take a whole processor.
     ///
     /// # Errors
     /// As [`Runtime::watch_descriptor`].
@@ -638,8 +696,11 @@ impl Runtime {
         self.check_process().is_ok() && self.shared.host.sleeper.auxiliary.unwatch(fd)
     }
 
-    /// The application is about to wait for something of which the runtime knows nothing, such as a
-    /// descriptor: the progress thread serves the links from now on, although it polled a moment ago.
+    /// Lets the progress thread serve the links from now on, although the application polled a moment ago, because
+    /// the application is about to wait for something of which the runtime knows nothing, such as a descriptor.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn leave_links(&self) -> Result<(), Forked> {
         self.check_process()?;
         self.shared.host.polled_at.store(0, Ordering::Relaxed);
@@ -653,7 +714,10 @@ impl Runtime {
         !self.shared.cell.is_poisoned()
     }
 
-    /// What the runtime has counted.
+    /// Returns what the runtime has counted.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn counters(&self) -> Result<RuntimeCounters, Forked> {
         let mut counters = self.shared.command(|driver, _host, _now, _memory| driver.counters)?;
         self.shared.outside.add_to(&mut counters);

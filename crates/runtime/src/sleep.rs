@@ -234,25 +234,26 @@ pub struct Others<'a> {
 }
 
 impl<'a> Others<'a> {
-    /// These. Afterwards `revents` shows which are ready; negative descriptors are skipped. More than 8 need an
-    /// allocation for each sleep.
+    /// Waits for these descriptors. Afterwards `revents` shows which are ready; negative descriptors are skipped.
+    /// More than 8 need an allocation for each sleep.
     pub fn new(fds: &'a mut [libc::pollfd]) -> Self {
         Self { fds, signals: None, asleep: None }
     }
 
-    /// None: only a signal that is handled ends the wait before what is waited for.
+    /// Waits for no descriptor: only a signal that is handled ends the wait early.
     pub fn none() -> Self {
         Self::new(&mut [])
     }
 
-    /// While it looks at the descriptors and sleeps, the thread has these signals blocked instead of its own, as in
-    /// `ppoll`.
+    /// Blocks these signals instead of the thread's own while it looks at the descriptors and sleeps, as `ppoll`
+    /// does.
     #[must_use]
     pub fn with_signals(self, blocked: &'a libc::sigset_t) -> Self {
         Self { signals: Some(blocked), asleep: Some(blocked), ..self }
     }
 
-    /// The same only while it sleeps: what is pending ends a sleep, and a look at the descriptors costs no more.
+    /// Blocks these signals only while the thread sleeps: what is pending ends a sleep, and a look at the
+    /// descriptors costs no more.
     #[must_use]
     pub fn with_signals_asleep(self, blocked: &'a libc::sigset_t) -> Self {
         Self { asleep: Some(blocked), ..self }

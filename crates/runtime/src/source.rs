@@ -26,10 +26,10 @@ use self::locked::ArrayQueue;
 ///
 /// It may be dropped inside the engine, so its end must not call the runtime either.
 pub trait WorkSource: Send + Sync {
-    /// Its doorbell: each source has one of its own.
+    /// Returns the doorbell of the source: each source has one of its own.
     fn bell(&self) -> &Bell;
 
-    /// Nothing that was taken from it is outstanding any more.
+    /// Whether nothing that was taken from the source is outstanding any more.
     fn is_idle(&self) -> bool;
 
     /// Whether a ring waits a moment for a thread that is inside the engine, rather than hand the work over to it.
@@ -101,7 +101,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// One that was never rung.
+    /// Creates a doorbell that was never rung.
     pub fn new() -> Self {
         Self::default()
     }

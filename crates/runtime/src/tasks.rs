@@ -62,6 +62,9 @@ impl Runtime {
     /// it waits for. `enlist` arranges that: it gets the waker, and what comes afterwards must wake it.
     ///
     /// Where no thread serves the endpoint while the application does not, a task polls for as long as it waits.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn poll_wait<R>(
         &self,
@@ -102,7 +105,8 @@ impl Runtime {
         Enlisted { shared: Arc::clone(&self.shared), number }
     }
 
-    /// The descriptor that is readable after what [`Runtime::arm`] waits for. It belongs to one that waits at a time.
+    /// Returns the descriptor that is readable after what [`Runtime::arm`] waits for. It belongs to one that waits
+    /// at a time.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.shared.host.descriptor.as_fd()
     }
@@ -110,6 +114,9 @@ impl Runtime {
     /// Makes the descriptor readable when something is reported to the application from now on: a completion, an
     /// operation or a receive with a slot that is finished, news of a connection. False if something was reported since
     /// the last call, which is to be looked at first, or if no thread serves the endpoint while the application sleeps.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn arm(&self) -> Result<bool, Forked> {
         let shared = &*self.shared;
         shared.home.check()?;
@@ -126,6 +133,9 @@ impl Runtime {
     }
 
     /// Makes the descriptor readable no more.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn drain(&self) -> Result<(), Forked> {
         self.shared.home.check()?;
         self.shared.host.descriptor.lower();

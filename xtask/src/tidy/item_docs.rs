@@ -80,7 +80,6 @@ const KNOWN: &[(&str, usize, usize)] = &[
     ("programs", 55, 0),
     ("rdma-cm", 33, 1),
     ("report", 22, 10),
-    ("runtime", 37, 26),
     ("sockets", 74, 2),
     ("verbs", 114, 8),
     ("verbs-edge", 4, 0),
