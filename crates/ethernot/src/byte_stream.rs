@@ -152,7 +152,7 @@ impl ByteStream {
         Ok(Self { connection, sending, receiving })
     }
 
-    /// The connection.
+    /// Returns the connection.
     pub const fn connection(&self) -> &Connection {
         &self.connection
     }
@@ -199,7 +199,8 @@ impl ByteStream {
         self.poll_send_vectored(context, &[IoSlice::new(bytes)])
     }
 
-    /// As [`ByteStream::poll_send`], of bytes in several places: they go in one message, as far as they fit.
+    /// Sends as [`ByteStream::poll_send`] does, from bytes in several places: they go in one message, as far as
+    /// they fit.
     ///
     /// # Errors
     /// Those of [`ByteStream::poll_send`].

@@ -65,7 +65,7 @@ impl ConnectOptions {
     /// accepts, and one that never accepts is not waited for.
     pub const LIMIT: Duration = Duration::from_secs(30);
 
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
     }
@@ -140,12 +140,18 @@ impl ConnectOptions {
 
 impl Endpoint {
     /// Connects to a peer that listens, with defaults.
+    ///
+    /// # Errors
+    /// [`ConnectError`]: the peer cannot be reached, rejects, or does not answer within [`ConnectOptions::LIMIT`].
     pub fn connect(&self, peer: impl IntoPeers) -> Result<Connection, ConnectError> {
         self.connect_with(peer, ConnectOptions::default())
     }
 
     /// Connects to a peer that listens on any of the addresses given: one is enough, the peer reports
     /// the others. Each local link is paired with the address nearest to it.
+    ///
+    /// # Errors
+    /// [`ConnectError`]: the peer cannot be reached, rejects, or does not answer within the limit of the options.
     pub fn connect_with(
         &self,
         peer: impl IntoPeers,
@@ -155,10 +161,14 @@ impl Endpoint {
         self.start_connect(peer, options)?.wait(Some(limit))
     }
 
-    /// Asks for a connection, and returns what waits for the answer, for at most the limit of
-    /// the options only bounds the search for stations.
+    /// Asks for a connection without waiting for the answer, and returns an object that waits for it. The limit of
+    /// the options bounds only the search for stations.
     ///
     /// A peer that is named, and not addressed, is looked up in this call; a task had better name addresses.
+    ///
+    /// # Errors
+    /// [`ConnectError`], if the connection cannot be asked for: no route to the peer, options that are out of
+    /// range, or an endpoint that is shut down.
     pub fn start_connect(
         &self,
         peer: impl IntoPeers,
@@ -214,12 +224,15 @@ pub struct Connecting {
 impl Connecting {
     /// Waits for the answer, for at most `limit` (`None`: for as long as the peer's host says that its program has not
     /// decided).
+    ///
+    /// # Errors
+    /// [`ConnectError`], one variant for each cause; [`ConnectError::TimedOut`] gives the attempt up.
     pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, ConnectError> {
         self.wait_until(limit)
     }
 
-    /// As [`Connecting::wait`], but the attempt goes on after [`ConnectError::TimedOut`], so this may be called again. A limit of
-    /// 0 only looks whether there is an answer.
+    /// Waits for the answer as [`Connecting::wait`] does, but the attempt goes on after [`ConnectError::TimedOut`],
+    /// so this may be called again. A limit of 0 only looks whether there is an answer.
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, is_given_up: fn() -> bool) -> Result<(), ethernot::Error> {

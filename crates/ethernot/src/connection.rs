@@ -174,6 +174,10 @@ impl Connection {
     /// Copies `length` bytes of `local` from `local_offset` on to the peer's memory.
     ///
     /// The bytes must not change until the operation is complete.
+    ///
+    /// # Errors
+    /// [`PostError`], one variant for each cause: nothing was posted then. Failures that come later are those of
+    /// the handle.
     pub fn write(
         &self,
         local: &MemoryRegion,
@@ -190,6 +194,9 @@ impl Connection {
     }
 
     /// Writes up to 64 bytes, which are taken along at once.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64 bytes.
     pub fn write_bytes(
         &self,
         bytes: &[u8],
@@ -204,6 +211,9 @@ impl Connection {
 
     /// Copies `length` bytes of the peer's memory to `local` (with the right of local writing), from
     /// `local_offset` on.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
     pub fn read(
         &self,
         local: &MemoryRegion,
@@ -221,6 +231,9 @@ impl Connection {
 
     /// Adds to the 64-bit word of the peer's memory at `remote_offset`, modulo 2^64. The handle
     /// returns the value before.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
     pub fn fetch_add(
         &self,
         remote: &RemoteRegion,
@@ -235,6 +248,9 @@ impl Connection {
 
     /// Stores `swap` in the 64-bit word of the peer's memory at `remote_offset` if it holds
     /// `compare`. The handle returns the value before.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
     pub fn compare_swap(
         &self,
         remote: &RemoteRegion,
@@ -249,6 +265,9 @@ impl Connection {
     }
 
     /// Sends a message into the receive that the peer has posted or will post.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
     pub fn send(
         &self,
         local: &MemoryRegion,
@@ -261,6 +280,9 @@ impl Connection {
     }
 
     /// Sends a message of up to 64 bytes, which are taken along at once.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64 bytes.
     pub fn send_bytes(
         &self,
         bytes: &[u8],
@@ -272,6 +294,9 @@ impl Connection {
 
     /// Posts a buffer for one message of at most `length` bytes. A completion with `context` reports
     /// that one has come.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
     pub fn post_receive(
         &self,
         local: &MemoryRegion,
@@ -285,6 +310,9 @@ impl Connection {
 
     /// Posts an operation without a handle, and thus without a status slot: for programs that poll
     /// completions. It is sent at once. Its fields mean what those of [`OperationOptions`] mean.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
     #[inline]
     pub fn post(&self, operation: &Operation) -> Result<(), PostError> {
         self.submit_plain(operation, Doorbell::Ring)
@@ -292,12 +320,18 @@ impl Connection {
 
     /// Posts an operation without a handle. It need not be sent before the next one that is sent at
     /// once, the next poll or the next wait: so that many small ones leave together.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
     #[inline]
     pub fn post_later(&self, operation: &Operation) -> Result<(), PostError> {
         self.submit_plain(operation, Doorbell::Later)
     }
 
     /// Takes the oldest completion of the connection's queue; makes progress if it is empty.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn poll(&self) -> Result<Option<Completion>, Forked> {
         let runtime = &self.inner.endpoint.runtime;
@@ -309,7 +343,8 @@ impl Connection {
         Ok(self.inner.queue.poll())
     }
 
-    /// Like [`Connection::poll`], but waits for at most `limit` (`None`: until the connection ends).
+    /// Takes the oldest completion as [`Connection::poll`] does, but waits for at most `limit` (`None`: until the
+    /// connection ends).
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection has ended and its queue is empty.
@@ -346,17 +381,17 @@ impl Connection {
         queue.poll().map(Ok).or_else(end)
     }
 
-    /// Where its completions go.
+    /// Returns the queue to which its completions go.
     pub fn queue(&self) -> &Arc<CompletionQueue> {
         &self.inner.queue
     }
 
-    /// What the completions of this connection carry, and those of no other.
+    /// Returns the owner that the completions of this connection carry, and those of no other.
     pub fn owner(&self) -> Owner {
         self.inner.handle.owner()
     }
 
-    /// What the peer sent along with its request or its acceptance.
+    /// Returns what the peer sent along with its request or its acceptance.
     pub fn peer_data(&self) -> Vec<u8> {
         match self.inner.fate.stage() {
             Stage::Established(private_data) if self.request_data.is_empty() => private_data,
@@ -364,7 +399,7 @@ impl Connection {
         }
     }
 
-    /// Why the connection has ended, if it has.
+    /// Returns why the connection has ended, if it has.
     pub fn closed(&self) -> Option<Closed> {
         self.inner.fate.closed()
     }
@@ -381,6 +416,9 @@ impl Connection {
     }
 
     /// Awaits the end of the connection, as [`Connection::wait_closed`] waits for it.
+    ///
+    /// # Errors
+    /// As for [`Connection::wait_closed`].
     pub fn ended(&self) -> impl Future<Output = Result<(Closed, Vec<u8>), WaitError>> + Send + '_ {
         let ConnectionInner { endpoint, fate, handle, .. } = &*self.inner;
         let ended = UntilNews::new(endpoint, Topic::Connection(*handle), || fate.end());
@@ -389,11 +427,17 @@ impl Connection {
 
     /// Closes the connection and sends the peer `private_data` (at most 128 bytes, more is cut off).
     /// Operations and receives that are not complete fail as flushed.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn close(&self, private_data: &[u8]) -> Result<(), Forked> {
         self.inner.close(private_data.to_vec())
     }
 
-    /// What is known of the connection and its links, with everything counted; `None` once it has ended.
+    /// Returns what is known of the connection and its links, with all counters; `None` once it has ended.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn info(&self) -> Result<Option<ConnectionInfo>, Forked> {
         let handle = self.inner.handle;
         self.inner.endpoint.runtime.control(move |engine, _memory, _now| engine.info(handle))
@@ -401,6 +445,9 @@ impl Connection {
 
     /// Uses a further link of this endpoint, on which the peer has the address `peer`. It carries
     /// data once the peer has answered there. Returns its index within the connection.
+    ///
+    /// # Errors
+    /// [`LinkError`]: the link cannot be used, or the process is a forked child.
     pub fn add_link(&self, link: LinkId, peer: impl Into<PeerAddr>) -> Result<u8, LinkError> {
         let (handle, peer) = (self.inner.handle, peer.into());
         let runtime = &self.inner.endpoint.runtime;
@@ -409,7 +456,10 @@ impl Connection {
         added.map_err(|_unknown| LinkError::Refused)
     }
 
-    /// Uses a link no longer; frames in flight on it are retransmitted over the others. The last one stays.
+    /// Stops using a link; frames in flight on it are retransmitted over the others. The last link stays.
+    ///
+    /// # Errors
+    /// [`LinkError`]: no such link, or the process is a forked child.
     pub fn remove_link(&self, index: u8) -> Result<(), LinkError> {
         let handle = self.inner.handle;
         let runtime = &self.inner.endpoint.runtime;

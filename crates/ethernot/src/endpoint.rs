@@ -188,6 +188,9 @@ impl EndpointBuilder {
     }
 
     /// Makes the endpoint.
+    ///
+    /// # Errors
+    /// [`BindError`]: a link cannot be made, or a setting is out of range.
     pub fn build(self) -> Result<Endpoint, BindError> {
         let mut links = self.links;
         for address in &self.addresses {
@@ -270,23 +273,35 @@ impl Endpoint {
         EndpointBuilder::default()
     }
 
-    /// An endpoint with one link on `address` and defaults for the rest.
+    /// Makes an endpoint with one link on `address` and defaults for the rest.
+    ///
+    /// # Errors
+    /// As for [`EndpointBuilder::build`].
     pub fn bind(address: impl Into<String>) -> Result<Self, BindError> {
         Self::builder().bind(address).build()
     }
 
-    /// An endpoint with links by name, such as `eth0,packet:eth1` (see [`LinkSpec`]), and defaults
-    /// for the rest.
+    /// Makes an endpoint with links by name, such as `eth0,packet:eth1` (see [`LinkSpec`]), and defaults for the
+    /// rest.
+    ///
+    /// # Errors
+    /// As for [`EndpointBuilder::build`].
     pub fn with_links(names: impl Into<String>) -> Result<Self, BindError> {
         Self::builder().links(names).build()
     }
 
-    /// The links, and where peers can reach each: by UDP or by station.
+    /// Returns the links with the address at which peers can reach each: by UDP or by station.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn links(&self) -> Result<Vec<(LinkId, PeerAddr)>, Forked> {
         self.inner.runtime.link_addresses()
     }
 
-    /// Where peers can reach each link by UDP, in the order of their identifiers.
+    /// Returns the addresses at which peers can reach each link by UDP, in the order of their identifiers.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn local_addresses(&self) -> Result<Vec<SocketAddr>, Forked> {
         let links = self.inner.runtime.link_addresses()?;
         Ok(links.into_iter().filter_map(|(_, address)| address.to_socket()).collect())
@@ -295,6 +310,9 @@ impl Endpoint {
     /// Adds a link while the endpoint is in use, on an address such as `10.0.0.1:0` or by name (see
     /// [`LinkSpec`]). Connections made from now on use it; others by
     /// [`Connection::add_link`](crate::Connection::add_link).
+    ///
+    /// # Errors
+    /// [`BindError`]: the link cannot be made.
     pub fn add_link(&self, link: &str) -> Result<LinkId, BindError> {
         let opener = Opener { udp: self.inner.udp, port: 0 };
         let opened = match opener.open_named(link) {
@@ -308,35 +326,45 @@ impl Endpoint {
         Ok(self.inner.runtime.attach_link(opened)?)
     }
 
-    /// Takes a link away; connections go on over their others. False if there is none.
+    /// Removes a link; connections go on over their others. Returns false if there is no such link.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn remove_link(&self, link: LinkId) -> Result<bool, Forked> {
         self.inner.runtime.detach_link(link)
     }
 
-    /// The registered memory of the endpoint.
+    /// Returns the table of registered memory of the endpoint.
     pub fn memory(&self) -> &Arc<MemoryTable> {
         self.inner.runtime.memory()
     }
 
-    /// What keeps links from being there that were named, or that interfaces make possible; nothing
-    /// where interfaces are not followed ([`EndpointBuilder::follow_interfaces`]).
+    /// Returns what prevents links that were named, or that interfaces make possible. Returns nothing where
+    /// interfaces are not followed ([`EndpointBuilder::follow_interfaces`]).
     pub fn link_problems(&self) -> Vec<LinkProblem> {
         self.inner.named.as_ref().map(NamedLinks::problems).unwrap_or_default()
     }
 
-    /// The protection domain used where none is named.
+    /// Returns the protection domain that is used where none is named.
     pub fn domain(&self) -> ProtectionDomain {
         self.inner.domain
     }
 
     /// Makes progress, unless another thread is at it. Polling does this too. Returns at once, except that an application which
     /// polls without finding anything while other threads want its processor sleeps until a frame comes, for at most 4 ms.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     #[inline]
     pub fn drive(&self) -> Result<Drive, Forked> {
         self.inner.runtime.poll()
     }
 
     /// Takes the oldest completion of a queue that connections share; makes progress if it is empty.
+    ///
+    /// # Errors
+    /// [`PollError::ForeignQueue`] for a queue of another endpoint, [`PollError::Forked`] in a child process after
+    /// `fork`.
     #[inline]
     pub fn poll(&self, queue: &CompletionQueue) -> Result<Option<Completion>, PollError> {
         self.inner.check_queue(queue)?;
@@ -348,7 +376,8 @@ impl Endpoint {
         Ok(queue.poll())
     }
 
-    /// Like [`Endpoint::poll`], but waits for at most `limit` (`None`: for as long as it takes).
+    /// Takes the oldest completion as [`Endpoint::poll`] does, but waits for at most `limit` (`None`: for as long
+    /// as it takes).
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the endpoint
@@ -384,27 +413,42 @@ impl Endpoint {
         }
     }
 
-    /// What concerns no established connection.
+    /// Returns the counters of what concerns no established connection.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn counters(&self) -> Result<EndpointCounters, Forked> {
         self.inner.runtime.control(|engine, _memory, _now| *engine.counters())
     }
 
-    /// What the threads of the endpoint did.
+    /// Returns the counters of the threads of the endpoint.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn runtime_counters(&self) -> Result<RuntimeCounters, Forked> {
         self.inner.runtime.counters()
     }
 
-    /// What the driver of a link has counted, if it is there.
+    /// Returns what the driver of a link has counted, if there is such a link.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn link_statistics(&self, link: LinkId) -> Result<Option<LinkStatistics>, Forked> {
         self.inner.runtime.link_statistics(link)
     }
 
-    /// How many records that all connections share are in use.
+    /// Returns how many records that all connections share are in use.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn pool_use(&self) -> Result<PoolUse, Forked> {
         self.inner.runtime.control(|engine, _memory, _now| engine.pool_use())
     }
 
-    /// Connections of the endpoint, those being made or closed included.
+    /// Returns the number of connections of the endpoint, with those that are being made or closed.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn connection_count(&self) -> Result<u32, Forked> {
         self.inner.runtime.control(|engine, _memory, _now| engine.connection_count())
     }
@@ -419,8 +463,8 @@ impl Endpoint {
         self.inner.shutdown(limit)
     }
 
-    /// Does in a task what [`Endpoint::shutdown`] does in a thread. Given up before the operations are complete, it closes
-    /// nothing.
+    /// Shuts down in a task as [`Endpoint::shutdown`] does in a thread. A future that is dropped before the
+    /// operations are complete closes nothing.
     ///
     /// ```no_run
     /// # async fn f(endpoint: ethernot::Endpoint) -> Result<(), ethernot::Error> {
@@ -428,6 +472,9 @@ impl Endpoint {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// As for [`Endpoint::shutdown`].
     pub fn shutting_down(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
         let inner = &*self.inner;
         async move {
@@ -455,6 +502,9 @@ impl Endpoint {
     }
 
     /// Awaits that the operations of all connections are complete, as [`Endpoint::flush`] waits for it.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::flush`].
     pub fn flushed(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
         let inner = &*self.inner;
         async move { Ok(inner.met(inner.is_flushed()).await?) }

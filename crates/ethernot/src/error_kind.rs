@@ -46,7 +46,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// What kind it is of.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Bind(error) => of_bind(error),

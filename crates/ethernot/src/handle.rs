@@ -33,8 +33,8 @@ impl OperationHandle {
         Self { connection, slot, length, patience: Patience::default() }
     }
 
-    /// How far the operation is. Makes no progress by itself: a program that polls this alone needs
-    /// the progress thread or [`Endpoint::drive`](crate::Endpoint::drive).
+    /// Returns the state of the operation. Makes no progress by itself: a program that polls this alone needs the
+    /// progress thread or [`Endpoint::drive`](crate::Endpoint::drive).
     #[inline]
     pub fn status(&self) -> OperationStatus {
         self.connection.endpoint.runtime.status().status(self.slot)
@@ -46,9 +46,12 @@ impl OperationHandle {
         !matches!(self.status(), OperationStatus::Pending { .. })
     }
 
-    /// Waits until the operation is complete, for at most `limit` (`None`: for as long as it takes).
-    /// Returns what an atomic found in the peer's memory, 0 for others. May be called again: after
-    /// [`OperationFailure::TimedOut`] it waits on, after the end it says the same once more.
+    /// Waits until the operation is complete, for at most `limit` (`None`: for as long as it takes). Returns the
+    /// value that an atomic found in the peer's memory, 0 for other operations. May be called again: after
+    /// [`OperationFailure::TimedOut`] it goes on waiting, after the end it returns the same result again.
+    ///
+    /// # Errors
+    /// [`OperationFailure`]: the operation failed, the limit passed, or the process is a forked child.
     pub fn wait(&self, limit: Option<Duration>) -> Result<u64, OperationFailure> {
         let runtime = &self.connection.endpoint.runtime;
         let ended = runtime.wait(Interest::Status(self.slot), limit, || self.ended())?;
@@ -75,7 +78,7 @@ impl OperationHandle {
         OperationFailure::TimedOut { bytes, length: self.length, limit }
     }
 
-    /// Bytes of the operation.
+    /// Returns the length of the operation in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
     pub const fn len(&self) -> u32 {
         self.length

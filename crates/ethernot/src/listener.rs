@@ -26,6 +26,9 @@ pub struct Listener {
 
 impl Endpoint {
     /// Listens for requests for connections to `service`, a number that both sides agree on.
+    ///
+    /// # Errors
+    /// [`ListenError`]: the service is in use, the endpoint is shut down, or the process is a forked child.
     pub fn listen(&self, service: u32) -> Result<Listener, ListenError> {
         self.inner.runtime.check_process()?;
         if self.inner.news.is_shut_down() {
@@ -53,7 +56,11 @@ impl Listener {
         in_time(request, limit)?.map(|request| self.request(request))
     }
 
-    /// Awaits the next request, as [`Listener::accept`] waits for it. Given up, it takes none.
+    /// Awaits the next request, as [`Listener::accept`] waits for it. A future that is dropped takes none. Given
+    /// up, it takes none.
+    ///
+    /// # Errors
+    /// As for [`Listener::accept`].
     pub fn next_request(
         &self,
     ) -> impl Future<Output = Result<ConnectionRequest, WaitError>> + Send + '_ {
@@ -83,7 +90,7 @@ impl Listener {
         }
     }
 
-    /// The service that is listened for.
+    /// Returns the number of the service.
     pub const fn service(&self) -> u32 {
         self.service
     }
@@ -115,30 +122,39 @@ pub struct ConnectionRequest {
 }
 
 impl ConnectionRequest {
-    /// What the peer sent along.
+    /// Returns the private data of the peer, at most 512 bytes.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Where the request came from.
+    /// Returns the address from which the request came.
     pub const fn peer(&self) -> PeerAddr {
         self.peer
     }
 
     /// Accepts with defaults, sends the peer `private_data` (at most 512 bytes) and waits until it
     /// knows.
+    ///
+    /// # Errors
+    /// [`AcceptError`], one variant for each cause.
     pub fn accept(self, private_data: &[u8]) -> Result<Connection, AcceptError> {
         self.accept_with(ConnectOptions::new().private_data(private_data))
     }
 
     /// Accepts and waits until the peer knows.
+    ///
+    /// # Errors
+    /// [`AcceptError`], one variant for each cause.
     pub fn accept_with(self, options: ConnectOptions) -> Result<Connection, AcceptError> {
         let limit = options.limit;
         self.start_accept(options)?.wait(limit)
     }
 
-    /// Accepts, and returns what waits until the peer knows, for at most the limit of the options
-    /// does not count.
+    /// Accepts without waiting until the peer knows, and returns an object that waits for it. The limit of the
+    /// options does not count.
+    ///
+    /// # Errors
+    /// [`AcceptError`], if the request cannot be accepted any more, or the options are out of range.
     pub fn start_accept(mut self, options: ConnectOptions) -> Result<Accepting, AcceptError> {
         let mut options = options;
         let inner = Arc::clone(&self.endpoint.inner);
@@ -166,6 +182,9 @@ impl ConnectionRequest {
     }
 
     /// Rejects, and sends the peer `private_data` (at most 512 bytes, more is cut off).
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), Forked> {
         self.reject_with(private_data.to_vec())
     }
@@ -193,12 +212,15 @@ pub struct Accepting {
 
 impl Accepting {
     /// Waits until the peer knows, for at most `limit` (`None`: until the peer is given up).
+    ///
+    /// # Errors
+    /// [`AcceptError`], one variant for each cause.
     pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, AcceptError> {
         self.wait_until(limit)
     }
 
-    /// As [`Accepting::wait`], but the acceptance stands after [`AcceptError::TimedOut`], so this may be called again. A limit
-    /// of 0 only looks whether the peer knows.
+    /// Waits as [`Accepting::wait`] does, but the acceptance stands after [`AcceptError::TimedOut`], so this may be
+    /// called again. A limit of 0 only looks whether the peer knows.
     ///
     /// # Errors
     /// [`AcceptError`], one for each cause; that the request is gone once the outcome was returned.

@@ -48,6 +48,9 @@ impl Connection {
     /// Writes the bytes of `pieces`, one after the other, to the peer's memory from `remote_offset` on.
     ///
     /// The bytes must not change until the operation is complete.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`], and [`PostError::Pieces`] for a list that cannot be posted.
     pub fn write_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -64,6 +67,9 @@ impl Connection {
 
     /// Reads as many bytes of the peer's memory, from `remote_offset` on, as `pieces` have together (with the right of
     /// local writing), and fills these one after the other.
+    ///
+    /// # Errors
+    /// As for [`Connection::write_list`].
     pub fn read_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -80,6 +86,9 @@ impl Connection {
     }
 
     /// Sends the bytes of `pieces`, one after the other, as one message.
+    ///
+    /// # Errors
+    /// As for [`Connection::write_list`].
     pub fn send_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -93,6 +102,9 @@ impl Connection {
 
     /// Posts `pieces` for one message, which fills them one after the other. A completion with `context` reports that
     /// one has come.
+    ///
+    /// # Errors
+    /// As for [`Connection::write_list`].
     pub fn post_receive_list(
         &self,
         pieces: &[RegionSlice<'_>],

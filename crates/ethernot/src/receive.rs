@@ -70,6 +70,9 @@ impl Connection {
     ///
     /// If a handle was dropped before, this takes over its receive instead, and the message is in *its* buffer: see
     /// [`Received`] for the bytes.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
     pub fn receive(
         &self,
         local: &MemoryRegion,
@@ -92,9 +95,11 @@ impl Connection {
         Ok(ReceiveHandle::new(inner, place, true))
     }
 
-    /// Sends a question of up to 64 bytes and posts a buffer for the answer, as one: of the questions of several
-    /// threads the answers come in the order in which they were asked, if the peer answers in order. So each thread
-    /// gets its own.
+    /// Sends a question of up to 64 bytes and posts a buffer for the answer, as one step. If several threads ask
+    /// and the peer answers in order, the answers come in the order of the questions, so each thread gets its own.
+    ///
+    /// # Errors
+    /// As for [`Connection::write_bytes`].
     pub fn call(
         &self,
         bytes: &[u8],
@@ -106,8 +111,11 @@ impl Connection {
         self.call_by(question(bytes, options)?, answer, offset, length, options)
     }
 
-    /// As [`Connection::call`], with a question of `question_length` bytes in a region, which must not change until
-    /// the answer is here.
+    /// Asks as [`Connection::call`] does, with a question of `question_length` bytes in a region, which must not
+    /// change until the answer has arrived.
+    ///
+    /// # Errors
+    /// As for [`Connection::write`].
     #[expect(clippy::too_many_arguments, reason = "two places, as in any remote operation")]
     pub fn call_from(
         &self,
@@ -189,7 +197,10 @@ impl ReceiveHandle {
     }
 
     /// Waits for the message, for at most `limit` (`None`: for as long as it takes). May be called again: after
-    /// [`OperationFailure::TimedOut`] it waits on, afterwards it returns the same once more.
+    /// [`OperationFailure::TimedOut`] it goes on waiting, after the end it returns the same result again.
+    ///
+    /// # Errors
+    /// [`OperationFailure`]: the receive failed, the limit passed, or the process is a forked child.
     pub fn wait(&self, limit: Option<Duration>) -> Result<Received, OperationFailure> {
         let runtime = &self.connection.endpoint.runtime;
         let ended = runtime.wait(Interest::Status(self.place.slot), limit, || self.ended())?;
@@ -260,7 +271,7 @@ impl fmt::Debug for ReceiveHandle {
 }
 
 impl Received {
-    /// Bytes of the message.
+    /// Returns the length of the message in bytes.
     pub const fn len(&self) -> usize {
         self.arrival.bytes as usize
     }
@@ -270,12 +281,12 @@ impl Received {
         self.arrival.bytes == 0
     }
 
-    /// What the peer sent along.
+    /// Returns the immediate value that the peer sent with the message.
     pub const fn immediate(&self) -> Option<u32> {
         self.arrival.immediate
     }
 
-    /// Where the bytes begin in the region of the buffer.
+    /// Returns the offset of the first byte in the region of the buffer, in bytes.
     pub const fn offset(&self) -> u64 {
         self.place.offset
     }
@@ -293,7 +304,7 @@ impl Received {
         Ok(length)
     }
 
-    /// A copy of the message.
+    /// Returns a copy of the message.
     ///
     /// # Errors
     /// As for [`Received::copy_to`].

@@ -49,7 +49,8 @@ impl<T: Pod> Records<T> {
     /// Bytes of one.
     pub const BYTES: u64 = size_of::<T>() as u64;
 
-    /// `count` values from `offset` on. Values need no alignment; words in them that atomics use do.
+    /// Makes an array of `count` values that starts `offset` bytes into the buffer. Values need no alignment; words
+    /// in them that atomics use do.
     ///
     /// # Errors
     /// [`BufferError::Bounds`] if they leave the buffer.
@@ -67,7 +68,7 @@ impl<T: Pod> Records<T> {
         Ok(Self { buffer: Arc::clone(buffer), offset, count, kind: PhantomData })
     }
 
-    /// A copy of one.
+    /// Returns a copy of the value at `index`.
     ///
     /// # Errors
     /// [`BufferError::Bounds`] if there are not so many.
@@ -86,7 +87,7 @@ impl<T: Pod> Records<T> {
         self.buffer.try_write(self.range(index)?.start, bytemuck::bytes_of(value))
     }
 
-    /// Which bytes of the buffer one has.
+    /// Returns the range of bytes of the buffer that the value at `index` takes.
     ///
     /// # Errors
     /// [`BufferError::Bounds`] if there are not so many.
@@ -100,7 +101,7 @@ impl<T: Pod> Records<T> {
         Ok(start..start + Self::BYTES)
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub const fn len(&self) -> u64 {
         self.count
     }
@@ -110,7 +111,7 @@ impl<T: Pod> Records<T> {
         self.count == 0
     }
 
-    /// Where they are.
+    /// Returns the buffer in which the values are.
     pub const fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
     }

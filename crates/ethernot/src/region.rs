@@ -69,12 +69,12 @@ impl Drop for Registration {
 }
 
 impl MemoryRegion {
-    /// What peers need to know to reach it.
+    /// Returns what peers need to know to reach the region.
     pub const fn remote(&self) -> RemoteRegion {
         RemoteRegion { key: self.region.key, address: self.region.start, len: self.region.len }
     }
 
-    /// Its key, identifier, address, length and rights.
+    /// Returns the key, identifier, address, length and rights of the region.
     pub const fn region(&self) -> &Region {
         &self.region
     }
@@ -83,13 +83,14 @@ impl MemoryRegion {
         &self.registration
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
     pub const fn len(&self) -> u64 {
         self.region.len
     }
 
-    /// Some of its bytes, counted from its start: what [lists](Connection::write_list) are made of.
+    /// Returns a part of the region, counted in bytes from its start: [lists](Connection::write_list) are made of
+    /// such parts.
     ///
     /// ```
     /// # fn main() -> Result<(), ethernot::Error> {
@@ -103,6 +104,9 @@ impl MemoryRegion {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`RangeError`] if the range leaves the region.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<RegionSlice<'_>, RangeError> {
         RegionSlice { region: self, offset: 0, length: self.len() }.slice(range)
     }
@@ -117,31 +121,34 @@ pub struct RegionSlice<'a> {
 }
 
 impl<'a> RegionSlice<'a> {
-    /// Some of these bytes, counted from the first of them.
+    /// Returns a part of these bytes, counted from the first of them.
+    ///
+    /// # Errors
+    /// [`RangeError`] if the range leaves the slice.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RangeError> {
         let (start, length) = part(range, self.length)?;
         // It lies within this slice, and that within its region.
         Ok(Self { region: self.region, offset: self.offset + start, length })
     }
 
-    /// What peers need to know to reach them. (Their key is that of the region, and reaches all of it; a
-    /// [part of a buffer](MemoryTable::register_part) that is registered by itself has a key of its own.)
+    /// Returns what peers need to know to reach these bytes. (Their key is that of the region, and reaches all of
+    /// it; a [part of a buffer](MemoryTable::register_part) that is registered by itself has a key of its own.)
     pub const fn remote(&self) -> RemoteRegion {
         let RemoteRegion { key, address, .. } = self.region.remote();
         RemoteRegion { key, address: address.wrapping_add(self.offset), len: self.length }
     }
 
-    /// The region.
+    /// Returns the region.
     pub const fn region(&self) -> &'a MemoryRegion {
         self.region
     }
 
-    /// Where they begin, bytes from the start of the region.
+    /// Returns the offset of the first byte from the start of the region, in bytes.
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub const fn len(&self) -> u64 {
         self.length
     }
@@ -214,7 +221,7 @@ impl RemoteRegion {
     /// Bytes of a region's description.
     pub const BYTES: usize = 20;
 
-    /// Its description: key, address and length, little-endian.
+    /// Encodes the description of the region: key, address and length, little-endian.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let fields = self
@@ -230,7 +237,10 @@ impl RemoteRegion {
         bytes
     }
 
-    /// The region that these bytes describe.
+    /// Decodes the description of a region.
+    ///
+    /// # Errors
+    /// [`RemoteRegionError`] if the bytes are no such description.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RemoteRegionError> {
         let error = RemoteRegionError(bytes.len());
         let bytes: &[u8; Self::BYTES] = bytes.try_into().map_err(|_| error)?;
@@ -245,8 +255,8 @@ impl RemoteRegion {
         })
     }
 
-    /// Some of its bytes, counted from its start: as a region by itself, which operations do not leave. The peer knows
-    /// nothing of it.
+    /// Returns a part of the region, counted in bytes from its start, as a region by itself, which operations do
+    /// not leave. The peer knows nothing of it.
     ///
     /// ```
     /// use ethernot::{RemoteKey, RemoteRegion};
@@ -257,6 +267,9 @@ impl RemoteRegion {
     /// assert!(region.slice(990..1001).is_err());
     /// # Ok::<(), ethernot::RangeError>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`RangeError`] if the range leaves the region.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RangeError> {
         let (start, len) = part(range, self.len)?;
         match self.address.checked_add(start) {
@@ -277,8 +290,11 @@ impl RemoteRegion {
 }
 
 impl Endpoint {
-    /// Registers a buffer in the endpoint's own protection domain. Whom this lets see it besides, if memory
-    /// is shared, is described at [`Buffer`].
+    /// Registers a buffer in the endpoint's own protection domain. [`Buffer`] describes which processes can see it
+    /// besides, if memory is shared.
+    ///
+    /// # Errors
+    /// [`RegisterError`], one variant for each cause.
     pub fn register(
         &self,
         buffer: Arc<Buffer>,
@@ -288,6 +304,9 @@ impl Endpoint {
     }
 
     /// Registers a buffer in a protection domain: only connections of that domain reach it.
+    ///
+    /// # Errors
+    /// [`RegisterError`], one variant for each cause.
     pub fn register_in(
         &self,
         domain: ProtectionDomain,
@@ -300,6 +319,9 @@ impl Endpoint {
     /// Registers every address of this process: `MultiEdge`'s model, in which peers name plain
     /// addresses. They get the power of a debugger; for trusted clusters only. Each copy costs a
     /// system call, and addresses at which nothing is mapped are errors.
+    ///
+    /// # Errors
+    /// [`RegisterError`], one variant for each cause.
     pub fn register_whole_address_space(
         &self,
         rights: Rights,
@@ -307,8 +329,8 @@ impl Endpoint {
         self.adopt(self.memory().register_whole_address_space(self.domain(), rights)?)
     }
 
-    /// Makes a region of the endpoint's table one that is deregistered when dropped: for memory of one's
-    /// own, registered by the unsafe [`MemoryTable::register_raw`].
+    /// Returns an owner of a region of the endpoint's table, which deregisters it when dropped: for memory of the
+    /// application, registered by the unsafe [`MemoryTable::register_raw`].
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, start: *mut u8) -> Result<(), ethernot::Error> {
@@ -319,6 +341,9 @@ impl Endpoint {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the region is not one of the table.
     pub fn adopt(&self, region: Region) -> Result<MemoryRegion, RegisterError> {
         self.memory().check_region(region.id)?;
         let regions = self.inner.runtime.regions();

@@ -102,6 +102,9 @@ impl Connection {
     }
 
     /// Awaits that all operations of the connection are complete, as [`Connection::flush`] waits for it.
+    ///
+    /// # Errors
+    /// As for [`Connection::flush`].
     pub fn flushed(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
         let handle = self.handle();
         async move {

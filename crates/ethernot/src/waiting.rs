@@ -84,9 +84,9 @@ impl Endpoint {
         in_time(found, limit)?
     }
 
-    /// Has the endpoint's descriptor become readable when something comes from now on: a completion, the end of an operation
-    /// or a message with a handle, a request for a connection, an establishment, an end. As an event descriptor of UCX or a
-    /// completion channel it works with `poll`, epoll and whatever is made of them:
+    /// Makes the endpoint's descriptor readable when something comes from now on: a completion, the end of an
+    /// operation or a message with a handle, a request for a connection, an establishment, an end. Like an event
+    /// descriptor of UCX or a completion channel, it works with `poll`, epoll and everything made of them:
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, sleep_on: fn(&ethernot::Endpoint)) -> Result<(), ethernot::Error> {
@@ -106,16 +106,22 @@ impl Endpoint {
     /// False: something has come since the last call, so look again before sleeping; nothing is lost that way. Always
     /// so without a [progress thread](crate::EndpointBuilder::progress_thread), as no thread would serve the links meanwhile. It
     /// is for one thread, or one task, at a time; others may wait in other ways.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn arm(&self) -> Result<bool, Forked> {
         self.inner.runtime.arm()
     }
 
-    /// Makes the descriptor readable no more. [`Endpoint::arm`] does it as well.
+    /// Makes the endpoint's descriptor unreadable again. [`Endpoint::arm`] does it as well.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process after `fork`.
     pub fn drain(&self) -> Result<(), Forked> {
         self.inner.runtime.drain()
     }
 
-    /// The completions of a queue, each waited for, for at most `limit`.
+    /// Returns an iterator over the completions of a queue, which waits for each for at most `limit`.
     pub fn completions<'a>(
         &'a self,
         queue: &'a Arc<CompletionQueue>,
@@ -126,7 +132,8 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// The completions of the connection's queue, each waited for, for at most `limit`. They end with the connection.
+    /// Returns an iterator over the completions of the connection's queue, which waits for each for at most
+    /// `limit`. It ends with the connection.
     ///
     /// ```no_run
     /// # fn f(connection: &ethernot::Connection) -> Result<(), ethernot::Error> {
