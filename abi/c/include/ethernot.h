@@ -2,8 +2,8 @@
  *
  * Ethernot: remote direct memory access over ordinary Ethernet, in user space.
  *
- * Handles. They are opaque; one that is NULL, of another kind or was freed is ETHERNOT_RESULT_BAD_HANDLE. Whoever made one
- * frees it. Objects live for as long as others need them, so the order of freeing does not matter.
+ * Handles. They are opaque; one that is NULL, of another kind or was freed is ETHERNOT_RESULT_BAD_HANDLE. The program
+ * frees those that calls return. Objects live for as long as others need them, so the order of freeing does not matter.
  *
  * Results. Every call but ethernot_last_error, ethernot_result_name and ethernot_version returns one, and writes what else it returns only
  * when it is ETHERNOT_RESULT_OK. A place for that which is NULL is ETHERNOT_RESULT_INVALID, unless the call says that it may be.
@@ -92,7 +92,7 @@
 #define ETHERNOT_VERSION 1000
 
 /*
- What came of a call. `ethernot_last_error` has the text of all but the first.
+ The result of a call. `ethernot_last_error` has the text of all but the first.
  */
 enum ethernot_result
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -132,7 +132,7 @@ enum ethernot_result
    */
   ETHERNOT_RESULT_UNREACHABLE = 7,
   /*
-   Somebody has it already: choose another.
+   It is in use already: choose another.
    */
   ETHERNOT_RESULT_IN_USE = 8,
   /*
@@ -316,7 +316,7 @@ typedef struct ethernot_receive ethernot_receive;
 typedef struct ethernot_request ethernot_request;
 
 /*
- What a connection is to be. All zero is the default.
+ Options of a connection. All zero is the default.
  */
 typedef struct ethernot_connect_options {
   /*
@@ -328,7 +328,7 @@ typedef struct ethernot_connect_options {
    */
   const void *private_data;
   /*
-   Bytes of it.
+   The length of `private_data` in bytes.
    */
   size_t private_data_length;
   /*
@@ -337,7 +337,7 @@ typedef struct ethernot_connect_options {
    */
   int64_t timeout_ms;
   /*
-   Which listener of the peer is meant; for `ethernot_connect` only.
+   The service of the listener of the peer; for `ethernot_connect` only.
    */
   uint32_t service;
   /*
@@ -347,7 +347,7 @@ typedef struct ethernot_connect_options {
 } ethernot_connect_options;
 
 /*
- What an endpoint is to be. All zero is the default: UDP on every usable interface, on free ports.
+ Options of an endpoint. All zero is the default: UDP on every usable interface, on free ports.
  */
 typedef struct ethernot_endpoint_options {
   /*
@@ -379,11 +379,11 @@ typedef struct ethernot_endpoint_options {
    */
   int32_t waiting;
   /*
-   For `ETHERNOT_WAITING_SPIN_FOR`.
+   How long they spin, in microseconds; for `ETHERNOT_WAITING_SPIN_FOR`.
    */
   uint32_t spin_us;
   /*
-   A processor, counted as the kernel does.
+   The processor to which that thread keeps, counted from 0 as the kernel does.
    */
   uint32_t progress_processor;
 } ethernot_endpoint_options;
@@ -397,15 +397,15 @@ typedef struct ethernot_remote {
    */
   uint64_t address;
   /*
-   Bytes.
+   The length of the region in bytes.
    */
   uint64_t length;
   /*
-   Key.
+   The key that opens the region.
    */
   uint32_t key;
   /*
-   0.
+   Reserved, always 0.
    */
   uint32_t reserved;
 } ethernot_remote;
@@ -419,7 +419,7 @@ typedef struct ethernot_operation_options {
    */
   size_t size;
   /*
-   Comes back in the completion.
+   A number that the completion returns.
    */
   uint64_t context;
   /*
@@ -433,7 +433,7 @@ typedef struct ethernot_operation_options {
 } ethernot_operation_options;
 
 /*
- What became of something.
+ The outcome of an operation or a receive, or a notification.
  */
 typedef struct ethernot_completion {
   /*
@@ -453,7 +453,7 @@ typedef struct ethernot_completion {
    */
   ethernot_result result;
   /*
-   Bytes.
+   The number of bytes that were moved.
    */
   uint32_t bytes;
   /*
@@ -465,7 +465,7 @@ typedef struct ethernot_completion {
    */
   uint32_t has_immediate;
   /*
-   0.
+   Reserved, always 0.
    */
   uint32_t reserved;
 } ethernot_completion;
@@ -475,7 +475,7 @@ typedef struct ethernot_completion {
  */
 typedef struct ethernot_message {
   /*
-   Bytes of it.
+   The length of the message in bytes.
    */
   uint64_t length;
   /*
@@ -501,7 +501,7 @@ typedef struct ethernot_awaited {
    */
   int32_t kind;
   /*
-   0.
+   Reserved, always 0.
    */
   uint32_t reserved;
 } ethernot_awaited;
@@ -531,7 +531,7 @@ typedef struct ethernot_found {
    */
   ethernot_result result;
   /*
-   0.
+   Reserved, always 0.
    */
   uint32_t reserved;
 } ethernot_found;
@@ -541,9 +541,10 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- As `ethernot_connect`, but returns before the peer has answered: `ethernot_attempt_wait` or `ethernot_attempt_test` gives the
- connection. `timeout_ms` of the options bounds only the search for stations. A peer that is named, and not
- addressed, is looked up in this call. Freed by `ethernot_attempt_free`.
+ Asks for a connection as `ethernot_connect` does, but returns before the peer has answered:
+ `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection. `timeout_ms` of the options bounds
+ only the search for stations. A peer that is named, and not addressed, is looked up in this call. Free the
+ attempt by `ethernot_attempt_free`.
  */
 ethernot_result ethernot_connect_start(struct ethernot_endpoint *endpoint,
                                        const char *peer,
@@ -551,8 +552,8 @@ ethernot_result ethernot_connect_start(struct ethernot_endpoint *endpoint,
                                        struct ethernot_attempt **attempt);
 
 /*
- As `ethernot_request_accept`, but returns before the peer knows. The request is freed, and `timeout_ms` of the options
- does not count. Freed by `ethernot_attempt_free`.
+ Accepts a request as `ethernot_request_accept` does, but returns before the peer knows. The request is freed,
+ and `timeout_ms` of the options does not count. Free the attempt by `ethernot_attempt_free`.
  */
 ethernot_result ethernot_request_accept_start(struct ethernot_request *request,
                                               const struct ethernot_connect_options *options,
@@ -567,8 +568,8 @@ ethernot_result ethernot_attempt_wait(struct ethernot_attempt *attempt,
                                       struct ethernot_connection **connection);
 
 /*
- The connection, if it is there; `ETHERNOT_RESULT_AGAIN` while it is not, or while another thread waits for it. Otherwise as
- `ethernot_attempt_wait`.
+ Returns the connection, if it is there; `ETHERNOT_RESULT_AGAIN` while it is not, or while another thread waits
+ for it. Otherwise as `ethernot_attempt_wait`.
  */
 ethernot_result ethernot_attempt_test(struct ethernot_attempt *attempt,
                                       struct ethernot_connection **connection);
@@ -587,7 +588,7 @@ ethernot_result ethernot_listen(struct ethernot_endpoint *endpoint,
                                 struct ethernot_listener **listener);
 
 /*
- Listens no longer, and rejects those that wait.
+ Stops listening, and rejects the requests that wait.
  */
 ethernot_result ethernot_listener_free(struct ethernot_listener *listener);
 
@@ -599,7 +600,7 @@ ethernot_result ethernot_accept(struct ethernot_listener *listener,
                                 struct ethernot_request **request);
 
 /*
- What the peer sent along: as much as fits. `length` gets how much there is, and may be null.
+ Copies the private data of the peer, as much as fits. `length` gets how much there is, and may be null.
  */
 ethernot_result ethernot_request_data(struct ethernot_request *request, void *data, size_t capacity, size_t *length);
 
@@ -625,8 +626,8 @@ ethernot_result ethernot_connect(struct ethernot_endpoint *endpoint,
                                  struct ethernot_connection **connection);
 
 /*
- What the peer sent along with its request or acceptance: as much as fits. `length` gets how much there is, and may be
- null.
+ Copies the private data that the peer sent with its request or acceptance, as much as fits. `length` gets how
+ much there is, and may be null.
  */
 ethernot_result ethernot_connection_data(struct ethernot_connection *connection,
                                          void *data,
@@ -672,26 +673,26 @@ ethernot_result ethernot_endpoint_shutdown(struct ethernot_endpoint *endpoint, i
 ethernot_result ethernot_endpoint_drive(struct ethernot_endpoint *endpoint);
 
 /*
- A descriptor for event loops: it becomes readable, after `ethernot_endpoint_arm`, when something comes. It is the
- endpoint's: it must not be read or closed.
+ Returns a descriptor for event loops: it becomes readable, after `ethernot_endpoint_arm`, when something comes.
+ It belongs to the endpoint: it must not be read or closed.
  */
 ethernot_result ethernot_endpoint_descriptor(struct ethernot_endpoint *endpoint, int32_t *descriptor);
 
 /*
- Has the descriptor become readable when something comes from now on: a completion, the end of an operation, a request,
- an end. `ETHERNOT_RESULT_AGAIN` if something has come since the last call: look at it before sleeping; so it is always
+ Makes the descriptor readable when something comes from now on: a completion, the end of an operation, a request,
+ an end. `ETHERNOT_RESULT_AGAIN` if something has come since the last call: look at it before sleeping; this is always so
  without a progress thread.
  */
 ethernot_result ethernot_endpoint_arm(struct ethernot_endpoint *endpoint);
 
 /*
- Makes the descriptor readable no more. `ethernot_endpoint_arm` does it as well.
+ Makes the descriptor unreadable again. `ethernot_endpoint_arm` does it as well.
  */
 ethernot_result ethernot_endpoint_drain(struct ethernot_endpoint *endpoint);
 
 /*
- Where peers can reach the UDP link of this number, as text that ends with a zero: "127.0.0.1:7000". `ETHERNOT_RESULT_INVALID`
- if there is none, or no room for it; 64 bytes are enough.
+ Writes the address at which peers can reach the UDP link of this number, as text that ends with a zero:
+ "127.0.0.1:7000". `ETHERNOT_RESULT_INVALID` if there is none, or no room for it; 64 bytes are enough.
  */
 ethernot_result ethernot_endpoint_address(struct ethernot_endpoint *endpoint,
                                           uint32_t link,
@@ -699,13 +700,13 @@ ethernot_result ethernot_endpoint_address(struct ethernot_endpoint *endpoint,
                                           size_t capacity);
 
 /*
- The text of the last error of a call of this thread; empty if there was none. It is good until the next call of the
- thread, and must not be freed.
+ Returns the text of the last error of a call of this thread; empty if there was none. It is good until the next
+ call of the thread, and must not be freed.
  */
 const char *ethernot_last_error(void);
 
 /*
- The name of a result, as in "timed out"; "unknown" of a number that is none.
+ Returns the name of a result, as in "timed out"; "unknown" of a number that is none.
  */
 const char *ethernot_result_name(int32_t result);
 
@@ -727,13 +728,13 @@ ethernot_result ethernot_memory_register(struct ethernot_endpoint *endpoint,
                                          struct ethernot_memory **memory);
 
 /*
- Where memory lies, and how long it is. Peers write to it at any time: read what they write by atomics or volatile
- accesses, after a completion reports that it is there.
+ Returns the address of the memory, and its length in bytes. Peers write to it at any time: read what they write
+ by atomics or volatile accesses, after a completion reports that it is there.
  */
 ethernot_result ethernot_memory_data(struct ethernot_memory *memory, void **data, uint64_t *length);
 
 /*
- What peers need to know to reach it.
+ Returns what peers need to know to reach the memory.
  */
 ethernot_result ethernot_memory_remote(struct ethernot_memory *memory, struct ethernot_remote *remote);
 
@@ -906,7 +907,7 @@ ethernot_result ethernot_call(struct ethernot_connection *connection,
                               struct ethernot_receive **receive);
 
 /*
- As `ethernot_call`, with a question of up to 64 bytes, which are taken along at once.
+ Asks as `ethernot_call` does, with a question of up to 64 bytes, which are taken along at once.
  */
 ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
                                     const void *question,
@@ -938,7 +939,7 @@ ethernot_result ethernot_receive_test(struct ethernot_receive *receive);
 ethernot_result ethernot_receive_free(struct ethernot_receive *receive);
 
 /*
- The version of the library that the program runs with, as `ETHERNOT_VERSION`.
+ Returns the version of the library that the program runs with, in the form of `ETHERNOT_VERSION`.
  */
 uint32_t ethernot_version(void);
 

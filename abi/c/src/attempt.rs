@@ -34,9 +34,10 @@ impl Pending {
     }
 }
 
-/// As `ethernot_connect`, but returns before the peer has answered: `ethernot_attempt_wait` or `ethernot_attempt_test` gives the
-/// connection. `timeout_ms` of the options bounds only the search for stations. A peer that is named, and not
-/// addressed, is looked up in this call. Freed by `ethernot_attempt_free`.
+/// Asks for a connection as `ethernot_connect` does, but returns before the peer has answered:
+/// `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection. `timeout_ms` of the options bounds
+/// only the search for stations. A peer that is named, and not addressed, is looked up in this call. Free the
+/// attempt by `ethernot_attempt_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connect_start(
     endpoint: *mut Endpoint,
@@ -55,8 +56,8 @@ pub unsafe extern "C" fn ethernot_connect_start(
     })
 }
 
-/// As `ethernot_request_accept`, but returns before the peer knows. The request is freed, and `timeout_ms` of the options
-/// does not count. Freed by `ethernot_attempt_free`.
+/// Accepts a request as `ethernot_request_accept` does, but returns before the peer knows. The request is freed,
+/// and `timeout_ms` of the options does not count. Free the attempt by `ethernot_attempt_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_accept_start(
     request: *mut Request,
@@ -92,8 +93,8 @@ pub unsafe extern "C" fn ethernot_attempt_wait(
     })
 }
 
-/// The connection, if it is there; `ETHERNOT_RESULT_AGAIN` while it is not, or while another thread waits for it. Otherwise as
-/// `ethernot_attempt_wait`.
+/// Returns the connection, if it is there; `ETHERNOT_RESULT_AGAIN` while it is not, or while another thread waits
+/// for it. Otherwise as `ethernot_attempt_wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_attempt_test(
     attempt: *mut Attempt,

@@ -31,7 +31,7 @@ pub(crate) static LISTENERS: Table<ethernot::Listener> = Table::new(3, "a listen
 pub(crate) static REQUESTS: Table<Mutex<Option<ConnectionRequest>>> = Table::new(4, "a request");
 pub(crate) static CONNECTIONS: Table<ethernot::Connection> = Table::new(5, "a connection");
 
-/// What a connection is to be. All zero is the default.
+/// Options of a connection. All zero is the default.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ConnectOptions {
@@ -39,12 +39,12 @@ pub struct ConnectOptions {
     pub size: usize,
     /// Bytes for the peer, sent with the request or its acceptance, at most 512 bytes.
     pub private_data: *const c_void,
-    /// Bytes of it.
+    /// The length of `private_data` in bytes.
     pub private_data_length: usize,
     /// How long to try, in milliseconds; 0 for 30 s, negative for as long as the peer's host says that its program has not
     /// decided. It ends earlier if that host is silent for 5 s.
     pub timeout_ms: i64,
-    /// Which listener of the peer is meant; for `ethernot_connect` only.
+    /// The service of the listener of the peer; for `ethernot_connect` only.
     pub service: u32,
     /// Completions, notifications and receives that may wait to be polled; 0 for 256.
     pub completions: u32,
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn ethernot_listen(
     })
 }
 
-/// Listens no longer, and rejects those that wait.
+/// Stops listening, and rejects the requests that wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_listener_free(listener: *mut Listener) -> Result {
     call(|| LISTENERS.remove(listener).map(drop))
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn ethernot_accept(
     })
 }
 
-/// What the peer sent along: as much as fits. `length` gets how much there is, and may be null.
+/// Copies the private data of the peer, as much as fits. `length` gets how much there is, and may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_data(
     request: *mut Request,
@@ -191,8 +191,8 @@ pub unsafe extern "C" fn ethernot_connect(
     })
 }
 
-/// What the peer sent along with its request or acceptance: as much as fits. `length` gets how much there is, and may be
-/// null.
+/// Copies the private data that the peer sent with its request or acceptance, as much as fits. `length` gets how
+/// much there is, and may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connection_data(
     connection: *mut Connection,

@@ -32,7 +32,7 @@ pub enum Waiting {
     SpinAlways = 3,
 }
 
-/// What an endpoint is to be. All zero is the default: UDP on every usable interface, on free ports.
+/// Options of an endpoint. All zero is the default: UDP on every usable interface, on free ports.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EndpointOptions {
@@ -50,9 +50,9 @@ pub struct EndpointOptions {
     pub is_pinned: u8,
     /// One of `ethernot_waiting`.
     pub waiting: i32,
-    /// For `ETHERNOT_WAITING_SPIN_FOR`.
+    /// How long they spin, in microseconds; for `ETHERNOT_WAITING_SPIN_FOR`.
     pub spin_us: u32,
-    /// A processor, counted as the kernel does.
+    /// The processor to which that thread keeps, counted from 0 as the kernel does.
     pub progress_processor: u32,
 }
 
@@ -123,8 +123,8 @@ pub extern "C" fn ethernot_endpoint_drive(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drive().map(drop)?))
 }
 
-/// A descriptor for event loops: it becomes readable, after `ethernot_endpoint_arm`, when something comes. It is the
-/// endpoint's: it must not be read or closed.
+/// Returns a descriptor for event loops: it becomes readable, after `ethernot_endpoint_arm`, when something comes.
+/// It belongs to the endpoint: it must not be read or closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_descriptor(
     endpoint: *mut Endpoint,
@@ -134,8 +134,8 @@ pub unsafe extern "C" fn ethernot_endpoint_descriptor(
     call(|| unsafe { put(descriptor, ENDPOINTS.get(endpoint)?.as_raw_fd()) })
 }
 
-/// Has the descriptor become readable when something comes from now on: a completion, the end of an operation, a request,
-/// an end. `ETHERNOT_RESULT_AGAIN` if something has come since the last call: look at it before sleeping; so it is always
+/// Makes the descriptor readable when something comes from now on: a completion, the end of an operation, a request,
+/// an end. `ETHERNOT_RESULT_AGAIN` if something has come since the last call: look at it before sleeping; this is always so
 /// without a progress thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
@@ -146,14 +146,14 @@ pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
     })
 }
 
-/// Makes the descriptor readable no more. `ethernot_endpoint_arm` does it as well.
+/// Makes the descriptor unreadable again. `ethernot_endpoint_arm` does it as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_drain(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drain()?))
 }
 
-/// Where peers can reach the UDP link of this number, as text that ends with a zero: "127.0.0.1:7000". `ETHERNOT_RESULT_INVALID`
-/// if there is none, or no room for it; 64 bytes are enough.
+/// Writes the address at which peers can reach the UDP link of this number, as text that ends with a zero:
+/// "127.0.0.1:7000". `ETHERNOT_RESULT_INVALID` if there is none, or no room for it; 64 bytes are enough.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_address(
     endpoint: *mut Endpoint,

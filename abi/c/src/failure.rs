@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ethernot::{Error, ErrorKind};
 
-/// What came of a call. `ethernot_last_error` has the text of all but the first.
+/// The result of a call. `ethernot_last_error` has the text of all but the first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum Result {
@@ -27,7 +27,7 @@ pub enum Result {
     Refused = 6,
     /// No route leads to the peer, or no process answers there: is it running?
     Unreachable = 7,
-    /// Somebody has it already: choose another.
+    /// It is in use already: choose another.
     InUse = 8,
     /// An operation failed: the text says whether the peer refused it, went away, or had no room.
     Failed = 9,
@@ -104,15 +104,15 @@ pub(crate) fn call(body: impl FnOnce() -> std::result::Result<(), Failure>) -> R
     failure.result
 }
 
-/// The text of the last error of a call of this thread; empty if there was none. It is good until the next call of the
-/// thread, and must not be freed.
+/// Returns the text of the last error of a call of this thread; empty if there was none. It is good until the next
+/// call of the thread, and must not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_last_error() -> *const c_char {
     let text = LAST.try_with(|last| last.try_borrow().map(|text| text.as_ptr()).ok());
     text.ok().flatten().unwrap_or(c"".as_ptr())
 }
 
-/// The name of a result, as in "timed out"; "unknown" of a number that is none.
+/// Returns the name of a result, as in "timed out"; "unknown" of a number that is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_result_name(result: i32) -> *const c_char {
     let name = match result {

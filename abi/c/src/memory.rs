@@ -40,11 +40,11 @@ pub const ETHERNOT_REMOTE_ATOMIC: u32 = 8;
 pub struct Remote {
     /// Address of its first byte.
     pub address: u64,
-    /// Bytes.
+    /// The length of the region in bytes.
     pub length: u64,
-    /// Key.
+    /// The key that opens the region.
     pub key: u32,
-    /// 0.
+    /// Reserved, always 0.
     pub reserved: u32,
 }
 
@@ -119,8 +119,8 @@ pub unsafe extern "C" fn ethernot_memory_register(
     })
 }
 
-/// Where memory lies, and how long it is. Peers write to it at any time: read what they write by atomics or volatile
-/// accesses, after a completion reports that it is there.
+/// Returns the address of the memory, and its length in bytes. Peers write to it at any time: read what they write
+/// by atomics or volatile accesses, after a completion reports that it is there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_data(
     memory: *mut Memory,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn ethernot_memory_data(
     })
 }
 
-/// What peers need to know to reach it.
+/// Returns what peers need to know to reach the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_remote(
     memory: *mut Memory,

@@ -39,7 +39,7 @@ pub const ETHERNOT_MORE: u32 = 64;
 pub struct OperationOptions {
     /// `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
     pub size: usize,
-    /// Comes back in the completion.
+    /// A number that the completion returns.
     pub context: u64,
     /// `ETHERNOT_FENCE_BEFORE` and so on, added.
     pub flags: u32,
@@ -67,7 +67,7 @@ pub enum CompletionKind {
     Other = 7,
 }
 
-/// What became of something.
+/// The outcome of an operation or a receive, or a notification.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Completion {
@@ -79,13 +79,13 @@ pub struct Completion {
     pub kind: CompletionKind,
     /// How it ended: `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`.
     pub result: Result,
-    /// Bytes.
+    /// The number of bytes that were moved.
     pub bytes: u32,
     /// What came with a message or notification.
     pub immediate: u32,
     /// Not 0: there is an immediate.
     pub has_immediate: u32,
-    /// 0.
+    /// Reserved, always 0.
     pub reserved: u32,
 }
 

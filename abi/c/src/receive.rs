@@ -22,7 +22,7 @@ pub(crate) static RECEIVES: Table<ReceiveHandle> = Table::new(7, "a receive");
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Message {
-    /// Bytes of it.
+    /// The length of the message in bytes.
     pub length: u64,
     /// What the peer sent along.
     pub immediate: u32,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn ethernot_call(
     })
 }
 
-/// As `ethernot_call`, with a question of up to 64 bytes, which are taken along at once.
+/// Asks as `ethernot_call` does, with a question of up to 64 bytes, which are taken along at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_call_bytes(
     connection: *mut Connection,

@@ -36,7 +36,7 @@ pub struct WaitedFor {
     pub handle: *const c_void,
     /// One of `ethernot_awaited_kind`.
     pub kind: i32,
-    /// 0.
+    /// Reserved, always 0.
     pub reserved: u32,
 }
 
@@ -54,7 +54,7 @@ pub struct Found {
     pub value: u64,
     /// How it ended: `ETHERNOT_RESULT_FAILED` of an operation or a message that failed, `ETHERNOT_RESULT_CLOSED` of an end.
     pub result: Result,
-    /// 0.
+    /// Reserved, always 0.
     pub reserved: u32,
 }
 

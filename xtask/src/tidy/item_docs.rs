@@ -71,7 +71,6 @@ const NO_VERBS: &[&str] = &[
 const KNOWN: &[(&str, usize, usize)] = &[
     ("bench", 118, 70),
     ("dissector", 1, 0),
-    ("ethernot-c", 10, 0),
     ("fabric", 112, 13),
     ("fuzz-cases", 14, 0),
     ("interconnect", 247, 65),
