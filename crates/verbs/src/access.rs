@@ -36,7 +36,7 @@ impl AccessFlags {
         self.0 & other.0 != 0
     }
 
-    /// Both together.
+    /// Returns the flags of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -75,7 +75,7 @@ impl AccessFlags {
         Err(Error::NotSupported(format!("memory access flags {unknown:#x}")))
     }
 
-    /// The rights among the bits.
+    /// Returns the rights among the bits.
     pub fn rights(self) -> Rights {
         let pairs = [
             (Self::LOCAL_WRITE, Rights::LOCAL_WRITE),

@@ -10,12 +10,12 @@ pub struct Unacknowledged {
 }
 
 impl Unacknowledged {
-    /// The program has taken an event.
+    /// Records that the program has taken an event.
     pub fn on_taken(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// It acknowledges some; more than it took are as many as it took.
+    /// Acknowledges some events; more than were taken count as all that were taken.
     pub fn acknowledge(&self, events: u32) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count = count.saturating_sub(events);

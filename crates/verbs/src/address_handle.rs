@@ -38,12 +38,12 @@ impl AddressHandle {
         Ok(Arc::new(Self { domain, to, uses: Uses::default(), user: AtomicUsize::new(0) }))
     }
 
-    /// Where it leads.
+    /// Returns the address vector: where it leads.
     pub const fn attributes(&self) -> &AddressVectorAttributes {
         &self.to
     }
 
-    /// Its domain.
+    /// Returns its protection domain.
     pub const fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
@@ -61,7 +61,7 @@ impl AddressHandle {
     }
 }
 
-/// Where an answer to a datagram goes, as its route header says.
+/// Returns where an answer to a datagram goes, as its route header says.
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is no route header, or it is that of no IP packet.

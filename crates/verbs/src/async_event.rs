@@ -79,7 +79,7 @@ impl EventElement {
         }
     }
 
-    /// The cookie of the object ([`QueuePair::user`] and so on), 0 for a port or the device.
+    /// Returns the cookie of the object ([`QueuePair::user`] and so on), 0 for a port or the device.
     pub fn user(&self) -> usize {
         let user = match self {
             Self::CompletionQueue(queue) => &queue.user,

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// That of an IP address; an IPv4 address is written as `::ffff:a.b.c.d` (`RoCE` version 2).
+    /// Returns the GID of an IP address; an IPv4 address is written as `::ffff:a.b.c.d` (`RoCE` version 2).
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
@@ -15,7 +15,7 @@ impl Gid {
         }
     }
 
-    /// The IP address.
+    /// Returns the IP address.
     pub fn address(self) -> IpAddr {
         std::net::Ipv6Addr::from(self.0).to_canonical()
     }
@@ -191,7 +191,7 @@ impl QueuePairState {
         Self::Error,
     ];
 
-    /// That of a number, as `ibv_qp_state` counts; ERR of one that means nothing.
+    /// Returns the state of a number, as `ibv_qp_state` counts; ERR of one that means nothing.
     #[inline]
     pub fn of_number(number: u8) -> Self {
         Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Error)

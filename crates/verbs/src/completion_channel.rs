@@ -29,7 +29,7 @@ impl CompletionChannel {
         Ok(Arc::new(Self { context, uses, events, user: AtomicUsize::new(0) }))
     }
 
-    /// The open device it is of.
+    /// Returns the context to which it belongs.
     pub const fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -38,13 +38,13 @@ impl CompletionChannel {
         &self.uses
     }
 
-    /// Readable while there is an event. Only the calls here may read from it.
+    /// Returns the descriptor, which is readable while there is an event. Only the calls here may read from it.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
 
-    /// The queue of the oldest event, which is [to be acknowledged](CompletionQueue::acknowledge_events). Waits for
-    /// one unless the descriptor is not to block.
+    /// Takes the oldest event and returns its queue; the event is [to be
+    /// acknowledged](CompletionQueue::acknowledge_events). Waits for one unless the descriptor is not to block.
     ///
     /// # Errors
     /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
@@ -69,7 +69,7 @@ impl CompletionChannel {
         }
     }
 
-    /// As [`CompletionChannel::get`], but never waits.
+    /// Takes an event as [`CompletionChannel::get`] does, but never waits.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.

@@ -227,22 +227,22 @@ impl CompletionQueue {
         Ok(made)
     }
 
-    /// The open device it is of.
+    /// Returns the context to which it belongs.
     pub const fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// Where its events go.
+    /// Returns the channel to which its events go.
     pub const fn channel(&self) -> Option<&Arc<CompletionChannel>> {
         self.channel.as_ref()
     }
 
-    /// Completions that it holds at least.
+    /// Returns the number of completions that it holds at least.
     pub fn entries(&self) -> u32 {
         self.entries.load(Ordering::Acquire)
     }
 
-    /// What the wire fills.
+    /// Returns the queue that the wire fills.
     pub const fn work(&self) -> &Arc<work::CompletionQueue> {
         &self.work
     }

@@ -21,22 +21,22 @@ pub struct Device {
 }
 
 impl Device {
-    /// That of a provider.
+    /// Makes the device of a provider.
     pub fn new(provider: Arc<dyn Provider>) -> Arc<Self> {
         Arc::new(Self { provider })
     }
 
-    /// What makes it.
+    /// Returns the provider of the device.
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.provider
     }
 
-    /// What it can do.
+    /// Returns the limits and abilities of the device.
     pub fn attributes(&self) -> &DeviceAttributes {
         self.provider.attributes()
     }
 
-    /// Its name.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         &self.attributes().name
     }
@@ -89,7 +89,7 @@ pub(crate) struct Counts {
 }
 
 impl Context {
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -107,7 +107,7 @@ impl Context {
         self.uses.destroy("device context")
     }
 
-    /// What its port is like now.
+    /// Returns the present attributes of the port.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it has no such port.
@@ -117,7 +117,7 @@ impl Context {
         Ok(self.provider().port())
     }
 
-    /// The addresses of the port.
+    /// Returns the addresses of the port.
     ///
     /// # Errors
     /// [`Error::NoDevice`].
@@ -126,7 +126,7 @@ impl Context {
         Ok(self.provider().gids())
     }
 
-    /// One of them.
+    /// Returns one address of the port.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such port or place in the table.
@@ -137,7 +137,7 @@ impl Context {
         entry.ok_or_else(|| Error::Invalid(format!("GID index {index}")))
     }
 
-    /// A partition key: there is one.
+    /// Returns the partition key at an index of the table, which has one.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such port or place in the table.
@@ -149,7 +149,7 @@ impl Context {
         Ok(DEFAULT_PARTITION_KEY)
     }
 
-    /// A protection domain.
+    /// Allocates a protection domain.
     ///
     /// # Errors
     /// [`Error::NoRoom`] if there are as many as there can be.
@@ -157,7 +157,7 @@ impl Context {
         ProtectionDomain::new(self)
     }
 
-    /// A completion channel.
+    /// Creates a completion channel.
     ///
     /// # Errors
     /// [`Error::System`] if there is no descriptor left.
@@ -165,7 +165,7 @@ impl Context {
         CompletionChannel::new(self)
     }
 
-    /// A queue of at least that many completions, whose events go to `channel`.
+    /// Creates a queue of at least that many completions, whose events go to `channel`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a size that no queue has, [`Error::NoRoom`] if there are as many as there can be.
@@ -177,8 +177,8 @@ impl Context {
         CompletionQueue::new(self, entries, channel, None)
     }
 
-    /// The same; the time of `clock`, in nanoseconds, is noted when a completion comes, in
-    /// [`crate::WorkCompletion::at_ns`].
+    /// Creates a queue as [`Context::create_completion_queue`] does. When a completion comes, the time of `clock`,
+    /// in nanoseconds, is noted in [`crate::WorkCompletion::at_ns`].
     ///
     /// # Errors
     /// As for [`Context::create_completion_queue`].
@@ -191,7 +191,7 @@ impl Context {
         CompletionQueue::new(self, entries, channel, Some(clock))
     }
 
-    /// Readable while there is an asynchronous event.
+    /// Returns a descriptor that is readable while there is an asynchronous event.
     pub fn event_descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }

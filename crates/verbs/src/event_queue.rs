@@ -22,7 +22,7 @@ pub struct EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// A queue without events.
+    /// Creates a queue without events.
     ///
     /// # Errors
     /// The system has no descriptor left.

@@ -55,33 +55,33 @@ impl MemoryRegion {
         }))
     }
 
-    /// Its domain.
+    /// Returns its domain.
     pub fn domain(&self) -> Arc<ProtectionDomain> {
         Arc::clone(&self.current().domain)
     }
 
-    /// Its key, on this side and for peers.
+    /// Returns its key, on this side and for peers.
     pub fn key(&self) -> u32 {
         self.current().region.key.0
     }
 
-    /// Its first byte in this process.
+    /// Returns the address of its first byte in this process.
     pub fn address(&self) -> usize {
         self.current().address
     }
 
-    /// The address by which work requests and peers name its first byte.
+    /// Returns the address by which work requests and peers name its first byte.
     pub fn remote_address(&self) -> u64 {
         self.current().region.start
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a length in bytes, not a collection")]
     pub fn len(&self) -> u64 {
         self.current().region.len
     }
 
-    /// What may be done to it.
+    /// Returns the access that it allows.
     pub fn access(&self) -> AccessFlags {
         self.current().access
     }
@@ -179,7 +179,7 @@ fn check_length(domain: &ProtectionDomain, length: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The address by which the first byte is named, unless the program says so.
+/// Returns the address by which the first byte is named, unless the program chooses one.
 pub const fn first_address(address: usize, access: AccessFlags) -> u64 {
     if access.contains(AccessFlags::ZERO_BASED) { 0 } else { address as u64 }
 }

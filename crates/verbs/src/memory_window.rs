@@ -73,22 +73,22 @@ impl MemoryWindow {
         }))
     }
 
-    /// Its domain.
+    /// Returns its domain.
     pub const fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
 
-    /// Its type.
+    /// Returns its type.
     pub const fn kind(&self) -> WindowType {
         self.kind
     }
 
-    /// The key that it has when all that was posted is done.
+    /// Returns the key that it has when all that was posted is done.
     pub fn key(&self) -> u32 {
         self.key.load(Ordering::Acquire)
     }
 
-    /// The work request that binds it so, to be posted to `queue_pair`; when it is, say so by
+    /// Returns the work request that binds it so, to be posted to `queue_pair`; once it is posted, call
     /// [`MemoryWindow::on_posted`].
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl MemoryWindow {
         if is_inside { Ok(region.key()) } else { invalid("the window is not within its region") }
     }
 
-    /// The work request that [`MemoryWindow::bind`] made was posted.
+    /// Records that the work request that [`MemoryWindow::bind`] made was posted.
     pub fn on_posted(&self, request: &SendOpcode) {
         if let SendOpcode::BindWindow { key, .. } = request {
             self.key.store(*key, Ordering::Release);
@@ -181,7 +181,7 @@ impl MemoryWindow {
     }
 }
 
-/// The key after this one, of the same window.
+/// Returns the key after this one, of the same window.
 pub const fn next_key(key: u32) -> u32 {
     key & !0xff | (key + 1) & 0xff
 }

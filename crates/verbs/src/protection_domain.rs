@@ -36,7 +36,7 @@ impl ProtectionDomain {
         Ok(Arc::new(Self { context, uses: Uses::default(), memory, user: AtomicUsize::new(0) }))
     }
 
-    /// The open device it is of.
+    /// Returns the context to which it belongs.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -92,7 +92,7 @@ impl ProtectionDomain {
         MemoryRegion::new(self, address, length, remote_address, access)
     }
 
-    /// A memory window, bound to nothing.
+    /// Allocates a memory window, bound to nothing.
     ///
     /// # Errors
     /// [`Error::NoRoom`].
@@ -100,7 +100,7 @@ impl ProtectionDomain {
         MemoryWindow::new(self, kind)
     }
 
-    /// A shared receive queue.
+    /// Creates a shared receive queue.
     ///
     /// # Errors
     /// [`Error::Invalid`] for sizes beyond the device's, [`Error::NoRoom`].
@@ -112,7 +112,7 @@ impl ProtectionDomain {
         SharedReceiveQueue::new(self, receives, pieces)
     }
 
-    /// A queue pair, in RESET.
+    /// Creates a queue pair, in RESET.
     ///
     /// # Errors
     /// [`Error::Invalid`] for sizes beyond the device's, [`Error::NoRoom`], [`Error::NotSupported`].
@@ -123,7 +123,7 @@ impl ProtectionDomain {
         QueuePair::new(self, init)
     }
 
-    /// An address handle.
+    /// Creates an address handle.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it says no GID, or one that this side has not.

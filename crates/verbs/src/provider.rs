@@ -14,7 +14,7 @@ use crate::registry::Registry;
 /// A device, as its wire makes it. Nothing is started before something is asked for that needs it: who only looks
 /// which devices there are gets no threads and no sockets.
 pub trait Provider: Send + Sync {
-    /// What it can do.
+    /// Returns the limits and abilities of the device.
     fn attributes(&self) -> &DeviceAttributes;
 
     /// Whether this is the process that the device was made in: every call of every object asks, before it takes a lock
@@ -25,41 +25,53 @@ pub trait Provider: Send + Sync {
     /// [`Error::NoDevice`].
     fn check(&self) -> Result<(), Error>;
 
-    /// Whose completions are whose. It is there before anything is started.
+    /// Returns the registry, which knows the owners of completions. It is there before anything is started.
     fn registry(&self) -> &Arc<Registry>;
 
-    /// What its port is like now.
+    /// Returns the present attributes of the port.
     fn port(&self) -> PortAttributes;
 
-    /// What its port has counted; nothing before something is started. May not be called inside the engine.
+    /// Returns the counters of the port; nothing before something is started. May not be called inside the engine.
     fn counters(&self) -> PortCounters {
         PortCounters::default()
     }
 
-    /// The MTU of its paths, which connections announce. Costs no look at the host.
+    /// Returns the MTU of its paths in bytes, which connections announce. Costs no look at the host.
     fn path_mtu(&self) -> u32;
 
-    /// Its addresses, by index.
+    /// Returns its addresses, by index.
     fn gids(&self) -> Vec<GidEntry>;
 
-    /// Where memory is registered. Starts what drives the device.
+    /// Returns the table in which memory is registered. Starts what drives the device.
+    ///
+    /// # Errors
+    /// [`Error`], if what drives the device cannot be started.
     fn memory(&self) -> Result<Arc<MemoryTable>, Error>;
 
-    /// A number that no queue pair of the host has, until it is released.
+    /// Reserves a number that no queue pair of the host has, until it is released.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if there is none left.
     fn reserve_number(&self, service: QueuePairType) -> Result<u32, Error>;
 
     /// Gives a number back.
     fn release_number(&self, number: u32);
 
-    /// The wire of a queue pair, which is in RESET.
+    /// Makes the wire of a queue pair, which is in RESET.
+    ///
+    /// # Errors
+    /// [`Error`], one variant for each cause.
     fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error>;
 
     /// Receives were posted to a shared queue that connections wait for
     /// ([`SharedReceives::post`] has said so): has them go on.
     fn receives_posted(&self, receives: &Arc<SharedReceives>);
 
-    /// [`SharedReceives::arm_limit`], inside the engine: true if fewer are left now. Later it is reported by
-    /// [`Registry::on_below_limit`].
+    /// Arms the limit of a shared queue inside the engine, as [`SharedReceives::arm_limit`] does: returns true if
+    /// fewer are left now. Later it is reported by [`Registry::on_below_limit`].
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] in a forked child.
     fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error>;
 
     /// Makes progress, unless another thread does: called by an application that polls.
@@ -72,47 +84,60 @@ pub trait Provider: Send + Sync {
     /// in any case: signals are held back meanwhile.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 
-    /// Something that threads [wait](Provider::wait) for may be there, and not from the wire. May be called inside the
-    /// engine.
+    /// Wakes the threads that [wait](Provider::wait), because something may be there that did not come from the
+    /// wire. May be called inside the engine.
     fn wake(&self);
 
-    /// The application is about to wait in a way of which the device knows nothing, as for a descriptor: progress
-    /// must not depend on it any more.
+    /// Makes progress independent of the application from now on, because it is about to wait in a way of which the
+    /// device knows nothing, as for a descriptor.
     fn serve_alone(&self);
 }
 
 /// What carries the work of one queue pair, from when it is made until it is destroyed: through RESET and back. It is
 /// dropped when the queue pair is destroyed, after [`Wire::close`], and may hold the queue pair till then.
 pub trait Wire: Send + Sync {
-    /// The queue pair is in INIT: datagrams and requests for it may come.
+    /// Opens the wire, because the queue pair is in INIT: datagrams and requests for it may come.
+    ///
+    /// # Errors
+    /// [`Error`], one variant for each cause; the queue pair stays as it was.
     fn open(&self) -> Result<(), Error>;
 
-    /// The queue pair is in RTR: finds its peer, as its attributes say. Returns at once; work that is posted
-    /// waits until they are connected.
+    /// Finds the peer, as the attributes of the queue pair say, because it is in RTR. Returns at once; work that is
+    /// posted waits until they are connected.
+    ///
+    /// # Errors
+    /// [`Error`], one variant for each cause; the queue pair stays as it was.
     fn connect(&self) -> Result<(), Error>;
 
-    /// Attributes were changed in a later state: timers, the queue key.
+    /// Adapts to attributes that were changed in a later state: timers, the queue key.
+    ///
+    /// # Errors
+    /// [`Error`], one variant for each cause.
     fn update(&self) -> Result<(), Error>;
 
-    /// There are sends that were not taken.
+    /// Takes sends from the queue pair, which has some that were not taken.
     fn ring(&self);
 
-    /// There are receives that were not taken.
+    /// Takes receives from the queue pair, which has some that were not taken.
     fn receives(&self);
 
-    /// The queue pair is in SQD or SQE: calls [`QueuePair::on_drained`] when no send that was taken is in flight any
-    /// more, which may be at once.
+    /// Calls [`QueuePair::on_drained`] when no send that was taken is in flight any more, which may be at once,
+    /// because the queue pair is in SQD or SQE.
     fn drain(&self);
 
-    /// The queue pair is about to leave RTS for good: hands all sends that were posted to the engine and sends each once,
-    /// as far as there is room, before it returns. What the peer does not acknowledge before [`Wire::close`] is flushed.
+    /// Hands all sends that were posted to the engine and sends each once, as far as there is room, before it
+    /// returns: the queue pair is about to leave RTS for good. What the peer does not acknowledge before
+    /// [`Wire::close`] is flushed.
     fn send_out(&self);
 
     /// Ends the connection: nothing is placed in memory for this queue pair any more when it returns, and its last
     /// completions are in their queues. Pending acknowledgements and the Close go to the peer.
     fn close(&self);
 
-    /// Takes part in a group, or no more (UD).
+    /// Joins or leaves a group (UD).
+    ///
+    /// # Errors
+    /// [`Error`], one variant for each cause.
     fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error>;
 }
 

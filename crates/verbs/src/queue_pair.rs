@@ -148,17 +148,17 @@ impl QueuePair {
         Ok(made)
     }
 
-    /// Its number, by which peers name it.
+    /// Returns its number, by which peers name it.
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Which service it gives.
+    /// Returns its service.
     pub const fn service(&self) -> QueuePairType {
         self.service
     }
 
-    /// The sizes that it has.
+    /// Returns the sizes that it has.
     pub const fn limits(&self) -> QueuePairLimits {
         self.limits
     }
@@ -168,33 +168,33 @@ impl QueuePair {
         self.signals_all
     }
 
-    /// Its state.
+    /// Returns its state.
     #[inline]
     pub fn state(&self) -> QueuePairState {
         QueuePairState::of_number(self.state.load(Ordering::SeqCst))
     }
 
-    /// Its protection domain.
+    /// Returns its protection domain.
     pub const fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
 
-    /// The open device it is of.
+    /// Returns the context to which it belongs.
     pub fn context(&self) -> &Arc<Context> {
         self.domain.context()
     }
 
-    /// Where completions of sends go.
+    /// Returns the queue to which completions of sends go.
     pub const fn send_queue(&self) -> &Arc<CompletionQueue> {
         &self.send_queue
     }
 
-    /// Where completions of receives go.
+    /// Returns the queue to which completions of receives go.
     pub const fn receive_queue(&self) -> &Arc<CompletionQueue> {
         &self.receive_queue
     }
 
-    /// Where receives come from, if it shares them.
+    /// Returns the queue from which receives come, if it shares them.
     pub const fn shared_queue(&self) -> Option<&Arc<SharedReceiveQueue>> {
         self.shared.as_ref()
     }

@@ -26,19 +26,19 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// One without owners.
+    /// Creates a registry without owners.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Completions of this owner are from now on those of this queue pair, which may have several. A wire says so
-    /// before there can be any.
+    /// Registers a queue pair, which may have several owners, for completions of this owner from now on. A wire
+    /// calls this before there can be any.
     pub fn own(&self, owner: Owner, queue_pair: &Arc<QueuePair>) {
         queue_pair.add_owner(owner);
         write(&self.owners).insert(owner.bits(), Arc::clone(queue_pair));
     }
 
-    /// These queues were armed, and have got what they were armed for: to be called outside the engine, as
+    /// Handles queues that were armed, and have got what they were armed for: to be called outside the engine, as
     /// `runtime::Hooks::on_completions` is.
     pub fn on_completions(&self, queues: &[Arc<work::CompletionQueue>]) {
         for queue in queues {
@@ -49,7 +49,7 @@ impl Registry {
         }
     }
 
-    /// Fewer receives are left in this queue than was wanted. May be called inside the engine.
+    /// Reports that fewer receives are left in this queue than its limit. May be called inside the engine.
     pub fn on_below_limit(&self, receives: &Arc<SharedReceives>) {
         let found = read(&self.receives).get(&name(receives)).and_then(Weak::upgrade);
         if let Some(queue) = found {
@@ -57,7 +57,7 @@ impl Registry {
         }
     }
 
-    /// The port carries something again, or nothing any more. May be called inside the engine.
+    /// Reports that the port carries something again, or nothing any more. May be called inside the engine.
     pub fn on_port(&self, state: PortState) {
         let kind = match state {
             PortState::Active => AsyncEventKind::PortActive,
@@ -66,12 +66,12 @@ impl Registry {
         self.raise(kind, &EventElement::Port(1));
     }
 
-    /// The table of GIDs has changed.
+    /// Reports that the table of GIDs has changed.
     pub fn on_gids_changed(&self) {
         self.raise(AsyncEventKind::GidChange, &EventElement::Port(1));
     }
 
-    /// The device has failed.
+    /// Reports that the device has failed.
     pub fn on_device_failed(&self) {
         self.raise(AsyncEventKind::DeviceFatal, &EventElement::Device);
     }

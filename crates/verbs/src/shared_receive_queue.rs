@@ -88,12 +88,12 @@ impl SharedReceiveQueue {
         Ok(made)
     }
 
-    /// Its protection domain.
+    /// Returns its protection domain.
     pub const fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
 
-    /// What wires take from.
+    /// Returns the queue from which wires take receives.
     pub const fn receives(&self) -> &Arc<SharedReceives> {
         &self.receives
     }
@@ -181,7 +181,7 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// What it is like.
+    /// Returns the attributes.
     ///
     /// # Errors
     /// [`Error::NoDevice`].

@@ -37,12 +37,12 @@ pub enum Entry {
     Node,
 }
 
-/// Name of the `index`-th device's descriptor, such as `uverbs0`.
+/// Returns the name of the `index`-th device's descriptor, such as `uverbs0`.
 pub fn descriptor_name(index: usize) -> String {
     format!("uverbs{index}")
 }
 
-/// Every path of the `index`-th device, by full name.
+/// Returns all paths of the `index`-th device, by full name.
 pub fn entries(
     index: usize,
     device: &DeviceAttributes,
@@ -106,8 +106,8 @@ pub enum Kind {
     Node,
 }
 
-/// What stands at an absolute path, in a table of all devices; `None` if nothing does, or the path is not one of
-/// [`ROOTS`] or below.
+/// Returns what stands at an absolute path, in a table of all devices; `None` if nothing does, or the path is not
+/// one of [`ROOTS`] or below.
 ///
 /// Slashes at the end and twice in a row and `.` mean what they mean to the kernel. Links in the middle of the path are
 /// followed, one at its end is not; `..` behind a link leads to the folder of the link, so a path with both must be
@@ -149,7 +149,7 @@ fn physical(entries: &[(String, Entry)], mut path: String) -> String {
     path
 }
 
-/// The path without what says nothing; `None` if it is none of [`ROOTS`] or below.
+/// Returns the path without parts that mean nothing; `None` if it is none of [`ROOTS`] or below.
 pub fn normalized(path: &str) -> Option<String> {
     if !path.starts_with('/') {
         return None;
@@ -171,7 +171,7 @@ pub fn normalized(path: &str) -> Option<String> {
     ROOTS.iter().any(is_below).then_some(path)
 }
 
-/// The text of one of them, if it is a file.
+/// Returns the text of one of them, if it is a file.
 pub fn file(entries: &[(String, Entry)], path: &str) -> Option<String> {
     match find(entries, path) {
         Some(Found::Entry(Entry::File(text))) => Some(text),

@@ -79,7 +79,6 @@ const KNOWN: &[(&str, usize, usize)] = &[
     ("rdma-cm", 33, 1),
     ("report", 22, 10),
     ("sockets", 74, 2),
-    ("verbs", 114, 8),
     ("verbs-edge", 4, 0),
 ];
 

@@ -116,8 +116,8 @@ impl QueuePair {
         self.change(change, false)
     }
 
-    /// As [`QueuePair::modify`], but passes to RTR and RTS without calling the wire, which has its connection or is about
-    /// to be given it by the connection manager.
+    /// Changes attributes as [`QueuePair::modify`] does, but passes to RTR and RTS without calling the wire, which
+    /// has its connection already, or which the connection manager is about to connect.
     ///
     /// # Errors
     /// Those of [`QueuePair::modify`].
@@ -156,7 +156,7 @@ impl QueuePair {
         made
     }
 
-    /// What it is like.
+    /// Returns the attributes and the state.
     ///
     /// # Errors
     /// [`Error::NoDevice`].

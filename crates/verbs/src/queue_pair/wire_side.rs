@@ -20,32 +20,32 @@ pub struct TakenSend<'a> {
 }
 
 impl TakenSend<'_> {
-    /// Its number: the context of its completion.
+    /// Returns its number: the context of its completion.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// What it does.
+    /// Returns the operation.
     pub fn opcode(&self) -> SendOpcode {
         self.slot.opcode
     }
 
-    /// How.
+    /// Returns the flags.
     pub fn flags(&self) -> SendFlags {
         self.slot.flags
     }
 
-    /// Its bytes, or where those that are read go; none if they are [inline](TakenSend::inline).
+    /// Returns its bytes, or where those that are read go; none if they are [inline](TakenSend::inline).
     pub fn pieces(&self) -> &[ScatterGather] {
         self.slot.pieces.get()
     }
 
-    /// Its bytes, if they were given by value.
+    /// Returns its bytes, if they were given by value.
     pub fn inline(&self) -> Option<Inline> {
         self.slot.inline
     }
 
-    /// Where it goes, of a datagram.
+    /// Returns the destination of a datagram.
     pub fn to(&self) -> Option<AddressVector> {
         self.slot.to
     }
@@ -59,24 +59,24 @@ pub struct TakenReceive<'a> {
 }
 
 impl TakenReceive<'_> {
-    /// Its number: the context of its completion.
+    /// Returns its number: the context of its completion.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Where the message goes.
+    /// Returns where the message goes.
     pub fn pieces(&self) -> &[ScatterGather] {
         self.slot.pieces.get()
     }
 }
 
 impl QueuePair {
-    /// What was set, as it is now.
+    /// Returns the attributes that were set, as they are now.
     pub fn attributes(&self) -> QueuePairAttributes {
         *self.lock_attributes()
     }
 
-    /// Where the wire finds the memory that keys name.
+    /// Returns the domain in which the wire finds the memory that keys name.
     ///
     /// # Errors
     /// None that was not named when the queue pair was made.
@@ -84,18 +84,18 @@ impl QueuePair {
         self.domain.memory().map(|(_, domain)| domain)
     }
 
-    /// Where completions go.
+    /// Returns the queues to which completions go.
     pub fn queues(&self) -> Queues {
         let work = |queue: &crate::CompletionQueue| Arc::clone(queue.work());
         Queues::of_queue_pair(work(&self.send_queue), work(&self.receive_queue))
     }
 
-    /// Where receives come from, if others have them too.
+    /// Returns the queue from which receives come, if others have them too.
     pub fn shared_receives(&self) -> Option<&Arc<SharedReceives>> {
         self.shared.as_ref().map(|shared| shared.receives())
     }
 
-    /// The oldest send that was not taken, if it may begin.
+    /// Returns the oldest send that was not taken, if it may begin.
     #[inline]
     pub fn next_send(&self) -> Option<TakenSend<'_>> {
         let sequence = self.sends.taken();
@@ -105,13 +105,13 @@ impl QueuePair {
         Some(TakenSend { sequence, slot: self.sends.slot(sequence)? })
     }
 
-    /// The send that [`QueuePair::next_send`] has shown is taken: it will complete.
+    /// Takes the send that [`QueuePair::next_send`] has shown: it will complete.
     #[inline]
     pub fn send_taken(&self) {
         self.sends.take_to(self.sends.taken() + 1);
     }
 
-    /// The oldest receive that was not taken, if there is one of this queue pair alone.
+    /// Returns the oldest receive that was not taken, if there is one of this queue pair alone.
     #[inline]
     pub fn next_receive(&self) -> Option<TakenReceive<'_>> {
         let sequence = self.receives.taken();
@@ -122,7 +122,7 @@ impl QueuePair {
         Some(TakenReceive { sequence, slot: self.receives.slot(sequence)? })
     }
 
-    /// The receive that [`QueuePair::next_receive`] has shown is taken: it will complete.
+    /// Takes the receive that [`QueuePair::next_receive`] has shown: it will complete.
     #[inline]
     pub fn receive_taken(&self) {
         self.receives.take_to(self.receives.taken() + 1);
@@ -140,10 +140,10 @@ impl QueuePair {
         self.is_idle() && self.sends.posted() > self.sends.taken()
     }
 
-    /// What [`QueuePair::next_send`] has shown cannot be carried out, for a fault of this side: it is taken,
-    /// and completes so when all before it are reported. A datagram queue pair goes to SQE, others to ERR. (Where the engine
-    /// can complete it in its turn, a wire has it do so.) In SQE, [`QueuePair::on_drained`] is awaited as after
-    /// [`crate::Wire::drain`].
+    /// Fails the send that [`QueuePair::next_send`] has shown, which cannot be carried out for a fault of this
+    /// side: it is taken, and completes with `status` when all before it are reported. A datagram queue pair goes
+    /// to SQE, others to ERR. (Where the engine can complete it in its turn, a wire lets it do so.) In SQE,
+    /// [`QueuePair::on_drained`] is awaited as after [`crate::Wire::drain`].
     pub fn send_failed(&self, send: TakenSend<'_>, status: CompletionStatus) {
         let TakenSend { sequence, mut slot } = send;
         slot.outcome = Some(status);
@@ -151,13 +151,13 @@ impl QueuePair {
         self.fail_send(sequence, status);
     }
 
-    /// No work that was taken is in flight any more ([`crate::Wire::drain`]).
+    /// Records that no work that was taken is in flight any more ([`crate::Wire::drain`]).
     pub fn on_drained(&self) {
         self.end_draining();
     }
 
-    /// The connection has ended, and its last completions are in their queues; not to be called when the wire was
-    /// [closed](crate::Wire::close).
+    /// Records that the connection has ended, and its last completions are in their queues; not to be called when
+    /// the wire was [closed](crate::Wire::close).
     pub fn on_ended(&self, ending: Ending) {
         self.end_connection(ending);
     }
