@@ -13,7 +13,7 @@ use wire_edge::fields::{
 };
 use wire_edge::{ETHERTYPE_DEFAULT, Kind, RejectReason, VERSION};
 
-/// The text of the dissector: a Lua script for Wireshark 4.0 (Lua 5.2) and later (Lua 5.4).
+/// Returns the text of the dissector: a Lua script for Wireshark 4.0 (Lua 5.2) and later (Lua 5.4).
 pub fn lua() -> String {
     let mut out = String::from(include_str!("opening.lua"));
     // Writing to a String cannot fail.

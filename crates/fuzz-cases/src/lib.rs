@@ -34,77 +34,77 @@ pub const CASES: [(&str, Case); 14] = [
     ("sockets_rules", sockets_rules),
 ];
 
-/// Any bytes as a message between two ids of the connection manager: no panic, and what is accepted survives
+/// Takes any bytes as a message between two ids of the connection manager: does not panic, and what is accepted survives
 /// encoding.
 pub fn connection_manager(bytes: &[u8]) {
     rdma_cm::fuzz_message(bytes);
 }
 
-/// Any bytes as control messages: no panic, an end, and what is accepted survives encoding.
+/// Takes any bytes as control messages: does not panic, ends, and what is accepted survives encoding.
 pub fn control_messages(bytes: &[u8]) {
     control_messages::run(bytes);
 }
 
-/// Any bytes as a datagram: no panic, and what is accepted survives encoding.
+/// Takes any bytes as a datagram: does not panic, and what is accepted survives encoding.
 pub fn decode_datagram(bytes: &[u8]) {
     decode_datagram::run(bytes);
 }
 
-/// Any bytes as a connection frame: no panic, and what is accepted is what an encoder makes.
+/// Takes any bytes as a connection frame: does not panic, and what is accepted is what an encoder makes.
 pub fn decode_frame(bytes: &[u8]) {
     decode_frame::run(bytes);
 }
 
-/// Any bytes as a handshake frame: no panic, and what is accepted survives encoding.
+/// Takes any bytes as a handshake frame: does not panic, and what is accepted survives encoding.
 pub fn decode_handshake(bytes: &[u8]) {
     decode_handshake::run(bytes);
 }
 
-/// Any bytes at a door: no panic, and no answer that is malformed, or longer than its cause.
+/// Takes any bytes at a door: does not panic, and gives no answer that is malformed, or longer than its cause.
 pub fn door(bytes: &[u8]) {
     door::run(bytes);
 }
 
-/// Any bytes as an Ethernet frame: no panic, nothing is delivered that is not in it; and as the
+/// Takes any bytes as an Ethernet frame: does not panic, and delivers nothing that is not in it; and as the
 /// content of one, which arrives as it was sent.
 pub fn ethernet_frame(bytes: &[u8]) {
     link::fuzz_ethernet_frame(&mut bytes.to_vec());
 }
 
-/// Any bytes as a trace in GOAL: no panic, and what is accepted survives encoding.
+/// Takes any bytes as a trace in GOAL: does not panic, and what is accepted survives encoding.
 pub fn goal_trace(bytes: &[u8]) {
     goal_trace::run(bytes);
 }
 
-/// Any bytes as a greeting between two ends of a queue pair: no panic, and what is accepted survives encoding.
+/// Takes any bytes as a greeting between two ends of a queue pair: does not panic, and what is accepted survives encoding.
 pub fn greeting(bytes: &[u8]) {
     verbs_edge::fuzz_greeting(bytes);
 }
 
-/// Any bytes as what a process says over the Unix socket that goes with shared memory: no panic, and
+/// Takes any bytes as what a process says over the Unix socket that goes with shared memory: does not panic, and
 /// what is accepted is what an encoder makes.
 pub fn shm_messages(bytes: &[u8]) {
     link::fuzz_shm_messages(bytes);
 }
 
-/// Whatever a peer writes into shared memory, this end stays within it and does not panic.
+/// Takes any bytes as what a peer writes into shared memory: this end stays within it and does not panic.
 pub fn shm_ring(bytes: &[u8]) {
     link::fuzz_shm_ring(bytes);
 }
 
-/// Any bytes as a message of a link group, or what goes along with the request for one: no panic, and what is accepted
+/// Takes any bytes as a message of a link group, or what goes along with the request for one: does not panic, and what is accepted
 /// survives encoding.
 pub fn sockets_message(bytes: &[u8]) {
     sockets::fuzz_message(bytes);
     sockets::fuzz_record(bytes);
 }
 
-/// Any bytes as a datagram at the door of a connection: no panic, and what is accepted survives encoding.
+/// Takes any bytes as a datagram at the door of a connection: does not panic, and what is accepted survives encoding.
 pub fn sockets_offer(bytes: &[u8]) {
     sockets::fuzz_offer(bytes);
 }
 
-/// Any bytes as a file of rules that say which TCP connections move: no panic, and what is accepted survives writing.
+/// Takes any bytes as a file of rules that say which TCP connections move: does not panic, and what is accepted survives writing.
 pub fn sockets_rules(bytes: &[u8]) {
     sockets::fuzz_rules(bytes);
 }

@@ -17,7 +17,7 @@ pub struct Difference {
     pub has_changed_verdict: bool,
 }
 
-/// Differences between two sets; changed verdicts stand first.
+/// Returns the differences between two sets; changed verdicts stand first.
 pub fn differences(before: &[Document], after: &[Document]) -> Vec<Difference> {
     let mut found = Vec::new();
     for paper in printed::all() {

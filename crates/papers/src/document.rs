@@ -126,7 +126,7 @@ pub enum DocumentError {
 }
 
 impl Document {
-    /// A document without results.
+    /// Creates a document without results.
     pub fn new(paper: &str, item: &str) -> Self {
         Self {
             format: FORMAT.to_owned(),
@@ -147,31 +147,37 @@ impl Document {
         }
     }
 
-    /// `PAPER/ITEM`.
+    /// Returns `PAPER/ITEM`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.paper, self.item)
     }
 
-    /// The series of a panel with this name.
+    /// Returns the series of a panel with this name.
     pub fn series(&self, panel: &str, name: &str) -> Option<&Series> {
         self.series.iter().find(|series| series.panel == panel && series.name == name)
     }
 
-    /// The largest spread of its points: half of what lies between lowest and highest, in percent.
+    /// Returns the largest spread of its points: half of the distance between lowest and highest, in percent.
     pub fn spread_percent(&self) -> Option<f64> {
         let points = self.series.iter().flat_map(|series| &series.points);
         let spreads = points.filter(|point| point.value > 0.0);
         spreads.map(|point| (point.max - point.min) / point.value * 50.0).reduce(f64::max)
     }
 
-    /// The text of its file, with a checksum as its last field.
+    /// Returns the text of its file, with a checksum as its last field.
+    ///
+    /// # Errors
+    /// The text is no such document.
     pub fn to_text(&self) -> Result<String, serde_json::Error> {
         let text = serde_json::to_string_pretty(self)?;
         let start = text.strip_suffix(END).unwrap_or(&text);
         Ok(format!("{start}{MARK}{}\"{END}", checksum(start)))
     }
 
-    /// Reads the text of a file. Whether the item exists is not looked at: [`crate::reading::read`] does.
+    /// Reads the text of a file. Does not check that the item exists: [`crate::reading::read`] does.
+    ///
+    /// # Errors
+    /// [`DocumentError`], one variant for each cause.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         // The text of an error may quote the document.
         let malformed = |error: serde_json::Error| {

@@ -50,7 +50,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// In words.
+    /// Returns the reason in words.
     pub fn text(&self) -> &str {
         match self {
             Self::Tested(text) | Self::Known(text) => text,
@@ -60,7 +60,7 @@ impl Why {
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns the verdict in words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",

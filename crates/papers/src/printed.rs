@@ -171,7 +171,7 @@ pub enum Manner {
 }
 
 impl Manner {
-    /// In a word.
+    /// Returns its name, one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -213,7 +213,7 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// A paper with all of its items.
+    /// Chooses a paper with all of its items.
     pub fn whole(paper: &'static Paper) -> Self {
         Self { paper, items: paper.items.iter().collect() }
     }
@@ -222,30 +222,30 @@ impl Chosen {
 /// Columns of the tables of Sandia's study.
 pub const COLUMNS: [&str; 4] = ["min", "avg", "max", "sigma"];
 
-/// All papers, in the order in which the command lists them.
+/// Returns all papers, in the order in which the command lists them.
 pub fn all() -> &'static [Paper] {
     &PAPERS
 }
 
-/// The paper with this key.
+/// Returns the paper with this key.
 pub fn paper(key: &str) -> Option<&'static Paper> {
     all().iter().find(|paper| paper.key == key)
 }
 
-/// The value `PAPER/ITEM.VALUE`.
+/// Returns the value `PAPER/ITEM.VALUE`.
 pub fn value(name: &str) -> Option<&'static Value> {
     let (key, rest) = name.split_once('/')?;
     let (item, value) = rest.split_once('.')?;
     paper(key)?.item(item)?.values.iter().find(|known| known.id == value)
 }
 
-/// The number that stands at `PAPER/ITEM.VALUE`; not a number if there is none.
+/// Returns the number that stands at `PAPER/ITEM.VALUE`; NaN if there is none.
 pub fn number(name: &str) -> f64 {
     value(name).and_then(|value| value.value).unwrap_or(f64::NAN)
 }
 
 impl Paper {
-    /// The item with this id.
+    /// Returns the item with this id.
     pub fn item(&self, id: &str) -> Option<&Item> {
         self.items.iter().find(|item| item.id == id)
     }
@@ -257,29 +257,29 @@ impl Item {
         !self.command.is_empty()
     }
 
-    /// Arguments of `ethernot` for a full or a quick run.
+    /// Returns the arguments of `ethernot` for a full or a quick run.
     pub fn arguments(&self, is_quick: bool) -> Vec<String> {
         let quick = if is_quick { self.quick.as_slice() } else { &[] };
         self.command.iter().chain(quick).cloned().collect()
     }
 
-    /// Arguments of the run that tests reasons, if there is one.
+    /// Returns the arguments of the run that tests reasons, if there is one.
     pub fn retest_arguments(&self, is_quick: bool) -> Option<Vec<String>> {
         let all = self.arguments(is_quick).into_iter().chain(self.retest.iter().cloned());
         (!self.retest.is_empty()).then(|| all.collect())
     }
 
-    /// The name that a panel has in the run that tests reasons.
+    /// Returns the name that a panel has in the run that tests reasons.
     pub fn retest_panel(&self, panel: &str) -> String {
         format!("{panel}, {}", self.retest_name)
     }
 
-    /// About how long its command takes.
+    /// Returns about how long its command takes, in seconds.
     pub fn seconds(&self, is_quick: bool) -> u32 {
         if is_quick { self.seconds_quick } else { self.seconds_full }
     }
 
-    /// The four printed columns of a row of a table.
+    /// Returns the four printed columns of a row of a table.
     pub fn row(&self, panel: &str, series: &str) -> Option<[f64; 4]> {
         let row = self.rows.iter().find(|row| row.panel == panel && row.series == series)?;
         Some(row.values)
@@ -287,7 +287,7 @@ impl Item {
 }
 
 impl Value {
-    /// The ratio that is printed, or that follows from both printed sides: from, and up to.
+    /// Returns the ratio that is printed, or that follows from both printed sides: from, and up to.
     pub fn ratio(&self) -> Option<[f64; 2]> {
         let value = self.value?;
         if self.is_gain {
@@ -298,7 +298,7 @@ impl Value {
         Some([value / to, self.value_max.unwrap_or(value) / to])
     }
 
-    /// What is printed, as text.
+    /// Returns what is printed, as text.
     pub fn text(&self) -> String {
         let Some(value) = self.value else { return String::new() };
         let upper = self.value_max.map(|upper| format!(" to {upper}")).unwrap_or_default();

@@ -4,6 +4,9 @@ use crate::document::{Document, DocumentError};
 use crate::printed;
 
 /// Reads the text of a document of one of the papers' items.
+///
+/// # Errors
+/// [`DocumentError`], one variant for each cause.
 pub fn read(text: &str) -> Result<Document, DocumentError> {
     let document = Document::parse(text)?;
     let item = printed::paper(&document.paper).and_then(|paper| paper.item(&document.item));

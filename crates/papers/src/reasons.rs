@@ -23,12 +23,12 @@ struct List {
     reason: Vec<Reason>,
 }
 
-/// All reasons.
+/// Returns all reasons.
 pub fn all() -> &'static [Reason] {
     &REASONS.reason
 }
 
-/// The reason of this name.
+/// Returns the reason of this name.
 pub fn reason(id: &str) -> Option<&'static Reason> {
     all().iter().find(|reason| reason.id == id)
 }

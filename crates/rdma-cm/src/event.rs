@@ -118,7 +118,7 @@ impl Event {
         self.listener.as_ref().unwrap_or(&self.id)
     }
 
-    /// The program does not need it any more.
+    /// Acknowledges the event, which the program does not need any more.
     pub fn acknowledge(&self) {
         self.owner().unacknowledged().acknowledge(1);
     }
@@ -132,7 +132,7 @@ pub struct EventChannel {
 }
 
 impl EventChannel {
-    /// A channel.
+    /// Creates a channel.
     ///
     /// # Errors
     /// [`Error::System`] if there is no descriptor left.
@@ -140,12 +140,12 @@ impl EventChannel {
         Ok(Arc::new(Self { host: Arc::clone(host), events: EventQueue::new()? }))
     }
 
-    /// Readable while there is an event.
+    /// Returns the descriptor, which is readable while there is an event.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
 
-    /// The next event, which is waited for unless the descriptor is not to block.
+    /// Returns the next event. Waits for it unless the descriptor is not to block.
     ///
     /// # Errors
     /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.

@@ -134,7 +134,7 @@ struct Own {
 }
 
 impl Id {
-    /// An id. Its queue pairs give this service, if they are not to give that of the port space.
+    /// Creates an id. Its queue pairs give `service` if it is named, and otherwise that of the port space.
     ///
     /// # Errors
     /// [`Error::Invalid`] if queue pairs of the port space give no such service.
@@ -180,42 +180,42 @@ impl Id {
         })
     }
 
-    /// Its port space.
+    /// Returns its port space.
     pub const fn space(&self) -> PortSpace {
         self.space
     }
 
-    /// Which service its queue pairs give.
+    /// Returns the service of its queue pairs.
     pub const fn service(&self) -> QueuePairType {
         self.service
     }
 
-    /// How much its program may say.
+    /// Returns the largest private data that its program may send.
     pub const fn private_limits(&self) -> PrivateLimits {
         PrivateLimits::of(self.space, self.service)
     }
 
-    /// The device it is of, once it is known.
+    /// Returns the device to which it belongs, once it is known.
     pub fn device(&self) -> Option<Arc<Device>> {
         self.lock().device.as_ref().map(|managed| Arc::clone(&managed.device))
     }
 
-    /// Its address.
+    /// Returns its own address.
     pub fn local(&self) -> Option<SocketAddr> {
         self.lock().local
     }
 
-    /// That of its peer.
+    /// Returns the address of its peer.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.lock().remote
     }
 
-    /// The channel that its events come by.
+    /// Returns the channel that its events come by.
     pub fn channel(&self) -> Arc<EventChannel> {
         Arc::clone(&self.channel.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The queue pair that is connected with it.
+    /// Returns the queue pair that is connected with it.
     pub fn queue_pair(&self) -> Option<Arc<QueuePair>> {
         self.lock().queue_pair.clone()
     }

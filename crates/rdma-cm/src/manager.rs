@@ -75,8 +75,8 @@ pub trait Exchange: Send + Sync {
     /// The request has been withdrawn.
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error>;
 
-    /// The requester's queue pair, which takes over, is in RTS. If the connection has ended meanwhile, the queue pair
-    /// learns that.
+    /// Hands the connection to the requester's queue pair, which is in RTS. If the connection has ended meanwhile,
+    /// the queue pair fails accordingly.
     ///
     /// # Errors
     /// The device is closed.
@@ -95,8 +95,11 @@ pub trait Exchange: Send + Sync {
 
 /// Is notified of requests.
 pub trait Listener: Send + Sync {
-    /// A peer asks, whose GID is that of the address which the request came from. Returns what hears of its
-    /// outcome, or why it is refused at once.
+    /// Handles a request of a peer, whose GID is that of the address which the request came from. Returns the
+    /// object to notify of its outcome, or the reason to refuse it at once.
+    ///
+    /// # Errors
+    /// The refusal to send to the peer.
     fn on_request(
         &self,
         request: Request,
@@ -106,16 +109,17 @@ pub trait Listener: Send + Sync {
 
 /// Is notified of the outcome of a request.
 pub trait Caller: Send + Sync {
-    /// The peer says yes: to who has asked. The reply says that the queue pair takes over if both ends have said so.
+    /// Handles the acceptance of this side's request. The reply says that the queue pair takes over if both ends
+    /// have said so.
     fn on_accepted(&self, reply: Reply);
 
-    /// The peer knows that its request was accepted: to who was asked.
+    /// Records that the peer knows that this side accepted its request.
     fn on_established(&self);
 
-    /// It has ended, or there will be no connection.
+    /// Records that the connection has ended, or that there will be none.
     fn on_over(&self, over: Over);
 
-    /// Nothing of the connection is in flight any more.
+    /// Records that nothing of the connection is in flight any more.
     fn on_quiet(&self);
 }
 

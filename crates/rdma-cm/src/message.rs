@@ -73,7 +73,7 @@ pub struct End {
 
 impl Request {
     //= protocol.md: cm.1
-    /// The private data of the Hello.
+    /// Encodes the private data of the Hello.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = header(REQUEST);
         bytes.extend((self.space as u16).to_le_bytes());
@@ -87,7 +87,7 @@ impl Request {
     }
 
     //= protocol.md: cm.1
-    /// What the private data of a Hello say; nothing if they are no request.
+    /// Decodes the private data of a Hello; `None` if they are no request.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest::of(bytes, REQUEST)?;
         let space = PortSpace::of_number(rest.half()?)?;
@@ -102,7 +102,7 @@ impl Request {
 
 impl Reply {
     //= protocol.md: cm.1
-    /// The private data of the Accept.
+    /// Encodes the private data of the Accept.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = header(REPLY);
         self.end.encode(&mut bytes);
@@ -111,7 +111,7 @@ impl Reply {
     }
 
     //= protocol.md: cm.1
-    /// What the private data of an Accept say; nothing if they are no acceptance.
+    /// Decodes the private data of an Accept; `None` if they are no acceptance.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest::of(bytes, REPLY)?;
         let end = End::decode(&mut rest)?;
@@ -121,13 +121,14 @@ impl Reply {
 }
 
 impl Refusal {
-    /// One without a word of the program.
+    /// Makes a refusal without private data of the program.
     pub const fn of(reason: u16) -> Self {
         Self { reason, private_data: Vec::new() }
     }
 
     //= protocol.md: cm.1
-    /// The private data of the Reject, or of the Close of a connection that the program does not want after all.
+    /// Encodes the private data of the Reject, or of the Close of a connection that the program does not want after
+    /// all.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = header(REFUSAL);
         bytes.extend(self.reason.to_le_bytes());
@@ -137,7 +138,7 @@ impl Refusal {
     }
 
     //= protocol.md: cm.1
-    /// What the private data of a Reject or Close say; nothing if they are no refusal.
+    /// Decodes the private data of a Reject or Close; `None` if they are no refusal.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest::of(bytes, REFUSAL)?;
         let reason = rest.half()?;
@@ -255,7 +256,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Any bytes as a message: no panic, and what is accepted survives encoding. For the fuzzer.
+/// Decodes any bytes as a message: never panics, and what is accepted survives encoding. For the fuzzer.
 #[doc(hidden)]
 pub fn fuzz_message(bytes: &[u8]) {
     if let Some(request) = Request::decode(bytes) {

@@ -17,7 +17,7 @@ pub enum PortSpace {
 }
 
 impl PortSpace {
-    /// That of a number.
+    /// Returns the port space of a number.
     pub const fn of_number(number: u16) -> Option<Self> {
         match number {
             0x0002 => Some(Self::IpOverIb),
@@ -28,7 +28,7 @@ impl PortSpace {
         }
     }
 
-    /// Which service its queue pairs give, if the program does not say.
+    /// Returns the service of its queue pairs, if the program does not name one.
     pub const fn service(self) -> QueuePairType {
         match self {
             Self::Tcp | Self::Ib => QueuePairType::Reliable,
@@ -51,7 +51,7 @@ pub struct PrivateLimits {
 }
 
 impl PrivateLimits {
-    /// Those of ids of this port space, whose queue pairs give this service.
+    /// Returns the limits of ids of this port space, whose queue pairs give this service.
     pub const fn of(space: PortSpace, service: QueuePairType) -> Self {
         let header = if matches!(space, PortSpace::Ib) { 0 } else { IP_HEADER_BYTES };
         match service {

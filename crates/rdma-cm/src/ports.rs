@@ -31,7 +31,7 @@ struct Claimed {
 }
 
 impl Host {
-    /// Ids are of these devices.
+    /// Creates a host whose ids belong to these devices.
     pub fn new(devices: Vec<ManagedDevice>) -> Arc<Self> {
         Arc::new(Self { devices, claimed: Mutex::default() })
     }

@@ -11,7 +11,7 @@ use crate::format::{date, digits, scaled};
 use crate::page::{document, escaped};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// One row for each cut, and its course in a line, for a terminal of `columns` columns.
+/// Draws a table with one row for each cut, and its course in a line, for a terminal of `columns` columns.
 pub fn failover_table(report: &Report, columns: u16) -> String {
     let table = terminal_table(&HEADER, report.cuts.iter().map(cells), columns);
     let mut text = String::new();
@@ -27,7 +27,10 @@ pub fn failover_table(report: &Report, columns: u16) -> String {
     text
 }
 
-/// A page with everything inside.
+/// Makes an HTML page of the report, with everything inside.
+///
+/// # Errors
+/// A chart cannot be drawn.
 pub fn failover_page(report: &Report) -> Result<String, std::io::Error> {
     let title = "Ethernot: a link is cut";
     let mut body = String::new();

@@ -12,13 +12,16 @@ use crate::page::{document, escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 use crate::unmodified::{Axes, cells, counted, figure, ratio_of, way, ways};
 
-/// One row for each number of hosts and manner, for a terminal of `columns` columns.
+/// Draws a table with one row for each number of hosts and manner, for a terminal of `columns` columns.
 pub fn ganglia_table(report: &Report, columns: u16) -> String {
     let table = terminal_table(&HEADER, rows(report), columns);
     format!("{}\n{table}\n{NOTES}\n", facts(report))
 }
 
-/// A page with everything inside.
+/// Makes an HTML page of the report, with everything inside.
+///
+/// # Errors
+/// [`ChartError`], one variant for each cause.
 pub fn ganglia_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: Ganglia over the edge";
     let mut body = String::new();

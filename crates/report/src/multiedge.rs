@@ -15,7 +15,7 @@ use crate::format::{date, digits, scaled, size};
 use crate::page::{document, escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// One table for each set-up, for a terminal of `columns` columns.
+/// Draws one table for each set-up, for a terminal of `columns` columns.
 pub fn multiedge_table(report: &Report, columns: u16) -> String {
     let mut text = String::new();
     for found in &report.setups {
@@ -32,7 +32,10 @@ pub fn multiedge_table(report: &Report, columns: u16) -> String {
     text
 }
 
-/// A page with everything inside.
+/// Makes an HTML page of the report, with everything inside.
+///
+/// # Errors
+/// [`ChartError`], one variant for each cause.
 pub fn multiedge_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot and MultiEdge";
     let mut body = String::new();

@@ -11,7 +11,10 @@ use crate::format::{date, digits, size};
 use crate::rows::page_table;
 use crate::table::{HEADER, facts, notes, rows};
 
-/// The page that shows `results`.
+/// Makes the HTML page that shows `results`.
+///
+/// # Errors
+/// [`ChartError`], one variant for each cause.
 pub fn page(results: &Results) -> Result<String, ChartError> {
     let labels = labels(results);
     let title = "Ethernot benchmark";

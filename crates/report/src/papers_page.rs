@@ -12,7 +12,10 @@ use crate::page::{document, escaped, legend};
 use crate::papers_table::{VALUES, counts, latest, origin, value_row};
 use crate::rows::page_table;
 
-/// A page with everything inside: counts, a matrix of all items, then each figure.
+/// Makes an HTML page with everything inside: counts, a matrix of all items, then each figure.
+///
+/// # Errors
+/// [`ChartError`], one variant for each cause.
 pub fn papers_page(
     papers: &[Chosen],
     documents: &[Document],

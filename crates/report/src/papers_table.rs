@@ -10,7 +10,7 @@ use papers::printed::{self, Chosen, Item, Paper, Value};
 use crate::format::{date, digits};
 use crate::rows::{Column, terminal_table};
 
-/// All items: what regenerates each, how long that takes, and when and where it was last measured.
+/// Lists all items: what regenerates each, how long that takes, and when and where it was last measured.
 pub fn papers_list(papers: &[Chosen], documents: &[Document], columns: u16) -> String {
     let mut text = String::new();
     for Chosen { paper, items } in papers {
@@ -23,7 +23,7 @@ pub fn papers_list(papers: &[Chosen], documents: &[Document], columns: u16) -> S
     text
 }
 
-/// Every printed value beside ours.
+/// Draws a table of every printed value beside ours.
 pub fn papers_table(papers: &[Chosen], documents: &[Document], columns: u16) -> String {
     let mut text = String::new();
     for Chosen { paper, items } in papers {

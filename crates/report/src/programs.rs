@@ -11,13 +11,13 @@ use crate::page::{document, escaped};
 use crate::rows::{Column, page_table, terminal_table};
 use crate::unmodified::{cells, way};
 
-/// A row for each figure, for a terminal of `columns` columns.
+/// Draws a table with a row for each figure, for a terminal of `columns` columns.
 pub fn programs_table(report: &Report, columns: u16) -> String {
     let table = terminal_table(&HEADER, rows(report), columns);
     format!("{}\n{table}\n{NOTES}\n", facts(report))
 }
 
-/// A page with everything inside.
+/// Makes an HTML page of the report, with everything inside.
 pub fn programs_page(report: &Report) -> String {
     let title = "Ethernot: unmodified programs over the edge";
     let mut body = String::new();

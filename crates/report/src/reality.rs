@@ -10,7 +10,7 @@ use crate::format::{date, digits, size};
 use crate::page::{document, escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// What hosts cost, and one table for each set-up, for a terminal of `columns` columns.
+/// Draws a table of what hosts cost, and one for each set-up, for a terminal of `columns` columns.
 pub fn reality_table(report: &Report, columns: u16) -> String {
     let mut text = String::new();
     // Writing to a string does not fail, here and below.
@@ -24,7 +24,10 @@ pub fn reality_table(report: &Report, columns: u16) -> String {
     text
 }
 
-/// A page with everything inside.
+/// Makes an HTML page of the report, with everything inside.
+///
+/// # Errors
+/// [`ChartError`], one variant for each cause.
 pub fn reality_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: simulation and reality";
     let mut body = String::new();

@@ -107,7 +107,10 @@ pub struct LinkOnPath {
     pub wait_us: f64,
 }
 
-/// A page with everything inside.
+/// Makes an HTML page of the run, with everything inside.
+///
+/// # Errors
+/// [`ChartError`], one variant for each cause.
 pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
     let title = "Ethernot simulation";
     let mut body = String::new();

@@ -9,7 +9,7 @@ use comfy_table::CellAlignment::{Left, Right};
 use crate::format::{digits, scaled, size};
 use crate::rows::{Column, terminal_table};
 
-/// One table for each MTU, for a terminal of `columns` columns, and what does not count.
+/// Draws one table for each MTU, for a terminal of `columns` columns, and what does not count.
 pub fn sockets_table(report: &Report, columns: u16) -> String {
     let mut text = format!("{}\n\n", conditions(report));
     for mtu in mtus(report) {

@@ -12,7 +12,10 @@ use crate::page::{document, escaped, legend};
 use crate::rows::page_table;
 use crate::sockets::{HEADER, NOTES, conditions, mtus, refusals, rows};
 
-/// A page with everything inside.
+/// Makes an HTML page of the report, with everything inside.
+///
+/// # Errors
+/// [`ChartError`], one variant for each cause.
 pub fn sockets_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: ordinary sockets over the edge";
     let mut body = String::new();

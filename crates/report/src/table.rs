@@ -12,7 +12,7 @@ use comfy_table::CellAlignment;
 use crate::format::{digits, scaled, size, time_ns};
 use crate::rows::{Column, terminal_table};
 
-/// One table of all measurements, for a terminal of `columns` columns.
+/// Draws one table of all measurements, for a terminal of `columns` columns.
 pub fn table(results: &Results, columns: u16) -> String {
     let mut lines = Vec::new();
     for (measurement, row) in results.results.iter().zip(rows(results)) {

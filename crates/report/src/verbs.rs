@@ -11,14 +11,17 @@ use crate::format::{date, digits, scaled, size, time_ns};
 use crate::page::{document, escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// A row for each contender at each point, for a terminal of `columns` columns.
+/// Draws a table with a row for each contender at each point, for a terminal of `columns` columns.
 pub fn verbs_table(report: &Report, columns: u16) -> String {
     let table = terminal_table(&HEADER, rows(report), columns);
     let devices: String = devices(report).map(|line| line + "\n").collect();
     format!("{}\n{devices}{table}\n{NOTES}\n", facts(report))
 }
 
-/// A page with everything inside.
+/// Makes an HTML page of the report, with everything inside.
+///
+/// # Errors
+/// [`ChartError`], one variant for each cause.
 pub fn verbs_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: bandwidth and latency of verbs devices";
     let mut body = String::new();

@@ -29,7 +29,7 @@ use crate::settings::{DeviceSettings, Settings};
 use crate::source::Source;
 use crate::wire::ConnectedWire;
 
-/// The devices of this process. Nothing is started; a forked child that wants some makes its own.
+/// Returns the devices of this process. Nothing is started; a forked child that wants some makes its own.
 ///
 /// # Errors
 /// What is wrong with the settings.

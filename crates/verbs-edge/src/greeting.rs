@@ -108,7 +108,7 @@ impl Greeting {
     }
 }
 
-/// Any bytes as a greeting: no panic, and what is accepted survives encoding. For the fuzzer.
+/// Decodes any bytes as a greeting: never panics, and what is accepted survives encoding. For the fuzzer.
 #[doc(hidden)]
 pub fn fuzz_greeting(bytes: &[u8]) {
     if let Some(greeting) = Greeting::decode(bytes) {

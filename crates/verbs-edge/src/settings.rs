@@ -73,7 +73,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Those that the environment of this process says.
+    /// Reads the settings from the environment of this process.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the name of the variable whose value means nothing.
@@ -81,7 +81,7 @@ impl Settings {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// Those that the variables say which `value_of` finds; an empty one says nothing.
+    /// Reads the settings from the variables that `value_of` finds; an empty one counts as none.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the name of the variable whose value means nothing.

@@ -12,7 +12,7 @@ use crate::manager::ManagedDevice;
 use crate::message::End;
 
 impl Id {
-    /// What a queue pair of this id is set to when it comes to a state: INIT, RTR or RTS.
+    /// Returns the attributes with which a queue pair of this id comes to a state: INIT, RTR or RTS.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the device or the peer is not known yet.

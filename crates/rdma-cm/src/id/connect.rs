@@ -155,7 +155,7 @@ impl Id {
         exchange.map_or(Ok(()), |exchange| exchange.reject(&refusal))
     }
 
-    /// The program, which has asked, has connected its queue pair: the connection is there.
+    /// Establishes the connection after the program, as requester, has connected its queue pair.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the peer has not said yes, or the id has connected its queue pair by itself.
