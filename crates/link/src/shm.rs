@@ -92,7 +92,7 @@ impl ShmLink {
     /// Opens a link for an endpoint of this process.
     ///
     /// # Errors
-    /// [`ShmError`], one variant for each cause.
+    /// [`ShmError`] with the error of the system call that failed.
     pub fn open() -> Result<Self, ShmError> {
         let failed = |attempt| move |source| ShmError { attempt, source };
         let host = socket::host_identity().map_err(failed("identify this host"))?;

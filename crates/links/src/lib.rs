@@ -117,7 +117,7 @@ impl LinkSpec {
     /// Reads links that are separated by commas, at least one.
     ///
     /// # Errors
-    /// [`LinkSpecError`], one variant for each cause.
+    /// [`LinkSpecError`] with the part that names no link.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, LinkSpecError> {
         parse::list(text)
     }

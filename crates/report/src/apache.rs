@@ -21,7 +21,7 @@ pub fn apache_table(report: &Report, columns: u16) -> String {
 /// Makes an HTML page of the report, with everything inside.
 ///
 /// # Errors
-/// [`ChartError`], one variant for each cause.
+/// [`ChartError`] if a chart cannot be drawn.
 pub fn apache_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: Apache over the edge";
     let mut body = String::new();

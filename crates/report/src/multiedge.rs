@@ -35,7 +35,7 @@ pub fn multiedge_table(report: &Report, columns: u16) -> String {
 /// Makes an HTML page of the report, with everything inside.
 ///
 /// # Errors
-/// [`ChartError`], one variant for each cause.
+/// [`ChartError`] if a chart cannot be drawn.
 pub fn multiedge_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot and MultiEdge";
     let mut body = String::new();

@@ -14,7 +14,7 @@ use crate::table::{HEADER, facts, notes, rows};
 /// Makes the HTML page that shows `results`.
 ///
 /// # Errors
-/// [`ChartError`], one variant for each cause.
+/// [`ChartError`] if a chart cannot be drawn.
 pub fn page(results: &Results) -> Result<String, ChartError> {
     let labels = labels(results);
     let title = "Ethernot benchmark";

@@ -15,7 +15,7 @@ use crate::rows::page_table;
 /// Makes an HTML page with everything inside: counts, a matrix of all items, then each figure.
 ///
 /// # Errors
-/// [`ChartError`], one variant for each cause.
+/// [`ChartError`] if a chart cannot be drawn.
 pub fn papers_page(
     papers: &[Chosen],
     documents: &[Document],

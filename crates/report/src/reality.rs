@@ -27,7 +27,7 @@ pub fn reality_table(report: &Report, columns: u16) -> String {
 /// Makes an HTML page of the report, with everything inside.
 ///
 /// # Errors
-/// [`ChartError`], one variant for each cause.
+/// [`ChartError`] if a chart cannot be drawn.
 pub fn reality_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: simulation and reality";
     let mut body = String::new();

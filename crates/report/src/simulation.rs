@@ -110,7 +110,7 @@ pub struct LinkOnPath {
 /// Makes an HTML page of the run, with everything inside.
 ///
 /// # Errors
-/// [`ChartError`], one variant for each cause.
+/// [`ChartError`] if a chart cannot be drawn.
 pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
     let title = "Ethernot simulation";
     let mut body = String::new();

@@ -15,7 +15,7 @@ use crate::sockets::{HEADER, NOTES, conditions, mtus, refusals, rows};
 /// Makes an HTML page of the report, with everything inside.
 ///
 /// # Errors
-/// [`ChartError`], one variant for each cause.
+/// [`ChartError`] if a chart cannot be drawn.
 pub fn sockets_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: ordinary sockets over the edge";
     let mut body = String::new();

@@ -21,7 +21,7 @@ pub fn verbs_table(report: &Report, columns: u16) -> String {
 /// Makes an HTML page of the report, with everything inside.
 ///
 /// # Errors
-/// [`ChartError`], one variant for each cause.
+/// [`ChartError`] if a chart cannot be drawn.
 pub fn verbs_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: bandwidth and latency of verbs devices";
     let mut body = String::new();
