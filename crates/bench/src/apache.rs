@@ -125,6 +125,9 @@ pub enum ApacheError {
 }
 
 /// Measures what `wishes` ask for.
+///
+/// # Errors
+/// [`ApacheError`], one variant for each cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, ApacheError> {
     let unix_seconds = clock::unix_seconds();
     // The first host serves.

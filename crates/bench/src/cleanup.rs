@@ -30,6 +30,9 @@ pub(crate) struct Registry {
 
 /// Removes everything registered and ends the process with status 130 when SIGINT, SIGTERM or
 /// SIGHUP arrives. To be called once, early.
+///
+/// # Errors
+/// The handler of the signal cannot be installed.
 pub fn on_signals() -> Result<(), ctrlc::Error> {
     // Also where they are ignored so far, as in background jobs of scripts: namespaces must go.
     ctrlc::set_handler(|| {
@@ -51,11 +54,14 @@ pub fn on_signals() -> Result<(), ctrlc::Error> {
     })
 }
 
-/// Has this process end, as at SIGTERM, when its parent does, if the parent says so: by its process id in the
-/// variable [`ENDS_WITH`]. What it starts in turn has another parent and is not meant.
+/// Ends this process, as at SIGTERM, when its parent does, if the parent asks for it: by its process id in the
+/// variable [`ENDS_WITH`]. Processes that this one starts have another parent and are not affected.
 ///
 /// A parent that was killed notifies none of its children, and a benchmark whose parent is gone disturbs the
 /// next.
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn end_with_parent() -> Result<(), Errno> {
     let parent = env::var(ENDS_WITH).ok().and_then(|text| text.parse::<i32>().ok());
     if parent != Some(getppid().as_raw()) {

@@ -55,6 +55,9 @@ pub struct Client {
 
 impl Client {
     /// Greets the server at `address`. `shares_host`: the server runs on this host.
+    ///
+    /// # Errors
+    /// [`ClientError`], one variant for each cause.
     pub fn connect(address: SocketAddr, shares_host: bool) -> Result<Self, ClientError> {
         let mut channel = Channel::connect(address)?;
         let reply = channel.ask(&Request::Hello { version: VERSION })?;
@@ -75,7 +78,7 @@ impl Client {
         })
     }
 
-    /// The server's host.
+    /// Returns the server's host.
     pub fn server(&self) -> &Machine {
         &self.server
     }
@@ -87,6 +90,9 @@ impl Client {
 
     /// Connects, warms up, measures, closes.
     /// `on_start` is called when the run that counts begins, if that is wanted.
+    ///
+    /// # Errors
+    /// [`ClientError`], one variant for each cause.
     pub fn sample(
         &mut self,
         request: &SampleRequest,

@@ -18,13 +18,13 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     #[inline]
     pub fn elapsed_ns(self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
 
-    /// Seconds since the start.
+    /// Returns the seconds since the start.
     #[inline]
     pub fn elapsed_seconds(self) -> f64 {
         self.0.elapsed().as_secs_f64()
@@ -37,7 +37,7 @@ impl Stopwatch {
     }
 }
 
-/// Nanoseconds on the clock that all processes of a host share and that never jumps.
+/// Returns the nanoseconds on the clock that all processes of a host share and that never jumps.
 pub fn monotonic_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     now.map_or(0, |now| Duration::from(now).as_nanos() as u64)
@@ -49,7 +49,7 @@ pub fn sleep_until(at_ns: u64) {
     std::thread::sleep(Duration::from_nanos(left_ns));
 }
 
-/// Seconds since 1970-01-01 00:00 UTC.
+/// Returns the seconds since 1970-01-01 00:00 UTC.
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -141,6 +141,9 @@ pub struct Channel {
 
 impl Channel {
     /// Connects to a server.
+    ///
+    /// # Errors
+    /// [`ControlError`], one variant for each cause.
     pub fn connect(address: SocketAddr) -> Result<Self, ControlError> {
         let stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)
             .map_err(|source| ControlError::Connect { address, source })?;
@@ -150,6 +153,9 @@ impl Channel {
     }
 
     /// Takes over an accepted stream.
+    ///
+    /// # Errors
+    /// [`ControlError`], one variant for each cause.
     pub fn new(stream: TcpStream) -> Result<Self, ControlError> {
         let io = |source| ControlError::Io { attempt: "set up the control connection", source };
         stream.set_nodelay(true).map_err(io)?;
@@ -158,12 +164,15 @@ impl Channel {
         Ok(Self { reader: BufReader::new(stream), peer })
     }
 
-    /// The other side's address.
+    /// Returns the other side's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The address by which the other side reaches us.
+    /// Returns the address by which the other side reaches us.
+    ///
+    /// # Errors
+    /// [`ControlError`], one variant for each cause.
     pub fn own_address(&self) -> Result<IpAddr, ControlError> {
         let address = self.reader.get_ref().local_addr();
         address
@@ -172,6 +181,9 @@ impl Channel {
     }
 
     /// Limits how long [`receive`](Self::receive) waits.
+    ///
+    /// # Errors
+    /// [`ControlError`], one variant for each cause.
     pub fn limit_silence(&self, limit: Option<Duration>) -> Result<(), ControlError> {
         self.reader
             .get_ref()
@@ -180,17 +192,26 @@ impl Channel {
     }
 
     /// Sends one message.
+    ///
+    /// # Errors
+    /// [`ControlError`], one variant for each cause.
     pub fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ControlError> {
         write_line(self.reader.get_mut(), message)
             .map_err(|source| ControlError::Io { attempt: "send a control message", source })
     }
 
     /// Waits for one message.
+    ///
+    /// # Errors
+    /// [`ControlError`], one variant for each cause.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, ControlError> {
         read_line(&mut self.reader)
     }
 
     /// Waits for a reply; an error if it is [`Reply::Failed`].
+    ///
+    /// # Errors
+    /// [`ControlError`], one variant for each cause.
     pub fn reply(&mut self) -> Result<Reply, ControlError> {
         match self.receive()? {
             Reply::Failed { message } => Err(ControlError::Failed(message)),
@@ -199,6 +220,9 @@ impl Channel {
     }
 
     /// Sends `request` and waits for the reply.
+    ///
+    /// # Errors
+    /// [`ControlError`], one variant for each cause.
     pub fn ask(&mut self, request: &Request) -> Result<Reply, ControlError> {
         self.send(request)?;
         self.reply()
@@ -206,6 +230,9 @@ impl Channel {
 }
 
 /// Writes `message` as one line.
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn write_line<T: Serialize>(writer: &mut impl Write, message: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
@@ -214,6 +241,9 @@ pub fn write_line<T: Serialize>(writer: &mut impl Write, message: &T) -> io::Res
 }
 
 /// Reads one message of at most 1 MiB.
+///
+/// # Errors
+/// [`ControlError`], one variant for each cause.
 pub fn read_line<T: DeserializeOwned>(reader: &mut impl BufRead) -> Result<T, ControlError> {
     let mut line = Vec::new();
     reader
@@ -230,7 +260,7 @@ pub fn read_line<T: DeserializeOwned>(reader: &mut impl BufRead) -> Result<T, Co
     })
 }
 
-/// The error of a reply that does not fit.
+/// Returns the error of a reply that does not fit.
 pub fn unexpected(expected: &'static str, reply: &Reply) -> ControlError {
     ControlError::Unexpected { expected, got: format!("{reply:?}") }
 }

@@ -8,13 +8,19 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::unistd::Pid;
 
-/// CPU seconds (user and system) that this process has used so far, all its threads together.
+/// Returns the CPU seconds (user and system) that this process has used so far, all its threads together.
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn process_seconds() -> io::Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// How often a thread of this process gave up its processor to wait for something, so far.
+/// Returns how often a thread of this process gave up its processor to wait for something, so far.
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn voluntary_switches() -> io::Result<u64> {
     Ok(getrusage(UsageWho::RUSAGE_SELF)?.voluntary_context_switches().cast_unsigned())
 }
@@ -43,7 +49,7 @@ impl SoftirqThreads {
         Self { schedstat_paths }
     }
 
-    /// CPU seconds of all of them since boot.
+    /// Returns the CPU seconds of all of them since boot.
     pub fn seconds(&self) -> f64 {
         let nanoseconds: u64 = self
             .schedstat_paths
@@ -55,7 +61,7 @@ impl SoftirqThreads {
     }
 }
 
-/// Memory of this process that is in RAM, in bytes; 0 where `/proc` hides it.
+/// Returns the memory of this process that is in RAM, in bytes; 0 where `/proc` hides it.
 pub fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -64,6 +70,9 @@ pub fn resident_bytes() -> u64 {
 }
 
 /// Restricts this thread, and the threads it starts later, to CPU `cpu` (counted from 0).
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
@@ -71,7 +80,7 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The first two CPUs that this process may use, if there are two.
+/// Returns the first two CPUs that this process may use, if there are two.
 pub fn first_two() -> Option<[usize; 2]> {
     let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
     let mut cpus = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));

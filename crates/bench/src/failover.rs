@@ -31,7 +31,7 @@ impl Cut {
     /// All of them, in the order in which they are tried.
     pub const ALL: [Self; 3] = [Self::BothWays, Self::OneWay, Self::Carrier];
 
-    /// The name on the command line and in tables.
+    /// Returns the name on the command line and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BothWays => "both-ways",
@@ -118,6 +118,9 @@ pub struct Outcome {
 }
 
 /// Measures all cuts, each with processes and namespaces of its own.
+///
+/// # Errors
+/// [`RunError`], one variant for each cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
     let unix_seconds = clock::unix_seconds();
     let mut cuts = Vec::new();

@@ -90,6 +90,9 @@ pub enum GangliaError {
 }
 
 /// Measures what `wishes` ask for.
+///
+/// # Errors
+/// [`GangliaError`], one variant for each cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, GangliaError> {
     let unix_seconds = clock::unix_seconds();
     let most = wishes.hosts.iter().copied().max().unwrap_or(1);

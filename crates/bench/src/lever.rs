@@ -62,8 +62,11 @@ impl Lever {
         Ok(Self { child, input, command, commands, pulled_at_ns: 0, answer: Some(answer) })
     }
 
-    /// Gives the commands. Returns when that was, on the clock of [`clock::monotonic_ns`]; they take
-    /// effect as soon as the program gets a processor.
+    /// Gives the commands. Returns the time at which it did, in nanoseconds on the clock of
+    /// [`clock::monotonic_ns`]; they take effect as soon as the program gets a processor.
+    ///
+    /// # Errors
+    /// [`NamespaceError`], one variant for each cause.
     pub fn pull(&mut self) -> Result<u64, NamespaceError> {
         let at_ns = clock::monotonic_ns();
         // Closed with the end of this function: the program reads to the end.
@@ -78,6 +81,9 @@ impl Lever {
 
     /// Waits until the program has ended. Returns how long after they were given its commands had taken
     /// effect at the latest, in nanoseconds.
+    ///
+    /// # Errors
+    /// [`NamespaceError`], one variant for each cause.
     pub fn finish(mut self) -> Result<u64, NamespaceError> {
         let failed = |message| NamespaceError::Failed {
             command: format!("{} < {:?}", self.command, self.commands),

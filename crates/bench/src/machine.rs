@@ -35,7 +35,7 @@ impl Machine {
     }
 }
 
-/// The load average of one minute: threads that run or are runnable. 0 if the kernel does not report it.
+/// Returns the load average of one minute: threads that run or are runnable. 0 if the kernel does not report it.
 pub fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)

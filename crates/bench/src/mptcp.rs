@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::namespaces::{NamespaceError, NamespacePair, ip};
 
-/// Why this host has no MPTCP; nothing if it has.
+/// Returns why this host has no MPTCP; `None` if it has.
 pub fn why_not() -> Option<String> {
     match fs::read_to_string(ENABLED) {
         Ok(text) if text.trim() == "1" => {}

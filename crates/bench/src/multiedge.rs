@@ -41,7 +41,7 @@ impl LinkKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Packet, Self::Udp, Self::Xdp];
 
-    /// The name on the command line and in names of links.
+    /// Returns the name on the command line and in names of links.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
@@ -159,6 +159,9 @@ pub struct Row {
 }
 
 /// Measures all set-ups. `observer` gets a note for each one.
+///
+/// # Errors
+/// [`RunError`], one variant for each cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
     let unix_seconds = clock::unix_seconds();
     let mut setups = Vec::new();

@@ -110,12 +110,18 @@ impl NamespacePair {
     ///
     /// Link `n` (from 1) is interface `link<n>` in both, 10.77.`n`.1/24 at the client and
     /// 10.77.`n`.2/24 at the server. The host outside sees none of it.
+    ///
+    /// # Errors
+    /// [`NamespaceError`], one variant for each cause.
     pub fn create(links: u32, mtu: u32) -> Result<Self, NamespaceError> {
         Self::create_with(links, mtu, &[])
     }
 
-    /// The same with a switch in the middle of each link, in a namespace of its own, whose ports
-    /// are as `shapes` say.
+    /// Makes two namespaces as [`Namespaces::create`] does, with a switch in the middle of each link, in a
+    /// namespace of its own, whose ports are as `shapes` say.
+    ///
+    /// # Errors
+    /// [`NamespaceError`], one variant for each cause.
     pub fn create_switched(shapes: &[LinkShape], mtu: u32) -> Result<Self, NamespaceError> {
         Self::create_with(shapes.len() as u32, mtu, shapes)
     }
@@ -147,23 +153,26 @@ impl NamespacePair {
         built.map(|()| pair)
     }
 
-    /// Name of the client's namespace.
+    /// Returns the name of the client's namespace.
     pub fn client(&self) -> &str {
         &self.client
     }
 
-    /// Name of the server's namespace.
+    /// Returns the name of the server's namespace.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The addresses of the links.
+    /// Returns the addresses of the links.
     pub fn links(&self) -> &[LinkAddresses] {
         &self.links
     }
 
-    /// Prepares to have the switch of link `link` (from 1) drop all frames that go these ways, or none
-    /// of them any more. Neither host notices but by what does not arrive.
+    /// Prepares to make the switch of link `link` (from 1) drop all frames in these directions, or none of them any
+    /// more. Each host notices only that nothing arrives.
+    ///
+    /// # Errors
+    /// [`NamespaceError`], one variant for each cause.
     pub fn prepare_cut(
         &self,
         link: u32,
@@ -186,6 +195,9 @@ impl NamespacePair {
 
     /// Prepares to pull the cable between the client and the switch of link `link` (from 1), or to plug
     /// it in: the client's interface loses its carrier.
+    ///
+    /// # Errors
+    /// [`NamespaceError`], one variant for each cause.
     pub fn prepare_plug(&self, link: u32, is_unplugged: bool) -> Result<Lever, NamespaceError> {
         let state = if is_unplugged { "down" } else { "up" };
         let command = format!("link set {CLIENT_PORT} {state}\n");

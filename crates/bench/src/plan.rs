@@ -52,8 +52,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// For `program`, over one link of MTU 1500 on whatever path is to be had: one sample of a second of
-    /// one operation at a time, each side on one CPU. Which tests and sizes is still to be said.
+    /// Creates options for `program`, over one link of MTU 1500 on the best path there is: one sample of a second
+    /// of one operation at a time, each side on one CPU. Which tests and sizes is still to be said.
     pub fn new(program: PathBuf) -> Self {
         Self {
             program,
@@ -173,6 +173,9 @@ pub enum PlanError {
 impl Plan {
     /// Plans what `options` ask for on a path of `links` links with `mtu`, with the transports
     /// that the server has too.
+    ///
+    /// # Errors
+    /// [`PlanError`], one variant for each cause.
     pub fn new(
         options: &Options,
         links: u32,
@@ -220,13 +223,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
         let contenders: usize = self.cases.iter().map(|case| case.contenders.len()).sum();
         contenders as u64 * u64::from(self.repetitions)
     }
 
-    /// About how long all samples take together.
+    /// Returns about how long all samples take together, in seconds.
     pub fn seconds(&self) -> f64 {
         let sample_seconds = self.sample_seconds * WITH_WARM_UP + SAMPLE_OVERHEAD_SECONDS;
         self.samples() as f64 * sample_seconds

@@ -159,6 +159,9 @@ pub struct ChildProcess {
 
 impl ChildProcess {
     /// Starts `program` as `spec` says.
+    ///
+    /// # Errors
+    /// [`ProcessError`], one variant for each cause.
     pub fn start(program: &Path, spec: &ChildSpec) -> Result<Self, ProcessError> {
         let role = match spec.role {
             Role::Server(_) => "server",
@@ -188,6 +191,9 @@ impl ChildProcess {
     }
 
     /// Sends a line.
+    ///
+    /// # Errors
+    /// [`ProcessError`], one variant for each cause.
     pub fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ProcessError> {
         let input = self.input.as_mut().ok_or(io::Error::other("its input is closed"));
         input.and_then(|input| write_line(input, message)).map_err(|source| {
@@ -197,6 +203,9 @@ impl ChildProcess {
     }
 
     /// Waits for a line; an error if it is [`Line::Failed`].
+    ///
+    /// # Errors
+    /// [`ProcessError`], one variant for each cause.
     pub fn receive(&mut self) -> Result<Line, ProcessError> {
         match read_line(&mut self.output) {
             Ok(Line::Failed(message)) => Err(ProcessError::Failed { role: self.role, message }),
@@ -206,6 +215,9 @@ impl ChildProcess {
     }
 
     /// Closes its input, at which it ends, and waits until it has; ends it after `limit`.
+    ///
+    /// # Errors
+    /// [`ProcessError`], one variant for each cause.
     pub fn finish(mut self, limit: Duration) -> Result<(), ProcessError> {
         self.input = None;
         let gone = |source| ProcessError::Gone {
@@ -229,12 +241,12 @@ impl ChildProcess {
         }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The error of a line that does not fit.
+    /// Returns the error of a line that does not fit.
     pub fn unexpected(&self, line: &Line) -> ProcessError {
         ProcessError::Unexpected { role: self.role, got: format!("{line:?}") }
     }
@@ -249,8 +261,8 @@ impl Drop for ChildProcess {
     }
 }
 
-/// The whole life of a child process. Errors go to the parent as [`Line::Failed`]; true if there
-/// were none.
+/// Runs a child process from start to end. Errors go to the parent as [`Line::Failed`]; returns true if there were
+/// none.
 pub fn run_child(spec: &str) -> bool {
     let outcome = parse(spec).and_then(|spec: ChildSpec| {
         enter(&spec)?;

@@ -102,6 +102,9 @@ enum Pair {
 }
 
 /// Measures what `wishes` ask for. What cannot be run is noted in its case.
+///
+/// # Errors
+/// [`ProgramsError`], one variant for each cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, ProgramsError> {
     let unix_seconds = clock::unix_seconds();
     let pair = NamespacePair::create(1, wishes.mtu)?;

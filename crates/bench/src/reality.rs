@@ -27,6 +27,9 @@ pub enum FreePath {
 
 /// Measures what `options` ask for over raw Ethernet on `links` links that do not limit the hosts; on a
 /// cable there is one.
+///
+/// # Errors
+/// [`RunError`], one variant for each cause.
 pub fn measure_free(
     path: FreePath,
     links: u32,
@@ -46,7 +49,7 @@ pub fn measure_free(
     Ok(results)
 }
 
-/// The link of [`FreePath::Switch`].
+/// Returns the link of [`FreePath::Switch`].
 pub const fn free_shape() -> LinkShape {
     LinkShape::of_rate(FREE_RATE)
 }
@@ -75,8 +78,8 @@ impl Samples {
         }
     }
 
-    /// What is compared: half of each round trip in microseconds of a ping-pong, the throughput in 10^6 bytes per second
-    /// of the others.
+    /// Returns what is compared: half of each round trip of a ping-pong, in microseconds; the throughput of other
+    /// tests, in 10^6 bytes per second.
     pub fn values(&self) -> (Quantity, Vec<f64>) {
         let latency_us = |sample: &Sample| sample.latency_ns_p50().map(|ns| ns / 1e3);
         let latencies: Option<Vec<f64>> = self.samples.iter().map(latency_us).collect();
@@ -97,7 +100,7 @@ impl Samples {
             .is_some_and(|(quartiles, median)| repeats_percent(quartiles, median) <= STEADY_PERCENT)
     }
 
-    /// Half a round trip, or the time for each message of a stream (each pair, if both ways), in
+    /// Returns half a round trip, or the time for each message of a stream (each pair, if both ways), in
     /// nanoseconds: the median.
     pub fn ns(&self) -> Option<f64> {
         let per_operation =
@@ -109,7 +112,7 @@ impl Samples {
         median(self.samples.iter().map(of_one).collect::<Option<_>>()?)
     }
 
-    /// What posting a write took, in nanoseconds: the median over the samples that timed it.
+    /// Returns the time that posting a write took, in nanoseconds: the median over the samples that timed it.
     pub fn post_ns(all: &[Self]) -> Option<f64> {
         let of_one = |sample: &Sample| {
             let timed = *sample.counters.get(counter::POSTS_TIMED)?;
@@ -131,7 +134,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// In words.
+    /// Returns the quantity in words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -139,7 +142,7 @@ impl Quantity {
         }
     }
 
-    /// The unit of its values.
+    /// Returns the unit of its values.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Latency => "µs",
@@ -283,7 +286,7 @@ impl Point {
         })
     }
 
-    /// Half the distance between the quartiles of reality, in percent of its median.
+    /// Returns half the distance between the quartiles of reality, in percent of its median.
     pub fn repeats_percent(&self) -> f64 {
         repeats_percent(self.real_quartiles, self.real.median)
     }
@@ -302,7 +305,7 @@ impl Point {
 }
 
 impl Curve {
-    /// With its errors.
+    /// Makes the comparison of a test, and computes its errors.
     pub fn new(test: Test, quantity: Quantity, points: Vec<Point>) -> Self {
         let (worst_error_percent, median_error_percent) = errors(points.iter());
         Self { test, quantity, points, worst_error_percent, median_error_percent }
@@ -310,7 +313,7 @@ impl Curve {
 }
 
 impl Report {
-    /// With its errors.
+    /// Makes the report, and computes its errors.
     pub fn new(unix_seconds: u64, calibration: HostCosts, setups: Vec<SetUpComparison>) -> Self {
         let is_default = |found: &&SetUpComparison| DEFAULTS.contains(&found.setup.name.as_str());
         let has_defaults = setups.iter().any(|found| is_default(&found));

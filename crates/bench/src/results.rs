@@ -57,7 +57,7 @@ pub enum PathKind {
 }
 
 impl PathKind {
-    /// In words.
+    /// Describes it in words.
     pub fn description(self) -> &'static str {
         match self {
             Self::Namespaces => "two network namespaces joined by veth pairs",
@@ -134,21 +134,21 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// The transport's name, with how it waited unless it polled or `tcp` blocked, and with the
-    /// number of links if there are several.
+    /// Returns the transport's name, with how it waited unless it polled or `tcp` blocked, and with the number of
+    /// links if there are several.
     pub fn label(&self) -> String {
         label(&self.transport, self.waiting, self.links)
     }
 
-    /// The ratio to transport `to`, of what the test is about: latencies or rates.
+    /// Returns the ratio to transport `to`, of what the test is about: latencies or rates.
     pub fn ratio_to(&self, to: &str) -> Option<Summary> {
         let ratio = self.ratios.iter().find(|ratio| ratio.to == to)?;
         if self.test.is_about_latency() { ratio.latency } else { ratio.throughput }
     }
 }
 
-/// The name of a transport, with how it waits unless that is usual for it, and with the number of
-/// its links if there are several.
+/// Returns the name of a transport, with how it waits unless that is usual for it, and with the number of its links
+/// if there are several.
 pub fn label(transport: &str, waiting: Waiting, links: u32) -> String {
     let is_usual = transport == BASELINE || waiting == Waiting::Poll;
     let waiting = if is_usual { String::new() } else { format!(" {}", waiting.name()) };
@@ -205,27 +205,27 @@ fn is_zero(value: &u64) -> bool {
 }
 
 impl Sample {
-    /// Median latency in nanoseconds.
+    /// Returns the median latency in nanoseconds.
     pub fn latency_ns_p50(&self) -> Option<f64> {
         self.latency_ns.map(|latency| latency.p50)
     }
 
-    /// Operations per second.
+    /// Returns the operations per second.
     pub fn operations_per_second(&self) -> f64 {
         self.operations as f64 / self.seconds
     }
 
-    /// Payload bytes per second.
+    /// Returns the payload bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.seconds
     }
 
-    /// CPU seconds of both processes per 10^9 payload bytes.
+    /// Returns the CPU seconds of both processes per 10^9 payload bytes.
     pub fn cpu_seconds_per_gigabyte(&self) -> Option<f64> {
         self.per_gigabyte(self.cpu_seconds_client + self.cpu_seconds_server)
     }
 
-    /// CPU seconds of the softirq threads per 10^9 payload bytes.
+    /// Returns the CPU seconds of the softirq threads per 10^9 payload bytes.
     pub fn softirq_cpu_seconds_per_gigabyte(&self) -> Option<f64> {
         self.per_gigabyte(self.cpu_seconds_softirq)
     }

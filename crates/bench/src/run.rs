@@ -23,13 +23,13 @@ use crate::yardsticks::udp_segments;
 
 /// Observes how a run proceeds.
 pub trait Observer {
-    /// Something that the user should know, such as a path other than the best one.
+    /// Notes something that the user should know, such as a path other than the best one.
     fn on_note(&mut self, note: &str);
 
-    /// The first of about this many samples is about to be taken.
+    /// Reports that the first of about this many samples is about to be taken.
     fn on_start(&mut self, samples: u64);
 
-    /// The sample described by `what` is about to be taken.
+    /// Reports that the sample described by `what` is about to be taken.
     fn on_sample(&mut self, what: &str);
 }
 
@@ -65,6 +65,9 @@ pub enum RunError {
 }
 
 /// Measures what `options` ask for.
+///
+/// # Errors
+/// [`RunError`], one variant for each cause.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, RunError> {
     let unix_seconds = clock::unix_seconds();
     let mut bench = Bench::open(options, observer)?;

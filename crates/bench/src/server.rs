@@ -13,6 +13,9 @@ use crate::transports;
 /// Waits for clients on `listener` for ever, and reports to `on_end` how each conversation ended. `links`
 /// are the names of the links that transports with links use; if there are none, they use the
 /// addresses by which the client reaches us.
+///
+/// # Errors
+/// [`ControlError`], one variant for each cause.
 pub fn serve(
     listener: &TcpListener,
     links: &[String],

@@ -79,7 +79,7 @@ pub struct Refused {
 }
 
 impl Report {
-    /// The row of a test with a contender; `clients` is 1 in tests of one.
+    /// Returns the row of a test with a contender; `clients` is 1 in tests of one.
     pub fn row(
         &self,
         test: Test,
@@ -104,6 +104,9 @@ impl Report {
 }
 
 /// Measures what `wishes` ask for.
+///
+/// # Errors
+/// [`RunError`], one variant for each cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
     let cases = cases::all(wishes);
     let kept = u64::from(wishes.repetitions);

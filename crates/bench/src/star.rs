@@ -15,14 +15,20 @@ pub struct Star {
 
 impl Star {
     /// Makes `hosts` hosts (at most [`HOSTS_MAX`]) with one interface each, `link1`, of `mtu` bytes.
+    ///
+    /// # Errors
+    /// [`NamespaceError`], one variant for each cause.
     pub fn create(hosts: u32, mtu: u32) -> Result<Self, NamespaceError> {
         Self::create_shaped(hosts, mtu, None)
     }
 
-    /// The same with hosts and ports of the switch that send at the rate of `shape`.
+    /// Makes hosts as [`Star::create`] does, which send at the rate of `shape`, as the ports of the switch do.
     ///
     /// At a host the shape holds for what passes through the kernel's queueing discipline, as UDP and TCP
     /// do; `AF_XDP` passes beside it.
+    ///
+    /// # Errors
+    /// [`NamespaceError`], one variant for each cause.
     pub fn create_shaped(
         hosts: u32,
         mtu: u32,
@@ -50,7 +56,7 @@ impl Star {
         &self.hosts
     }
 
-    /// The address of host `index`, from 0.
+    /// Returns the address of host `index`, from 0.
     pub fn address(index: usize) -> IpAddr {
         // As many as `HOSTS_MAX`.
         IpAddr::V4(Ipv4Addr::new(10, 78, 0, index as u8 + 1))

@@ -33,20 +33,20 @@ impl Summary {
         Some(Self { median: f64::midpoint(lower, upper), min, max })
     }
 
-    /// All of it multiplied by `factor`.
+    /// Multiplies all of it by `factor`.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let Self { median, min, max } = self;
         Self { median: median * factor, min: min * factor, max: max * factor }
     }
 
-    /// Half the distance between lowest and highest, in per cent of the median.
+    /// Returns half the distance between lowest and highest, in percent of the median.
     pub fn spread_percent(&self) -> f64 {
         if self.median > 0.0 { (self.max - self.min) / self.median * 50.0 } else { 0.0 }
     }
 }
 
-/// Lower and upper quartile of `values`, between two of them where they fall there. Nothing for no
+/// Returns the lower and upper quartile of `values`, between two of them where they fall there; `None` for no
 /// values.
 pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
@@ -60,7 +60,7 @@ pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
     Some([at(1), at(3)])
 }
 
-/// How many of `repetitions` values [`Summary::trimmed`] leaves out.
+/// Returns how many of `repetitions` values [`Summary::trimmed`] leaves out.
 pub fn dropped(repetitions: u32) -> u32 {
     if repetitions >= 3 { 2 } else { 0 }
 }

@@ -21,12 +21,12 @@ pub struct LinkShape {
 }
 
 impl LinkShape {
-    /// A link of `rate` bits per second, without delay or loss.
+    /// Returns a link of `rate` bits per second, without delay or loss.
     pub const fn of_rate(rate: u64) -> Self {
         Self { rate, delay_us: 0, loss_percent: 0.0 }
     }
 
-    /// What a port may send at once after a pause, in bytes, for frames of an interface with this MTU.
+    /// Returns how much a port may send at once after a pause, in bytes, for frames of an interface with this MTU.
     pub fn burst_bytes(&self, mtu: u32) -> u64 {
         (self.rate / 8 * BURST_US / 1_000_000).max(frame_bytes(mtu) * BURST_FRAMES_MIN)
     }
@@ -66,7 +66,7 @@ pub(crate) fn filter_at<'a>(action: &'a str, port: &'a str) -> [&'a str; 9] {
     ["filter", action, "dev", port, "ingress", "protocol", "all", "pref", "1"]
 }
 
-/// What a port holds before it drops, in bytes, for frames of an interface with this MTU.
+/// Returns how much a port holds before it drops, in bytes, for frames of an interface with this MTU.
 pub const fn queue_bytes(mtu: u32) -> u64 {
     frame_bytes(mtu) * QUEUE_FRAMES
 }

@@ -64,7 +64,7 @@ impl Test {
         Self::SmallBesideStream,
     ];
 
-    /// The name on the command line, in tables and in JSON.
+    /// Returns the name on the command line, in tables and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::PingPong => "ping-pong",
@@ -109,7 +109,7 @@ impl Waiting {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Poll, Self::Mixed, Self::Interrupt];
 
-    /// The name on the command line, in tables and in JSON.
+    /// Returns the name on the command line, in tables and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Poll => "poll",
@@ -233,10 +233,10 @@ pub mod counter {
 
 /// A way to move bytes that can be measured.
 pub trait Transport {
-    /// The name on the command line, in tables and in JSON.
+    /// Returns the name on the command line, in tables and in JSON.
     fn name(&self) -> &'static str;
 
-    /// One line that says what it is.
+    /// Describes it in one line.
     fn description(&self) -> &'static str;
 
     /// Whether it is measured only when it is asked for by name.
@@ -247,22 +247,28 @@ pub trait Transport {
     /// Whether `test` with messages of `message_bytes` makes sense for it at this `mtu`.
     fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool;
 
-    /// The numbers of links to measure it with, each at most `available`.
+    /// Returns the numbers of links to measure it with, each at most `available`.
     fn link_counts(&self, available: u32) -> Vec<u32> {
         let _ = available;
         vec![1]
     }
 
-    /// The ways to wait to measure it with. `chosen`: what the user wants, where there is a choice.
+    /// Returns the ways to wait to measure it with. `chosen` lists what the user wants, where there is a choice.
     fn waitings(&self, chosen: &[Waiting]) -> Vec<Waiting> {
         let _ = chosen;
         vec![Waiting::Poll]
     }
 
     /// Binds what the client connects to.
+    ///
+    /// # Errors
+    /// [`TransportError`], one variant for each cause.
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError>;
 
     /// Connects to what the server has advertised.
+    ///
+    /// # Errors
+    /// [`TransportError`], one variant for each cause.
     fn connect(
         &self,
         setup: &Setup,
@@ -272,19 +278,28 @@ pub trait Transport {
 
 /// The server's side of one sample.
 pub trait ServerSide {
-    /// What the client needs for `connect`.
+    /// Returns what the client needs for `connect`.
     fn advertisement(&self) -> Advertisement;
 
     /// Waits until the client has connected, at most [`PHASE_TIME_MAX`].
+    ///
+    /// # Errors
+    /// [`TransportError`], one variant for each cause.
     fn accept(&mut self) -> Result<(), TransportError>;
 
     /// Takes part in `phase` until all its operations are done.
+    ///
+    /// # Errors
+    /// [`TransportError`], one variant for each cause.
     fn run(&mut self, phase: Phase) -> Result<Observed, TransportError>;
 }
 
 /// The client's side of one sample.
 pub trait ClientSide {
     /// Performs `phase`. Records the latency of each operation if the test is about latency.
+    ///
+    /// # Errors
+    /// [`TransportError`], one variant for each cause.
     fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError>;
 }
 
@@ -368,7 +383,7 @@ impl Latencies {
         self.0.reset();
     }
 
-    /// The distribution, or nothing if nothing was recorded.
+    /// Returns the distribution; `None` if nothing was recorded.
     pub fn summary(&self) -> Option<LatencySummary> {
         let quantile = |q| self.0.value_at_quantile(q) as f64;
         (!self.0.is_empty()).then(|| LatencySummary {

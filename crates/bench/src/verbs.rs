@@ -73,7 +73,7 @@ impl Test {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Bandwidth, Self::Latency];
 
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bandwidth => "bandwidth",
@@ -105,7 +105,7 @@ impl Operation {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Write, Self::Send, Self::Read];
 
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -178,6 +178,9 @@ pub enum VerbsError {
 }
 
 /// Measures what `wishes` ask for. A device that cannot be measured is a row with the reason.
+///
+/// # Errors
+/// [`VerbsError`], one variant for each cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, VerbsError> {
     let unix_seconds = clock::unix_seconds();
     let mut devices: Vec<DeviceRow> = wishes.devices.iter().map(Device::row).collect();

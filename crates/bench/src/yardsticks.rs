@@ -58,7 +58,7 @@ pub struct Hosts<'a> {
 }
 
 impl External {
-    /// Its name in the results.
+    /// Returns its name in the results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::UcxTcp => "ucx-tcp",
@@ -67,6 +67,9 @@ impl External {
     }
 
     /// Measures once: half a round trip, in nanoseconds.
+    ///
+    /// # Errors
+    /// [`ToolError`], one variant for each cause.
     pub fn ping_pong(self, hosts: &Hosts<'_>) -> Result<f64, ToolError> {
         match self {
             Self::UcxTcp => ucx::ping_pong(hosts),
@@ -114,6 +117,9 @@ pub struct Report {
 
 /// Measures an 8-byte ping-pong over one link of `kind`: edge, bare frames over the same kernel
 /// interface, and other programs, on direct virtual links made alike; then streams over UDP.
+///
+/// # Errors
+/// [`RunError`], one variant for each cause.
 pub fn measure(
     kind: LinkKind,
     options: &Options,

@@ -15,24 +15,24 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// With exponent `alpha`, 0 or more.
+    /// Makes the distribution with exponent `alpha`, 0 or more.
     pub fn new(alpha: f64) -> Self {
         let weights: Vec<f64> = (1..=FILES).map(|rank| f64::from(rank).powf(-alpha)).collect();
         let sum: f64 = weights.iter().sum();
         Self { alpha, probabilities: weights.iter().map(|weight| weight / sum).collect() }
     }
 
-    /// The exponent.
+    /// Returns the exponent.
     pub fn alpha(&self) -> f64 {
         self.alpha
     }
 
-    /// Mean bytes of a request.
+    /// Returns the mean bytes of a request.
     pub fn mean_bytes(&self) -> f64 {
         self.probabilities.iter().zip(sizes()).map(|(share, bytes)| share * bytes as f64).sum()
     }
 
-    /// [`TRACE_REQUESTS`] requests, as indices of files from 0, in an order that `seed` decides. Each file
+    /// Returns [`TRACE_REQUESTS`] requests, as indices of files from 0, in an order that `seed` decides. Each file
     /// is in it as often as its probability says, so that every trace has the same mean.
     pub fn trace(&self, seed: u64) -> Vec<usize> {
         let mut requests: Vec<usize> = self
@@ -64,7 +64,7 @@ impl Zipf {
     }
 }
 
-/// Bytes of each file, by rank.
+/// Returns the bytes of each file, by rank.
 pub fn sizes() -> impl Iterator<Item = u64> {
     let exponent = |rank: u32| f64::from(rank) / f64::from(FILES - 1);
     (0..FILES).map(move |rank| (SMALLEST_BYTES * SPAN.powf(exponent(rank))).round() as u64)

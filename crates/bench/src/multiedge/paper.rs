@@ -22,18 +22,18 @@ pub struct Paper {
     pub protocol_cpu_percent: Option<f64>,
 }
 
-/// Time to initiate an operation, in nanoseconds.
+/// Returns the time to initiate an operation, in nanoseconds.
 pub fn post_ns() -> f64 {
     number("2.post").unwrap_or(f64::NAN) * 1000.0
 }
 
-/// Largest share of frames out of order over several links, in per cent.
+/// Returns the largest share of frames out of order over several links, in percent.
 pub fn out_of_order_percent() -> f64 {
     let value = printed::value(&format!("{KEY}/2.order"));
     value.and_then(|value| value.value_max).unwrap_or(f64::NAN)
 }
 
-/// Largest share of extra frames in these tests, in per cent.
+/// Returns the largest share of extra frames in these tests, in percent.
 pub fn extra_frame_percent() -> f64 {
     number("2.extra").unwrap_or(f64::NAN)
 }
@@ -45,7 +45,7 @@ pub fn interrupt_percent() -> [f64; 2] {
     range.unwrap_or([f64::NAN; 2])
 }
 
-/// What the paper says of this test in this set-up, if it says anything. It prints the throughput of 1 Gb/s
+/// Returns what the paper says of this test in this set-up, if it says anything. It prints the throughput of 1 Gb/s
 /// links "in all tests" and defines two-way as the sum of both directions, so there is none of two-way.
 pub fn figures(setup: &str, test: Test) -> Option<Paper> {
     let (name, link) = match setup {

@@ -23,7 +23,7 @@ pub struct SetUp {
     pub by_default: bool,
 }
 
-/// All set-ups: those measured when none are named come first, and of them those of the paper.
+/// Returns all set-ups: those measured when none are named come first, and of them those of the paper.
 pub fn all() -> Vec<SetUp> {
     [of_the_paper(), beyond_the_paper(), if_named()].concat()
 }
@@ -102,7 +102,7 @@ fn if_named() -> Vec<SetUp> {
     setups
 }
 
-/// The set-up of this name.
+/// Returns the set-up of this name.
 pub fn by_name(name: &str) -> Option<SetUp> {
     all().into_iter().find(|setup| setup.name.eq_ignore_ascii_case(name))
 }

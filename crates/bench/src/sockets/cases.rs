@@ -39,7 +39,7 @@ impl Test {
         Self::Connection,
     ];
 
-    /// The name on the command line, in tables and in JSON.
+    /// Returns the name on the command line, in tables and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -103,7 +103,7 @@ impl Contender {
     pub const ALL: [Self; 5] =
         [Self::Tcp, Self::TcpPoll, Self::Sockets, Self::SocketsPoll, Self::Native];
 
-    /// The name on the command line, in tables and in JSON.
+    /// Returns the name on the command line, in tables and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -114,7 +114,7 @@ impl Contender {
         }
     }
 
-    /// What it is.
+    /// Describes it in words.
     pub const fn description(self) -> &'static str {
         match self {
             Self::Tcp => "kernel TCP, event mode",
@@ -184,7 +184,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// In words.
+    /// Returns its name in words.
     pub fn name(&self) -> String {
         let test = self.test.name();
         match self.test {
@@ -203,7 +203,7 @@ impl Case {
     }
 }
 
-/// All cases that are wished for.
+/// Returns all cases that are wished for.
 pub fn all(wishes: &Wishes) -> Vec<Case> {
     let is_wanted = |contender: &&Contender| {
         wishes.contenders.contains(contender)

@@ -18,7 +18,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The mean of `values` without the highest and the lowest, if there are at least three. Nothing
+    /// Returns the mean of `values`, without the highest and the lowest if there are at least three. Returns `None`
     /// for no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
@@ -29,7 +29,7 @@ impl Figure {
         Some(Self { mean: kept.iter().sum::<f64>() / kept.len() as f64, min, max })
     }
 
-    /// Half the distance between lowest and highest, in percent of the mean.
+    /// Returns half the distance between lowest and highest, in percent of the mean.
     pub fn spread_percent(&self) -> f64 {
         if self.mean > 0.0 { (self.max - self.min) / self.mean * 50.0 } else { 0.0 }
     }
@@ -135,7 +135,7 @@ pub struct Ratio {
 }
 
 impl Row {
-    /// What the test is about: microseconds, or bytes per second.
+    /// Returns what the test is about: microseconds, or bytes per second.
     pub fn value(&self) -> Option<Figure> {
         match self.test {
             Test::Latency | Test::HotSpot => self.latency_us,
@@ -146,7 +146,7 @@ impl Row {
         }
     }
 
-    /// The ratio to `other`.
+    /// Returns the ratio to `other`.
     pub fn ratio_to(&self, other: Contender) -> Option<&Ratio> {
         self.ratios.iter().find(|ratio| ratio.to == other)
     }

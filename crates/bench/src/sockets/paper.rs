@@ -32,13 +32,13 @@ pub enum Mode {
 }
 
 impl Value {
-    /// Divided by the host's own stack.
+    /// Returns the value divided by that of the host's own stack.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.value / self.host_stack?)
     }
 }
 
-/// All values. Latencies are of one byte, one way; throughputs the largest. Connecting with SDP took
+/// Returns all values. Latencies are of one byte, one way; throughputs the largest. Connecting with SDP took
 /// milliseconds; the paper prints no number.
 pub fn values() -> Vec<Value> {
     let mut values = Vec::new();

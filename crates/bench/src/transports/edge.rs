@@ -52,17 +52,17 @@ impl Rules {
 }
 
 impl Edge {
-    /// As it is.
+    /// Makes the transport with its own rules.
     pub fn new() -> Self {
         Self { rules: Rules::Own }
     }
 
-    /// As it is between processes of one host that share memory.
+    /// Makes the transport between processes of one host that share memory.
     pub fn shm() -> Self {
         Self { rules: Rules::SharedMemory }
     }
 
-    /// By the rules of the paper `MultiEdge`.
+    /// Makes the transport with the rules of the paper `MultiEdge`.
     pub fn multiedge() -> Self {
         Self { rules: Rules::MultiEdge }
     }

@@ -39,7 +39,7 @@ pub const YARDSTICK: &str = "udp";
 /// The name of the yardstick of links over shared memory.
 pub const MEMCPY: &str = "memcpy";
 
-/// Every transport of this build, in the order in which they are run and shown.
+/// Returns every transport of this build, in the order in which they are run and shown.
 pub fn all() -> Vec<Box<dyn Transport>> {
     vec![
         Box::new(Edge::new()),
@@ -58,7 +58,7 @@ pub fn all() -> Vec<Box<dyn Transport>> {
     ]
 }
 
-/// The transport called `name`.
+/// Returns the transport called `name`.
 pub fn by_name(name: &str) -> Option<Box<dyn Transport>> {
     all().into_iter().find(|transport| transport.name() == name)
 }

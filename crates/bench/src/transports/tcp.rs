@@ -27,17 +27,18 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Blocking sockets: the kernel wakes the application.
+    /// Makes the transport of blocking sockets: the kernel wakes the application.
     pub fn blocking() -> Self {
         Self { waiting: Waiting::Blocking, is_multipath: false }
     }
 
-    /// Non-blocking sockets that the application polls without ever sleeping.
+    /// Makes the transport of non-blocking sockets that the application polls without ever sleeping.
     pub fn polling() -> Self {
         Self { waiting: Waiting::Polling, is_multipath: false }
     }
 
-    /// Blocking sockets of MPTCP, whose connections use as many links as the kernel finds paths.
+    /// Makes the transport of blocking sockets of MPTCP, whose connections use as many links as the kernel finds
+    /// paths.
     pub fn multipath() -> Self {
         Self { waiting: Waiting::Blocking, is_multipath: true }
     }

@@ -28,7 +28,7 @@ impl Mpm {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Prefork, Self::Worker, Self::Event];
 
-    /// The name, as Apache has it.
+    /// Returns the name, as Apache has it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Prefork => "prefork",
@@ -70,6 +70,9 @@ pub struct Apache<'a> {
 
 impl Apache<'_> {
     /// Starts it, and waits until it listens.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn start(&self, way: Way, folder: &Folder) -> Result<(Running, PathBuf), ProgramError> {
         let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
         let file =

@@ -37,6 +37,9 @@ pub enum Client {
 
 impl Client {
     /// Runs it once, for about so many seconds.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn run(
         self,
         place: &Place<'_>,

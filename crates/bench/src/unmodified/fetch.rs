@@ -21,6 +21,9 @@ pub struct Fetched {
 
 /// Fetches each of `files` in `folder`/`documents` once, over one connection that is kept, and
 /// compares them byte by byte.
+///
+/// # Errors
+/// [`ProgramError`], one variant for each cause.
 pub fn verify(
     place: &Place<'_>,
     way: Way,
@@ -61,6 +64,9 @@ pub fn verify(
 
 /// Makes files of these sizes with bytes that differ from file to file and place to place; returns
 /// their names.
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn make_files(
     folder: &Folder,
     documents: &str,

@@ -34,7 +34,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// In words.
+    /// Returns the quantity in words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PerSecond => "rate",
@@ -49,7 +49,7 @@ impl Quantity {
         }
     }
 
-    /// The unit of its values.
+    /// Returns the unit of its values.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::PerSecond => "1/s",
@@ -116,7 +116,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case without figures yet.
+    /// Creates a case without figures yet.
     pub fn new(group: &str, name: String, at: f64, other: Way) -> Self {
         Self {
             name,
@@ -134,6 +134,9 @@ impl Case {
 
     /// Takes `repetitions` samples over both ways in turn; who is first changes each time. What cannot
     /// be run is noted in the case, so that the others are measured all the same.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     #[must_use]
     pub fn measure(
         mut self,
@@ -165,7 +168,7 @@ impl Case {
         self
     }
 
-    /// The figure of a quantity.
+    /// Returns the figure of a quantity.
     pub fn figure(&self, quantity: Quantity) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.quantity == quantity)
     }

@@ -18,6 +18,9 @@ pub struct Folder {
 
 impl Folder {
     /// Makes it. All users may read what is in it, as servers change theirs.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn create(purpose: &str) -> io::Result<Self> {
         let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("ethernot-{purpose}-{}-{ordinal}", process::id());
@@ -33,12 +36,15 @@ impl Folder {
         Ok(made)
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Makes a new folder inside for the counters of one run of a program. Every user may write to it.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn counters(&self) -> io::Result<PathBuf> {
         let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
         let path = self.path.join(format!("counters{ordinal}"));
@@ -48,6 +54,9 @@ impl Folder {
     }
 
     /// Writes a file that all may read.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> io::Result<PathBuf> {
         let path = self.path.join(name);
         if let Some(above) = path.parent() {

@@ -46,6 +46,9 @@ pub struct Gathered {
 }
 
 /// Gathers, and prints [`Gathered`] as JSON.
+///
+/// # Errors
+/// A text that says what is wrong.
 pub fn run(task: &Task) -> Result<(), String> {
     let gathered = gather(task);
     let text = serde_json::to_string(&gathered).map_err(|error| error.to_string())?;

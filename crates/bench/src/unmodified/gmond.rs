@@ -27,6 +27,9 @@ pub struct Reporter<'a> {
 }
 
 /// Starts `reporter` and waits until it listens. Returns also the folder of its counters.
+///
+/// # Errors
+/// [`ProgramError`], one variant for each cause.
 pub fn start(
     place: &Place<'_>,
     way: Way,
@@ -57,6 +60,9 @@ pub struct Gatherer<'a> {
 
 impl Gatherer<'_> {
     /// Gathers once, or for some time.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn gather(
         &self,
         task: &Task,
@@ -88,6 +94,9 @@ impl Gatherer<'_> {
 
     /// Waits until all hosts report so many metrics: they begin with none. Returns the bytes of the shortest
     /// and of the longest answer.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn await_answers(
         &self,
         hosts: &[SocketAddr],
@@ -113,6 +122,9 @@ impl Gatherer<'_> {
     }
 
     /// Gathers for some time. `servers` are those of the hosts, whose CPU time counts.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn sample(
         &self,
         task: &Task,

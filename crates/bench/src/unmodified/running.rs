@@ -119,6 +119,9 @@ pub struct Finished {
 
 impl Running {
     /// Starts the program that `words` name; `name` is for messages, and for the files of what it prints.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn start(place: &Place<'_>, name: &str, words: Vec<String>) -> Result<Self, ProgramError> {
         let failed = |source| ProgramError::Io { program: name.to_string(), source };
         let spec = ChildSpec {
@@ -145,7 +148,10 @@ impl Running {
         Ok(Self { name: name.to_string(), child, output, errors })
     }
 
-    /// Waits until somebody listens on `port` in the program's namespace.
+    /// Waits until a process listens on `port` in the program's namespace.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn await_listening(&mut self, port: u16) -> Result<(), ProgramError> {
         let started = Stopwatch::start();
         while !started.has_passed(LISTENS_WITHIN) {
@@ -165,6 +171,9 @@ impl Running {
     }
 
     /// Waits until the program has printed `text`.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn await_printed(&mut self, text: &str) -> Result<(), ProgramError> {
         let started = Stopwatch::start();
         while !started.has_passed(LISTENS_WITHIN) {
@@ -184,6 +193,9 @@ impl Running {
     }
 
     /// Waits for the end of the program, at most `limit`.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn finish(mut self, limit: Duration) -> Result<Finished, ProgramError> {
         let failed = |name: &str, source| ProgramError::Io { program: name.to_string(), source };
         let before = seconds_of_children();
@@ -213,7 +225,7 @@ impl Running {
         Ok(Finished { printed, cpu_seconds })
     }
 
-    /// CPU seconds, user and system, of the program's processes so far, with those that they have
+    /// Returns the CPU seconds, user and system, of the program's processes so far, with those that they have
     /// waited for.
     pub fn cpu_seconds(&self) -> f64 {
         let ticks: u64 = numbers("/proc").filter_map(|pid| group_ticks(pid, self.child.id())).sum();
@@ -266,7 +278,10 @@ impl Drop for Running {
     }
 }
 
-/// The file of an installed program: in `PATH`, or where servers are.
+/// Finds the file of an installed program: in `PATH`, or where servers are.
+///
+/// # Errors
+/// [`ProgramError`], one variant for each cause.
 pub fn find(program: &'static str, package: &'static str) -> Result<String, ProgramError> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&folders)

@@ -24,6 +24,9 @@ pub enum Server {
 
 impl Server {
     /// Starts it, and waits until it listens. `documents` is what nginx serves: a folder in `folder`.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn start(
         self,
         place: &Place<'_>,
@@ -62,7 +65,7 @@ impl Server {
         Ok((running, counters))
     }
 
-    /// The program.
+    /// Returns the name of the program.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx",

@@ -48,7 +48,7 @@ impl Way {
         Self::LeftAlone,
     ];
 
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -76,7 +76,7 @@ impl Way {
         }
     }
 
-    /// The words that run `words` this way: by `ethernot run --sockets`, where `ethernot` is the file
+    /// Returns the words that run `words` this way: by `ethernot run --sockets`, where `ethernot` is the file
     /// `own_program`. Its processes leave their counters in `counters`.
     pub fn words(
         self,
@@ -128,7 +128,10 @@ pub struct PathTaken {
 }
 
 impl PathTaken {
-    /// What processes have left in `folder`. A file that is just being written is not counted.
+    /// Reads what processes have left in `folder`. A file that is just being written is not counted.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn read(folder: &Path) -> io::Result<Self> {
         let mut all = Self::default();
         for entry in fs::read_dir(folder)? {
@@ -161,7 +164,7 @@ impl PathTaken {
         self.moving_ns += other.moving_ns;
     }
 
-    /// Connections that were left to TCP, for whatever reason.
+    /// Returns the number of connections that were left to TCP, for all reasons.
     pub fn left_count(&self) -> u64 {
         self.left.values().sum()
     }

@@ -29,6 +29,9 @@ pub struct Load<'a> {
 }
 
 /// Writes the script for requests of these `paths`, one after the other, again and again.
+///
+/// # Errors
+/// The error of the system call that failed.
 pub fn write_script<'a>(
     folder: &Folder,
     name: &str,
@@ -46,6 +49,9 @@ pub fn write_script<'a>(
 
 impl Load<'_> {
     /// Runs it once against `server`, whose CPU time counts.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
     pub fn run(&self, way: Way, server: &Running, folder: &Folder) -> Result<Sample, ProgramError> {
         let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
         let counters = folder.counters().map_err(failed)?;

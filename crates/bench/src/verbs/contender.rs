@@ -19,7 +19,7 @@ pub enum Device {
 }
 
 impl Device {
-    /// The device of that name.
+    /// Names the device of that name.
     pub fn named(name: &str) -> Self {
         match name {
             EDGE => Self::Edge,
@@ -28,7 +28,7 @@ impl Device {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         match self {
             Self::Edge => EDGE,
@@ -78,7 +78,7 @@ pub enum Manner {
 }
 
 impl Manner {
-    /// The name in results.
+    /// Returns the name in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Polling => "polling",
@@ -97,7 +97,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// The name in results: the device, and how it waits.
+    /// Returns the name in results: the device, and how it waits.
     pub fn name(&self) -> String {
         match self {
             Self::Edge(Operation::Write, manner) => format!("{EDGE}-{}", manner.name()),
@@ -108,7 +108,7 @@ impl Contender {
         }
     }
 
-    /// The device, or TCP.
+    /// Returns the name of the device, or of TCP.
     pub const fn device(&self) -> &'static str {
         match self {
             Self::Edge(..) => EDGE,
@@ -116,7 +116,7 @@ impl Contender {
         }
     }
 
-    /// The time of a read is a whole round trip, of others half of one.
+    /// Returns how many times of an operation make up a round trip: one of a read, two of others.
     pub const fn halves(&self) -> f64 {
         if matches!(self, Self::Edge(Operation::Read, _)) { 1.0 } else { 2.0 }
     }

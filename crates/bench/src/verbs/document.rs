@@ -76,6 +76,9 @@ pub enum DocumentError {
 
 impl Document {
     /// Reads it. Every point has at least one run, and every run an amount and a time.
+    ///
+    /// # Errors
+    /// [`DocumentError`], one variant for each cause.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         let document: Self = serde_json::from_str(text)?;
         if document.version != VERSION {
@@ -94,7 +97,7 @@ impl Document {
 }
 
 impl DocumentRun {
-    /// Bytes a second, or seconds of a message if it has rounds, which are so many messages each.
+    /// Returns bytes a second, or, if it has rounds, which are so many messages each, the seconds of a message.
     pub fn value(&self, halves: f64) -> f64 {
         match (self.bytes, self.rounds) {
             (Some(bytes), _) => bytes as f64 / self.seconds,
@@ -102,7 +105,7 @@ impl DocumentRun {
         }
     }
 
-    /// CPU seconds of client and server.
+    /// Returns the CPU seconds of client and server.
     pub fn cpu_seconds(&self) -> [f64; 2] {
         [self.cpu_user_s + self.cpu_system_s, self.peer_cpu_user_s + self.peer_cpu_system_s]
     }

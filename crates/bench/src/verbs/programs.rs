@@ -24,6 +24,9 @@ pub struct MissingProgram {
 
 impl Programs {
     /// Finds both beside `own_program`, as they are installed, or where they are built.
+    ///
+    /// # Errors
+    /// [`MissingProgram`] with the name of the program that is missing.
     pub fn find(own_program: &Path) -> Result<Self, MissingProgram> {
         let folder = own_program.parent().unwrap_or(Path::new("/"));
         let folders = [folder.to_path_buf(), folder.join(BUILT)];
