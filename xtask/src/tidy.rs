@@ -11,6 +11,7 @@ pub(crate) mod ignored;
 mod item_docs;
 mod limits;
 mod markdown;
+pub(crate) mod names;
 pub(crate) mod rules;
 pub(crate) mod source;
 pub(crate) mod without_tests;
@@ -128,7 +129,9 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     violations.extend(of_words);
     let (of_docs, of_functions) = item_docs::check_item_docs(workspace)?;
     violations.extend(of_docs);
-    let mut summaries = vec![summary, of_functions];
+    let (of_names, named) = names::check_names(workspace)?;
+    violations.extend(of_names);
+    let mut summaries = vec![summary, of_functions, named];
     for document in [PROTOCOL, SOCKETS_PROTOCOL] {
         let rules = cited_rules(workspace, document)?;
         summaries.push(rules.summary());

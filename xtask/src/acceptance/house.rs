@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::runner::{Failure, Found};
 use super::{against, constants};
+use crate::XtaskError;
 use crate::tidy::{self, hops, rules};
 use crate::workspace::Workspace;
 
@@ -32,6 +33,8 @@ pub(super) enum Count {
     LinesMore { packages: &'static [&'static str] },
     /// Words in comments and documents that the glossary replaces.
     Words,
+    /// Names in code and of files with such words.
+    Names,
 }
 
 /// A file of a crate, without tests.
@@ -64,11 +67,14 @@ pub(super) fn count(
             })
         }
         Count::LinesMore { packages } => lines_more(workspace, commit, packages),
-        Count::Words => tidy::words::count(workspace)
-            .map(|count| Found::plain(count as f64))
-            .map_err(|error| error.to_string()),
+        Count::Words => plain(tidy::words::count(workspace)),
+        Count::Names => plain(tidy::names::count(workspace)),
     };
     found.map_err(Failure::CannotRun)
+}
+
+fn plain(count: Result<usize, XtaskError>) -> Result<Found, String> {
+    count.map(|count| Found::plain(count as f64)).map_err(|error| error.to_string())
 }
 
 fn open_fields(files: &[SourceFile], structs: &[&str]) -> Result<Found, String> {

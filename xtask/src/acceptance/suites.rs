@@ -66,12 +66,19 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "words", rows: WORDS, against: None },
 ];
 
-/// How comments and documents are written.
-const WORDS: &[Row] = &[sources(
-    "words in comments and documents that the glossary replaces",
-    Bound::AtMost(0.0, "words"),
-    Count::Words,
-)];
+/// How comments, documents and names are written.
+const WORDS: &[Row] = &[
+    sources(
+        "words in comments and documents that the glossary replaces",
+        Bound::AtMost(0.0, "words"),
+        Count::Words,
+    ),
+    sources(
+        "names in code and of files with words that the glossary replaces",
+        Bound::AtMost(0.0, "names"),
+        Count::Names,
+    ),
+];
 
 /// The edge engine over UDP, against TCP and bare UDP on the same path, medians.
 const EDGE_ENGINE: &[Row] = &[

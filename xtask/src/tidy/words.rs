@@ -10,7 +10,7 @@ use crate::XtaskError;
 use crate::workspace::Workspace;
 
 /// Words that are not written, and what is written instead.
-const PATTERNS: &[(&str, &str)] = &[
+pub(super) const PATTERNS: &[(&str, &str)] = &[
     ("whoever", "the thing by its name: the peer, the requester, the calling thread"),
     ("nobody", "no peer, no thread, nothing"),
     ("who looks", "the thread that looks"),
