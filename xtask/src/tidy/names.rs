@@ -61,7 +61,7 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
     ("libibverbs-abi", LETTERS),
     ("links", LETTERS),
     ("papers", LETTERS),
-    // Seals that fcntl(2) puts on memory.
+    // fcntl(2) has these words for memory of fixed size (F_SEAL_SHRINK).
     ("link", SEALS),
     ("mem", SEALS),
     // Both.
