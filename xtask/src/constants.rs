@@ -31,18 +31,33 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
         println!("constants: {} that decide behaviour, of {}", chosen.len(), total());
         return Ok(ExitCode::SUCCESS);
     }
-    let copy = Copy::create(workspace)?;
     println!("file | constant | neutral value | noticed by");
-    let mut unnoticed = 0;
-    for (file, name, neutral) in &chosen {
+    let unnoticed = try_all(workspace, &chosen)?;
+    println!("constants that nothing notices: {} of {}", unnoticed.len(), chosen.len());
+    Ok(if unnoticed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tries all constants. Returns the names of those that nothing notices.
+pub(crate) fn unnoticed(workspace: &Workspace) -> Result<Vec<String>, XtaskError> {
+    try_all(workspace, &behaviours().collect::<Vec<_>>())
+}
+
+fn try_all(workspace: &Workspace, chosen: &[Chosen]) -> Result<Vec<String>, XtaskError> {
+    let copy = Copy::create(workspace)?;
+    let mut unnoticed = Vec::new();
+    for (file, name, neutral) in chosen {
         let noticed = noticed_by(&copy, file, name, neutral)?;
-        unnoticed += usize::from(noticed.is_none());
+        if noticed.is_none() {
+            unnoticed.push((*name).to_owned());
+        }
         let shown = noticed.unwrap_or_else(|| "nothing".to_owned());
         println!("{} | {name} | {neutral} | {shown}", path(file));
     }
-    println!("constants that nothing notices: {unnoticed} of {}", chosen.len());
-    Ok(if unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(unnoticed)
 }
+
+/// A constant that decides behaviour: its file, its name, its neutral value.
+type Chosen = (&'static File, &'static str, &'static str);
 
 /// What is asked for.
 #[derive(Debug, Default)]
@@ -105,13 +120,18 @@ fn noticed_by(
 }
 
 /// Constants that decide behaviour, with their neutral values.
-fn behaviours() -> impl Iterator<Item = (&'static File, &'static str, &'static str)> {
+fn behaviours() -> impl Iterator<Item = Chosen> {
     FILES.iter().flat_map(|file| {
         file.constants.iter().filter_map(move |(name, kind)| match kind {
             Kind::Behaviour(neutral) => Some((file, *name, *neutral)),
             Kind::Fixed(_) => None,
         })
     })
+}
+
+/// Returns how many constants decide behaviour.
+pub(crate) fn count() -> usize {
+    behaviours().count()
 }
 
 fn total() -> usize {

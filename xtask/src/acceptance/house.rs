@@ -9,6 +9,7 @@ use std::path::Path;
 use super::runner::{Failure, Found};
 use super::{against, constants};
 use crate::XtaskError;
+use crate::constants as listed;
 use crate::tidy::{self, hops, rules};
 use crate::workspace::Workspace;
 
@@ -19,6 +20,12 @@ pub(super) enum Count {
     OpenFields { package: &'static str, structs: &'static [&'static str] },
     /// Files of a crate in its largest circle of imports.
     Circle { package: &'static str },
+    /// Files in the largest circle of imports of each crate, added up.
+    Circles,
+    /// Constants that decide behaviour and that no test notices. Takes hours.
+    ConstantsUnnoticed,
+    /// Constants that decide behaviour.
+    Constants,
     /// Functions of a table of `docs/architecture.md`, the first of which is 0.
     Hops { table: usize },
     /// Rules of the protocol that code cites, of a hundred.
@@ -55,6 +62,9 @@ pub(super) fn count(
             sources(&workspace.root, package).and_then(|files| open_fields(&files, structs))
         }
         Count::Circle { package } => sources(&workspace.root, package).map(|files| circle(&files)),
+        Count::Circles => circles(workspace),
+        Count::ConstantsUnnoticed => unnoticed(workspace),
+        Count::Constants => Ok(Found::plain(listed::count() as f64)),
         Count::Hops { table } => hop_count(workspace, table),
         Count::RulesKept => cited_share(workspace, |kept, _| kept),
         Count::RulesTested => cited_share(workspace, |_, tested| tested),
@@ -97,6 +107,21 @@ fn circle(files: &[SourceFile]) -> Found {
     let circle = tidy::circles::largest(&places);
     let note = if circle.len() > 1 { format!(" ({})", circle.join(", ")) } else { String::new() };
     Found { figure: circle.len() as f64, note, bare: None }
+}
+
+fn circles(workspace: &Workspace) -> Result<Found, String> {
+    let circles = tidy::circles::of_all(workspace).map_err(|error| error.to_string())?;
+    let total: usize = circles.iter().map(|(_, files)| files).sum();
+    let named: Vec<_> =
+        circles.iter().map(|(package, files)| format!("{files} of {package}")).collect();
+    let note = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+    Ok(Found { figure: total as f64, note, bare: None })
+}
+
+fn unnoticed(workspace: &Workspace) -> Result<Found, String> {
+    let names = listed::unnoticed(workspace).map_err(|error| error.to_string())?;
+    let note = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+    Ok(Found { figure: names.len() as f64, note, bare: None })
 }
 
 fn hop_count(workspace: &Workspace, table: usize) -> Result<Found, String> {

@@ -3,6 +3,7 @@
 mod engine_house;
 mod faults;
 mod frameworks;
+mod house;
 mod queue_pairs;
 mod raw_links;
 mod rust_api;
@@ -24,6 +25,11 @@ const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: 
 /// As [`printed`], of a figure that is the same on all machines.
 const fn reproducible(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Reproducible { tests, name: figure } }
+}
+
+/// A figure of speed against the commit of `--against`: as quick, but for what chance does.
+const fn as_quick(name: &'static str, probe: Probe) -> Row {
+    Row { name, bound: Bound::AtLeast(0.98, "x"), bound_quick: None, probe }
 }
 
 /// What is counted in the sources.
@@ -53,6 +59,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
     Suite { name: "faults", rows: faults::ROWS, against: Some(faults::BEFORE) },
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
+    Suite { name: "house", rows: house::ROWS, against: Some("HEAD~1") },
     Suite { name: "paper-001", rows: verbs::PAPER_001, against: None },
     Suite { name: "papers", rows: PAPERS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },

@@ -12,6 +12,28 @@ use crate::workspace::Workspace;
 /// grow.
 pub(super) fn check_circles(workspace: &Workspace) -> Result<Vec<Violation>, XtaskError> {
     let mut violations = Vec::new();
+    for (package, files) in sources(workspace)? {
+        let known = KNOWN.iter().find(|(name, _)| *name == package);
+        violations.extend(check(package, &borrowed(&files), known.map_or(1, |(_, files)| *files)));
+    }
+    Ok(violations)
+}
+
+/// Files in the largest circle of each crate that has one.
+pub(crate) fn of_all(workspace: &Workspace) -> Result<Vec<(String, usize)>, XtaskError> {
+    let of_package = |(package, files): &(&str, Vec<Source>)| {
+        let size = largest(&borrowed(files)).len();
+        (size > 1).then(|| ((*package).to_owned(), size))
+    };
+    Ok(sources(workspace)?.iter().filter_map(of_package).collect())
+}
+
+/// A file: its path below `src`, and its text.
+type Source = (String, String);
+
+/// Files of each crate by their path below `src`, with their text, but for those of tests.
+fn sources(workspace: &Workspace) -> Result<Vec<(&str, Vec<Source>)>, XtaskError> {
+    let mut packages = Vec::new();
     for package in &workspace.packages {
         let Some(folder) = package.targets.iter().find_map(|target| source_folder(&target.source))
         else {
@@ -26,12 +48,13 @@ pub(super) fn check_circles(workspace: &Workspace) -> Result<Vec<Violation>, Xta
                 files.push((place, read(&path)?));
             }
         }
-        let files: Vec<(&str, &str)> =
-            files.iter().map(|(place, text)| (place.as_str(), text.as_str())).collect();
-        let known = KNOWN.iter().find(|(name, _)| *name == package.name);
-        violations.extend(check(&package.name, &files, known.map_or(1, |(_, files)| *files)));
+        packages.push((package.name.as_str(), files));
     }
-    Ok(violations)
+    Ok(packages)
+}
+
+fn borrowed(files: &[Source]) -> Vec<(&str, &str)> {
+    files.iter().map(|(place, text)| (place.as_str(), text.as_str())).collect()
 }
 
 /// The folder `src` of a target.

@@ -157,14 +157,12 @@ fn found(workspace: &Workspace) -> Result<BTreeMap<String, Found>, XtaskError> {
 /// The crate or the topmost folder that a file belongs to, and the file's path in it.
 fn owner_of(workspace: &Workspace, path: &Path) -> (String, String) {
     let packages = workspace.packages.iter().filter(|package| path.starts_with(&package.folder));
-    match packages.max_by_key(|package| package.folder.as_os_str().len()) {
-        Some(package) => (package.name.clone(), place(&package.folder, path)),
-        None => {
-            let file = place(&workspace.root, path);
-            let (folder, file) = file.split_once('/').unwrap_or(("the root", &file));
-            (folder.to_owned(), file.to_owned())
-        }
+    if let Some(package) = packages.max_by_key(|package| package.folder.as_os_str().len()) {
+        return (package.name.clone(), place(&package.folder, path));
     }
+    let file = place(&workspace.root, path);
+    let (folder, file) = file.split_once('/').unwrap_or(("the root", &file));
+    (folder.to_owned(), file.to_owned())
 }
 
 fn check(owner: &str, names: &Found, most: usize) -> Option<Violation> {

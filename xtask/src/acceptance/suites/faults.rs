@@ -2,7 +2,7 @@
 //! are mended and stay so. Each part has its rows under its name.
 
 use super::speed::{ONE_WAY_1M, UDP};
-use super::{none_fails, printed, reproducible, tests};
+use super::{as_quick, none_fails, printed, reproducible, tests};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::{Bound, Probe, Row};
@@ -29,12 +29,8 @@ const fn torture(name: &'static str, arguments: &'static [&'static str]) -> Row 
     }
 }
 
-/// A figure of speed against the commit of `--against`: as quick, but for what chance does.
-const fn as_quick(name: &'static str, probe: Probe) -> Row {
-    Row { name, bound: Bound::AtLeast(0.98, "x"), bound_quick: None, probe }
-}
-
-const fn perftest_against(figure: &'static str) -> Probe {
+/// A figure of perftest against the commit of `--against`.
+pub(super) const fn perftest_against(figure: &'static str) -> Probe {
     let tests = Tests {
         package: "programs",
         target: "--test=speeds",
@@ -42,6 +38,18 @@ const fn perftest_against(figure: &'static str) -> Probe {
         part_quick: None,
     };
     Probe::AgainstPrinted { tests, name: figure }
+}
+
+/// The torture of connections.
+pub(super) const fn torture_of_transfers() -> Row {
+    let arguments = &["sim", "torture", "--seeds", SEEDS, "--json", "{json}"];
+    torture("torture seeds, none failing", arguments)
+}
+
+/// The torture of queue pairs.
+pub(super) const fn torture_of_pairs() -> Row {
+    let arguments = &["sim", "torture", "--queue-pairs", "--seeds", SEEDS, "--json", "{json}"];
+    torture("torture seeds of queue pairs, none failing", arguments)
 }
 
 /// The commit in which these faults were found.
@@ -262,12 +270,6 @@ pub(super) const ROWS: &[Row] = &[
     ),
     // The torture has stuck pairs, many peers, strangers that lie and frames that drivers refuse. It comes last because
     // it takes longest: an hour of two processors for each row.
-    torture(
-        "torture seeds, none failing",
-        &["sim", "torture", "--seeds", SEEDS, "--json", "{json}"],
-    ),
-    torture(
-        "same of queue pairs",
-        &["sim", "torture", "--queue-pairs", "--seeds", SEEDS, "--json", "{json}"],
-    ),
+    torture_of_transfers(),
+    torture_of_pairs(),
 ];
