@@ -117,7 +117,7 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     Some(0)
 }
 
-/// Has the kernel say how many bytes there are, less those of a seal; `None` if it is decided which way they take.
+/// Has the kernel say how many bytes there are, less those of a switch marker; `None` if it is decided which way they take.
 ///
 /// # Safety
 /// As of `ioctl` with `FIONREAD`.

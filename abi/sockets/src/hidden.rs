@@ -1,4 +1,4 @@
-//! What the kernel says of descriptors, without the seals that it takes for bytes of the program.
+//! What the kernel says of descriptors, without the switch markers that it takes for bytes of the program.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use sockets::{Connection, Hiding};
 
 use crate::answering::borrowed;
 use crate::ledger::{self, Registered};
-use crate::nested::{OF_BYTES, only_seals};
+use crate::nested::{OF_BYTES, only_markers};
 use crate::table::{self, Kind};
 
 /// What a look of the kernel has found.
@@ -118,7 +118,7 @@ fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
                 .into_iter()
                 .collect()
         }
-        Kind::Epoll => only_seals(fd),
+        Kind::Epoll => only_markers(fd),
         _ => Vec::new(),
     }
 }
@@ -152,7 +152,7 @@ impl Registered {
         match &self.connection {
             Some(connection) if is_nothing(self.fd, connection) => vec![Arc::clone(connection)],
             Some(_) => Vec::new(),
-            None => only_seals(self.fd),
+            None => only_markers(self.fd),
         }
     }
 

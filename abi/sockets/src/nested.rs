@@ -7,25 +7,25 @@ use sockets::Connection;
 
 use crate::ledger::{self, Registered};
 
-/// The connections of a set for which the kernel calls it ready, if nothing else makes it so: a seal is among the bytes that
+/// The connections of a set for which the kernel calls it ready, if nothing else makes it so: a switch marker is among the bytes that
 /// TCP has for each of them. Empty if the program has to look.
-pub(crate) fn only_seals(set: c_int) -> Vec<Arc<Connection>> {
+pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
     let members = ledger::lock().members(set, |_| true);
     let mut hidden = Vec::new();
-    let mut of_seals = Vec::new();
+    let mut of_markers = Vec::new();
     for known in members.iter().filter(|known| can_be_hidden(known)) {
         let connections = known.hidden();
         if !connections.is_empty() {
             hidden.push(known);
-            of_seals.extend(connections);
+            of_markers.extend(connections);
         }
     }
     if hidden.is_empty() {
-        return of_seals;
+        return of_markers;
     }
     // The set has members that are not known here, and a wait for it would take edges from the program.
     let is_ready = ledger::lock().without_events(&hidden, OF_BYTES as u32, || is_ready(set));
-    if is_ready { Vec::new() } else { of_seals }
+    if is_ready { Vec::new() } else { of_markers }
 }
 
 /// Whether the kernel looks for bytes, and looks again when it is asked to. A registration for one event may have had it,
@@ -40,5 +40,5 @@ fn is_ready(set: c_int) -> bool {
     unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
 }
 
-/// Events that the kernel reports for a seal, and for the end of TCP behind it. `epoll` has the same bits.
+/// Events that the kernel reports for a switch marker, and for the end of TCP behind it. `epoll` has the same bits.
 pub(crate) const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;

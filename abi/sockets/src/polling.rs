@@ -11,7 +11,7 @@ use crate::ledger;
 use crate::next::{call_next, fail, interpose};
 use crate::table::{self, Kind};
 use crate::waiting::{
-    Awaited, SEAL_SLICE, UNDECIDED_SLICE, beside_kernel, of_milliseconds, of_time, wait,
+    Awaited, MARKER_SLICE, UNDECIDED_SLICE, beside_kernel, of_milliseconds, of_time, wait,
 };
 
 interpose! {
@@ -128,7 +128,7 @@ fn in_slices(
             return found.count;
         }
         if found.is_all_hidden() {
-            slice = slice.min(SEAL_SLICE);
+            slice = slice.min(MARKER_SLICE);
             let time = time_of(slice);
             // SAFETY: there is no entry; the time is valid during the call, and so is the mask: the caller's.
             let slept = unsafe { libc::ppoll(std::ptr::null_mut(), 0, &raw const time, mask) };

@@ -2,7 +2,7 @@
 //! edge wakes the thread that waits for it.
 //!
 //! The kernel knows what every descriptor is ready for, also those of connections that have moved. So a look of the
-//! kernel decides, less the [seals](crate::hidden) it takes for bytes, and all else only makes sure that the look comes in time.
+//! kernel decides, less the [switch markers](crate::hidden) it takes for bytes, and all else only makes sure that the look comes in time.
 
 #![expect(clippy::disallowed_methods, reason = "programs say how long they wait")]
 
@@ -113,7 +113,7 @@ pub(crate) fn wait(
     loop {
         let rest = end.map(|end| end.saturating_duration_since(Instant::now()));
         let slept = if found.is_all_hidden() {
-            sleep_beside_seals(sockets, rest, &found.hidden)
+            sleep_beside_markers(sockets, rest, &found.hidden)
         } else {
             sleep(sockets, rest, others, &connections, looks_in_vain)
         };
@@ -152,13 +152,13 @@ fn sleep(
     sockets.wait_beside(others, rest, ready).map(drop)
 }
 
-/// Sleeps once while the kernel takes seals for bytes: it would end each wait for their descriptors at once.
-fn sleep_beside_seals(
+/// Sleeps once while the kernel takes switch markers for bytes: it would end each wait for their descriptors at once.
+fn sleep_beside_markers(
     sockets: &Sockets,
     rest: Option<Duration>,
     hidden: &[Arc<Connection>],
 ) -> Result<(), Errno> {
-    let limit = rest.map_or(SEAL_SLICE, |rest| rest.min(SEAL_SLICE));
+    let limit = rest.map_or(MARKER_SLICE, |rest| rest.min(MARKER_SLICE));
     let ready = || hidden.iter().any(|connection| connection.route() != Route::Undecided);
     sockets.wait_beside(&mut [], Some(limit), ready).map(drop)
 }
@@ -201,8 +201,8 @@ pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno>
 /// For how long a thread sleeps while it is undecided which way a connection takes.
 pub(crate) const UNDECIDED_SLICE: Duration = Duration::from_millis(20);
 
-/// For how long a thread sleeps while a seal has come and the connection has not moved, which takes less as a rule.
-pub(crate) const SEAL_SLICE: Duration = Duration::from_millis(1);
+/// For how long a thread sleeps while a switch marker has come and the connection has not moved, which takes less as a rule.
+pub(crate) const MARKER_SLICE: Duration = Duration::from_millis(1);
 
 /// Times that a connection may say it is ready while the kernel does not.
 const LOOKS_IN_VAIN_MAX: u32 = 3;

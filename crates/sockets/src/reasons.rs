@@ -32,7 +32,7 @@ pub enum Reason {
     Descriptors = 11,
     /// There is no memory for its rings, or there are as many streams as there may be.
     Memory = 12,
-    /// TCP had no room for a seal for too long.
+    /// TCP had no room for a switch marker for too long.
     Busy = 13,
     /// The program uses out-of-band data.
     OutOfBand = 14,

@@ -1,4 +1,4 @@
-//! A connection that has moved: its rings, its seal, what the kernel says of its descriptor.
+//! A connection that has moved: its rings, its switch marker, what the kernel says of its descriptor.
 
 pub(crate) mod arena;
 pub(crate) mod held;
@@ -10,8 +10,8 @@ pub(crate) mod relay;
 pub(crate) mod relaying;
 pub(crate) mod ring;
 pub(crate) mod ringing;
-pub(crate) mod seal;
 pub(crate) mod sending;
 pub(crate) mod state;
 pub(crate) mod stream;
+pub(crate) mod switch_marker;
 pub(crate) mod tcp_part;

@@ -7,17 +7,17 @@ use wire_edge::RemoteKey;
 
 /// What a side writes into the TCP connection behind its last byte there. Chosen by the other side at random.
 #[derive(Clone, Copy, Eq, PartialEq)]
-pub(crate) struct Seal(pub(crate) [u8; Seal::BYTES]);
+pub(crate) struct SwitchMarker(pub(crate) [u8; SwitchMarker::BYTES]);
 
-impl Seal {
+impl SwitchMarker {
     /// Bytes of a switch marker.
     pub(crate) const BYTES: usize = 16;
 }
 
-impl std::fmt::Debug for Seal {
+impl std::fmt::Debug for SwitchMarker {
     /// Not the bytes: whoever knows them can end the TCP part.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Seal")
+        f.write_str("SwitchMarker")
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct RingPlace {
 pub(crate) struct StreamEnd {
     pub(crate) number: StreamNumber,
     /// What the peer is to write into the TCP connection.
-    pub(crate) seal: Seal,
+    pub(crate) marker: SwitchMarker,
     pub(crate) ring: RingPlace,
 }
 
@@ -263,7 +263,7 @@ impl<'a> Reader<'a> {
     //= sockets-protocol.md: message.3
     fn end(&mut self) -> Result<StreamEnd, Malformed> {
         let number = self.number()?;
-        let seal = Seal(self.take()?);
+        let marker = SwitchMarker(self.take()?);
         let (key, address, bytes) = (RemoteKey(self.u32()?), self.u64()?, self.u32()?);
         let is_ring = bytes.is_power_of_two()
             && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes)
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
         if !is_ring {
             return Err(Malformed::Ring { bytes, address });
         }
-        Ok(StreamEnd { number, seal, ring: RingPlace { key, address, bytes } })
+        Ok(StreamEnd { number, marker, ring: RingPlace { key, address, bytes } })
     }
 
     pub(crate) const fn finish(&self) -> Result<(), Malformed> {
@@ -286,7 +286,7 @@ fn put_head(out: &mut Vec<u8>, kind: u8, to: StreamNumber) {
 
 fn put_end(out: &mut Vec<u8>, end: &StreamEnd) {
     out.extend(end.number.0.to_be_bytes());
-    out.extend(end.seal.0);
+    out.extend(end.marker.0);
     out.extend(end.ring.key.0.to_be_bytes());
     out.extend(end.ring.address.to_be_bytes());
     out.extend(end.ring.bytes.to_be_bytes());
@@ -340,9 +340,9 @@ pub(crate) mod tests {
 
     pub(crate) fn stream_end() -> impl Strategy<Value = StreamEnd> {
         (any::<u32>(), any::<[u8; 16]>(), any::<u32>(), 0..u64::MAX >> 1, 12_u32..=30).prop_map(
-            |(number, seal, key, address, log)| StreamEnd {
+            |(number, marker, key, address, log)| StreamEnd {
                 number: StreamNumber(number),
-                seal: Seal(seal),
+                marker: SwitchMarker(marker),
                 ring: RingPlace { key: RemoteKey(key), address, bytes: 1 << log },
             },
         )
@@ -374,7 +374,7 @@ pub(crate) mod tests {
     fn a_ring_that_none_may_be_is_refused() {
         let end = |bytes, address| StreamEnd {
             number: StreamNumber(1),
-            seal: Seal([7; 16]),
+            marker: SwitchMarker([7; 16]),
             ring: RingPlace { key: RemoteKey(3), address, bytes },
         };
         let decoded =
@@ -398,8 +398,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_seal_is_not_printed() {
-        assert_eq!(format!("{:?}", Seal([0xab; 16])), "Seal");
+    fn a_switch_marker_is_not_printed() {
+        assert_eq!(format!("{:?}", SwitchMarker([0xab; 16])), "SwitchMarker");
     }
 
     proptest! {

@@ -31,7 +31,7 @@ use crate::transport::ring::RingPart;
 use crate::transport::ringing::Ringing;
 use crate::transport::ringing::StreamDescriptor;
 use crate::transport::stream::{HomeProgress, Out, Stream, StreamParts};
-use crate::wire::{Refusal, Seal};
+use crate::wire::{Refusal, SwitchMarker};
 
 /// Two ends, joined or about to be.
 pub(crate) struct World {
@@ -254,8 +254,8 @@ impl World {
                 lock(&self.network.streams).clear();
             }
             0 => {}
-            1 => self.seal(1),
-            _ => self.seal(0),
+            1 => self.write_marker(1),
+            _ => self.write_marker(0),
         }
         can_move
     }
@@ -276,8 +276,8 @@ impl World {
             offset: 0,
             bytes: RING,
         });
-        let echo = (index == 1).then_some(SEALS[0]);
-        let (expected, bell) = (SEALS[index], Box::new(NoBell));
+        let echo = (index == 1).then_some(MARKERS[0]);
+        let (expected, bell) = (MARKERS[index], Box::new(NoBell));
         let parts = StreamParts { send, receive, expected, echo, bell };
         let Ok(stream) = connection.make_stream(parts) else { return false };
         let known = (stream, memory.clone(), Arc::clone(connection));
@@ -285,18 +285,18 @@ impl World {
         true
     }
 
-    fn seal(&self, index: usize) {
-        assert_eq!(self.try_seal(index), Phase::OnEdge);
+    fn write_marker(&self, index: usize) {
+        assert_eq!(self.try_write_marker(index), Phase::OnEdge);
     }
 
-    fn try_seal(&self, index: usize) -> Phase {
+    fn try_write_marker(&self, index: usize) -> Phase {
         let connection = &self.ends[index].connection;
         // Without effect at the side that has accepted.
         drop(connection.on(Event::Joined, Instant(0)));
         if connection.is_echoing() {
-            drop(connection.write_seal(SEALS[index], None, Instant(0)));
+            drop(connection.write_marker(MARKERS[index], None, Instant(0)));
         } else {
-            drop(connection.write_seal(SEALS[1 - index], Some(RING), Instant(0)));
+            drop(connection.write_marker(MARKERS[1 - index], Some(RING), Instant(0)));
         }
         connection.phase()
     }
@@ -422,7 +422,8 @@ pub(crate) const RING: u32 = 16 * 1024;
 /// Steps of [`World::move_on`].
 pub(crate) const MOVE_STEPS: usize = 3;
 
-const SEALS: [Seal; 2] = [Seal(*b"0000000000000001"), Seal(*b"0000000000000002")];
+const MARKERS: [SwitchMarker; 2] =
+    [SwitchMarker(*b"0000000000000001"), SwitchMarker(*b"0000000000000002")];
 
 #[test]
 fn bytes_by_tcp_come_before_those_of_the_ring() {
@@ -456,25 +457,25 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     let world = World::new();
     let first = world.fill(1);
     assert!(world.move_on(0) && world.begin(1));
-    assert_eq!(world.try_seal(1), Phase::Switching);
+    assert_eq!(world.try_write_marker(1), Phase::Switching);
     // Whatever the program writes comes behind the switch marker, so nothing may go before it any more.
     assert_eq!(world.receive_all(0, first.len()), first);
     assert_eq!(world.send(1, b"more"), Err(Errno::EAGAIN));
-    world.seal(1);
-    world.seal(0);
+    world.write_marker(1);
+    world.write_marker(0);
     assert_eq!(world.send(1, b"more"), Ok(4));
     assert_eq!(world.receive_all(0, 4), b"more");
 }
 
 //= sockets-protocol.md: join.3
 #[test]
-fn a_program_goes_on_by_tcp_when_the_seal_was_given_up() {
+fn a_program_goes_on_by_tcp_when_the_marker_was_given_up() {
     let world = World::new();
     let first = world.fill(1);
     assert!(world.move_on(0) && world.begin(1));
-    assert_eq!(world.try_seal(1), Phase::Switching);
+    assert_eq!(world.try_write_marker(1), Phase::Switching);
     let later = Instant(0).after_ns(ANSWER_WITHIN_NS / 2);
-    let waits = Event::SealWaits { has_begun: false };
+    let waits = Event::MarkerWaits { has_begun: false };
     let given_up = world.ends[1].connection.on(waits, later);
     assert!(given_up.contains(&Action::SendRefused(Refusal::Busy)));
     drop(world.ends[0].connection.on(Event::Refused(Refusal::Busy), later));
@@ -586,24 +587,24 @@ fn the_death_of_the_peer_is_noticed_by_tcp() {
 }
 
 #[test]
-fn what_was_held_back_as_a_seal_is_shown_when_the_connection_is_left() {
+fn what_was_held_back_as_a_marker_is_shown_when_the_connection_is_left() {
     let world = World::new();
     assert!(world.move_on(0));
-    assert_eq!(world.send(1, &SEALS[0].0[..3]), Ok(3));
+    assert_eq!(world.send(1, &MARKERS[0].0[..3]), Ok(3));
     assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN));
     drop(world.ends[0].connection.on(Event::Refused(Refusal::Busy), Instant(0)));
-    assert_eq!(world.receive(0, 100).as_deref(), Ok(&SEALS[0].0[..3]));
+    assert_eq!(world.receive(0, 100).as_deref(), Ok(&MARKERS[0].0[..3]));
 }
 
 /// What is held back keeps the buffer in which it came. The kernel must take what follows all the same.
 #[test]
-fn bytes_come_behind_those_that_may_be_the_seal() {
+fn bytes_come_behind_those_that_may_be_the_marker() {
     const SENT: usize = 1 << 20;
-    let held = Seal::BYTES - 1;
+    let held = SwitchMarker::BYTES - 1;
     for round in 0..40 {
         let world = World::new();
         assert!(world.move_on(0));
-        let bytes = vec![SEALS[0].0[0]; 60_000];
+        let bytes = vec![MARKERS[0].0[0]; 60_000];
         let (mut sent, mut received) = (0, 0);
         while received + held < SENT {
             while sent < SENT {
@@ -620,14 +621,14 @@ fn bytes_come_behind_those_that_may_be_the_seal() {
 
 /// A program that waits for bytes and reads a piece of them each time never reads what may be the switch marker.
 #[test]
-fn bytes_come_behind_those_that_may_be_the_seal_for_a_program_that_polls() {
+fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
     const SENT: usize = 8 << 20;
     for piece in [8192, 100_000, 300_000, 1 << 20] {
         let world = World::new();
         assert!(world.move_on(0));
-        let bytes = vec![SEALS[0].0[0]; 1 << 20];
+        let bytes = vec![MARKERS[0].0[0]; 1 << 20];
         let (mut sent, mut received, mut looks) = (0, 0, 0);
-        while received + Seal::BYTES - 1 < SENT {
+        while received + SwitchMarker::BYTES - 1 < SENT {
             while sent < SENT {
                 let length = bytes.len().min(SENT - sent);
                 let Ok(count) = world.send(1, &bytes[..length]) else { break };

@@ -27,7 +27,7 @@ use crate::transport::readiness::{End, Readiness, pair};
 use crate::transport::ringing::StreamDescriptor;
 use crate::transport::state::{Bit, Direction};
 use crate::transport::stream::{Stream, StreamParts};
-use crate::wire::Seal;
+use crate::wire::SwitchMarker;
 
 /// Which way the bytes of a connection take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -201,7 +201,7 @@ impl Connection {
         let mut actions = self.life.on(event, now);
         actions.retain(|action| match action {
             Action::Await => {
-                lock(&self.reading).await_seal();
+                lock(&self.reading).await_marker();
                 false
             }
             Action::Watch => {
@@ -290,11 +290,11 @@ impl Connection {
     //= sockets-protocol.md: join.6
     /// Looks whether the peer's switch marker has come, while the program uses TCP and the group is lost: what the
     /// connection is to learn of that. Inside the engine, where no thread waits for one of the program.
-    pub(crate) fn look_for_seal(&self) -> Option<Event> {
+    pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let stream = self.stream.get().filter(|_| self.phase() == Phase::Unanswered)?;
         match self.reading.try_lock() {
-            Ok(_reading) => stream.look_for_seal(),
-            Err(_in_call) => Some(Event::SealEarly),
+            Ok(_reading) => stream.look_for_marker(),
+            Err(_in_call) => Some(Event::MarkerEarly),
         }
     }
 
@@ -306,9 +306,9 @@ impl Connection {
     /// Tries to write a switch marker into the TCP connection, behind which the stream [opens](Stream::open): the
     /// connection has moved then. Without a ring of the peer it goes home at once. The caller
     /// completes the remaining steps in the connection table.
-    pub(crate) fn write_seal(
+    pub(crate) fn write_marker(
         &self,
-        seal: Seal,
+        marker: SwitchMarker,
         peer_ring: Option<u32>,
         now: Instant,
     ) -> Vec<Action> {
@@ -321,7 +321,7 @@ impl Connection {
             drop(locks);
             return self.on(Event::InCall, now);
         };
-        let program = match self.try_seal(stream, &mut writing, seal) {
+        let program = match self.try_write_marker(stream, &mut writing, marker) {
             Ok(program) => program,
             Err(event) => {
                 drop((reading, writing));
@@ -330,7 +330,7 @@ impl Connection {
         };
         // What TCP has is in the stream before anything asks the stream.
         stream.open(peer_ring.filter(|_| !self.life.has_ended_tcp()));
-        let actions = self.on(Event::SealWritten, now);
+        let actions = self.on(Event::MarkerWritten, now);
         // It is needed again if the connection is to be relayed.
         let kept = program.try_clone().ok();
         counters::note_decided();
@@ -351,23 +351,23 @@ impl Connection {
 
     /// Writes the switch marker: the program's end of the pair that is to take the place of the TCP socket, or what is
     /// in the way.
-    fn try_seal(
+    fn try_write_marker(
         &self,
         stream: &Arc<Stream>,
         writing: &mut Writing,
-        seal: Seal,
+        marker: SwitchMarker,
     ) -> Result<OwnedFd, Event> {
         // Who joins must be who holds the TCP connection: that side's switch marker came first.
-        if self.role == Role::Connecting && !stream.is_seal_there() {
+        if self.role == Role::Connecting && !stream.is_marker_there() {
             // What stands before the switch marker is read by no program: TCP resets such a connection.
             let is_unread = self.life.is_closed() && stream.tcp.has_unread();
-            return Err(if is_unread || stream.is_seal_lost() {
-                Event::SealFails(Reason::Closed)
+            return Err(if is_unread || stream.is_marker_lost() {
+                Event::MarkerFails(Reason::Closed)
             } else {
-                Event::SealEarly
+                Event::MarkerEarly
             });
         }
-        let no_descriptors = Event::SealFails(Reason::Descriptors);
+        let no_descriptors = Event::MarkerFails(Reason::Descriptors);
         let tcp = stream.socket();
         let (program, library) = pair(tcp.as_fd()).map_err(|_none| no_descriptors)?;
         // A number that programs do not come across. Where the program has closed its own, what it has written goes
@@ -383,7 +383,7 @@ impl Connection {
         //= sockets-protocol.md: join.7
         // The peer takes the end of TCP for the switch marker.
         let has_ended = self.life.has_ended_tcp();
-        match if has_ended { Ok(true) } else { writing.seal(tcp.as_fd(), seal) } {
+        match if has_ended { Ok(true) } else { writing.write_marker(tcp.as_fd(), marker) } {
             Ok(true) => {}
             // The peer waits: nothing else is written before the switch marker. The program could not write now anyway.
             Ok(false) => {
@@ -392,9 +392,9 @@ impl Connection {
                     .bell
                     .watch(StreamDescriptor::Tcp, tcp.as_fd(), wanted)
                     .map_err(|_none| no_descriptors)?;
-                return Err(Event::SealWaits { has_begun: writing.has_begun() });
+                return Err(Event::MarkerWaits { has_begun: writing.has_begun() });
             }
-            Err(_) => return Err(Event::SealFails(Reason::Closed)),
+            Err(_) => return Err(Event::MarkerFails(Reason::Closed)),
         }
         stream.end.install(high);
         Ok(program)
@@ -425,7 +425,7 @@ impl Connection {
     }
 
     /// The peer's switch marker is in TCP: what this side answers may wait for it. Outside of locks.
-    pub(crate) fn on_seal_seen(&self) {
+    pub(crate) fn on_marker_seen(&self) {
         if let Some(stream) = self.stream.get() {
             stream.bell.ring();
         }

@@ -1,15 +1,15 @@
-//! Connections that expect a seal: what the kernel says of their descriptors may have to be set right.
+//! Connections that expect a switch marker: what the kernel says of their descriptors may have to be set right.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether the kernel may have counted seals, in an answer that is asked of it between two calls of this.
+/// Whether the kernel may have counted switch markers, in an answer that is asked of it between two calls of this.
 #[derive(Clone, Copy, Debug)]
 pub struct Hiding {
     /// So many connections of the process were decided before.
     decided: u64,
 }
 
-/// Counts a connection as one that expects a seal, while it is there.
+/// Counts a connection as one that expects a switch marker, while it is there.
 #[derive(Debug)]
 pub(crate) struct Expects(());
 
@@ -19,7 +19,7 @@ impl Hiding {
         Self { decided: DECIDED.load(Ordering::SeqCst) }
     }
 
-    /// Whether any connection of the process expected a seal at any time since.
+    /// Whether any connection of the process expected a switch marker at any time since.
     pub fn was_possible(self) -> bool {
         BEGUN.load(Ordering::SeqCst) != self.decided
     }
@@ -38,6 +38,6 @@ impl Drop for Expects {
     }
 }
 
-/// Connections of the process that have expected a seal, and those of them that do no more.
+/// Connections of the process that have expected a switch marker, and those of them that do no more.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static DECIDED: AtomicU64 = AtomicU64::new(0);

@@ -8,15 +8,15 @@ use nix::sys::socket::{MsgFlags, recv};
 use crate::calls::connection::{Connection, Route};
 use crate::calls::tcp::{Reading, is_ended, make_room_behind};
 use crate::lock::lock;
-use crate::transport::seal::{Scan, scan};
-use crate::wire::Seal;
+use crate::transport::switch_marker::{Scan, scan};
+use crate::wire::SwitchMarker;
 
 impl Connection {
     /// Whether the kernel errs if it has said that `fd`, the program's descriptor, is readable or at its end: a read finds
     /// nothing. Also right of a connection that has moved since.
     pub fn has_nothing_to_read(&self, fd: BorrowedFd<'_>) -> bool {
         match self.route() {
-            Route::Undecided if self.has_only_seal(fd) => true,
+            Route::Undecided if self.has_only_marker(fd) => true,
             // It may have moved before it was looked at.
             Route::Undecided => self.route() == Route::Moved && self.has_nothing_to_read(fd),
             Route::Moved if self.is_relayed() => false,
@@ -29,17 +29,17 @@ impl Connection {
     }
 
     /// Whether all that TCP has is the switch marker, or what may be its beginning.
-    pub(crate) fn has_only_seal(&self, fd: BorrowedFd<'_>) -> bool {
-        let mut bytes = [0; Seal::BYTES];
+    pub(crate) fn has_only_marker(&self, fd: BorrowedFd<'_>) -> bool {
+        let mut bytes = [0; SwitchMarker::BYTES];
         let Some((count, scan)) = self.scanned(fd, &mut bytes) else { return false };
-        let is_only_seal = count > 0 && scan.shown == 0;
-        if scan.is_sealed {
-            self.on_seal_seen();
-        } else if is_only_seal {
+        let is_only_marker = count > 0 && scan.shown == 0;
+        if scan.has_marker {
+            self.on_marker_seen();
+        } else if is_only_marker {
             // The program learns of no bytes, so it does not read, which makes room as well.
             make_room_behind(fd);
         }
-        is_only_seal
+        is_only_marker
     }
 
     /// Bytes of the program among the `counted` that the kernel has for an undecided connection.
@@ -54,7 +54,7 @@ impl Connection {
         let reading = lock(&self.reading);
         // Whoever moves it holds the lock, so the descriptor is TCP's still.
         let scan_bytes: &dyn Fn(&[u8]) -> Scan = match &*reading {
-            Reading::Expecting(seal, _) => &|bytes| scan(bytes, seal),
+            Reading::Expecting(marker, _) => &|bytes| scan(bytes, marker),
             Reading::Awaiting(watch, _) => &|bytes| watch.scan(bytes),
             Reading::Plain | Reading::Watching(_) => return None,
         };
@@ -63,7 +63,7 @@ impl Connection {
         let scan = scan_bytes(&bytes[..count]);
         // A read returns the error of a switch marker that cannot be answered.
         let is_held = matches!(*reading, Reading::Awaiting(..)) && scan.shown < count;
-        (!is_held || !is_ended(fd, scan.is_sealed)).then_some((count, scan))
+        (!is_held || !is_ended(fd, scan.has_marker)).then_some((count, scan))
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_is_nothing_to_read() {
+    fn a_switch_marker_is_not_readable() {
         let before = Hiding::begin();
         let world = World::new();
         world.ends[0].connection.watch();

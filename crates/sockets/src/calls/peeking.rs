@@ -58,7 +58,7 @@ impl Connection {
 impl Stream {
     /// Nothing is added to what has come, before some of it is read.
     fn brings_no_more(&self) -> bool {
-        (self.tcp.is_sealed() && (self.receiving.has_end() || self.receiving.is_full()))
+        (self.tcp.is_switched() && (self.receiving.has_end() || self.receiving.is_full()))
             || self.state.is_broken()
             || self.state.has(Bit::ReadShut)
     }

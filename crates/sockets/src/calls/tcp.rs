@@ -1,4 +1,4 @@
-//! How TCP is read and written while it is undecided which way a connection takes: with an eye on seals.
+//! How TCP is read and written while it is undecided which way a connection takes: with an eye on switch markers.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,9 +8,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, getsockopt, recv, send, setsockopt, sockopt};
 
 use crate::calls::expected::Expects;
-use crate::transport::seal::{Scan, Watch, scan};
+use crate::transport::switch_marker::{Scan, Watch, scan};
 use crate::transport::tcp_part::is_dead;
-use crate::wire::Seal;
+use crate::wire::SwitchMarker;
 
 /// How TCP is read.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) enum Reading {
     Plain,
     /// The switch marker may come. Bytes that may be its beginning stay with the kernel, so that nothing is kept here
     /// of a connection that does not move after all.
-    Expecting(Seal, Expects),
+    Expecting(SwitchMarker, Expects),
     /// The switch marker may come, or never does: no byte waits for it. A switch marker that comes is answered.
     Awaiting(Watch, Expects),
     /// The switch marker must not come any more, but may: then the peer has moved, and this side cannot.
@@ -30,21 +30,21 @@ pub(crate) enum Reading {
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
     /// Bytes of the switch marker that are written.
-    sealed: usize,
+    marker_bytes_written: usize,
 }
 
 impl Reading {
     /// The peer's answer is late or never comes, and its switch marker may still come.
-    pub(crate) fn await_seal(&mut self) {
-        if let Self::Expecting(seal, _) = *self {
-            *self = Self::Awaiting(Watch::new(seal), Expects::new());
+    pub(crate) fn await_marker(&mut self) {
+        if let Self::Expecting(marker, _) = *self {
+            *self = Self::Awaiting(Watch::new(marker), Expects::new());
         }
     }
 
     /// A switch marker that comes cannot be answered any more.
     pub(crate) fn watch(&mut self) {
         match std::mem::replace(self, Self::Plain) {
-            Self::Expecting(seal, _) => *self = Self::Watching(Watch::new(seal)),
+            Self::Expecting(marker, _) => *self = Self::Watching(Watch::new(marker)),
             Self::Awaiting(watch, _) => *self = Self::Watching(watch),
             other => *self = other,
         }
@@ -53,13 +53,17 @@ impl Reading {
 
 impl Writing {
     pub(crate) const fn has_begun(&self) -> bool {
-        self.sealed > 0
+        self.marker_bytes_written > 0
     }
 
     /// Writes the switch marker, which goes at once: it would wait for an acknowledgement of what the program has
     /// written before. False if there is no room for all of it.
-    pub(crate) fn seal(&mut self, tcp: BorrowedFd<'_>, seal: Seal) -> Result<bool, Errno> {
-        let result = self.write_seal(tcp, seal);
+    pub(crate) fn write_marker(
+        &mut self,
+        tcp: BorrowedFd<'_>,
+        marker: SwitchMarker,
+    ) -> Result<bool, Errno> {
+        let result = self.write_unwritten(tcp, marker);
         // Setting it sends what is queued, even under a cork. What the program has asked for is as it was afterwards.
         let is_gathered = !getsockopt(&tcp, sockopt::TcpNoDelay)?;
         setsockopt(&tcp, sockopt::TcpNoDelay, &true)?;
@@ -69,11 +73,15 @@ impl Writing {
         result
     }
 
-    fn write_seal(&mut self, tcp: BorrowedFd<'_>, seal: Seal) -> Result<bool, Errno> {
+    fn write_unwritten(
+        &mut self,
+        tcp: BorrowedFd<'_>,
+        marker: SwitchMarker,
+    ) -> Result<bool, Errno> {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        while self.sealed < Seal::BYTES {
-            match send(tcp.as_raw_fd(), &seal.0[self.sealed..], flags) {
-                Ok(count) => self.sealed += count,
+        while self.marker_bytes_written < SwitchMarker::BYTES {
+            match send(tcp.as_raw_fd(), &marker.0[self.marker_bytes_written..], flags) {
+                Ok(count) => self.marker_bytes_written += count,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Ok(false),
                 Err(error) => return Err(error),
@@ -87,7 +95,7 @@ impl Writing {
 pub(super) fn receive_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
-    seal: Seal,
+    marker: SwitchMarker,
     peek: bool,
 ) -> (Result<usize, Errno>, bool) {
     let wanted: usize = into.iter().map(|piece| piece.len()).sum();
@@ -95,8 +103,8 @@ pub(super) fn receive_before(
         Ok(bytes) if !bytes.is_empty() => bytes,
         ended => return (ended.map(|_| 0), false),
     };
-    let Scan { shown, is_sealed } = scan(&bytes, &seal);
-    (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), is_sealed)
+    let Scan { shown, has_marker } = scan(&bytes, &marker);
+    (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), has_marker)
 }
 
 /// Receives bytes among which the switch marker may come, and whether it has come. A program gets no byte of a switch
@@ -108,8 +116,8 @@ pub(super) fn receive_awaited(
     peek: bool,
 ) -> (Result<usize, Errno>, bool) {
     match receive_watched(fd, into, watch, peek) {
-        Err(Watched::Seal(is_whole)) if is_ended(fd, is_whole) => (Err(Errno::ECONNRESET), false),
-        Err(Watched::Seal(is_whole)) => (Err(Errno::EAGAIN), is_whole),
+        Err(Watched::Marker(is_whole)) if is_ended(fd, is_whole) => (Err(Errno::ECONNRESET), false),
+        Err(Watched::Marker(is_whole)) => (Err(Errno::EAGAIN), is_whole),
         Err(Watched::Failed(error)) => (Err(error), false),
         Ok(count) => (Ok(count), false),
     }
@@ -125,7 +133,7 @@ pub(crate) fn is_ended(fd: BorrowedFd<'_>, is_whole: bool) -> bool {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Watched {
     /// A switch marker has come, whole or in part.
-    Seal(bool),
+    Marker(bool),
     /// TCP has failed, or a part of the switch marker was shown before the rest came.
     Failed(Errno),
 }
@@ -139,10 +147,10 @@ pub(super) fn receive_watched(
 ) -> Result<usize, Watched> {
     let wanted: usize = into.iter().map(|piece| piece.len()).sum();
     let mut bytes = looked_at(fd, wanted).map_err(Watched::Failed)?;
-    let Scan { shown, is_sealed } = watch.scan(&bytes);
+    let Scan { shown, has_marker } = watch.scan(&bytes);
     let length = shown.min(wanted);
     if shown < bytes.len() && length == 0 && wanted > 0 {
-        return Err(Watched::Seal(is_sealed));
+        return Err(Watched::Marker(has_marker));
     }
     let bytes = &mut bytes[..length];
     if bytes.is_empty() || peek {
@@ -155,7 +163,7 @@ pub(super) fn receive_watched(
 
 /// Bytes that TCP has, which stay there: so many as are wanted, and a switch marker behind them.
 fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
-    let mut bytes = vec![0; (wanted + Seal::BYTES).min(LOOKED_AT_BYTES)];
+    let mut bytes = vec![0; (wanted + SwitchMarker::BYTES).min(LOOKED_AT_BYTES)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
     let count = recv(fd.as_raw_fd(), &mut bytes, flags)?;
     bytes.truncate(count);

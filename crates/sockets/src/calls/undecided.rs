@@ -55,23 +55,23 @@ impl Connection {
             }
             Reading::Watching(watch) => {
                 receive_watched(fd, &mut rest, watch, peek).map_err(|watched| match watched {
-                    Watched::Seal(_) => Errno::ECONNRESET,
+                    Watched::Marker(_) => Errno::ECONNRESET,
                     Watched::Failed(error) => error,
                 })
             }
             Reading::Awaiting(watch, _) => {
-                let (result, is_sealed) = receive_awaited(fd, &mut rest, watch, peek);
+                let (result, has_marker) = receive_awaited(fd, &mut rest, watch, peek);
                 drop(reading);
-                if is_sealed {
-                    self.on_seal_seen();
+                if has_marker {
+                    self.on_marker_seen();
                 }
                 result
             }
-            Reading::Expecting(seal, _) => {
-                let (result, is_sealed) = receive_before(fd, &mut rest, *seal, peek);
+            Reading::Expecting(marker, _) => {
+                let (result, has_marker) = receive_before(fd, &mut rest, *marker, peek);
                 drop(reading);
-                if is_sealed {
-                    self.on_seal_seen();
+                if has_marker {
+                    self.on_marker_seen();
                 }
                 result
             }
@@ -135,7 +135,7 @@ impl Connection {
         let is_decided = || self.moved().is_some() || (self.is_left() && !was_left);
         let mut ready = || self.is_closing() || is_decided();
         let is_held = match what {
-            Waiting::ToReceive => self.has_only_seal(fd),
+            Waiting::ToReceive => self.has_only_marker(fd),
             Waiting::ToSend => self.is_held(),
         };
         if is_held {

@@ -25,7 +25,7 @@ impl Attempts {
     //= sockets-protocol.md: join.3
     /// Whether the side that accepted gives it up: the peer does not wait for much longer.
     pub(crate) fn are_over(&self, now: Instant) -> bool {
-        now >= self.begun.after_ns(SEAL_WITHIN_NS)
+        now >= self.begun.after_ns(MARKER_WITHIN_NS)
     }
 }
 
@@ -38,7 +38,7 @@ const LAST_WAIT_NS: u64 = 250_000_000;
 
 /// For how long a switch marker may wait for room in TCP, in nanoseconds: half of the time in which the peer wants an
 /// answer.
-const SEAL_WITHIN_NS: u64 = 5_000_000_000;
+const MARKER_WITHIN_NS: u64 = 5_000_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -79,20 +79,20 @@ pub(crate) enum Event {
     Forgotten,
     /// The peer has written the whole switch marker of this side, and the group in which it would have answered is
     /// lost.
-    SealCame,
+    MarkerCame,
     /// The switch marker that this side writes is in TCP.
-    SealWritten,
+    MarkerWritten,
     /// TCP has no room for the switch marker, or for the rest of it.
-    SealWaits {
+    MarkerWaits {
         /// Some of it is written.
         has_begun: bool,
     },
     /// The switch marker must not be written yet, because the switch marker of this side has not come.
-    SealEarly,
+    MarkerEarly,
     /// A thread of the program is inside a call, out of which it comes at once.
     InCall,
     /// The switch marker cannot be written.
-    SealFails(Reason),
+    MarkerFails(Reason),
     /// It is to stay on TCP.
     Stay(Reason),
     /// The program shuts down.
@@ -140,9 +140,9 @@ pub(crate) enum Action {
     /// Tell the peer that the stream is no more.
     SendReset,
     /// Look whether the peer has written the switch marker of this side, and look again when it may have.
-    LookForSeal,
+    LookForMarker,
     /// Try to write the peer's switch marker; or the switch marker of this side, if that of the peer is not known.
-    WriteSeal,
+    WriteMarker,
     /// Put the stream in the place of the TCP socket.
     Switch,
     /// Read TCP. The program does not see the switch marker that may come.
@@ -172,7 +172,7 @@ pub(crate) struct Migration {
     /// TCP had no room for the switch marker: nothing else is written before it.
     is_held: bool,
     /// Some of the switch marker is written.
-    has_begun_seal: bool,
+    has_begun_marker: bool,
     /// What the program has shut down before it moved.
     reads_no_more: bool,
     writes_no_more: bool,
@@ -203,7 +203,7 @@ impl Migration {
             attempts: None,
             has_bytes: false,
             is_held: false,
-            has_begun_seal: false,
+            has_begun_marker: false,
             reads_no_more: false,
             writes_no_more: false,
             is_closed: false,
@@ -342,7 +342,7 @@ impl Migration {
         }
         self.enter(Phase::Switching, Instant::NEVER);
         self.attempts = Some(Attempts::new(now));
-        vec![Action::MakeStream, Action::WriteSeal]
+        vec![Action::MakeStream, Action::WriteMarker]
     }
 
     //= sockets-protocol.md: join.1, join.4, join.5, join.6
@@ -384,7 +384,7 @@ impl Migration {
     fn switch(&mut self, now: Instant) -> Vec<Action> {
         self.enter(Phase::Switching, Instant::NEVER);
         self.attempts = Some(Attempts::new(now));
-        vec![Action::WriteSeal]
+        vec![Action::WriteMarker]
     }
 
     //= sockets-protocol.md: join.5, join.6
@@ -395,10 +395,10 @@ impl Migration {
             Event::GroupLost => self.on_group_lost(now),
             Event::Time if is_lost && now >= self.due => {
                 self.due = Instant::NEVER;
-                vec![Action::LookForSeal]
+                vec![Action::LookForMarker]
             }
-            Event::SealEarly if is_lost => self.wait(now),
-            Event::SealCame if is_lost => {
+            Event::MarkerEarly if is_lost => self.wait(now),
+            Event::MarkerCame if is_lost => {
                 (self.is_echoing, self.is_to_return) = (true, true);
                 self.switch(now)
             }
@@ -429,7 +429,7 @@ impl Migration {
         }
         self.is_group_lost = true;
         self.attempts = Some(Attempts::new(now));
-        vec![Action::LookForSeal]
+        vec![Action::LookForMarker]
     }
 
     //= sockets-protocol.md: join.3, join.4, join.6, group.4
@@ -438,8 +438,8 @@ impl Migration {
         match event {
             Event::NoStream(reason) if is_accepting => self.refuse(reason, refusal_of(reason)),
             Event::NoStream(reason) => self.leave(reason),
-            Event::Time if now >= self.due => vec![Action::WriteSeal],
-            Event::SealWritten => {
+            Event::Time if now >= self.due => vec![Action::WriteMarker],
+            Event::MarkerWritten => {
                 let phase = match (self.is_peer_gone, self.is_to_return) {
                     (true, _) => Phase::Gone,
                     (false, true) => Phase::Returning,
@@ -452,33 +452,35 @@ impl Migration {
                     vec![Action::Switch]
                 }
             }
-            Event::SealWaits { has_begun } => {
+            Event::MarkerWaits { has_begun } => {
                 self.is_held = true;
-                self.has_begun_seal |= has_begun;
+                self.has_begun_marker |= has_begun;
                 let is_over = self.attempts.is_some_and(|attempts| attempts.are_over(now));
-                if is_accepting && is_over && !self.has_begun_seal {
+                if is_accepting && is_over && !self.has_begun_marker {
                     return self.give_up(Reason::Busy);
                 }
                 self.wait(now)
             }
-            Event::SealEarly => self.wait(now),
+            Event::MarkerEarly => self.wait(now),
             Event::InCall => self.enter(Phase::Switching, now.after_ns(FIRST_WAIT_NS)),
             // A part of a switch marker cannot be left to the peer's program: the rest is tried until TCP fails, which
             // says all.
-            Event::SealFails(Reason::Descriptors) if self.has_begun_seal => self.wait(now),
-            Event::SealFails(reason) if is_accepting && self.has_begun_seal => {
+            Event::MarkerFails(Reason::Descriptors) if self.has_begun_marker => self.wait(now),
+            Event::MarkerFails(reason) if is_accepting && self.has_begun_marker => {
                 let mut actions = self.leave(reason);
                 actions.extend([Action::SendReset, Action::DropStream]);
                 actions
             }
-            Event::SealFails(reason) if is_accepting => self.give_up(reason),
+            Event::MarkerFails(reason) if is_accepting => self.give_up(reason),
             // The peer has moved its direction already: there is no way back.
-            Event::SealFails(_) => {
+            Event::MarkerFails(_) => {
                 let mut actions = self.watch(Reason::NoGroup);
                 actions.push(Action::SendReset);
                 actions
             }
-            Event::GroupLost if is_accepting && !self.has_begun_seal => self.leave(Reason::NoGroup),
+            Event::GroupLost if is_accepting && !self.has_begun_marker => {
+                self.leave(Reason::NoGroup)
+            }
             // The peer has moved its direction, or has a part of a switch marker: the switch marker is written, and the
             // stream goes home.
             Event::GroupLost => {

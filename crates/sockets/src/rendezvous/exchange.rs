@@ -22,7 +22,7 @@ use crate::lock::lock;
 use crate::migration::offer::Offer;
 use crate::rendezvous::group::Grave;
 use crate::transport::held::Held;
-use crate::wire::{Incarnation, OfferToken, Seal, StreamNumber};
+use crate::wire::{Incarnation, OfferToken, StreamNumber, SwitchMarker};
 
 /// See above.
 pub(crate) struct Exchange {
@@ -182,8 +182,8 @@ impl Exchange {
     }
 
     /// Numbers that peers cannot guess.
-    pub(crate) fn random_seal(&self) -> Seal {
-        Seal(random_128(&mut lock(&self.random)).to_be_bytes())
+    pub(crate) fn random_marker(&self) -> SwitchMarker {
+        SwitchMarker(random_128(&mut lock(&self.random)).to_be_bytes())
     }
 
     pub(crate) fn random_token(&self) -> OfferToken {

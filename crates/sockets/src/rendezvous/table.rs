@@ -9,7 +9,7 @@ use crate::calls::connection::Connection;
 use crate::rendezvous::bell::Bell;
 use crate::transport::arena::Rings;
 use crate::transport::stream::Stream;
-use crate::wire::{RingPlace, Seal, StreamNumber};
+use crate::wire::{RingPlace, StreamNumber, SwitchMarker};
 
 /// What is known of a stream.
 pub(crate) struct Entry {
@@ -20,7 +20,7 @@ pub(crate) struct Entry {
     pub(crate) group: ConnectionHandle,
     pub(crate) rings: Rings,
     /// What the peer writes into the TCP connection.
-    pub(crate) seal: Seal,
+    pub(crate) marker: SwitchMarker,
     /// Its number at the peer, and where the peer lets this side write, once it has moved.
     pub(crate) open: Option<(StreamNumber, RingPlace)>,
     /// It is among those that have a turn.

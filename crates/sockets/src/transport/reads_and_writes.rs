@@ -147,7 +147,7 @@ impl Stream {
 
     /// Bytes that can be read.
     pub(crate) fn received(&self) -> u64 {
-        let has_ring = self.tcp.is_sealed() && !self.tcp.has_no_ring();
+        let has_ring = self.tcp.is_switched() && !self.tcp.has_no_ring();
         let ring = if has_ring { self.receiving.available() } else { 0 };
         self.tcp.available() + ring
     }

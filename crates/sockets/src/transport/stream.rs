@@ -28,7 +28,7 @@ use crate::transport::ringing::StreamDescriptor;
 use crate::transport::sending::{Piece, SendHalf};
 use crate::transport::state::{Bit, State};
 use crate::transport::tcp_part::{Awaited, Pumped, TcpPart};
-use crate::wire::Seal;
+use crate::wire::SwitchMarker;
 
 /// What a stream is made of, when it begins to move.
 pub(crate) struct StreamParts {
@@ -37,9 +37,9 @@ pub(crate) struct StreamParts {
     /// Here the peer writes.
     pub(crate) receive: RingPart,
     /// What the peer writes into the TCP connection when its bytes come by the ring.
-    pub(crate) expected: Seal,
+    pub(crate) expected: SwitchMarker,
     /// What the peer writes instead if it cannot learn of that: the switch marker that this side writes.
-    pub(crate) echo: Option<Seal>,
+    pub(crate) echo: Option<SwitchMarker>,
     /// How it calls for its group.
     pub(crate) bell: Box<dyn Ringing>,
 }
@@ -193,15 +193,15 @@ impl Stream {
     }
 
     /// Whether the peer's switch marker is among the bytes that TCP has. They stay there.
-    pub(crate) fn is_seal_there(&self) -> bool {
-        self.tcp.is_seal_there()
+    pub(crate) fn is_marker_there(&self) -> bool {
+        self.tcp.is_marker_there()
     }
 
     //= sockets-protocol.md: join.6
     /// Looks for the peer's switch marker while the program reads TCP, and returns the event for the connection. If TCP
     /// has no bytes, the stream is notified when some come.
-    pub(crate) fn look_for_seal(&self) -> Option<Event> {
-        let awaited = self.tcp.look_for_seal();
+    pub(crate) fn look_for_marker(&self) -> Option<Event> {
+        let awaited = self.tcp.look_for_marker();
         if awaited == Awaited::Nothing {
             // Without this it is noticed when the program reads.
             self.watch_tcp(DescriptorReadiness::READABLE);
@@ -209,15 +209,15 @@ impl Stream {
             self.unwatch_tcp();
         }
         match awaited {
-            Awaited::There => Some(Event::SealCame),
-            Awaited::BehindBytes => Some(Event::SealEarly),
+            Awaited::There => Some(Event::MarkerCame),
+            Awaited::BehindBytes => Some(Event::MarkerEarly),
             Awaited::Nothing | Awaited::Never => None,
         }
     }
 
     /// Whether the peer's switch marker never comes: TCP has ended without it.
-    pub(crate) fn is_seal_lost(&self) -> bool {
-        self.tcp.look_for_seal() == Awaited::Never
+    pub(crate) fn is_marker_lost(&self) -> bool {
+        self.tcp.look_for_marker() == Awaited::Never
     }
 
     /// The group is lost before the stream has opened.
@@ -331,7 +331,7 @@ impl Stream {
     pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Misbehaved> {
         self.receiving.on_end(bytes).map_err(|_| Misbehaved::End(bytes))?;
         self.mark.raise();
-        if self.tcp.is_sealed() {
+        if self.tcp.is_switched() {
             self.end.on_end();
         }
         self.on_relay_change();
@@ -393,7 +393,7 @@ impl Stream {
             if self.state.has(Bit::GroupLost) { Bit::EndAcknowledged } else { Bit::EndPosted };
         let is_ending = self.state.has(has_told_end) && self.receiving.has_end();
         self.state.has(Bit::Open)
-            && (self.tcp.is_sealed() || self.state.has(Bit::GroupLost))
+            && (self.tcp.is_switched() || self.state.has(Bit::GroupLost))
             && !self.state.is_broken()
             && !self.relay.is_on()
             && (!is_ending || lock(&self.peer_record).is_some())
@@ -547,7 +547,7 @@ impl Stream {
             self.end.hang_up();
         }
         self.on_relay_change();
-        if self.tcp.is_sealed() {
+        if self.tcp.is_switched() {
             self.stop_tcp();
         }
     }
@@ -725,7 +725,7 @@ impl Stream {
             self.end.reset();
         }
         self.stop_tcp();
-        if self.tcp.is_sealed() {
+        if self.tcp.is_switched() {
             // Closing it is to say the same to whoever looks at it.
             let _closed = setsockopt(&*self.tcp.socket(), sockopt::Linger, &NO_LINGER);
         }
@@ -760,7 +760,7 @@ impl Stream {
         if self.state.has(Bit::TcpDone) {
             return;
         }
-        let was_sealed = self.tcp.is_sealed();
+        let was_switched = self.tcp.is_switched();
         let pumped = self.tcp.pump();
         if self.tcp.has_no_ring() {
             self.state.set(Bit::Ringless);
@@ -775,7 +775,9 @@ impl Stream {
                 self.fail_as(error);
                 self.fail();
             }
-            Pumped::Closed | Pumped::Reset if self.tcp.is_sealed() && self.receiving.has_end() => {
+            Pumped::Closed | Pumped::Reset
+                if self.tcp.is_switched() && self.receiving.has_end() =>
+            {
                 self.stop_tcp();
                 // The peer may close when it has this side's end, and has sent its own. Otherwise its process has ended.
                 if !self.state.has(Bit::EndPosted) {
@@ -784,20 +786,20 @@ impl Stream {
                 }
             }
             // One that is relayed cannot go home.
-            Pumped::Closed if !self.relay.is_on() && self.tcp.end_without_seal() => {
+            Pumped::Closed if !self.relay.is_on() && self.tcp.end_without_marker() => {
                 self.state.set(Bit::Ringless);
                 self.on_record(Record { taken: 0 });
             }
-            Pumped::Closed | Pumped::Reset | Pumped::BehindSeal => self.fail(),
+            Pumped::Closed | Pumped::Reset | Pumped::BehindMarker => self.fail(),
         }
-        if !was_sealed && self.tcp.is_sealed() && self.receiving.has_end() {
+        if !was_switched && self.tcp.is_switched() && self.receiving.has_end() {
             self.end.on_end();
         }
     }
 
     /// The program has read of the prefix: takes more bytes out of TCP, which is an arrival as any other.
     pub(crate) fn on_prefix_read(&self) {
-        if !self.tcp.is_sealed() && !self.state.has(Bit::TcpDone) {
+        if !self.tcp.is_switched() && !self.state.has(Bit::TcpDone) {
             self.watch_tcp(DescriptorReadiness::READABLE);
             self.pump(false);
             // The link group has seen nothing of these bytes. A program that waits for edges has had a short read.

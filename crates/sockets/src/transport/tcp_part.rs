@@ -11,8 +11,8 @@ use nix::sys::socket::{MsgFlags, recv};
 
 use crate::lock::lock;
 use crate::migration::homing::Record;
-use crate::transport::seal::{Scan, scan, scan_for_either};
-use crate::wire::Seal;
+use crate::transport::switch_marker::{Scan, scan, scan_for_either};
+use crate::wire::SwitchMarker;
 
 /// The TCP socket of a stream, and what was read of it that the program has not. After the switch marker nothing may
 /// come but a record, after which the connection is the kernel's, and the end of the connection.
@@ -20,9 +20,9 @@ use crate::wire::Seal;
 pub(crate) struct TcpPart {
     socket: Mutex<Arc<OwnedFd>>,
     /// What the peer writes behind its last byte.
-    expected: Seal,
+    expected: SwitchMarker,
     /// What the peer writes instead if it does not know that: the switch marker that it has chosen for this side.
-    echo: Option<Seal>,
+    echo: Option<SwitchMarker>,
     /// The switch marker was read, and all before it: the ring follows.
     is_over: AtomicBool,
     prefix: Mutex<Prefix>,
@@ -33,7 +33,7 @@ struct Prefix {
     shown: VecDeque<u8>,
     /// May be the beginning of the switch marker: fewer bytes than it has.
     held: Vec<u8>,
-    sealed: Option<SealedBy>,
+    switched_by: Option<SwitchedBy>,
     /// No byte of the ring is read.
     has_no_ring: bool,
     /// What has come of the peer's record.
@@ -42,9 +42,9 @@ struct Prefix {
 
 /// What ends the bytes of the program in TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum SealedBy {
+enum SwitchedBy {
     /// The switch marker.
-    Seal,
+    Marker,
     /// The switch marker that the peer has chosen itself, written back: it does not know that of this side.
     Echo,
     /// The end of TCP, which says the same.
@@ -67,11 +67,11 @@ pub(crate) enum Pumped {
     /// The peer's record. What follows stays in TCP.
     Record(Record),
     /// Bytes behind the switch marker that are no record.
-    BehindSeal,
+    BehindMarker,
 }
 
 impl TcpPart {
-    pub(crate) fn new(socket: OwnedFd, expected: Seal, echo: Option<Seal>) -> Self {
+    pub(crate) fn new(socket: OwnedFd, expected: SwitchMarker, echo: Option<SwitchMarker>) -> Self {
         let (socket, is_over) = (Mutex::new(Arc::new(socket)), AtomicBool::new(false));
         Self { socket, expected, echo, is_over, prefix: Mutex::default() }
     }
@@ -93,15 +93,15 @@ impl TcpPart {
     }
 
     /// The switch marker was read: the peer is who it says. Or that which comes in its place.
-    pub(crate) fn is_sealed(&self) -> bool {
-        self.is_over() || lock(&self.prefix).sealed.is_some()
+    pub(crate) fn is_switched(&self) -> bool {
+        self.is_over() || lock(&self.prefix).switched_by.is_some()
     }
 
     /// The same, and all before it was read.
     pub(crate) fn is_read(&self) -> bool {
         let is_read = || {
             let prefix = lock(&self.prefix);
-            prefix.sealed.is_some() && prefix.shown.is_empty()
+            prefix.switched_by.is_some() && prefix.shown.is_empty()
         };
         self.is_over() || is_read()
     }
@@ -120,11 +120,11 @@ impl TcpPart {
     //= sockets-protocol.md: join.7
     /// TCP has ended. If that stands for the switch marker, the peer has moved nothing, and has taken nothing from the
     /// ring. False if it does not: the switch marker has come, or a part of one.
-    pub(crate) fn end_without_seal(&self) -> bool {
+    pub(crate) fn end_without_marker(&self) -> bool {
         let mut prefix = lock(&self.prefix);
-        let is_end = self.echo.is_some() && prefix.sealed.is_none() && prefix.held.is_empty();
+        let is_end = self.echo.is_some() && prefix.switched_by.is_none() && prefix.held.is_empty();
         if is_end {
-            (prefix.sealed, prefix.has_no_ring) = (Some(SealedBy::End), true);
+            (prefix.switched_by, prefix.has_no_ring) = (Some(SwitchedBy::End), true);
         }
         is_end
     }
@@ -136,13 +136,13 @@ impl TcpPart {
     }
 
     /// Whether the switch marker is among the bytes that TCP has, which stay there.
-    pub(crate) fn is_seal_there(&self) -> bool {
-        self.look_for_seal() == Awaited::There
+    pub(crate) fn is_marker_there(&self) -> bool {
+        self.look_for_marker() == Awaited::There
     }
 
     /// Whether TCP has bytes for the program.
     pub(crate) fn has_unread(&self) -> bool {
-        let mut bytes = [0; Seal::BYTES];
+        let mut bytes = [0; SwitchMarker::BYTES];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         let count = recv(self.socket().as_raw_fd(), &mut bytes, flags).unwrap_or(0);
         scan(&bytes[..count], &self.expected).shown > 0
@@ -156,17 +156,17 @@ impl TcpPart {
 
     /// What is known of the switch marker while the program reads TCP, where all bytes stay. Only as many are looked at
     /// as are kept at most.
-    pub(crate) fn look_for_seal(&self) -> Awaited {
+    pub(crate) fn look_for_marker(&self) -> Awaited {
         let socket = self.socket();
         if is_dead(socket.as_fd()) {
             // A look would take the error away from the program.
             return Awaited::Never;
         }
-        let mut bytes = vec![0; PREFIX_BYTES + Seal::BYTES];
+        let mut bytes = vec![0; PREFIX_BYTES + SwitchMarker::BYTES];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         match recv(socket.as_raw_fd(), &mut bytes, flags) {
             Ok(0) => Awaited::Never,
-            Ok(count) if scan(&bytes[..count], &self.expected).is_sealed => Awaited::There,
+            Ok(count) if scan(&bytes[..count], &self.expected).has_marker => Awaited::There,
             Ok(_) => Awaited::BehindBytes,
             Err(Errno::EAGAIN | Errno::EINTR) => Awaited::Nothing,
             Err(_) => Awaited::Never,
@@ -179,9 +179,9 @@ impl TcpPart {
         let mut prefix = lock(&self.prefix);
         let mut bytes = [0; READ_BYTES];
         loop {
-            let room = if prefix.sealed == Some(SealedBy::End) {
+            let room = if prefix.switched_by == Some(SwitchedBy::End) {
                 0
-            } else if prefix.sealed.is_some() {
+            } else if prefix.switched_by.is_some() {
                 Record::BYTES - prefix.record.len()
             } else if prefix.shown.len() >= PREFIX_BYTES {
                 return Pumped::Full;
@@ -202,7 +202,7 @@ impl TcpPart {
                     match prefix.record() {
                         Ok(None) => {}
                         Ok(Some(record)) => return Pumped::Record(record),
-                        Err(NoRecord) => return Pumped::BehindSeal,
+                        Err(NoRecord) => return Pumped::BehindMarker,
                     }
                 }
                 Err(Errno::EAGAIN) => return Pumped::All,
@@ -235,24 +235,24 @@ impl TcpPart {
 
 impl Prefix {
     /// Takes bytes from TCP.
-    fn take(&mut self, bytes: &[u8], seals: (&Seal, Option<&Seal>)) {
-        if self.sealed.is_some() {
+    fn take(&mut self, bytes: &[u8], markers: (&SwitchMarker, Option<&SwitchMarker>)) {
+        if self.switched_by.is_some() {
             return self.record.extend_from_slice(bytes);
         }
         self.held.extend_from_slice(bytes);
-        let (Scan { shown, is_sealed }, is_echo) = scan_for_either(&self.held, seals);
+        let (Scan { shown, has_marker }, is_echo) = scan_for_either(&self.held, markers);
         self.shown.extend(self.held.drain(..shown));
-        if is_sealed {
-            self.sealed = Some(if is_echo { SealedBy::Echo } else { SealedBy::Seal });
+        if has_marker {
+            self.switched_by = Some(if is_echo { SwitchedBy::Echo } else { SwitchedBy::Marker });
             self.has_no_ring |= is_echo;
-            self.held.drain(..Seal::BYTES);
+            self.held.drain(..SwitchMarker::BYTES);
             self.record = std::mem::take(&mut self.held);
         }
     }
 
     /// All before the switch marker was read, and the ring follows.
     fn is_before_ring(&self) -> bool {
-        self.sealed == Some(SealedBy::Seal) && !self.has_no_ring && self.shown.is_empty()
+        self.switched_by == Some(SwitchedBy::Marker) && !self.has_no_ring && self.shown.is_empty()
     }
 
     //= sockets-protocol.md: marker.2
@@ -307,12 +307,13 @@ mod tests {
 
     fn part() -> (UnixStream, TcpPart) {
         let (peer, socket) = UnixStream::pair().expect("a pair");
-        let (expected, echo) = (Seal(*b"0123456789abcdef"), Seal(*b"fedcba9876543210"));
+        let (expected, echo) =
+            (SwitchMarker(*b"0123456789abcdef"), SwitchMarker(*b"fedcba9876543210"));
         (peer, TcpPart::new(socket.into(), expected, Some(echo)))
     }
 
     #[test]
-    fn bytes_before_the_seal_are_shown_and_the_seal_is_not() {
+    fn bytes_before_the_marker_are_shown_and_the_marker_is_not() {
         let (mut peer, part) = part();
         peer.write_all(b"hello012").expect("room");
         assert_eq!(part.pump(), Pumped::All);
@@ -322,7 +323,7 @@ mod tests {
         assert_eq!(&out[..4], b"ello");
         peer.write_all(b"3456789abcdef").expect("room");
         assert_eq!(part.pump(), Pumped::All);
-        assert!(part.is_sealed() && !part.is_over());
+        assert!(part.is_switched() && !part.is_over());
         assert_eq!(part.read(&mut out[..2], None), 2);
         assert_eq!(part.read(&mut out, None), 3);
         assert_eq!(&out[..3], b"llo");
@@ -332,22 +333,22 @@ mod tests {
     }
 
     #[test]
-    fn the_seal_is_seen_where_it_is() {
+    fn the_marker_is_seen_where_it_is() {
         let (mut peer, part) = part();
         peer.write_all(b"hello012").expect("room");
-        assert!(!part.is_seal_there());
+        assert!(!part.is_marker_there());
         peer.write_all(b"3456789abcdef").expect("room");
-        assert!(part.is_seal_there() && part.has_unread());
+        assert!(part.is_marker_there() && part.has_unread());
         assert_eq!(part.pump(), Pumped::All);
         assert_eq!(part.available(), 5);
     }
 
     //= sockets-protocol.md: marker.2
     #[test]
-    fn nothing_but_a_record_may_follow_the_seal() {
+    fn nothing_but_a_record_may_follow_the_marker() {
         let (mut peer, part) = part();
         peer.write_all(b"x0123456789abcdefthis is none").expect("room");
-        assert_eq!(part.pump(), Pumped::BehindSeal);
+        assert_eq!(part.pump(), Pumped::BehindMarker);
         let (mut peer, part) = self::part();
         peer.write_all(b"0123456789abcdef").expect("room");
         assert_eq!(part.pump(), Pumped::All);
@@ -355,7 +356,7 @@ mod tests {
         peer.write_all(b"H").expect("room");
         assert_eq!(part.pump(), Pumped::All);
         peer.write_all(b"u").expect("room");
-        assert_eq!(part.pump(), Pumped::BehindSeal);
+        assert_eq!(part.pump(), Pumped::BehindMarker);
     }
 
     //= sockets-protocol.md: join.7
@@ -366,19 +367,19 @@ mod tests {
         assert_eq!((part.pump(), part.available()), (Pumped::All, 1));
         peer.write_all(b"76543210HO").expect("room");
         assert_eq!(part.pump(), Pumped::All);
-        assert!(part.is_sealed() && part.has_no_ring() && !part.is_read());
+        assert!(part.is_switched() && part.has_no_ring() && !part.is_read());
         assert_eq!(part.read(&mut [0; 9], None), 1);
         assert!(part.is_read() && !part.is_over());
-        assert!(!part.end_without_seal(), "the seal has come");
+        assert!(!part.end_without_marker(), "the switch marker has come");
 
         for before in [&b""[..], b"x", b"xf", b"x01"] {
             let (mut peer, part) = self::part();
             peer.write_all(before).expect("room");
             drop(peer);
             assert_eq!(part.pump(), Pumped::Closed);
-            let is_end = part.end_without_seal();
-            assert_eq!(is_end, before.len() < 2, "a part of a seal is none");
-            assert_eq!((part.is_sealed(), part.has_no_ring()), (is_end, is_end));
+            let is_end = part.end_without_marker();
+            assert_eq!(is_end, before.len() < 2, "a part of a switch marker is none");
+            assert_eq!((part.is_switched(), part.has_no_ring()), (is_end, is_end));
             assert_eq!(part.pump() == Pumped::All, is_end, "nothing else is read");
         }
     }
@@ -389,13 +390,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let peer = TcpStream::connect(listener.local_addr().expect("an address"));
         let (socket, _) = listener.accept().expect("a connection");
-        let part = TcpPart::new(socket.into(), Seal([7; Seal::BYTES]), Some(Seal([8; 16])));
-        assert_eq!(part.look_for_seal(), Awaited::Nothing);
+        let part = TcpPart::new(
+            socket.into(),
+            SwitchMarker([7; SwitchMarker::BYTES]),
+            Some(SwitchMarker([8; 16])),
+        );
+        assert_eq!(part.look_for_marker(), Awaited::Nothing);
         let peer = peer.expect("it listens");
         let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
         setsockopt(&peer, sockopt::Linger, &at_once).expect("a socket");
         drop(peer);
-        assert_eq!(part.look_for_seal(), Awaited::Never);
+        assert_eq!(part.look_for_marker(), Awaited::Never);
         // The error is there still.
         assert_eq!(part.pump(), Pumped::Reset);
     }

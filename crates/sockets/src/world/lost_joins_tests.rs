@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use delivery::Instant;
 use nix::errno::Errno;
 
-use super::{MOVE_STEPS, SEALS, World};
+use super::{MARKERS, MOVE_STEPS, World};
 use crate::calls::connection::{Connection, Route};
 use crate::lock::lock;
 use crate::migration::machine::{Event, Phase};
@@ -27,10 +27,10 @@ fn half_moved() -> World {
 /// Lets the end that connected look for the switch marker, and write what is to be written.
 fn answer(world: &World) -> Phase {
     let connection = &world.ends[0].connection;
-    if let Some(event) = connection.look_for_seal() {
+    if let Some(event) = connection.look_for_marker() {
         drop(connection.on(event, Instant(0)));
     }
-    world.try_seal(0)
+    world.try_write_marker(0)
 }
 
 /// Both are home, and bytes go both ways.
@@ -65,7 +65,7 @@ fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
         if reads_first {
             let first = world.receive(0, 100);
             assert_eq!(first.as_deref(), Ok(&b"by TCP, "[..]));
-            assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN), "not the seal");
+            assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN), "not the switch marker");
         }
         world.lose_group(1);
         world.network.carry();
@@ -89,7 +89,7 @@ fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
 /// The end that accepted learns from TCP that the group is lost, if no message reports it.
 //= sockets-protocol.md: join.7
 #[test]
-fn the_seal_that_is_written_back_brings_a_peer_home_that_has_its_group_still() {
+fn a_marker_that_is_written_back_brings_a_peer_home_that_still_has_its_group() {
     let world = half_moved();
     world.lose_group(0);
     assert_eq!(answer(&world), Phase::Returning);
@@ -107,14 +107,14 @@ fn a_join_whose_group_is_lost_behind_the_answer_comes_home() {
             world.network.carry();
         }
         assert_eq!(world.ends[0].connection.phase(), Phase::Switching);
-        assert_eq!(world.try_seal(0), Phase::Returning);
+        assert_eq!(world.try_write_marker(0), Phase::Returning);
         expect_home(&world, b"ask ", false);
     }
 }
 
 //= sockets-protocol.md: join.6, join.7
 #[test]
-fn the_end_of_tcp_stands_for_the_seal_of_a_peer_that_can_write_none() {
+fn the_end_of_tcp_stands_for_the_marker_of_a_peer_that_can_write_none() {
     for is_late in [false, true] {
         let world = half_moved();
         let connection = &world.ends[0].connection;
@@ -162,13 +162,13 @@ fn an_answer_that_comes_late_moves_the_connection() {
 
 //= sockets-protocol.md: marker.1, join.7
 #[test]
-fn behind_a_seal_that_is_written_back_no_byte_of_the_ring_is_read() {
+fn behind_a_marker_that_is_written_back_no_byte_of_the_ring_is_read() {
     let world = World::new();
     assert!(world.move_on(0) && world.move_on(1));
     let (stream, memory, _) = lock(&world.network.streams)[1].clone();
     memory[1].write(0, b"forged");
     stream.on_arrived(0, 6).expect("it follows");
-    (&world.ends[0].tcp).write_all(&SEALS[0].0).expect("room");
+    (&world.ends[0].tcp).write_all(&MARKERS[0].0).expect("room");
     world.network.carry();
     assert_eq!(world.receive(1, 100), Err(Errno::EAGAIN));
     (&world.ends[0].tcp).write_all(b"no record").expect("room");
@@ -178,8 +178,8 @@ fn behind_a_seal_that_is_written_back_no_byte_of_the_ring_is_read() {
 
 //= sockets-protocol.md: join.7
 #[test]
-fn an_end_behind_a_part_of_a_seal_resets_an_end_that_waits() {
-    for part in [&SEALS[0].0[..3], &SEALS[1].0] {
+fn an_end_behind_a_part_of_a_marker_resets_an_end_that_waits() {
+    for part in [&MARKERS[0].0[..3], &MARKERS[1].0] {
         let world = World::new();
         assert!(world.move_on(0) && world.move_on(1));
         world.lose_group(1);
@@ -194,7 +194,7 @@ fn an_end_behind_a_part_of_a_seal_resets_an_end_that_waits() {
 
 //= sockets-protocol.md: join.6
 #[test]
-fn a_program_reads_no_byte_of_a_seal_that_cannot_be_answered() {
+fn a_program_reads_no_byte_of_a_marker_that_cannot_be_answered() {
     for wanted in [1, 7, 100] {
         for before in ["", "last"] {
             let world = World::new();
@@ -211,7 +211,7 @@ fn a_program_reads_no_byte_of_a_seal_that_cannot_be_answered() {
 
 //= sockets-protocol.md: join.6
 #[test]
-fn a_seal_that_comes_when_the_program_reads_no_more_is_not_answered() {
+fn a_marker_that_comes_when_the_program_reads_no_more_is_not_answered() {
     let world = half_moved();
     world.lose_group(0);
     let shut = world.ends[0].call(|connection, fd| connection.shutdown(fd, Shutdown::Read));
@@ -223,12 +223,12 @@ fn a_seal_that_comes_when_the_program_reads_no_more_is_not_answered() {
 
 //= sockets-protocol.md: join.6
 #[test]
-fn few_bytes_like_the_beginning_of_a_seal_do_not_wait_and_a_part_of_one_is_not_shown() {
+fn few_bytes_like_the_beginning_of_a_marker_do_not_wait_and_a_part_of_one_is_not_shown() {
     for (part, is_ended) in [(3, false), (9, false), (9, true)] {
         let world = World::new();
         assert!(world.move_on(0));
         world.lose_group(0);
-        let bytes = &SEALS[0].0[..part];
+        let bytes = &MARKERS[0].0[..part];
         (&world.ends[1].tcp).write_all(bytes).expect("room");
         if is_ended {
             world.ends[1].tcp.shutdown(Shutdown::Write).expect("connected");

@@ -41,7 +41,7 @@ pub(crate) struct Offer {
 #[derive(Clone, Copy)]
 pub(crate) struct StreamEnd {
     pub(crate) number: u32,
-    pub(crate) seal: [u8; 16],
+    pub(crate) marker: [u8; 16],
     pub(crate) ring: RemoteRegion,
 }
 
@@ -161,11 +161,11 @@ impl Hand {
     }
 
     /// The stream end of this side: the number, the switch marker and the ring.
-    pub(crate) fn end(&self, number: u32, seal: &[u8; 16]) -> Vec<u8> {
+    pub(crate) fn end(&self, number: u32, marker: &[u8; 16]) -> Vec<u8> {
         let ring = self.ring_region.remote();
         [
             &number.to_be_bytes()[..],
-            seal,
+            marker,
             &ring.key.0.to_be_bytes(),
             &ring.address.to_be_bytes(),
             &RING.to_be_bytes(),
@@ -208,7 +208,7 @@ pub(crate) fn end_in(message: &[u8]) -> StreamEnd {
     let key = u32::from_be_bytes(field(20, 24).try_into().unwrap());
     StreamEnd {
         number: u32::from_be_bytes(field(0, 4).try_into().unwrap()),
-        seal: field(4, 20).try_into().unwrap(),
+        marker: field(4, 20).try_into().unwrap(),
         ring: RemoteRegion {
             key: RemoteKey(key),
             address: u64::from_be_bytes(field(24, 32).try_into().unwrap()),

@@ -15,7 +15,7 @@ use crate::by_hand::{
 };
 use crate::pair::{End, Pair};
 
-const SEAL: &[u8; 16] = b"0123456789abcdef";
+const MARKER: &[u8; 16] = b"0123456789abcdef";
 const INCARNATION: u128 = 7;
 const NUMBER: u32 = 40;
 
@@ -42,10 +42,10 @@ impl Joined {
         let server = pair.accepted(server);
         let offer = offer_at(&door);
         let mut hand = Hand::connect(offer, INCARNATION);
-        hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, SEAL)]);
-        let mut seal = [0; 16];
-        tcp.read_exact(&mut seal).expect("the seal comes by TCP");
-        assert_eq!(&seal, SEAL);
+        hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, MARKER)]);
+        let mut marker = [0; 16];
+        tcp.read_exact(&mut marker).expect("the switch marker comes by TCP");
+        assert_eq!(&marker, MARKER);
         let joined = hand.hear();
         assert_eq!(
             (joined.len(), &joined[..5]),
@@ -56,9 +56,9 @@ impl Joined {
     }
 
     /// And that as well.
-    fn sealed() -> Self {
+    fn switched() -> Self {
         let mut joined = Self::new();
-        joined.tcp.write_all(&joined.theirs.seal).expect("it is sent");
+        joined.tcp.write_all(&joined.theirs.marker).expect("it is sent");
         joined
     }
 
@@ -79,18 +79,18 @@ impl Joined {
 
 //= sockets-protocol.md: group.1, group.2, join.3, marker.1, data.1, data.4
 #[test]
-fn a_peer_by_hand_moves_a_connection_and_is_not_heard_before_its_seal() {
+fn a_handmade_peer_moves_a_connection_and_is_read_only_after_its_marker() {
     let mut joined = Joined::new();
     joined.hand.write(b"hello", &joined.theirs, 0);
     joined.server.send_all(b"answer");
     assert_eq!(joined.hand.ring_bytes(6), b"answer");
     joined.server.expect_nothing();
     // What may be the beginning of the switch marker is held back until more comes.
-    let first = [!joined.theirs.seal[0]; 7];
+    let first = [!joined.theirs.marker[0]; 7];
     joined.tcp.write_all(&first).expect("it is sent");
     joined.server.expect(&first);
     joined.server.expect_nothing();
-    joined.tcp.write_all(&joined.theirs.seal).expect("it is sent");
+    joined.tcp.write_all(&joined.theirs.marker).expect("it is sent");
     joined.server.expect(b"hello");
     joined.hand.say(&[END, &joined.to(), &5_u64.to_be_bytes()]);
     assert_eq!(joined.server.receive_some(), Ok(Vec::new()));
@@ -108,11 +108,11 @@ fn a_token_that_was_not_given_out_or_was_taken_is_refused() {
     let offer = offer_at(&door);
     let mut hand = Hand::connect(offer, INCARNATION);
     let refused = [&[REFUSED][..], &NUMBER.to_be_bytes(), &[1]].concat();
-    hand.say(&[JOIN, &(offer.token ^ 1).to_be_bytes(), &hand.end(NUMBER, SEAL)]);
+    hand.say(&[JOIN, &(offer.token ^ 1).to_be_bytes(), &hand.end(NUMBER, MARKER)]);
     assert_eq!(hand.hear(), refused);
-    hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, SEAL)]);
+    hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, MARKER)]);
     assert_eq!(hand.hear()[..1], *JOINED);
-    hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, SEAL)]);
+    hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, MARKER)]);
     assert_eq!(hand.hear(), refused);
 }
 
@@ -121,7 +121,7 @@ fn a_token_that_was_not_given_out_or_was_taken_is_refused() {
 fn a_malformed_message_ends_the_group_and_resets_its_streams() {
     let nine = [9; 46];
     for malformed in [&[][..], &[9], &[6, 0, 0, 0], &[6, 0, 0, 0, 0, 0], &nine] {
-        let joined = Joined::sealed();
+        let joined = Joined::switched();
         joined.hand.say(&[malformed]);
         joined.expect_the_group_has_ended();
     }
@@ -131,10 +131,10 @@ fn a_malformed_message_ends_the_group_and_resets_its_streams() {
 #[test]
 fn a_ring_that_none_may_be_ends_the_group() {
     for (address, bytes) in [(0_u64, 4095_u32), (0, 1 << 31), (u64::MAX - 100, 4096)] {
-        let joined = Joined::sealed();
+        let joined = Joined::switched();
         let end = [
             &NUMBER.to_be_bytes()[..],
-            SEAL,
+            MARKER,
             &[0; 4],
             &address.to_be_bytes(),
             &bytes.to_be_bytes(),
@@ -147,12 +147,12 @@ fn a_ring_that_none_may_be_ends_the_group() {
 //= sockets-protocol.md: message.4
 #[test]
 fn a_message_for_a_stream_that_is_not_there_is_ignored_and_a_joined_is_answered() {
-    let mut joined = Joined::sealed();
+    let mut joined = Joined::switched();
     let unknown = 12_345_u32.to_be_bytes();
     joined.hand.say(&[CREDIT, &unknown, &1_u64.to_be_bytes()]);
     joined.hand.say(&[END, &unknown, &1_u64.to_be_bytes()]);
     joined.hand.say(&[RESET, &unknown]);
-    joined.hand.say(&[JOINED, &unknown, &joined.hand.end(NUMBER + 1, SEAL)]);
+    joined.hand.say(&[JOINED, &unknown, &joined.hand.end(NUMBER + 1, MARKER)]);
     assert_eq!(joined.hand.hear(), [RESET, &(NUMBER + 1).to_be_bytes()].concat());
     joined.hand.write(b"still there", &joined.theirs, 0);
     joined.server.expect(b"still there");
@@ -160,13 +160,13 @@ fn a_message_for_a_stream_that_is_not_there_is_ignored_and_a_joined_is_answered(
 
 //= sockets-protocol.md: marker.2
 #[test]
-fn bytes_behind_the_seal_or_an_end_of_tcp_before_that_of_the_stream_reset_it() {
-    let mut joined = Joined::sealed();
+fn bytes_behind_the_marker_or_an_early_end_of_tcp_reset_the_stream() {
+    let mut joined = Joined::switched();
     joined.tcp.write_all(b"behind").expect("it is sent");
     joined.expect_reset();
     assert_eq!(joined.hand.hear(), [RESET, &NUMBER.to_be_bytes()].concat());
 
-    let Joined { server, tcp, mut hand, pair, .. } = Joined::sealed();
+    let Joined { server, tcp, mut hand, pair, .. } = Joined::switched();
     drop(tcp);
     assert_eq!(server.receive_some(), Err(Errno::ECONNRESET));
     assert_eq!(hand.hear(), [RESET, &NUMBER.to_be_bytes()].concat());
@@ -177,7 +177,7 @@ fn bytes_behind_the_seal_or_an_end_of_tcp_before_that_of_the_stream_reset_it() {
 #[test]
 fn bytes_that_do_not_follow_end_the_group() {
     for offset in [1, 100] {
-        let joined = Joined::sealed();
+        let joined = Joined::switched();
         joined.hand.write(b"hello", &joined.theirs, offset);
         joined.expect_the_group_has_ended();
     }
@@ -186,7 +186,7 @@ fn bytes_that_do_not_follow_end_the_group() {
 //= sockets-protocol.md: data.2, data.3
 #[test]
 fn more_than_there_is_room_for_ends_the_group() {
-    let joined = Joined::sealed();
+    let joined = Joined::switched();
     let room = joined.theirs.ring.len;
     let piece = [1; 64];
     for offset in (0..room).step_by(piece.len()) {
@@ -201,7 +201,7 @@ fn more_than_there_is_room_for_ends_the_group() {
 #[test]
 fn credit_and_ends_that_cannot_be_end_the_group() {
     for (kind, bytes) in [(CREDIT, 1_u64), (CREDIT, u64::MAX), (END, 1), (END, u64::MAX)] {
-        let joined = Joined::sealed();
+        let joined = Joined::switched();
         joined.hand.say(&[kind, &joined.to(), &bytes.to_be_bytes()]);
         joined.expect_the_group_has_ended();
     }
@@ -210,7 +210,7 @@ fn credit_and_ends_that_cannot_be_end_the_group() {
 //= sockets-protocol.md: data.5
 #[test]
 fn a_reset_is_answered_with_one() {
-    let mut joined = Joined::sealed();
+    let mut joined = Joined::switched();
     joined.hand.say(&[RESET, &joined.to()]);
     assert_eq!(joined.hand.hear(), [RESET, &NUMBER.to_be_bytes()].concat());
     joined.expect_reset();
@@ -253,7 +253,7 @@ fn who_greets_wrongly_gets_no_group() {
 //= sockets-protocol.md: group.3
 #[test]
 fn no_peer_writes_to_the_ring_of_another() {
-    let joined = Joined::sealed();
+    let joined = Joined::switched();
     let (_tcp, server, door) = with_door(&joined.pair);
     let _server = joined.pair.accepted(server);
     let thief = Hand::connect(offer_at(&door), INCARNATION + 1);
@@ -319,19 +319,19 @@ impl Asked {
 
 //= sockets-protocol.md: group.1, join.1, join.4
 #[test]
-fn connections_to_one_process_share_a_group_and_seal_when_their_own_has_come() {
+fn connections_to_one_process_share_a_group_and_answer_the_marker_that_has_come() {
     let mut asked = Asked::new();
     let [theirs, _] = asked.joins();
-    asked.hand.say(&[JOINED, &theirs.number.to_be_bytes(), &asked.hand.end(NUMBER, SEAL)]);
+    asked.hand.say(&[JOINED, &theirs.number.to_be_bytes(), &asked.hand.end(NUMBER, MARKER)]);
     // It stays undecided until its own switch marker comes: this goes by TCP.
     asked.client[0].send_all(b"question");
     let mut bytes = [0; 8];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
     assert_eq!((&bytes, asked.client[0].connection.route()), (b"question", Route::Undecided));
-    asked.tcp[0].write_all(&theirs.seal).expect("it is sent");
-    let mut seal = [0; 16];
-    asked.tcp[0].read_exact(&mut seal).expect("by TCP");
-    assert_eq!(&seal, SEAL);
+    asked.tcp[0].write_all(&theirs.marker).expect("it is sent");
+    let mut marker = [0; 16];
+    asked.tcp[0].read_exact(&mut marker).expect("by TCP");
+    assert_eq!(&marker, MARKER);
     asked.client[0].wait_until(crate::pair::is_moved);
     asked.client[0].send_all(b"more");
     assert_eq!(asked.hand.ring_bytes(4), b"more");
@@ -352,7 +352,7 @@ fn what_is_refused_stays_on_tcp() {
 
 //= sockets-protocol.md: group.4, join.6
 #[test]
-fn who_loses_the_group_before_the_answer_writes_a_seal_that_comes_back() {
+fn a_connection_whose_group_is_lost_before_the_answer_writes_back_the_marker_that_comes() {
     let mut asked = Asked::new();
     let [theirs, _] = asked.joins();
     asked.hand.connection.close(&[]).expect("it is closed");
@@ -362,14 +362,14 @@ fn who_loses_the_group_before_the_answer_writes_a_seal_that_comes_back() {
     client.send_all(b"as well");
     let mut bytes = [0; 7];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
-    asked.tcp[0].write_all(&theirs.seal).expect("it is sent");
+    asked.tcp[0].write_all(&theirs.marker).expect("it is sent");
     // Nothing but a thread that waits looks at the descriptor. The switch marker is written back, behind it that
     // nothing was taken.
     client.expect_nothing();
     asked.client[0].wait_until(crate::pair::is_moved);
     let mut answer = [0; 16 + 12];
     asked.tcp[0].read_exact(&mut answer).expect("by TCP");
-    assert_eq!(answer, [&theirs.seal[..], &record(0)].concat().as_slice());
+    assert_eq!(answer, [&theirs.marker[..], &record(0)].concat().as_slice());
     asked.tcp[0].write_all(&[&record(0)[..], b"from byte 0"].concat()).expect("it is sent");
     let client = &asked.client[0];
     client.wait_until(|connection| connection.route() == Route::Left(Reason::Home));
@@ -382,7 +382,7 @@ fn who_loses_the_group_before_the_answer_writes_a_seal_that_comes_back() {
 
 //= sockets-protocol.md: join.7, home.1, home.2
 #[test]
-fn who_has_moved_and_loses_the_group_waits_for_a_seal_or_its_own_or_the_end() {
+fn a_moved_connection_whose_group_is_lost_waits_for_a_marker_or_the_end() {
     for answer in 0..3 {
         let mut joined = Joined::new();
         joined.server.send_all(b"answer");
@@ -393,14 +393,14 @@ fn who_has_moved_and_loses_the_group_waits_for_a_seal_or_its_own_or_the_end() {
         joined.server.expect_nothing();
         assert_eq!(joined.server.connection.route(), Route::Moved);
         // The first has the answer, and its program has read 2 bytes.
-        let (seal, taken) = match answer {
-            0 => (Some(joined.theirs.seal), 2),
-            1 => (Some(*SEAL), 0),
+        let (marker, taken) = match answer {
+            0 => (Some(joined.theirs.marker), 2),
+            1 => (Some(*MARKER), 0),
             _ => (None, 0),
         };
-        match seal {
-            Some(seal) => {
-                let sent = [&seal[..], &record(taken)].concat();
+        match marker {
+            Some(marker) => {
+                let sent = [&marker[..], &record(taken)].concat();
                 joined.tcp.write_all(&sent).expect("it is sent");
             }
             None => joined.tcp.shutdown(Shutdown::Write).expect("connected"),
@@ -413,7 +413,7 @@ fn who_has_moved_and_loses_the_group_waits_for_a_seal_or_its_own_or_the_end() {
         let bytes = &mut bytes[..expected.len()];
         joined.tcp.read_exact(bytes).expect("by TCP");
         assert_eq!(bytes, expected);
-        match seal {
+        match marker {
             Some(_) => {
                 joined.tcp.write_all(b"more").expect("it is sent");
                 joined.server.expect(b"more");
@@ -442,7 +442,7 @@ fn answers_that_do_not_fit_are_answered_with_reset_and_change_nothing() {
     let number = |end: &StreamEnd| end.number.to_be_bytes();
     // The one peer has given up after a part of the switch marker, and says then that it has joined.
     asked.hand.say(&[RESET, &number(&first)]);
-    asked.hand.say(&[JOINED, &number(&first), &asked.hand.end(NUMBER, SEAL)]);
+    asked.hand.say(&[JOINED, &number(&first), &asked.hand.end(NUMBER, MARKER)]);
     assert_eq!(asked.hand.hear(), [RESET, &NUMBER.to_be_bytes()[..]].concat());
     asked.client[0].send_all(b"by TCP");
     let mut bytes = [0; 6];
@@ -450,10 +450,10 @@ fn answers_that_do_not_fit_are_answered_with_reset_and_change_nothing() {
     assert_eq!((&bytes, asked.client[0].connection.route()), (b"by TCP", Route::Undecided));
     // The other joins twice, and refuses after that.
     for given in [NUMBER, NUMBER + 1] {
-        asked.hand.say(&[JOINED, &number(&second), &asked.hand.end(given, SEAL)]);
+        asked.hand.say(&[JOINED, &number(&second), &asked.hand.end(given, MARKER)]);
     }
     asked.hand.say(&[&[REFUSED], &number(&second), &[5]]);
     assert_eq!(asked.hand.hear(), [RESET, &(NUMBER + 1).to_be_bytes()[..]].concat());
-    asked.tcp[1].write_all(&second.seal).expect("it is sent");
+    asked.tcp[1].write_all(&second.marker).expect("it is sent");
     asked.client[1].wait_until(crate::pair::is_moved);
 }

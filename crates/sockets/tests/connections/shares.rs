@@ -141,7 +141,7 @@ fn others_are_as_fast_beside_peers_that_take_nothing() {
 
 /// A join with a token that was not given out.
 fn join_of_nothing() -> Vec<u8> {
-    // The token; number, seal, key, address and bytes of a ring that may be.
+    // The token; number, switch marker, key, address and bytes of a ring that may be.
     let ring = 65_536_u32.to_be_bytes();
     [&[1_u8][..], &[0xff; 8], &[7; 4], &[7; 16], &[7; 4], &[0; 8], &ring].concat()
 }

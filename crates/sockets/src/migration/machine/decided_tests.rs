@@ -23,7 +23,7 @@ fn event() -> impl Strategy<Value = Event> {
         Event::GroupUp,
         Event::Join,
         Event::Joined,
-        Event::SealWritten,
+        Event::MarkerWritten,
     ];
     let any = (0..=EVENTS.len()).prop_map(|at| EVENTS.get(at).copied().unwrap_or(ARRIVED));
     prop_oneof![prop::sample::select(on_the_way.to_vec()), any]
@@ -56,7 +56,7 @@ proptest! {
             let has_left = all.iter().any(ONCE[0]);
             let has_switched = all.iter().any(ONCE[1]);
             prop_assert!(!(has_left && has_switched), "either, not both");
-            prop_assert!(!has_switched || all.contains(&Action::WriteSeal));
+            prop_assert!(!has_switched || all.contains(&Action::WriteMarker));
             if has_left {
                 prop_assert!(matches!(end.phase(), Phase::Ended(_)));
                 prop_assert_eq!(end.due(), Instant::NEVER);
@@ -79,8 +79,8 @@ proptest! {
                 now = end.due().max(now);
                 for action in end.on(Event::Time, now) {
                     // TCP takes nothing, as the peer does not read.
-                    if action == Action::WriteSeal {
-                        drop(end.on(Event::SealWaits { has_begun: false }, now));
+                    if action == Action::WriteMarker {
+                        drop(end.on(Event::MarkerWaits { has_begun: false }, now));
                     }
                 }
             }
@@ -120,16 +120,16 @@ fn an_answer_that_comes_late_moves_the_connection_and_later_it_goes_home_if_tcp_
         if is_shut {
             drop(end.on(Event::Shut(Half::Write), late));
         }
-        assert_eq!(end.on(Event::Joined, late), [Action::WriteSeal]);
+        assert_eq!(end.on(Event::Joined, late), [Action::WriteMarker]);
         assert_eq!((end.is_echoing(), end.has_ended_tcp()), (false, is_shut));
-        assert_eq!(end.on(Event::SealWritten, late), [Action::Switch]);
+        assert_eq!(end.on(Event::MarkerWritten, late), [Action::Switch]);
         assert_eq!(end.phase() == Phase::Returning, is_shut);
     }
 }
 
 //= sockets-protocol.md: join.6
 #[test]
-fn a_program_that_reads_no_more_takes_no_seal_out_of_tcp() {
+fn a_program_that_reads_no_more_takes_no_marker_out_of_tcp() {
     for is_early in [false, true] {
         let mut end = Migration::new(Role::Connecting);
         for event in [Event::Begin, Event::Offer, Event::GroupUp] {
@@ -142,25 +142,25 @@ fn a_program_that_reads_no_more_takes_no_seal_out_of_tcp() {
         let actions = events.map(|event| end.on(event, START)).concat();
         assert!(actions.ends_with(&[Action::Watch, Action::ShutTcp]), "{actions:?}");
         assert_eq!(end.phase(), Phase::Watching);
-        assert_eq!(end.on(Event::SealCame, START), []);
+        assert_eq!(end.on(Event::MarkerCame, START), []);
     }
 }
 
 //= sockets-protocol.md: join.6
 #[test]
-fn a_seal_that_comes_when_the_group_is_lost_is_written_back() {
+fn a_marker_that_comes_when_the_group_is_lost_is_written_back() {
     let mut end = Migration::new(Role::Connecting);
     for event in [Event::Begin, Event::Offer, Event::GroupUp] {
         drop(end.on(event, START));
     }
-    assert_eq!(end.on(Event::GroupLost, START), [Action::Await, Action::LookForSeal]);
+    assert_eq!(end.on(Event::GroupLost, START), [Action::Await, Action::LookForMarker]);
     // The program has bytes before the switch marker.
-    assert_eq!(end.on(Event::SealEarly, START), []);
-    assert_eq!(end.on(Event::Time, end.due()), [Action::LookForSeal]);
+    assert_eq!(end.on(Event::MarkerEarly, START), []);
+    assert_eq!(end.on(Event::Time, end.due()), [Action::LookForMarker]);
     assert_eq!(end.due(), Instant::NEVER);
-    assert_eq!(end.on(Event::SealCame, START), [Action::WriteSeal]);
+    assert_eq!(end.on(Event::MarkerCame, START), [Action::WriteMarker]);
     assert!(end.is_echoing());
-    assert_eq!(end.on(Event::SealWritten, START), [Action::Switch]);
+    assert_eq!(end.on(Event::MarkerWritten, START), [Action::Switch]);
     assert_eq!(end.phase(), Phase::Returning);
 }
 

@@ -25,7 +25,7 @@ enum Planted {
     /// The end that accepted is reset when the group is lost before the switch marker has come.
     DoesNotWait,
     /// The end that accepted ends when the group is lost while a part of the switch marker is written.
-    LeavesRestOfSeal,
+    LeavesRestOfMarker,
     /// The end that connected does not write the switch marker back.
     DoesNotEcho,
     /// Its program goes on writing behind that.
@@ -35,9 +35,9 @@ enum Planted {
     /// The end of TCP resets an end that waits for the switch marker.
     ResetsAtEnd,
     /// A switch marker of which a part is written is given up.
-    LeavesPartOfSeal,
+    LeavesPartOfMarker,
     /// A program writes between two parts of a switch marker.
-    WritesInSeal,
+    WritesInMarker,
     /// Bytes of the ring are read before the switch marker has come.
     ReadsRingFirst,
     /// An answer that comes too late is ignored.
@@ -57,7 +57,7 @@ enum Planted {
 enum Token {
     Byte(u8),
     /// Half of a switch marker.
-    Seal(u8),
+    Marker(u8),
     /// The same of one that the peer has chosen, written back.
     Echo(u8),
     Record(u8),
@@ -95,7 +95,7 @@ struct End {
     has_stream: bool,
     has_rings: bool,
     /// Halves of the switch marker that are written, and seen.
-    sealed: u8,
+    marker_written: u8,
     seen: u8,
     /// It takes and posts nothing by the ring.
     is_ringless: bool,
@@ -144,8 +144,8 @@ enum Step {
     Offer,
     GroupUp,
     Deliver,
-    Seal,
-    SealCame,
+    Marker,
+    MarkerCame,
     Write,
     Read,
     Shut,
@@ -168,8 +168,8 @@ const STEPS: [Step; 21] = [
     Step::Offer,
     Step::GroupUp,
     Step::Deliver,
-    Step::Seal,
-    Step::SealCame,
+    Step::Marker,
+    Step::MarkerCame,
     Step::Write,
     Step::Read,
     Step::Shut,
@@ -217,7 +217,7 @@ impl End {
             reading: Reading::Plain,
             has_stream: false,
             has_rings: false,
-            sealed: 0,
+            marker_written: 0,
             seen: 0,
             is_ringless: false,
             written: 0,
@@ -291,17 +291,19 @@ impl State {
         let is_ignored = match planted {
             Planted::ForgetsReturn => event == Event::Return && phase == Phase::Switching,
             Planted::IgnoresLateAnswer => event == Event::Joined && phase == Phase::Unanswered,
-            Planted::DoesNotEcho => event == Event::SealCame,
+            Planted::DoesNotEcho => event == Event::MarkerCame,
             _ => false,
         };
         if is_ignored {
             return;
         }
         let event = match event {
-            Event::SealWaits { .. } if planted == Planted::LeavesPartOfSeal => {
-                Event::SealWaits { has_begun: false }
+            Event::MarkerWaits { .. } if planted == Planted::LeavesPartOfMarker => {
+                Event::MarkerWaits { has_begun: false }
             }
-            Event::GroupLost if planted == Planted::LeavesRestOfSeal && end.sealed == 1 => {
+            Event::GroupLost
+                if planted == Planted::LeavesRestOfMarker && end.marker_written == 1 =>
+            {
                 Event::PeerGone
             }
             event => event,
@@ -330,7 +332,7 @@ impl State {
         match action {
             Action::SendOffer => self.is_offered = true,
             // When it is seen is a step of its own.
-            Action::FindGroup | Action::Switch | Action::LookForSeal => {}
+            Action::FindGroup | Action::Switch | Action::LookForMarker => {}
             Action::MakeStream => {
                 (end.has_stream, end.has_rings) = (true, true);
                 end.reading = Reading::Expecting;
@@ -339,7 +341,7 @@ impl State {
             Action::SendJoined => send(Message::Joined),
             Action::SendRefused(refusal) => send(Message::Refused(refusal)),
             Action::SendReset => send(Message::Reset),
-            Action::WriteSeal => self.write_seal(planted, index, now),
+            Action::WriteMarker => self.write_marker(planted, index, now),
             Action::Await | Action::Watch if planted == Planted::DoesNotWatch => {
                 end.reading = Reading::Plain;
             }
@@ -358,12 +360,12 @@ impl State {
     }
 
     /// Whether the peer's whole switch marker is in TCP, behind what the program may read.
-    fn is_seal_there(&self, index: usize) -> bool {
-        self.ends[1 - index].tcp.contains(&Token::Seal(1))
+    fn is_marker_there(&self, index: usize) -> bool {
+        self.ends[1 - index].tcp.contains(&Token::Marker(1))
     }
 
-    fn write_seal(&mut self, planted: Planted, index: usize, now: Instant) {
-        let is_seal_there = self.is_seal_there(index);
+    fn write_marker(&mut self, planted: Planted, index: usize, now: Instant) {
+        let is_marker_there = self.is_marker_there(index);
         let (end, peer) = two(&mut self.ends, index);
         if end.phase() != Phase::Switching {
             return;
@@ -371,31 +373,31 @@ impl State {
         // The kernel answers with a reset for what is closed.
         let is_deaf = peer.is_closed() && matches!(peer.phase(), Phase::Ended(_));
         let is_echo = end.migration.is_echoing();
-        let event = if index == 0 && !is_seal_there {
+        let event = if index == 0 && !is_marker_there {
             let is_lost = peer.tcp.front() == Some(&Token::End);
-            if is_lost { Event::SealFails(Reason::Closed) } else { Event::SealEarly }
+            if is_lost { Event::MarkerFails(Reason::Closed) } else { Event::MarkerEarly }
         } else if end.migration.has_ended_tcp() {
             // The peer takes the end for the switch marker.
-            end.sealed = 2;
-            Event::SealWritten
+            end.marker_written = 2;
+            Event::MarkerWritten
         } else if end.has_ended_tcp {
-            Event::SealFails(Reason::Closed)
+            Event::MarkerFails(Reason::Closed)
         } else {
-            let is_whole = end.sealed == 2;
-            while end.sealed < 2 && end.tcp.len() < end.room {
-                let half = end.sealed;
-                end.tcp.push_back(if is_echo { Token::Echo(half) } else { Token::Seal(half) });
-                end.sealed += 1;
+            let is_whole = end.marker_written == 2;
+            while end.marker_written < 2 && end.tcp.len() < end.room {
+                let half = end.marker_written;
+                end.tcp.push_back(if is_echo { Token::Echo(half) } else { Token::Marker(half) });
+                end.marker_written += 1;
             }
-            match end.sealed {
+            match end.marker_written {
                 // The peer may see it before this end does anything else.
                 2 if !is_whole => return,
-                2 => Event::SealWritten,
-                _ if is_deaf => Event::SealFails(Reason::Closed),
-                begun => Event::SealWaits { has_begun: begun > 0 },
+                2 => Event::MarkerWritten,
+                _ if is_deaf => Event::MarkerFails(Reason::Closed),
+                begun => Event::MarkerWaits { has_begun: begun > 0 },
             }
         };
-        if event == Event::SealWritten {
+        if event == Event::MarkerWritten {
             end.by_tcp = end.written;
             end.reading = Reading::Plain;
             end.is_ringless |= is_echo || end.migration.has_ended_tcp();
@@ -413,7 +415,7 @@ impl State {
         let (own, peer) = two(&mut self.ends, index);
         let front = peer.tcp.front().copied();
         match front {
-            Some(Token::Seal(half) | Token::Echo(half)) if own.seen == half => {
+            Some(Token::Marker(half) | Token::Echo(half)) if own.seen == half => {
                 own.seen += 1;
                 own.is_ringless |= own.seen == 2 && front == Some(Token::Echo(half));
                 peer.tcp.pop_front();
@@ -465,8 +467,8 @@ impl State {
         let (own, peer) = two(&mut self.ends, index);
         let phase = own.phase();
         // Nothing happens at an end that is about to switch.
-        let is_about_to = phase == Phase::Switching && own.sealed == 2;
-        (!is_about_to || step == Step::Seal).then_some(())?;
+        let is_about_to = phase == Phase::Switching && own.marker_written == 2;
+        (!is_about_to || step == Step::Marker).then_some(())?;
         match step {
             Step::Begin => {
                 (phase == Phase::OnTcp).then_some(())?;
@@ -494,14 +496,14 @@ impl State {
                 let message = peer.group.pop_front()?;
                 return Some(self.deliver(planted, index, message));
             }
-            Step::Seal => {
+            Step::Marker => {
                 (phase == Phase::Switching).then_some(())?;
-                self.write_seal(planted, index, NOW);
+                self.write_marker(planted, index, NOW);
             }
-            Step::SealCame => {
+            Step::MarkerCame => {
                 let is_awaited = phase == Phase::Unanswered && own.has_seen_loss;
-                (is_awaited && self.is_seal_there(index)).then_some(())?;
-                self.feed(planted, index, Event::SealCame, NOW);
+                (is_awaited && self.is_marker_there(index)).then_some(())?;
+                self.feed(planted, index, Event::MarkerCame, NOW);
             }
             Step::Write => return own.write(planted).then_some(Ok(())),
             Step::Read => return self.read(planted, index),
@@ -627,11 +629,11 @@ impl State {
                 own.reset();
                 Some(Ok(()))
             }
-            Token::Seal(_) | Token::Echo(_) | Token::Record(_) if own.is_on_edge() => {
+            Token::Marker(_) | Token::Echo(_) | Token::Record(_) if own.is_on_edge() => {
                 self.pump(planted, index).then_some(Ok(()))
             }
-            Token::Seal(_) => match own.reading {
-                Reading::Plain => Some(Err("a program reads a seal".into())),
+            Token::Marker(_) => match own.reading {
+                Reading::Plain => Some(Err("a program reads a switch marker".into())),
                 Reading::Awaiting if peer.tcp.get(1) != Some(&Token::End) => None,
                 Reading::Expecting => None,
                 Reading::Awaiting | Reading::Watching => {
@@ -639,7 +641,7 @@ impl State {
                     Some(Ok(()))
                 }
             },
-            Token::Echo(_) => Some(Err("a program reads the seal of its own side".into())),
+            Token::Echo(_) => Some(Err("a program reads the switch marker of its own side".into())),
             Token::Record(_) if own.is_home() => Some(Err("a program reads a record".into())),
             Token::Byte(_) | Token::End | Token::Record(_) => None,
         }
@@ -782,7 +784,7 @@ impl End {
             self.written += u8::from(may);
             return may;
         }
-        let is_held = self.migration.is_held() && planted != Planted::WritesInSeal;
+        let is_held = self.migration.is_held() && planted != Planted::WritesInMarker;
         if is_held || self.tcp.len() >= self.room {
             return false;
         }
@@ -892,7 +894,7 @@ const LOST: [(usize, Step); 8] = [
     (0, Step::Offer),
     (0, Step::GroupUp),
     (1, Step::Deliver),
-    (1, Step::Seal),
+    (1, Step::Marker),
     (0, Step::Lose),
     (0, Step::SeeLoss),
 ];
@@ -904,7 +906,7 @@ const LATE_ANSWER: [(usize, Step); 11] = [
     (0, Step::Offer),
     (0, Step::GroupUp),
     (1, Step::Deliver),
-    (1, Step::Seal),
+    (1, Step::Marker),
     (0, Step::Time),
     (0, Step::Shut),
     (1, Step::Write),
@@ -919,9 +921,9 @@ const MOVED: [(usize, Step); 10] = [
     (0, Step::Offer),
     (0, Step::GroupUp),
     (1, Step::Deliver),
-    (1, Step::Seal),
+    (1, Step::Marker),
     (0, Step::Deliver),
-    (0, Step::Seal),
+    (0, Step::Marker),
     (1, Step::Home),
     (1, Step::Home),
 ];
@@ -962,13 +964,13 @@ fn what_breaks_the_rules_is_found() {
         (Planted::DoesNotWatch, 2, &ASKED[..], 8),
         (Planted::ForgetsAnswer, 2, &ASKED, 9),
         (Planted::DoesNotWait, 2, &ASKED, 9),
-        (Planted::LeavesRestOfSeal, 2, &ASKED, 9),
+        (Planted::LeavesRestOfMarker, 2, &ASKED, 9),
         (Planted::DoesNotEcho, 2, &ASKED, 9),
         (Planted::WritesBehindEcho, 3, &LOST, 9),
         (Planted::ReadsRingBehindEnd, 3, &LATE_ANSWER, 12),
         (Planted::ResetsAtEnd, 2, &ASKED, 9),
-        (Planted::LeavesPartOfSeal, 2, &ASKED, 9),
-        (Planted::WritesInSeal, 2, &ASKED, 9),
+        (Planted::LeavesPartOfMarker, 2, &ASKED, 9),
+        (Planted::WritesInMarker, 2, &ASKED, 9),
         (Planted::ReadsRingFirst, 3, &ASKED, 9),
         (Planted::IgnoresLateAnswer, 2, &ASKED, 8),
         (Planted::ShutsAtOnce, 2, &ASKED, 8),

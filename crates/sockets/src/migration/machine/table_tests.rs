@@ -28,13 +28,13 @@ pub(super) const EVENTS: [Event; 27] = [
     Event::Refused(Refusal::Closed),
     Event::Refused(Refusal::OnlyTcp),
     Event::Forgotten,
-    Event::SealCame,
-    Event::SealWritten,
-    Event::SealWaits { has_begun: false },
-    Event::SealWaits { has_begun: true },
-    Event::SealEarly,
+    Event::MarkerCame,
+    Event::MarkerWritten,
+    Event::MarkerWaits { has_begun: false },
+    Event::MarkerWaits { has_begun: true },
+    Event::MarkerEarly,
     Event::InCall,
-    Event::SealFails(Reason::Closed),
+    Event::MarkerFails(Reason::Closed),
     Event::Stay(Reason::Forked),
     Event::Shut(Half::Write),
     Event::Closed,
@@ -68,13 +68,13 @@ fn places(role: Role) -> Vec<Migration> {
         ways.extend([late, late_shut]);
         let lost = [way.as_slice(), &[Event::GroupLost]].concat();
         ways.push([lost.as_slice(), &[Event::Shut(Half::Write)]].concat());
-        ways.push([lost.as_slice(), &[Event::SealCame]].concat());
+        ways.push([lost.as_slice(), &[Event::MarkerCame]].concat());
         ways.push([way.as_slice(), &[Event::Forgotten]].concat());
         ways.push(lost);
     }
-    ways.push([switching.as_slice(), &[Event::SealWaits { has_begun: false }]].concat());
-    ways.push([switching.as_slice(), &[Event::SealWaits { has_begun: true }]].concat());
-    let edge = [switching.as_slice(), &[Event::SealWritten]].concat();
+    ways.push([switching.as_slice(), &[Event::MarkerWaits { has_begun: false }]].concat());
+    ways.push([switching.as_slice(), &[Event::MarkerWaits { has_begun: true }]].concat());
+    let edge = [switching.as_slice(), &[Event::MarkerWritten]].concat();
     let home = [edge.as_slice(), &[Event::Return]].concat();
     let going = [home.as_slice(), &[Event::LeaveEdge]].concat();
     ways.push([edge.as_slice(), &[Event::PeerGone]].concat());
@@ -103,8 +103,8 @@ fn name(end: &Migration) -> String {
         (end.phase == Phase::Offering && end.has_bytes, "used"),
         (is_moving && end.writes_no_more, "shut"),
         (is_moving && end.is_closed, "closed"),
-        (is_switching && end.has_begun_seal, "begun"),
-        (is_switching && end.is_held && !end.has_begun_seal, "no room"),
+        (is_switching && end.has_begun_marker, "begun"),
+        (is_switching && end.is_held && !end.has_begun_marker, "no room"),
         (is_waiting && end.is_group_lost, "lost"),
         (is_waiting && end.has_shut_writes, "shut"),
         (is_switching && end.is_echoing, "echo"),
@@ -122,14 +122,14 @@ fn plain(name: &str) -> &str {
 
 fn event_name(event: Event) -> String {
     match event {
-        Event::NoStream(reason) | Event::SealFails(reason) | Event::Stay(reason) => {
+        Event::NoStream(reason) | Event::MarkerFails(reason) | Event::Stay(reason) => {
             let whole = format!("{event:?}");
             let kind = whole.split('(').next().unwrap_or_default();
             format!("{kind} ({})", reason.name())
         }
         Event::Refused(refusal) => format!("Refused ({refusal:?})"),
-        Event::SealWaits { has_begun: false } => "SealWaits".into(),
-        Event::SealWaits { has_begun: true } => "SealWaits, begun".into(),
+        Event::MarkerWaits { has_begun: false } => "MarkerWaits".into(),
+        Event::MarkerWaits { has_begun: true } => "MarkerWaits, begun".into(),
         Event::Shut(_) => "Shut".into(),
         event => format!("{event:?}"),
     }

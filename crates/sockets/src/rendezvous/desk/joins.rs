@@ -55,12 +55,12 @@ impl Desk {
             let done = match *action {
                 Action::FindGroup => self.find_group(turn, id),
                 Action::MakeStream => self.make_stream(turn, id),
-                Action::WriteSeal => {
-                    self.write_seal(turn, id);
+                Action::WriteMarker => {
+                    self.write_marker(turn, id);
                     Ok(())
                 }
-                Action::LookForSeal => {
-                    self.look_for_seal(turn, id);
+                Action::LookForMarker => {
+                    self.look_for_marker(turn, id);
                     Ok(())
                 }
                 action => {
@@ -89,7 +89,7 @@ impl Desk {
             if let (Action::Switch, Some(peer)) = (action, peer) {
                 entry.open = Some((peer.number, peer.ring));
             }
-            Some(StreamEnd { number, seal: entry.seal, ring: entry.rings.receive })
+            Some(StreamEnd { number, marker: entry.marker, ring: entry.rings.receive })
         });
         let token = offer.map(|offer| offer.token);
         let to = peer.map(|peer| peer.number);
@@ -203,15 +203,16 @@ impl Desk {
         let number = self.streams.next_number().ok_or(Reason::Memory)?;
         let rings = group.arena.take(turn.memory.table()).map_err(|_full| Reason::Memory)?;
         let (send, receive) = group.arena.parts(&rings);
-        let (seal, bell) = (self.exchange.random_seal(), Bell::new(&self.exchange, number));
+        let (marker, bell) = (self.exchange.random_marker(), Bell::new(&self.exchange, number));
         let ringing = Box::new(bell.clone());
-        let echo = undecided.peer.map(|peer| peer.seal);
-        let parts = StreamParts { send, receive, expected: seal, echo, bell: ringing };
+        let echo = undecided.peer.map(|peer| peer.marker);
+        let parts = StreamParts { send, receive, expected: marker, echo, bell: ringing };
         let stream = connection
             .make_stream(parts)
             .inspect_err(|_| self.graves.extend(group.give_back(&rings)))?;
         let (group, open, is_queued, timer) = (handle, None, false, delivery::Instant::NEVER);
-        let entry = Entry { stream, connection, bell, group, rings, seal, open, is_queued, timer };
+        let entry =
+            Entry { stream, connection, bell, group, rings, marker, open, is_queued, timer };
         self.streams.insert(number, entry);
         if let Some(group) = self.groups.get_mut(handle) {
             group.add_stream(number);
@@ -225,25 +226,25 @@ impl Desk {
     //= sockets-protocol.md: join.6
     /// Writes the peer's switch marker into the TCP connection, or the own one if that is not known, if it may be
     /// written by now.
-    pub(super) fn write_seal(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+    pub(super) fn write_marker(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let Some(entry) = undecided.stream.and_then(|number| self.streams.get(number)) else {
             return;
         };
         // What comes out of a TCP write from now on marks it again.
         entry.bell.unmark();
-        let known = undecided.peer.map(|peer| (peer.seal, Some(peer.ring.bytes)));
+        let known = undecided.peer.map(|peer| (peer.marker, Some(peer.ring.bytes)));
         let known = known.filter(|_| !undecided.connection.is_echoing());
-        let (seal, ring) = known.unwrap_or((entry.seal, None));
-        let actions = undecided.connection.write_seal(seal, ring, turn.now);
+        let (marker, ring) = known.unwrap_or((entry.marker, None));
+        let actions = undecided.connection.write_marker(marker, ring, turn.now);
         self.act(turn, id, &actions);
     }
 
     //= sockets-protocol.md: join.6
     /// Looks whether the peer of a connection whose group was lost before the answer has written its switch marker.
-    pub(super) fn look_for_seal(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+    pub(super) fn look_for_marker(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
         let seen =
-            self.undecided.get(&id).and_then(|undecided| undecided.connection.look_for_seal());
+            self.undecided.get(&id).and_then(|undecided| undecided.connection.look_for_marker());
         if let Some(event) = seen {
             self.step(turn, id, event);
         }

@@ -134,9 +134,9 @@ impl Desk {
             // Whatever has rung may have made room for the switch marker, or seen that of the peer.
             let (id, is_lost) = (entry.connection.token(), entry.stream.state.has(Bit::GroupLost));
             if is_lost {
-                self.look_for_seal(turn, id);
+                self.look_for_marker(turn, id);
             }
-            self.write_seal(turn, id);
+            self.write_marker(turn, id);
             self.settle(turn, number);
             return (0, false);
         }
