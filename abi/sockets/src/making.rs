@@ -119,7 +119,7 @@ fn accepted(fd: c_int) -> c_int {
     fd
 }
 
-/// Connects. The door for an offer opens when the program uses the connection, so that this costs no more than it must.
+/// Connects. The rendezvous socket for an offer opens when the program uses the connection, so that this costs no more than it must.
 ///
 /// # Safety
 /// As of `connect`.

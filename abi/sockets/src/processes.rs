@@ -221,7 +221,7 @@ extern "C" fn before() {
                 let moved = connection.tcp().and_then(|tcp| tcp.try_clone().ok());
                 tcp.extend(moved.map(|moved| (socket.token, moved)));
             }
-            // Either process may use it, and only one of them could have the door.
+            // Either process may use it, and only one of them could have the rendezvous socket.
             (Owner::Own, None) if socket.role == Role::Connecting => {
                 ledger::lock().forget(socket.token);
                 note_left(socket.role, socket.local, socket.peer, Reason::Forked);

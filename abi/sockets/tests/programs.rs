@@ -153,10 +153,11 @@ fn is_the_same_with(
         expected.status.success(),
         "{name} {arguments:?} fails without the library: {expected:?}"
     );
-    // Another process of this host may have the UDP port of a door: then the connection stays on TCP.
-    let had_door = |(_, counters): &(Output, String)| !counters.contains("\"no-door\"");
+    // Another process of this host may have the UDP port of a rendezvous socket: then the connection stays on TCP.
+    let had_rendezvous_socket =
+        |(_, counters): &(Output, String)| !counters.contains("\"no-door\"");
     let mut runs = (0..3).map(|_| preloaded(&program, arguments, variable));
-    let Some((output, counters)) = runs.find(had_door) else {
+    let Some((output, counters)) = runs.find(had_rendezvous_socket) else {
         panic!("{name} {arguments:?}: three ports in a row are taken");
     };
     let what = format!("{name} {arguments:?} {variable:?}: {output:?}");

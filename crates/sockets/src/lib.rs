@@ -1,12 +1,12 @@
 //! TCP connections of programs, moved to the edge transport where both ends have it, and left alone where not.
 //!
-//! The kernel connects and accepts as ever. The side that connected opens a *door*, a UDP socket at its own address and
+//! The kernel connects and accepts as ever. The side that connected opens a *rendezvous socket*, a UDP socket at its own address and
 //! port, for a moment; the side that accepted sends an *offer* there. Both then have an edge connection between their
 //! processes, the *link group*, which all streams between them share (the term is that of SMC-R, RFC 7609), and each
 //! writes a *switch marker* into the TCP connection, behind which its bytes come by the group. A connection is *undecided* at
 //! first, and in the end *moved* or *left* to TCP; one that has moved can go *home* to TCP. What goes over the wire is in `docs/sockets-protocol.md`.
 //!
-//! * [`Sockets`]: what a process has of it: an endpoint, its groups, doors and offers.
+//! * [`Sockets`]: what a process has of it: an endpoint, its groups, rendezvous sockets and offers.
 //! * [`Connection`]: what the calls of a program on one descriptor do.
 //! * [`Place`]: what stands between the two and the program's descriptors, the C ABI.
 #![forbid(unsafe_code)]

@@ -115,7 +115,7 @@ impl Peers {
 /// For how long a peer that was silent is not asked again.
 const SILENT_FOR: Duration = Duration::from_mins(1);
 
-/// A peer that has not answered for so long has no library as a rule: its door was open for less.
+/// A peer that has not answered for so long has no library as a rule: its rendezvous socket was open for less.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// Connections in turn that end before there is an answer, after which the peer is held to be silent.

@@ -17,7 +17,7 @@ pub enum Reason {
     /// The library could not start in this process.
     NoEndpoint = 4,
     /// The UDP port that an offer would come to could not be had.
-    NoDoor = 5,
+    NoRendezvousSocket = 5,
     /// The peer offered nothing.
     NoOffer = 6,
     /// The peer did not take up the offer.
@@ -68,7 +68,7 @@ impl Reason {
         Self::Port,
         Self::Network,
         Self::NoEndpoint,
-        Self::NoDoor,
+        Self::NoRendezvousSocket,
         Self::NoOffer,
         Self::NoAnswer,
         Self::Blocked,
@@ -109,7 +109,7 @@ impl Reason {
             Self::Port => "port",
             Self::Network => "network",
             Self::NoEndpoint => "no-endpoint",
-            Self::NoDoor => "no-door",
+            Self::NoRendezvousSocket => "no-door",
             Self::NoOffer => "no-offer",
             Self::NoAnswer => "no-answer",
             Self::Blocked => "blocked",
@@ -145,7 +145,7 @@ impl Reason {
                 "the peer's address is in none of the networks: ETHERNOT_SOCKETS_NETWORKS, or those of this host"
             }
             Self::NoEndpoint => "the library could not start here: the log says why",
-            Self::NoDoor => {
+            Self::NoRendezvousSocket => {
                 "the UDP port with the number of its TCP port could not be opened: another program may have it"
             }
             Self::NoOffer => {

@@ -1,4 +1,4 @@
-//! How two processes find each other: doors, offers, link groups, joins.
+//! How two processes find each other: rendezvous sockets, offers, link groups, joins.
 
 pub(crate) mod bell;
 pub(crate) mod desk;

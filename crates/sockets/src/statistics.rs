@@ -83,7 +83,7 @@ fn write(mut stream: UnixStream) -> io::Result<()> {
     stream.write_all(&serde_json::to_vec(&report())?)
 }
 
-/// What the hooks are told when somebody asks: doors have a smaller key, and streams none of these bits together.
+/// What the hooks are told when somebody asks: rendezvous sockets have a smaller key, and streams none of these bits together.
 pub(crate) const KEY: u64 = 1 << 62 | 1 << 40;
 
 /// Containers with a process of the same number.

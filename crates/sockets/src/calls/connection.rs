@@ -142,7 +142,7 @@ impl Connection {
     }
 
     //= sockets-protocol.md: offer.3
-    /// Sends the offer that was made of it to where the peer's door is, unless another process has it as well.
+    /// Sends the offer that was made of it to where the peer's rendezvous socket is, unless another process has it as well.
     pub(crate) fn send_offer(&self) {
         if let Some(send) = self.offer.get().filter(|_| !self.place.is_shared(self.token)) {
             send();
@@ -168,7 +168,7 @@ impl Connection {
         if !self.has_told_bytes.swap(true, Ordering::SeqCst) {
             self.endpoint.on_first_bytes(self.token);
         }
-        // The peer's program has begun to use the connection, so its door is open by now.
+        // The peer's program has begun to use the connection, so its rendezvous socket is open by now.
         if are_from_peer {
             self.send_offer();
         }

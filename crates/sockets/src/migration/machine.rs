@@ -14,7 +14,7 @@ use std::net::Shutdown;
 use delivery::Instant;
 
 use crate::migration::attempts::{Attempts, FIRST_WAIT_NS};
-use crate::migration::offer::{DOOR_OPEN_NS, OfferStep, Offering};
+use crate::migration::offer::{OfferStep, Offering, RENDEZVOUS_OPEN_NS};
 use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::wire::Refusal;
@@ -24,7 +24,7 @@ use crate::wire::Refusal;
 pub(crate) enum Phase {
     /// TCP has its bytes, and nothing was said to the peer.
     OnTcp,
-    /// The side that accepted sends offers; the side that connected has its door open for one.
+    /// The side that accepted sends offers; the side that connected has its rendezvous socket open for one.
     Offering,
     /// An offer was taken, and the link group is not there yet.
     Grouping,
@@ -53,13 +53,13 @@ pub(crate) enum Phase {
 /// What happens to one end of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Event {
-    /// It is to move: the door is open, or the first offer is sent.
+    /// It is to move: the rendezvous socket is open, or the first offer is sent.
     Begin,
     /// Bytes have gone over it for the first time.
     Bytes,
     /// [`Migration::due`] has come.
     Time,
-    /// An offer for it has come to its door.
+    /// An offer for it has come to its rendezvous socket.
     Offer,
     /// An offer of another version of the protocol has come.
     OtherVersion,
@@ -127,7 +127,7 @@ pub(crate) enum Half {
 pub(crate) enum Action {
     /// Send the offer again.
     SendOffer,
-    /// Close the door, and find or make the link group of the offer.
+    /// Close the rendezvous socket, and find or make the link group of the offer.
     FindGroup,
     /// Make the stream, and look for its switch marker in TCP from then on.
     MakeStream,
@@ -281,7 +281,7 @@ impl Migration {
         let is_offering = self.phase == Phase::Offering;
         match (self.role, event) {
             (Role::Connecting, Event::Begin) if !is_offering => {
-                self.enter(Phase::Offering, now.after_ns(DOOR_OPEN_NS))
+                self.enter(Phase::Offering, now.after_ns(RENDEZVOUS_OPEN_NS))
             }
             (Role::Accepting, Event::Begin) if !is_offering => {
                 self.phase = Phase::Offering;
@@ -323,7 +323,7 @@ impl Migration {
                     self.due = until;
                     break;
                 }
-                // A peer that does not use the connection has no door open: nothing is lost by waiting.
+                // A peer that does not use the connection has no rendezvous socket open: nothing is lost by waiting.
                 OfferStep::Expired if !self.has_bytes => {
                     self.due = Instant::NEVER;
                     break;

@@ -133,7 +133,7 @@ pub(crate) const OFFER_BYTES: usize = 68;
 const OFFER: u8 = 1;
 
 /// When an offer is sent, in nanoseconds after the first: the peer may see later that the connection is to move, and opens the
-/// door then. Datagrams may be lost, too. The last ones are less than [`DOOR_OPEN_NS`] apart, so that each door sees one.
+/// rendezvous socket then. Datagrams may be lost, too. The last ones are less than [`RENDEZVOUS_OPEN_NS`] apart, so that each rendezvous socket sees one.
 const OFFERS_AFTER_NS: [u64; 10] = [
     0,
     1_000_000,
@@ -147,11 +147,11 @@ const OFFERS_AFTER_NS: [u64; 10] = [
     950_000_000,
 ];
 
-/// For how long a door is open, in nanoseconds: each side begins when it has seen that the connection pays, and on a busy
+/// For how long a rendezvous socket is open, in nanoseconds: each side begins when it has seen that the connection pays, and on a busy
 /// host one of them does so some hundred milliseconds later.
-pub(crate) const DOOR_OPEN_NS: u64 = 1_000_000_000;
+pub(crate) const RENDEZVOUS_OPEN_NS: u64 = 1_000_000_000;
 
-/// For how long an offer holds, in nanoseconds: as long as a door is open, and as it then takes to make an edge connection
+/// For how long an offer holds, in nanoseconds: as long as a rendezvous socket is open, and as it then takes to make an edge connection
 /// when frames of it are lost.
 pub(crate) const OFFER_HOLDS_NS: u64 = 1_000_000_000;
 
@@ -224,7 +224,7 @@ mod tests {
 
     //= sockets-protocol.md: offer.3, offer.4
     #[test]
-    fn an_offer_is_sent_ten_times_so_that_each_door_sees_one_and_then_expires() {
+    fn an_offer_is_sent_ten_times_so_that_each_open_socket_receives_one_and_then_expires() {
         let start = Instant(1_000);
         let (mut offering, mut now, mut sent) = (Offering::new(start), start, Vec::new());
         loop {
@@ -235,8 +235,8 @@ mod tests {
             }
         }
         assert_eq!(sent, [0, 1, 4, 16, 64, 190, 380, 570, 760, 950]);
-        let door_ms = DOOR_OPEN_NS / 1_000_000;
-        assert!(sent.windows(2).all(|pair| pair[1] - pair[0] < door_ms));
+        let open_ms = RENDEZVOUS_OPEN_NS / 1_000_000;
+        assert!(sent.windows(2).all(|pair| pair[1] - pair[0] < open_ms));
         assert_eq!(now.since_ns(start), OFFER_HOLDS_NS);
     }
 

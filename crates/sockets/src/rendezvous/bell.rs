@@ -97,8 +97,8 @@ impl std::fmt::Debug for Bell {
 /// Which descriptor it is that the runtime tells of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DescriptorKey {
-    /// The door of a joiner.
-    Door(u64),
+    /// The rendezvous socket of a joiner.
+    RendezvousSocket(u64),
     /// A descriptor of a stream.
     Stream(StreamNumber, StreamDescriptor),
 }
@@ -107,7 +107,7 @@ impl DescriptorKey {
     /// As the runtime keeps it: below 2^63.
     pub(crate) const fn bits(self) -> u64 {
         match self {
-            Self::Door(id) => id & !OF_STREAM,
+            Self::RendezvousSocket(id) => id & !OF_STREAM,
             Self::Stream(number, which) => {
                 let is_end = matches!(which, StreamDescriptor::End);
                 OF_STREAM | (number.0 as u64) << 1 | is_end as u64
@@ -117,7 +117,7 @@ impl DescriptorKey {
 
     pub(crate) const fn of_bits(bits: u64) -> Self {
         if bits & OF_STREAM == 0 {
-            return Self::Door(bits);
+            return Self::RendezvousSocket(bits);
         }
         let which = if bits & 1 == 0 { StreamDescriptor::Tcp } else { StreamDescriptor::End };
         Self::Stream(StreamNumber((bits >> 1) as u32), which)
@@ -134,7 +134,7 @@ mod tests {
     fn keys_of_descriptors_are_told_apart() {
         let number = StreamNumber(0xffff_fffe);
         for key in [
-            DescriptorKey::Door(77),
+            DescriptorKey::RendezvousSocket(77),
             DescriptorKey::Stream(number, StreamDescriptor::Tcp),
             DescriptorKey::Stream(number, StreamDescriptor::End),
         ] {

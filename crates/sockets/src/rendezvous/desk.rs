@@ -64,7 +64,7 @@ enum Timer {
 struct Undecided {
     connection: Arc<Connection>,
     /// Where the offer comes, at the side that connected.
-    door: Option<OwnedFd>,
+    rendezvous_socket: Option<OwnedFd>,
     /// The offer that was made, or taken.
     offer: Option<Offer>,
     /// The group by which it moves.
@@ -112,8 +112,8 @@ impl Desk {
         for arrival in turn.exchange.take_arrivals() {
             self.has_changed = true;
             match arrival {
-                Arrival::Joiner { connection, door } => {
-                    self.begin(turn, &connection, Some(door), None);
+                Arrival::Joiner { connection, rendezvous_socket } => {
+                    self.begin(turn, &connection, Some(rendezvous_socket), None);
                 }
                 Arrival::Offered { offer, connection } => {
                     self.begin(turn, &connection, None, Some(offer));
@@ -145,7 +145,7 @@ impl Desk {
         ready: Readiness,
     ) {
         match key {
-            DescriptorKey::Door(id) => self.on_door(turn, id),
+            DescriptorKey::RendezvousSocket(id) => self.on_rendezvous_socket(turn, id),
             DescriptorKey::Stream(number, which) => {
                 self.has_changed = true;
                 // The peer closes TCP after its end, which may be here unread.
@@ -205,11 +205,11 @@ impl Desk {
 }
 
 impl Undecided {
-    /// Closes the door.
-    fn close_door(&mut self, exchange: &Exchange) {
-        let Some(door) = self.door.take() else { return };
+    /// Closes the rendezvous socket.
+    fn close_rendezvous_socket(&mut self, exchange: &Exchange) {
+        let Some(rendezvous_socket) = self.rendezvous_socket.take() else { return };
         if let Some(runtime) = exchange.runtime() {
-            runtime.unwatch_descriptor(door.as_fd());
+            runtime.unwatch_descriptor(rendezvous_socket.as_fd());
         }
     }
 }

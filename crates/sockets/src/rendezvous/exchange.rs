@@ -66,8 +66,8 @@ pub(crate) struct Site {
 
 /// What a thread leaves for the desk.
 pub(crate) enum Arrival {
-    /// The program has connected, and the door is open.
-    Joiner { connection: Arc<Connection>, door: OwnedFd },
+    /// The program has connected, and the rendezvous socket is open.
+    Joiner { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
     /// The program uses a connection that it has accepted; the first offer is sent.
     Offered { offer: Offer, connection: Arc<Connection> },
     /// The first bytes have gone over an accepted connection, whose peer uses it by now.
@@ -78,8 +78,8 @@ pub(crate) enum Arrival {
 
 /// What the keeper's thread is asked to do.
 pub(crate) enum Job {
-    /// A connection of the side that connected, whose door the runtime does not watch yet.
-    Join { connection: Arc<Connection>, door: OwnedFd },
+    /// A connection of the side that connected, whose rendezvous socket the runtime does not watch yet.
+    Join { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
     /// A connection of the side that accepted, at whose address there is no link yet.
     Offer { connection: Arc<Connection> },
     /// The memory of a group that is no more.
@@ -161,7 +161,7 @@ impl Exchange {
     }
 
     /// Whether so much was left there that somebody should take it: a program that connects and closes all the time,
-    /// and never waits, has open doors.
+    /// and never waits, has open rendezvous sockets.
     pub(crate) fn is_crowded(&self) -> bool {
         lock(&self.inbox).len() >= ARRIVALS
     }

@@ -1,4 +1,4 @@
-//! What the runtime tells a process of its groups, doors and streams.
+//! What the runtime tells a process of its groups, rendezvous sockets and streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

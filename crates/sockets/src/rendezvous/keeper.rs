@@ -64,7 +64,9 @@ pub(crate) fn keep(
     while let Some(job) = next(jobs, settings.counters().is_some()) {
         match job {
             Job::Look => counters::write_if_due(),
-            Job::Join { connection, door } => join(&endpoint.exchange, runtime, connection, door),
+            Job::Join { connection, rendezvous_socket } => {
+                join(&endpoint.exchange, runtime, connection, rendezvous_socket)
+            }
             Job::Offer { connection } => offer(&endpoint.exchange, runtime, &connection),
             Job::Bury(graves) => {
                 for grave in graves {
@@ -133,30 +135,38 @@ fn refuse_all(jobs: &Receiver<Job>) {
     }
 }
 
-fn join(exchange: &Arc<Exchange>, runtime: &Runtime, connection: Arc<Connection>, door: OwnedFd) {
+fn join(
+    exchange: &Arc<Exchange>,
+    runtime: &Runtime,
+    connection: Arc<Connection>,
+    rendezvous_socket: OwnedFd,
+) {
     if let Err(error) = site_at(exchange, runtime, connection.local()) {
         note(LogLevel::Warn, format_args!("{}: {error}", connection.local()));
         return connection.leave(Reason::NoEndpoint);
     }
-    open(exchange, runtime, connection, door);
+    open(exchange, runtime, connection, rendezvous_socket);
     // The program may have begun to wait before this was left at the desk.
     exchange.ring();
 }
 
-/// Has the door watched, and leaves it at the desk.
+/// Has the rendezvous socket watched, and leaves it at the desk.
 pub(crate) fn open(
     exchange: &Arc<Exchange>,
     runtime: &Runtime,
     connection: Arc<Connection>,
-    door: OwnedFd,
+    rendezvous_socket: OwnedFd,
 ) {
-    let key = DescriptorKey::Door(connection.token()).bits();
-    if runtime.watch_descriptor(door.as_fd(), key, runtime::Readiness::READABLE).is_err() {
+    let key = DescriptorKey::RendezvousSocket(connection.token()).bits();
+    if runtime
+        .watch_descriptor(rendezvous_socket.as_fd(), key, runtime::Readiness::READABLE)
+        .is_err()
+    {
         return connection.leave(Reason::Descriptors);
     }
-    // No turn is made for it: the offer brings one, and until the program waits, which is another, nobody minds a door
+    // No turn is made for it: the offer brings one, and until the program waits, which is another, nobody minds a rendezvous socket
     // that is open for longer.
-    exchange.leave(Arrival::Joiner { connection, door });
+    exchange.leave(Arrival::Joiner { connection, rendezvous_socket });
     if exchange.is_crowded() {
         let _forked = runtime.drive();
     }
@@ -166,7 +176,7 @@ fn offer(exchange: &Arc<Exchange>, runtime: &Runtime, connection: &Arc<Connectio
     match site_at(exchange, runtime, connection.local()) {
         Ok(site) => {
             make_offer(exchange, &site, connection);
-            // As with a door.
+            // As with a rendezvous socket.
             exchange.ring();
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! What a process has: an endpoint, its groups, doors and offers.
+//! What a process has: an endpoint, its groups, rendezvous sockets and offers.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -71,10 +71,10 @@ impl Sockets {
         Ok(Self { place, settings, endpoint, runtime, forks })
     }
 
-    /// The program has connected, or begun to: opens the door for the peer's offer. `local` is bound already.
+    /// The program has connected, or begun to: opens the rendezvous socket for the peer's offer. `local` is bound already.
     pub fn connected(&self, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
         let connection = self.connection(token, Role::Connecting, local, peer);
-        if let Err(reason) = self.open_door(&connection) {
+        if let Err(reason) = self.open_rendezvous_socket(&connection) {
             connection.leave(reason);
         }
         connection
@@ -123,17 +123,17 @@ impl Sockets {
         }
     }
 
-    //= sockets-protocol.md: door.1
-    fn open_door(&self, connection: &Arc<Connection>) -> Result<(), Reason> {
+    //= sockets-protocol.md: rendezvous.1
+    fn open_rendezvous_socket(&self, connection: &Arc<Connection>) -> Result<(), Reason> {
         self.check(connection)?;
         let local = canonical(connection.local());
-        let door = door_at(local)?;
+        let rendezvous_socket = rendezvous_socket_at(local)?;
         let connection = Arc::clone(connection);
         match self.runtime.get() {
             Some(runtime) if self.endpoint.exchange.site(local.ip()).is_some() => {
-                keeper::open(&self.endpoint.exchange, runtime, connection, door);
+                keeper::open(&self.endpoint.exchange, runtime, connection, rendezvous_socket);
             }
-            _ => self.endpoint.exchange.ask(Job::Join { connection, door }),
+            _ => self.endpoint.exchange.ask(Job::Join { connection, rendezvous_socket }),
         }
         Ok(())
     }
@@ -217,14 +217,14 @@ impl Drop for Sockets {
 }
 
 /// A UDP socket at the address and the TCP port of a connection.
-fn door_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
+fn rendezvous_socket_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
     let family = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let door =
+    let rendezvous_socket =
         socket(family, SockType::Datagram, flags, None).map_err(|_none| Reason::Descriptors)?;
     let address = SockaddrStorage::from(local);
-    bind(door.as_raw_fd(), &address).map_err(|_taken| Reason::NoDoor)?;
-    Ok(door)
+    bind(rendezvous_socket.as_raw_fd(), &address).map_err(|_taken| Reason::NoRendezvousSocket)?;
+    Ok(rendezvous_socket)
 }
 
 /// A runtime as sockets want it.

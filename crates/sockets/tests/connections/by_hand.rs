@@ -56,21 +56,21 @@ pub(crate) struct Hand {
     _endpoint: Endpoint,
 }
 
-/// A TCP connection whose connecting side is this peer, and the door where offers for it come.
-pub(crate) fn with_door(pair: &Pair) -> (TcpStream, TcpStream, UdpSocket) {
+/// A TCP connection whose connecting side is this peer, and the rendezvous socket where offers for it come.
+pub(crate) fn with_rendezvous_socket(pair: &Pair) -> (TcpStream, TcpStream, UdpSocket) {
     loop {
         let (tcp, server) = pair.tcp();
         // Another socket may have the port.
-        let Ok(door) = UdpSocket::bind(tcp.local_addr().unwrap()) else { continue };
-        door.set_read_timeout(LIMIT).unwrap();
-        return (tcp, server, door);
+        let Ok(rendezvous_socket) = UdpSocket::bind(tcp.local_addr().unwrap()) else { continue };
+        rendezvous_socket.set_read_timeout(LIMIT).unwrap();
+        return (tcp, server, rendezvous_socket);
     }
 }
 
 /// The first offer that comes.
-pub(crate) fn offer_at(door: &UdpSocket) -> Offer {
+pub(crate) fn offer_at(rendezvous_socket: &UdpSocket) -> Offer {
     let mut bytes = [0; OFFER + 1];
-    assert_eq!(door.recv(&mut bytes).expect("an offer"), OFFER);
+    assert_eq!(rendezvous_socket.recv(&mut bytes).expect("an offer"), OFFER);
     assert_eq!(&bytes[..6], b"ENSO\x03\x01");
     let port = u16::from_be_bytes(bytes[6..8].try_into().unwrap());
     Offer { port, token: u64::from_be_bytes(bytes[8..16].try_into().unwrap()) }

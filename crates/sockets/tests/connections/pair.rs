@@ -109,7 +109,7 @@ impl Pair {
         Self { client: Side::new(client), server: Side::new(server), listener, tokens }
     }
 
-    /// A new TCP connection, of which nobody knows yet. Its door can be opened: by chance another socket may have the port.
+    /// A new TCP connection, of which nobody knows yet. Its rendezvous socket can be opened: by chance another socket may have the port.
     pub(crate) fn tcp(&self) -> (TcpStream, TcpStream) {
         let address = self.listener.local_addr().unwrap();
         loop {
@@ -129,13 +129,13 @@ impl Pair {
         self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, accepted)
     }
 
-    /// A new connection, of both sides. Where somebody has the UDP port of the door, which is one that the kernel gives to
+    /// A new connection, of both sides. Where somebody has the UDP port of the rendezvous socket, which is one that the kernel gives to
     /// whoever asks for any, another is made.
     pub(crate) fn connect(&self) -> (End, End) {
         loop {
             let (client, server) = self.tcp();
             let client = self.connected(client);
-            if client.connection.route() != Route::Left(Reason::NoDoor) {
+            if client.connection.route() != Route::Left(Reason::NoRendezvousSocket) {
                 return (client, self.accepted(server));
             }
         }

@@ -11,7 +11,7 @@ use sockets::{Reason, Route};
 
 use crate::by_hand::{
     Hand, LIMIT, Offer, SERVICE, StreamEnd, end_in, endpoint, greeting, offer_at, offer_bytes,
-    with_door,
+    with_rendezvous_socket,
 };
 use crate::pair::{End, Pair};
 
@@ -38,9 +38,9 @@ struct Joined {
 impl Joined {
     fn new() -> Self {
         let pair = Pair::new();
-        let (mut tcp, server, door) = with_door(&pair);
+        let (mut tcp, server, rendezvous_socket) = with_rendezvous_socket(&pair);
         let server = pair.accepted(server);
-        let offer = offer_at(&door);
+        let offer = offer_at(&rendezvous_socket);
         let mut hand = Hand::connect(offer, INCARNATION);
         hand.say(&[JOIN, &offer.token.to_be_bytes(), &hand.end(NUMBER, MARKER)]);
         let mut marker = [0; 16];
@@ -103,9 +103,9 @@ fn a_handmade_peer_moves_a_connection_and_is_read_only_after_its_marker() {
 #[test]
 fn a_token_that_was_not_given_out_or_was_taken_is_refused() {
     let pair = Pair::new();
-    let (_tcp, server, door) = with_door(&pair);
+    let (_tcp, server, rendezvous_socket) = with_rendezvous_socket(&pair);
     let _server = pair.accepted(server);
-    let offer = offer_at(&door);
+    let offer = offer_at(&rendezvous_socket);
     let mut hand = Hand::connect(offer, INCARNATION);
     let refused = [&[REFUSED][..], &NUMBER.to_be_bytes(), &[1]].concat();
     hand.say(&[JOIN, &(offer.token ^ 1).to_be_bytes(), &hand.end(NUMBER, MARKER)]);
@@ -220,26 +220,26 @@ fn a_reset_is_answered_with_one() {
 #[test]
 fn nothing_is_offered_while_another_process_has_the_socket() {
     let pair = Pair::new();
-    let (mut tcp, server, door) = with_door(&pair);
+    let (mut tcp, server, rendezvous_socket) = with_rendezvous_socket(&pair);
     pair.server.program.is_shared.store(true, Ordering::SeqCst);
     let server = pair.accepted(server);
-    door.set_read_timeout(Some(Duration::from_millis(30))).expect("a socket");
-    let error = door.recv(&mut [0; 100]).expect_err("no offer");
+    rendezvous_socket.set_read_timeout(Some(Duration::from_millis(30))).expect("a socket");
+    let error = rendezvous_socket.recv(&mut [0; 100]).expect_err("no offer");
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
     pair.server.program.is_shared.store(false, Ordering::SeqCst);
-    door.set_read_timeout(LIMIT).expect("a socket");
+    rendezvous_socket.set_read_timeout(LIMIT).expect("a socket");
     tcp.write_all(b"first").expect("it is sent");
     server.expect(b"first");
-    offer_at(&door);
+    offer_at(&rendezvous_socket);
 }
 
 //= sockets-protocol.md: group.2
 #[test]
 fn who_greets_wrongly_gets_no_group() {
     let pair = Pair::new();
-    let (_tcp, server, door) = with_door(&pair);
+    let (_tcp, server, rendezvous_socket) = with_rendezvous_socket(&pair);
     let _server = pair.accepted(server);
-    let offer = offer_at(&door);
+    let offer = offer_at(&rendezvous_socket);
     let mut another = greeting(INCARNATION);
     another[4] = 9;
     for data in [Vec::new(), another, greeting(0), [&greeting(1)[..], &[0]].concat()] {
@@ -254,9 +254,9 @@ fn who_greets_wrongly_gets_no_group() {
 #[test]
 fn no_peer_writes_to_the_ring_of_another() {
     let joined = Joined::switched();
-    let (_tcp, server, door) = with_door(&joined.pair);
+    let (_tcp, server, rendezvous_socket) = with_rendezvous_socket(&joined.pair);
     let _server = joined.pair.accepted(server);
-    let thief = Hand::connect(offer_at(&door), INCARNATION + 1);
+    let thief = Hand::connect(offer_at(&rendezvous_socket), INCARNATION + 1);
     thief.write(b"stolen", &joined.theirs, 0);
     thief.connection.wait_closed(LIMIT).expect("it ends");
     joined.hand.write(b"mine", &joined.theirs, 0);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ethernot::{ConnectOptions, Connection, Endpoint, OperationOptions};
 
-use crate::by_hand::{LIMIT, Offer, SERVICE, endpoint, greeting, offer_at, with_door};
+use crate::by_hand::{LIMIT, Offer, SERVICE, endpoint, greeting, offer_at, with_rendezvous_socket};
 use crate::pair::{End, Pair};
 
 /// A connection that has moved, and the port of the endpoint of its server.
@@ -23,9 +23,9 @@ impl Honest {
         let pair = Pair::new();
         let (client, server) = pair.moved();
         // Any client of the service gets an offer.
-        let (_tcp, undecided, door) = with_door(&pair);
+        let (_tcp, undecided, rendezvous_socket) = with_rendezvous_socket(&pair);
         let _undecided = pair.accepted(undecided);
-        let offer = offer_at(&door);
+        let offer = offer_at(&rendezvous_socket);
         let honest = Self { pair, client, server, offer };
         honest.expect_bytes_pass();
         honest

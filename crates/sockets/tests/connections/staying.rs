@@ -38,7 +38,7 @@ fn a_peer_without_the_library_is_left_to_tcp_on_either_side() {
     assert_eq!(left(&server), Reason::NoAnswer);
 }
 
-//= sockets-protocol.md: door.1, offer.3, offer.4
+//= sockets-protocol.md: rendezvous.1, offer.3, offer.4
 #[test]
 fn a_connection_that_the_client_uses_late_moves_then() {
     let pair = Pair::new();
@@ -72,38 +72,38 @@ fn where_the_edge_is_blocked_the_connection_stays_on_tcp() {
     assert_eq!(left(&server), Reason::NoAnswer);
 }
 
-//= sockets-protocol.md: door.1
+//= sockets-protocol.md: rendezvous.1
 #[test]
-fn where_the_port_of_the_door_is_taken_the_connection_stays_on_tcp() {
+fn where_the_udp_port_is_taken_the_connection_stays_on_tcp() {
     let pair = Pair::new();
     let (client, _server) = pair.tcp();
     let _taken = UdpSocket::bind(client.local_addr().unwrap()).expect("the port is free");
-    assert_eq!(left(&pair.connected(client)), Reason::NoDoor);
+    assert_eq!(left(&pair.connected(client)), Reason::NoRendezvousSocket);
 }
 
 //= sockets-protocol.md: offer.1, offer.2, version.2
 #[test]
-fn what_strangers_send_to_a_door_is_ignored_and_another_version_is_told() {
+fn datagrams_of_strangers_are_ignored_and_another_version_is_reported() {
     let pair = Pair::new();
     // The link is there from then on.
     drop(pair.moved());
     let (client, _server) = pair.tcp();
-    let door = client.local_addr().unwrap();
+    let rendezvous_socket = client.local_addr().unwrap();
     let client = pair.connected(client);
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("loopback is there");
     for bytes in [&b""[..], b"x", b"ENSO\x03\x01 no offer", &[0xff; 2000]] {
-        stranger.send_to(bytes, door).expect("it is sent");
+        stranger.send_to(bytes, rendezvous_socket).expect("it is sent");
     }
     let elsewhere = UdpSocket::bind("127.0.0.9:0").expect("all of 127.0.0.0/8 is there");
-    elsewhere.send_to(b"ENSO\x09 of another version", door).expect("it is sent");
+    elsewhere.send_to(b"ENSO\x09 of another version", rendezvous_socket).expect("it is sent");
     pair.client.sockets.drive();
     assert_eq!(client.connection.route(), Route::Undecided);
-    stranger.send_to(b"ENSO\x09 of another version", door).expect("it is sent");
+    stranger.send_to(b"ENSO\x09 of another version", rendezvous_socket).expect("it is sent");
     assert_eq!(left(&client), Reason::Version);
 }
 
 #[test]
-fn doors_and_offers_of_closed_connections_are_taken_away() {
+fn rendezvous_sockets_and_offers_of_closed_connections_are_removed() {
     let pair = Pair::new();
     drop(pair.moved());
     let descriptors = || std::fs::read_dir("/proc/self/fd").expect("/proc").count();

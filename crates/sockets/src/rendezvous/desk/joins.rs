@@ -20,12 +20,12 @@ use crate::transport::stream::StreamParts;
 use crate::wire::{Malformed, Message, OfferToken, Refusal, StreamEnd, StreamNumber};
 
 impl Desk {
-    /// A connection is to move: its door is open, or the first offer is sent.
+    /// A connection is to move: its rendezvous socket is open, or the first offer is sent.
     pub(super) fn begin(
         &mut self,
         turn: &mut Turn<'_, '_>,
         connection: &Arc<Connection>,
-        door: Option<OwnedFd>,
+        rendezvous_socket: Option<OwnedFd>,
         offer: Option<Offer>,
     ) {
         let id = connection.token();
@@ -35,7 +35,8 @@ impl Desk {
         let (group, stream, peer) = (None, None, None);
         let (connection, timer) = (Arc::clone(connection), delivery::Instant::NEVER);
         let has_bytes = connection.has_bytes();
-        let undecided = Undecided { connection, door, offer, group, stream, peer, timer };
+        let undecided =
+            Undecided { connection, rendezvous_socket, offer, group, stream, peer, timer };
         self.undecided.insert(id, undecided);
         self.step(turn, id, Event::Begin);
         if has_bytes {
@@ -128,7 +129,7 @@ impl Desk {
             return;
         }
         self.has_changed = true;
-        undecided.close_door(turn.exchange);
+        undecided.close_rendezvous_socket(turn.exchange);
         if let Some(offer) = undecided.offer {
             self.offers.remove(&offer.token);
         }
@@ -137,7 +138,7 @@ impl Desk {
 
     pub(super) fn on_undecided_due(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
         // An offer may have come while no thread had the time to look.
-        self.on_door(turn, id);
+        self.on_rendezvous_socket(turn, id);
         if let Some(undecided) = self.undecided.get_mut(&id) {
             undecided.timer = delivery::Instant::NEVER;
         }
@@ -145,13 +146,14 @@ impl Desk {
     }
 
     //= sockets-protocol.md: offer.2, offer.5, version.2
-    /// Datagrams have come to a door.
-    pub(super) fn on_door(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+    /// Datagrams have come to a rendezvous socket.
+    pub(super) fn on_rendezvous_socket(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
         let mut room = [0; OFFER_BYTES + 1];
         loop {
             let Some(undecided) = self.undecided.get_mut(&id) else { return };
-            let Some(door) = &undecided.door else { return };
-            let Ok((length, Some(from))) = recvfrom::<SockaddrStorage>(door.as_raw_fd(), &mut room)
+            let Some(rendezvous_socket) = &undecided.rendezvous_socket else { return };
+            let Ok((length, Some(from))) =
+                recvfrom::<SockaddrStorage>(rendezvous_socket.as_raw_fd(), &mut room)
             else {
                 return;
             };
@@ -176,7 +178,7 @@ impl Desk {
 
     fn find_group(&mut self, turn: &mut Turn<'_, '_>, id: u64) -> Result<(), Reason> {
         let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
-        undecided.close_door(turn.exchange);
+        undecided.close_rendezvous_socket(turn.exchange);
         let offer = undecided.offer.ok_or(Reason::NoOffer)?;
         let site = turn.exchange.site(undecided.connection.local().ip());
         let site = site.ok_or(Reason::NoEndpoint)?;
