@@ -1,7 +1,7 @@
 //! How two processes find each other: rendezvous sockets, offers, link groups, joins.
 
 pub(crate) mod bell;
-pub(crate) mod desk;
+pub(crate) mod connection_table;
 pub(crate) mod endpoint;
 pub(crate) mod exchange;
 pub(crate) mod group;
@@ -10,5 +10,5 @@ pub(crate) mod hooks;
 pub(crate) mod keeper;
 pub(crate) mod process;
 pub(crate) mod shares;
-pub(crate) mod table;
+pub(crate) mod stream_table;
 pub(crate) mod turns;

@@ -72,7 +72,7 @@ pub struct Connection {
     options: Mutex<Options>,
     /// Sends the offer that this side has made.
     offer: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// The desk was notified that the connection has carried bytes.
+    /// The connection table was notified that the connection has carried bytes.
     has_told_bytes: AtomicBool,
 }
 
@@ -176,7 +176,7 @@ impl Connection {
 
     /// It is left to TCP, if it has not begun to move.
     pub(crate) fn leave(&self, reason: Reason) {
-        let _none_of_the_desk = self.on(Event::Stay(reason), Instant(0));
+        let _none_of_the_table = self.on(Event::Stay(reason), Instant(0));
     }
 
     /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
@@ -196,7 +196,7 @@ impl Connection {
         self.life.due()
     }
 
-    /// Handles an event: carries out the actions that concern the connection, and returns those that are left to the desk.
+    /// Handles an event: carries out the actions that concern the connection, and returns those that are left to the connection table.
     pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = self.life.on(event, now);
         actions.retain(|action| match action {

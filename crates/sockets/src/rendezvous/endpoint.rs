@@ -1,4 +1,4 @@
-//! The endpoint of a process: its desk, and who has it worked at.
+//! The endpoint of a process: its connection table, and the calls of the runtime that work on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -11,7 +11,7 @@ use mem::MemoryAccess;
 use runtime::{Bell as SourceBell, Polling, Posted, WorkSource};
 
 use crate::lock::lock;
-use crate::rendezvous::desk::{Desk, Turn};
+use crate::rendezvous::connection_table::{ConnectionTable, Turn};
 use crate::rendezvous::exchange::{Exchange, Job};
 
 /// See above.
@@ -19,8 +19,8 @@ pub(crate) struct Endpoint {
     pub(crate) exchange: Arc<Exchange>,
     bell: SourceBell,
     /// Locked inside the engine only, so that no thread waits for it for long.
-    desk: Mutex<Desk>,
-    /// When the desk wants to be told of the time, in nanoseconds of the runtime's clock.
+    table: Mutex<ConnectionTable>,
+    /// When the connection table wants to be told of the time, in nanoseconds of the runtime's clock.
     due: AtomicU64,
 }
 
@@ -36,42 +36,42 @@ impl Endpoint {
             let exchange = Arc::new(Exchange::new(source, seed, faults, polling, jobs));
             Self {
                 bell: SourceBell::new(),
-                desk: Mutex::new(Desk::new(Arc::clone(&exchange))),
+                table: Mutex::new(ConnectionTable::new(Arc::clone(&exchange))),
                 exchange,
                 due: AtomicU64::new(u64::MAX),
             }
         })
     }
 
-    /// Works at the desk, inside the engine.
-    pub(crate) fn at_desk<R>(
+    /// Works in the connection table, inside the engine.
+    pub(crate) fn with_table<R>(
         &self,
         engine: &mut Engine,
         memory: &MemoryAccess<'_>,
         now: Instant,
-        work: impl FnOnce(&mut Desk, &mut Turn<'_, '_>) -> R,
+        work: impl FnOnce(&mut ConnectionTable, &mut Turn<'_, '_>) -> R,
     ) -> R {
-        let mut desk = lock(&self.desk);
+        let mut table = lock(&self.table);
         let mut turn = Turn { engine, memory, now, exchange: &self.exchange };
-        desk.take_arrivals(&mut turn);
-        let result = work(&mut desk, &mut turn);
-        self.due.store(desk.due().0, Ordering::Release);
-        if desk.take_changed() {
+        table.take_arrivals(&mut turn);
+        let result = work(&mut table, &mut turn);
+        self.due.store(table.due().0, Ordering::Release);
+        if table.take_changed() {
             self.exchange.any().raise();
         }
-        let graves = desk.take_graves();
+        let graves = table.take_graves();
         if !graves.is_empty() {
             self.exchange.ask(Job::Bury(graves));
         }
         result
     }
 
-    /// The desk, outside of the engine: at the end only.
-    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
-        lock(&self.desk)
+    /// The connection table, outside of the engine: at the end only.
+    pub(crate) fn table(&self) -> MutexGuard<'_, ConnectionTable> {
+        lock(&self.table)
     }
 
-    /// When the desk wants to be told of the time.
+    /// When the connection table wants to be told of the time.
     pub(crate) fn due(&self) -> Instant {
         if self.exchange.has_arrivals() {
             return Instant(0);
@@ -96,10 +96,10 @@ impl WorkSource for Endpoint {
         now: Instant,
         limit: u32,
     ) -> Posted {
-        self.at_desk(engine, memory, now, |desk, turn| {
-            let mut posted = desk.post(turn, limit);
+        self.with_table(engine, memory, now, |table, turn| {
+            let mut posted = table.post(turn, limit);
             // Marks are raised for what has changed. Those who wait are woken after a turn that did something only.
-            posted.count += u32::from(desk.has_changed());
+            posted.count += u32::from(table.has_changed());
             posted
         })
     }

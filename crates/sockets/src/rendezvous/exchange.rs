@@ -36,7 +36,7 @@ pub(crate) struct Exchange {
     source: Weak<dyn WorkSource>,
     /// Operations posted and not complete.
     pub(crate) under_way: AtomicU32,
-    /// What threads have left for the desk.
+    /// What threads have left for the connection table.
     inbox: Mutex<Vec<Arrival>>,
     has_arrivals: AtomicBool,
     /// Streams that have something to post.
@@ -64,7 +64,7 @@ pub(crate) struct Site {
     pub(crate) offers: Arc<UdpSocket>,
 }
 
-/// What a thread leaves for the desk.
+/// What a thread leaves for the connection table.
 pub(crate) enum Arrival {
     /// The program has connected, and the rendezvous socket is open.
     Joiner { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
@@ -154,7 +154,7 @@ impl Exchange {
         into.append(&mut lock(&self.marked));
     }
 
-    /// Leaves something for the desk.
+    /// Leaves something for the connection table.
     pub(crate) fn leave(&self, arrival: Arrival) {
         lock(&self.inbox).push(arrival);
         self.has_arrivals.store(true, Ordering::Release);

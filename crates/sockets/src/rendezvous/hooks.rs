@@ -11,29 +11,29 @@ use runtime::{Hooks, Readiness};
 use crate::calls::waiting::Waits;
 use crate::counters;
 use crate::rendezvous::bell::DescriptorKey;
-use crate::rendezvous::desk::Desk;
+use crate::rendezvous::connection_table::ConnectionTable;
 use crate::rendezvous::endpoint::Endpoint;
 use crate::statistics::{KEY, Statistics};
 use crate::transport::held;
 
-/// Passes it on to the desk; answers those who ask what the process counts, and keeps the file of it.
-pub(crate) struct DeskHooks {
+/// Passes it on to the connection table; answers those who ask what the process counts, and keeps the file of it.
+pub(crate) struct EndpointHooks {
     endpoint: Arc<Endpoint>,
     statistics: Option<Arc<Statistics>>,
     /// When the file is due, in nanoseconds of the runtime's clock.
     counted: AtomicU64,
 }
 
-impl DeskHooks {
+impl EndpointHooks {
     pub(crate) fn new(endpoint: &Arc<Endpoint>, statistics: Option<Arc<Statistics>>) -> Self {
         let counted = if counters::is_kept() { 0 } else { u64::MAX };
         Self { endpoint: Arc::clone(endpoint), statistics, counted: AtomicU64::new(counted) }
     }
 }
 
-impl Hooks for DeskHooks {
+impl Hooks for EndpointHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
-        self.endpoint.at_desk(engine, memory, now, |desk, turn| desk.on_event(turn, event));
+        self.endpoint.with_table(engine, memory, now, |table, turn| table.on_event(turn, event));
     }
 
     fn on_descriptor(
@@ -53,7 +53,7 @@ impl Hooks for DeskHooks {
         }
         let key = DescriptorKey::of_bits(key);
         self.endpoint
-            .at_desk(engine, memory, now, |desk, turn| desk.on_descriptor(turn, key, ready));
+            .with_table(engine, memory, now, |table, turn| table.on_descriptor(turn, key, ready));
     }
 
     fn due(&self) -> Instant {
@@ -62,7 +62,7 @@ impl Hooks for DeskHooks {
     }
 
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
-        self.endpoint.at_desk(engine, memory, now, Desk::on_due);
+        self.endpoint.with_table(engine, memory, now, ConnectionTable::on_due);
         if now.0 >= self.counted.load(Ordering::Relaxed) {
             counters::write_if_due();
             let next = now.0.saturating_add(counters::INTERVAL.as_nanos() as u64);

@@ -21,10 +21,10 @@ use crate::migration::offer::Offer;
 use crate::networks::canonical;
 use crate::reasons::Reason;
 use crate::rendezvous::bell::DescriptorKey;
-use crate::rendezvous::desk::SERVICE;
+use crate::rendezvous::connection_table::SERVICE;
 use crate::rendezvous::endpoint::Endpoint;
 use crate::rendezvous::exchange::{Arrival, Exchange, Job, Site};
-use crate::rendezvous::hooks::DeskHooks;
+use crate::rendezvous::hooks::EndpointHooks;
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 
@@ -85,7 +85,7 @@ fn start(
     config: RuntimeConfig,
 ) -> Result<Arc<Runtime>, Failed> {
     let statistics = Statistics::listen().map(Arc::new);
-    let hooks = Box::new(DeskHooks::new(endpoint, statistics.clone()));
+    let hooks = Box::new(EndpointHooks::new(endpoint, statistics.clone()));
     let faults = endpoint.exchange.faults();
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     if settings.links().is_empty() {
@@ -146,11 +146,11 @@ fn join(
         return connection.leave(Reason::NoEndpoint);
     }
     open(exchange, runtime, connection, rendezvous_socket);
-    // The program may have begun to wait before this was left at the desk.
+    // The program may have begun to wait before this was left in the connection table.
     exchange.ring();
 }
 
-/// Has the rendezvous socket watched, and leaves it at the desk.
+/// Has the rendezvous socket watched, and leaves it in the connection table.
 pub(crate) fn open(
     exchange: &Arc<Exchange>,
     runtime: &Runtime,

@@ -195,7 +195,7 @@ impl Sockets {
             return;
         }
         // As if the program had closed all its descriptors, which it is about to do.
-        let connections = self.endpoint.desk().connections();
+        let connections = self.endpoint.table().connections();
         for connection in &connections {
             connection.end();
         }

@@ -1,4 +1,4 @@
-//! The desk: groups, joiners, offers and streams of a process, as those inside the engine work on them.
+//! The connection table: groups, joiners, offers and streams of a process. Only the thread inside the engine works on it.
 
 mod groups;
 mod joins;
@@ -23,13 +23,13 @@ use crate::rendezvous::exchange::{Arrival, Exchange};
 use crate::rendezvous::group::Grave;
 use crate::rendezvous::groups::Groups;
 use crate::rendezvous::shares::COMPLETIONS;
-use crate::rendezvous::table::StreamTable;
+use crate::rendezvous::stream_table::StreamTable;
 use crate::rendezvous::turns::Turns;
 use crate::transport::ringing::StreamDescriptor;
 use crate::wire::{OfferToken, StreamEnd, StreamNumber};
 
 /// See above.
-pub(crate) struct Desk {
+pub(crate) struct ConnectionTable {
     /// What threads share with it.
     exchange: Arc<Exchange>,
     groups: Groups,
@@ -85,7 +85,7 @@ pub(crate) struct Turn<'t, 'm> {
     pub(crate) exchange: &'t Exchange,
 }
 
-impl Desk {
+impl ConnectionTable {
     pub(crate) fn new(exchange: Arc<Exchange>) -> Self {
         Self {
             exchange,
@@ -102,7 +102,7 @@ impl Desk {
         }
     }
 
-    /// When [`Desk::on_due`] is wanted.
+    /// When [`ConnectionTable::on_due`] is wanted.
     pub(crate) fn due(&self) -> Instant {
         self.timers.peek().map_or(Instant::NEVER, |Reverse((due, _))| *due)
     }
@@ -184,7 +184,7 @@ impl Desk {
         self.has_changed
     }
 
-    /// As [`Desk::has_changed`], from now on.
+    /// As [`ConnectionTable::has_changed`], from now on.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }

@@ -1,4 +1,4 @@
-//! Streams at the desk: what they have to post, and what has come for them.
+//! Streams in the connection table: what they have to post, and what has come for them.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use semantics::{Completion, CompletionKind};
 
 use crate::migration::attempts::FIRST_WAIT_NS;
 use crate::migration::machine::{Event, Phase};
-use crate::rendezvous::desk::{Desk, Timer, Turn};
+use crate::rendezvous::connection_table::{ConnectionTable, Timer, Turn};
 use crate::rendezvous::group::{Context, Group, Write};
 use crate::transport::state::Bit;
 use crate::transport::stream::{HomeProgress, Misbehaved, Out};
 use crate::wire::{Message, StreamNumber};
 
-impl Desk {
+impl ConnectionTable {
     /// Posts what streams have, `limit` pieces at most.
     pub(crate) fn post(&mut self, turn: &mut Turn<'_, '_>, limit: u32) -> Posted {
         self.take_completions(turn);

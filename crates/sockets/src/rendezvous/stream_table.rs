@@ -12,7 +12,7 @@ use crate::transport::stream::Stream;
 use crate::wire::{RingPlace, StreamNumber, SwitchMarker};
 
 /// What is known of a stream.
-pub(crate) struct Entry {
+pub(crate) struct StreamEntry {
     pub(crate) stream: Arc<Stream>,
     pub(crate) connection: Arc<Connection>,
     pub(crate) bell: Bell,
@@ -32,45 +32,45 @@ pub(crate) struct Entry {
 /// Entries by number. A number is used again only after 2^16 others at its place.
 #[derive(Default)]
 pub(crate) struct StreamTable {
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     free: Vec<u16>,
 }
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     generation: u16,
-    entry: Option<Entry>,
+    entry: Option<StreamEntry>,
 }
 
 impl StreamTable {
     /// A number for the next stream; `None` if there are 2^16, as many as numbers have places.
     pub(crate) fn next_number(&mut self) -> Option<StreamNumber> {
         if self.free.is_empty() {
-            let index = u16::try_from(self.places.len()).ok()?;
-            self.places.push(Place::default());
+            let index = u16::try_from(self.slots.len()).ok()?;
+            self.slots.push(Slot::default());
             self.free.push(index);
         }
         let index = *self.free.last()?;
-        let generation = self.places[usize::from(index)].generation;
+        let generation = self.slots[usize::from(index)].generation;
         Some(StreamNumber(u32::from(generation) << 16 | u32::from(index)))
     }
 
     /// Enters a stream under the number that was next.
-    pub(crate) fn insert(&mut self, number: StreamNumber, entry: Entry) {
+    pub(crate) fn insert(&mut self, number: StreamNumber, entry: StreamEntry) {
         let index = self.free.pop();
         assert!(index == Some(number.0 as u16), "the number is the next one");
-        self.places[usize::from(number.0 as u16)].entry = Some(entry);
+        self.slots[usize::from(number.0 as u16)].entry = Some(entry);
     }
 
-    pub(crate) fn get(&self, number: StreamNumber) -> Option<&Entry> {
-        let place = self.places.get(usize::from(number.0 as u16))?;
-        place.entry.as_ref().filter(|_| place.generation == (number.0 >> 16) as u16)
+    pub(crate) fn get(&self, number: StreamNumber) -> Option<&StreamEntry> {
+        let slot = self.slots.get(usize::from(number.0 as u16))?;
+        slot.entry.as_ref().filter(|_| slot.generation == (number.0 >> 16) as u16)
     }
 
-    pub(crate) fn get_mut(&mut self, number: StreamNumber) -> Option<&mut Entry> {
-        let place = self.places.get_mut(usize::from(number.0 as u16))?;
-        let generation = place.generation;
-        place.entry.as_mut().filter(|_| generation == (number.0 >> 16) as u16)
+    pub(crate) fn get_mut(&mut self, number: StreamNumber) -> Option<&mut StreamEntry> {
+        let slot = self.slots.get_mut(usize::from(number.0 as u16))?;
+        let generation = slot.generation;
+        slot.entry.as_mut().filter(|_| generation == (number.0 >> 16) as u16)
     }
 
     /// The stream of a group under this number.
@@ -78,24 +78,24 @@ impl StreamTable {
         &mut self,
         group: ConnectionHandle,
         number: StreamNumber,
-    ) -> Option<&mut Entry> {
+    ) -> Option<&mut StreamEntry> {
         self.get_mut(number).filter(|entry| entry.group == group)
     }
 
-    pub(crate) fn remove(&mut self, number: StreamNumber) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, number: StreamNumber) -> Option<StreamEntry> {
         self.get(number)?;
-        let place = self.places.get_mut(usize::from(number.0 as u16))?;
-        place.generation = place.generation.wrapping_add(1);
+        let slot = self.slots.get_mut(usize::from(number.0 as u16))?;
+        slot.generation = slot.generation.wrapping_add(1);
         self.free.push(number.0 as u16);
-        place.entry.take()
+        slot.entry.take()
     }
 
     /// The numbers of all.
     pub(crate) fn numbers(&self) -> Vec<StreamNumber> {
-        let number = |(index, place): (usize, &Place)| {
-            let number = u32::from(place.generation) << 16 | index as u32;
-            place.entry.as_ref().map(|_| StreamNumber(number))
+        let number = |(index, slot): (usize, &Slot)| {
+            let number = u32::from(slot.generation) << 16 | index as u32;
+            slot.entry.as_ref().map(|_| StreamNumber(number))
         };
-        self.places.iter().enumerate().filter_map(number).collect()
+        self.slots.iter().enumerate().filter_map(number).collect()
     }
 }

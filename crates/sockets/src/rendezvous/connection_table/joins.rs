@@ -13,13 +13,13 @@ use crate::migration::machine::{Action, Event, Phase};
 use crate::migration::offer::{OFFER_BYTES, Offer};
 use crate::reasons::Reason;
 use crate::rendezvous::bell::Bell;
-use crate::rendezvous::desk::{Desk, Timer, Turn, Undecided};
+use crate::rendezvous::connection_table::{ConnectionTable, Timer, Turn, Undecided};
 use crate::rendezvous::group::Context;
-use crate::rendezvous::table::Entry;
+use crate::rendezvous::stream_table::StreamEntry;
 use crate::transport::stream::StreamParts;
 use crate::wire::{Malformed, Message, OfferToken, Refusal, StreamEnd, StreamNumber};
 
-impl Desk {
+impl ConnectionTable {
     /// A connection is to move: its rendezvous socket is open, or the first offer is sent.
     pub(super) fn begin(
         &mut self,
@@ -214,7 +214,7 @@ impl Desk {
             .inspect_err(|_| self.graves.extend(group.give_back(&rings)))?;
         let (group, open, is_queued, timer) = (handle, None, false, delivery::Instant::NEVER);
         let entry =
-            Entry { stream, connection, bell, group, rings, marker, open, is_queued, timer };
+            StreamEntry { stream, connection, bell, group, rings, marker, open, is_queued, timer };
         self.streams.insert(number, entry);
         if let Some(group) = self.groups.get_mut(handle) {
             group.add_stream(number);

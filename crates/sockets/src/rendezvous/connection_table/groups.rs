@@ -1,4 +1,4 @@
-//! Link groups at the desk: how they come and end.
+//! Link groups in the connection table: how they come and end.
 
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -12,12 +12,12 @@ use crate::log::{LogLevel, note};
 use crate::migration::machine::Event;
 use crate::migration::offer::Offer;
 use crate::reasons::Reason;
-use crate::rendezvous::desk::{Desk, SERVICE, Timer, Turn};
+use crate::rendezvous::connection_table::{ConnectionTable, SERVICE, Timer, Turn};
 use crate::rendezvous::exchange::Site;
 use crate::rendezvous::group::{Group, JOIN_WITHIN_NS};
 use crate::wire::{Incarnation, decode_greeting, encode_greeting};
 
-impl Desk {
+impl ConnectionTable {
     //= sockets-protocol.md: group.1, group.2, group.3, group.5
     /// A process asks for a group.
     pub(super) fn accept_group(
