@@ -9,13 +9,13 @@ use crate::handling::Inside;
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::Socket;
 use crate::table::{self, Kind, is_known};
-use crate::{ledger, services, this_process};
+use crate::{connection_table, services, this_process};
 
 interpose! {
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int,
         else -1, if true, by range(first, last, flags);
     fclose(stream: *mut FILE) -> c_int,
-        else libc::EOF, if ledger::has_any(), by stream_closed(stream);
+        else libc::EOF, if connection_table::has_any(), by stream_closed(stream);
 }
 
 #[unsafe(export_name = "ethernot_sockets_close")]
@@ -55,13 +55,13 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
         return None;
     }
     let last = match table::kind(fd) {
-        Kind::Socket => ledger::lock().remove(fd),
+        Kind::Socket => connection_table::lock().remove(fd),
         Kind::Epoll | Kind::OtherEpoll => {
-            ledger::lock().forget_set(fd);
+            connection_table::lock().forget_set(fd);
             None
         }
         Kind::Unconnected => {
-            ledger::lock().forget_unconnected(fd);
+            connection_table::lock().forget_unconnected(fd);
             None
         }
         Kind::Plain | Kind::Private => None,

@@ -5,7 +5,7 @@ use libc::c_int;
 use crate::closing::{forgotten, released};
 use crate::next::{call_next, fail, interpose};
 use crate::table::{self, Kind, is_known};
-use crate::{ledger, opening, passing, this_process};
+use crate::{connection_table, opening, passing, this_process};
 
 interpose! {
     dup(fd: c_int) -> c_int,
@@ -43,10 +43,10 @@ pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int>
             if !this_process::is_home() {
                 return None;
             }
-            let mut ledger = ledger::lock();
+            let mut connection_table = connection_table::lock();
             let copy = make();
             if copy >= 0 {
-                note(&mut ledger, fd, copy);
+                note(&mut connection_table, fd, copy);
             }
             Some(copy)
         }
@@ -80,10 +80,10 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     }
     let last = forgotten(to);
     let copy = {
-        let mut ledger = ledger::lock();
+        let mut connection_table = connection_table::lock();
         let copy = make();
         if copy >= 0 {
-            note(&mut ledger, fd, copy);
+            note(&mut connection_table, fd, copy);
         }
         copy
     };
@@ -92,11 +92,11 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
 }
 
 /// Notes that a number is a copy of another one.
-fn note(ledger: &mut ledger::Ledger, fd: c_int, copy: c_int) {
+fn note(connection_table: &mut connection_table::ConnectionTable, fd: c_int, copy: c_int) {
     match table::kind(fd) {
         Kind::Socket => {
             if let Some(socket) = table::socket(fd) {
-                ledger.add(copy, &socket);
+                connection_table.add(copy, &socket);
             }
         }
         kind @ (Kind::Epoll | Kind::OtherEpoll) => {

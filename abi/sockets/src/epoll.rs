@@ -11,7 +11,7 @@ use crate::next::{call_next, fail, interpose};
 use crate::polling::{masked, time_of};
 use crate::table::{self, Kind, is_known};
 use crate::waiting::{of_milliseconds, of_time, wait};
-use crate::{begun, ledger, this_process};
+use crate::{begun, connection_table, this_process};
 
 interpose! {
     epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
@@ -99,16 +99,16 @@ unsafe fn noted(
     event: *mut epoll_event,
     wanted: Option<epoll_event>,
 ) -> c_int {
-    let mut ledger = ledger::lock();
+    let mut connection_table = connection_table::lock();
     let result = call_next!(
         epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int,
         else -1
     );
     match (result, operation, wanted) {
         (0, libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(wanted)) => {
-            ledger.register(epoll, fd, wanted);
+            connection_table.register(epoll, fd, wanted);
         }
-        (0, libc::EPOLL_CTL_DEL, _) => ledger.unregister(epoll, fd),
+        (0, libc::EPOLL_CTL_DEL, _) => connection_table.unregister(epoll, fd),
         _ => {}
     }
     result

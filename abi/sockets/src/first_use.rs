@@ -11,7 +11,7 @@ use crate::handling::Inside;
 use crate::next::{errno, set_errno};
 use crate::socket::{Owner, Socket, next_token};
 use crate::trial::OnTrial;
-use crate::{house, inherited, ledger, services};
+use crate::{connection_table, house, inherited, services};
 
 impl Socket {
     /// A connection that the program has not used.
@@ -50,7 +50,7 @@ impl Socket {
         if self.trial.end() {
             let before = errno();
             let inside = Inside::enter();
-            ledger::lock().forget(self.token);
+            connection_table::lock().forget(self.token);
             if reason == Reason::Short {
                 services::note_short(self);
             }

@@ -6,7 +6,7 @@ use libc::{c_int, epoll_event, pollfd};
 use sockets::{Connection, Hiding};
 
 use crate::answering::borrowed;
-use crate::ledger::{self, Registered};
+use crate::connection_table::{self, Registered};
 use crate::nested::{OF_BYTES, only_markers};
 use crate::table::{self, Kind};
 
@@ -80,8 +80,8 @@ impl Found {
         }
         let about: Vec<u64> =
             events.iter().filter(|event| is_of_bytes(event)).map(|event| event.u64).collect();
-        // The ledger's lock is not held while a connection is asked, which holds its own when it is put into the ledger.
-        let known = ledger::lock().members(epoll, |data| about.contains(&data));
+        // The lock of the table is not held while a connection is asked: a connection takes that lock under its own.
+        let known = connection_table::lock().members(epoll, |data| about.contains(&data));
         let mut hidden = Vec::new();
         let mut left = 0;
         for at in 0..events.len() {
@@ -93,7 +93,7 @@ impl Found {
                 event.events &= !(OF_BYTES as u32);
                 let is_dropped = event.events & REPORTED == 0;
                 // The kernel has reported it, and the program was not.
-                of_event.for_each(|known| ledger::lock().arm_again(known, is_dropped));
+                of_event.for_each(|known| connection_table::lock().arm_again(known, is_dropped));
                 hidden.extend(connections);
                 if is_dropped {
                     continue;

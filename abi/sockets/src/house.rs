@@ -16,7 +16,7 @@ use crate::answering::borrowed;
 use crate::socket::Socket;
 use crate::this_process::{self, is_home};
 use crate::trial::OnTrial;
-use crate::{begun, chosen, inherited, ledger, room, services, table};
+use crate::{begun, chosen, connection_table, inherited, room, services, table};
 
 /// Called once, before `main`.
 pub(crate) fn begin() {
@@ -62,12 +62,12 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
         stays => stays,
     };
     if let Some(reason) = stays {
-        ledger::lock().forget(socket.token);
+        connection_table::lock().forget(socket.token);
         note_left(socket.role, socket.local, socket.peer, reason);
         return None;
     }
     let Some(sockets) = started().or_else(start) else {
-        ledger::lock().forget(socket.token);
+        connection_table::lock().forget(socket.token);
         return None;
     };
     services::note_asked(socket);
@@ -81,7 +81,7 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
         Role::Accepting => sockets.accepted(token, local, peer, socket.trial.has_bytes()),
     };
     // The program may have put it into sets before it connected.
-    let watching = ledger::lock().watching(socket.token);
+    let watching = connection_table::lock().watching(socket.token);
     match watching {
         Some(true) => moving.watch_edges(),
         Some(false) => moving.watch(),
@@ -132,9 +132,9 @@ extern "C" fn at_end() {
 /// Counts connections that the process ends with before a move has paid.
 fn note_short() {
     // A thread that is there no more may hold it.
-    let Some(ledger) = ledger::try_lock() else { return };
-    let all: Vec<_> = ledger.all().map(|(socket, _)| Arc::clone(socket)).collect();
-    drop(ledger);
+    let Some(connection_table) = connection_table::try_lock() else { return };
+    let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
+    drop(connection_table);
     for socket in all {
         socket.stay(Reason::Short);
     }
@@ -191,13 +191,13 @@ struct Numbers;
 
 impl Place for Numbers {
     fn duplicate(&self, token: u64) -> Option<OwnedFd> {
-        ledger::lock().duplicate(token)
+        connection_table::lock().duplicate(token)
     }
 
     fn put(&self, token: u64, end: OwnedFd) -> bool {
         let (socket, is_there) = {
-            let mut ledger = ledger::lock();
-            (ledger.socket(token), ledger.put(token, &end))
+            let mut connection_table = connection_table::lock();
+            (connection_table.socket(token), connection_table.put(token, &end))
         };
         if let Some(socket) = socket {
             services::note_moved(&socket);
@@ -206,20 +206,20 @@ impl Place for Numbers {
     }
 
     fn is_shared(&self, token: u64) -> bool {
-        ledger::lock().is_shared(token)
+        connection_table::lock().is_shared(token)
     }
 
     fn decided(&self, token: u64) {
-        let Some(socket) = ledger::lock().socket(token) else { return };
+        let Some(socket) = connection_table::lock().socket(token) else { return };
         services::note_ended(&socket);
         match socket.again() {
-            Some(again) => ledger::lock().renew(token, &again),
-            None => ledger::lock().forget(token),
+            Some(again) => connection_table::lock().renew(token, &again),
+            None => connection_table::lock().forget(token),
         }
     }
 
     fn closed(&self, token: u64) {
-        ledger::lock().forget(token);
+        connection_table::lock().forget(token);
     }
 }
 

@@ -21,7 +21,7 @@ use sockets::log::{LogLevel, note};
 use sockets::{Reason, Route};
 
 use crate::answering::borrowed;
-use crate::ledger::{self, Ledger};
+use crate::connection_table::{self, ConnectionTable};
 use crate::passing::{HOME_LIMIT, brought_home};
 use crate::socket::{Owner, Socket};
 
@@ -134,21 +134,21 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
         None if is_end(fd) => Err(Errno::EMFILE),
         None => Ok(Answer::Carried(None)),
     };
-    let mut ledger = ledger::lock();
+    let mut connection_table = connection_table::lock();
     match answer {
-        Ok(Answer::Left) => ledger.forget(socket.token),
+        Ok(Answer::Left) => connection_table.forget(socket.token),
         Ok(Answer::Home) => {
             if let Some(tcp) = socket.tcp() {
-                ledger.put(socket.token, tcp);
+                connection_table.put(socket.token, tcp);
             }
-            ledger.forget(socket.token);
+            connection_table.forget(socket.token);
         }
         Ok(Answer::Carried(end)) => {
             // It was TCP at the fork.
             if let Some(end) = end {
-                ledger.put(socket.token, &end);
+                connection_table.put(socket.token, &end);
             }
-            ledger.replace(&socket.of_other());
+            connection_table.replace(&socket.of_other());
         }
         Err(error) => {
             let what = format_args!("the parent did not answer for a connection: {error}");
@@ -157,24 +157,24 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
             if let (Errno::EPIPE | Errno::ECONNRESET, Some(tcp)) = (error, socket.tcp()) {
                 let _over = shutdown(tcp.as_raw_fd(), Shutdown::Both);
             }
-            break_off(&mut ledger, socket);
+            break_off(&mut connection_table, socket);
         }
     }
 }
 
 /// What the program does with a connection from now on fails as if the peer had reset it. What is at its numbers holds no
 /// bytes of the peer, but those by which the library says that there are some.
-fn break_off(ledger: &mut Ledger, socket: &Socket) {
+fn break_off(connection_table: &mut ConnectionTable, socket: &Socket) {
     match reset_end() {
         Ok(end) => {
-            ledger.put(socket.token, &end);
+            connection_table.put(socket.token, &end);
         }
         Err(error) => {
             let what = format_args!("a connection of the parent cannot be reset: {error}");
             note(LogLevel::Error, what);
         }
     }
-    ledger.replace(&socket.of_other());
+    connection_table.replace(&socket.of_other());
 }
 
 /// A descriptor that says of itself that it was reset: its other end was closed with a byte unread.
@@ -220,7 +220,7 @@ fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
             connection.relay(borrowed(end.as_raw_fd()));
             Answer::Carried(None)
         }
-        _ => match ledger::lock().duplicate(socket.token) {
+        _ => match connection_table::lock().duplicate(socket.token) {
             Some(end) => {
                 connection.relay(borrowed(end.as_raw_fd()));
                 Answer::Carried(Some(end))

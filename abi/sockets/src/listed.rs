@@ -5,7 +5,7 @@ use std::arch::naked_asm;
 use libc::{c_char, c_void};
 
 use crate::next::Next;
-use crate::{executable, ledger, processes};
+use crate::{connection_table, executable, processes};
 
 /// Defines functions with variable arguments: `$before` is called with the first of them, and returns where to go on
 /// with all of them.
@@ -77,7 +77,7 @@ passed_on! {
 
 unsafe extern "C" fn before_execl(path: *const c_char) -> *mut c_void {
     // SAFETY: the caller's: the path is one of `execl`.
-    if ledger::has_any() && unsafe { executable::begins(path) } {
+    if connection_table::has_any() && unsafe { executable::begins(path) } {
         processes::replace();
     }
     execl(path)
@@ -85,7 +85,7 @@ unsafe extern "C" fn before_execl(path: *const c_char) -> *mut c_void {
 
 unsafe extern "C" fn before_execle(path: *const c_char) -> *mut c_void {
     // SAFETY: the caller's: the path is one of `execle`.
-    if ledger::has_any() && unsafe { executable::begins(path) } {
+    if connection_table::has_any() && unsafe { executable::begins(path) } {
         processes::replace();
     }
     execle(path)
@@ -93,7 +93,7 @@ unsafe extern "C" fn before_execle(path: *const c_char) -> *mut c_void {
 
 unsafe extern "C" fn before_execlp(file: *const c_char) -> *mut c_void {
     // SAFETY: the caller's: the name is one of `execlp`.
-    if ledger::has_any() && unsafe { executable::begins_on_path(file) } {
+    if connection_table::has_any() && unsafe { executable::begins_on_path(file) } {
         processes::replace();
     }
     execlp(file)

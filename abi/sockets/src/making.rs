@@ -10,7 +10,7 @@ use crate::handling::{Inside, outside};
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::{Owner, Socket};
 use crate::table::{self, Kind, is_known};
-use crate::{addresses, closing, house, inside, ledger, opening, this_process};
+use crate::{addresses, closing, connection_table, house, inside, opening, this_process};
 
 interpose! {
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int,
@@ -50,7 +50,9 @@ unsafe extern "C" fn socket_of_ours(domain: c_int, kind: c_int, protocol: c_int)
 unsafe fn listening(fd: c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => return Some(fail(libc::EBADF, -1)),
-        Kind::Unconnected if this_process::is_home() => ledger::lock().forget_unconnected(fd),
+        Kind::Unconnected if this_process::is_home() => {
+            connection_table::lock().forget_unconnected(fd)
+        }
         _ => {}
     }
     None
@@ -146,7 +148,7 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
             consider(fd, peer, result != 0);
         }
         if table::kind(fd) == Kind::Unconnected {
-            ledger::lock().forget_unconnected(fd);
+            connection_table::lock().forget_unconnected(fd);
         }
     }
     Some(if result == 0 { 0 } else { fail(errno, result) })
@@ -193,7 +195,7 @@ fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
     }
     if known.is_some() {
         // It came to nothing, and this is another one.
-        let known = ledger::lock().remove(fd);
+        let known = connection_table::lock().remove(fd);
         closing::released(known.as_ref());
     }
     begin(fd, Role::Connecting, local, peer, is_connecting);
@@ -207,7 +209,7 @@ fn begin(fd: c_int, role: Role, local: SocketAddr, peer: SocketAddr, is_connecti
             if is_connecting {
                 socket.begin_to_connect();
             }
-            ledger::lock().add(fd, &socket);
+            connection_table::lock().add(fd, &socket);
         }
         Choice::Edge => {}
         Choice::Tcp(reason) => sockets::counters::note_left(role, local, peer, reason),

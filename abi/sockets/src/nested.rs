@@ -5,12 +5,12 @@ use std::sync::Arc;
 use libc::{c_int, c_short, pollfd};
 use sockets::Connection;
 
-use crate::ledger::{self, Registered};
+use crate::connection_table::{self, Registered};
 
 /// The connections of a set for which the kernel calls it ready, if nothing else makes it so: a switch marker is among the bytes that
 /// TCP has for each of them. Empty if the program has to look.
 pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
-    let members = ledger::lock().members(set, |_| true);
+    let members = connection_table::lock().members(set, |_| true);
     let mut hidden = Vec::new();
     let mut of_markers = Vec::new();
     for known in members.iter().filter(|known| can_be_hidden(known)) {
@@ -24,7 +24,8 @@ pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
         return of_markers;
     }
     // The set has members that are not known here, and a wait for it would take edges from the program.
-    let is_ready = ledger::lock().without_events(&hidden, OF_BYTES as u32, || is_ready(set));
+    let is_ready =
+        connection_table::lock().without_events(&hidden, OF_BYTES as u32, || is_ready(set));
     if is_ready { Vec::new() } else { of_markers }
 }
 

@@ -7,7 +7,7 @@ use sockets::{Connection, Reason, Route};
 
 use crate::answering::{Answering, answering, borrowed};
 use crate::table::is_known;
-use crate::{ledger, table, this_process};
+use crate::{connection_table, table, this_process};
 
 /// From now on calls on a number go to the kernel: its connection stays on TCP, or comes home. Where it cannot, its bytes
 /// are carried.
@@ -15,7 +15,7 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
     if let Some(socket) = table::socket(fd).filter(|socket| socket.is_unused()) {
         // Nobody was offered anything yet.
         socket.stay(Reason::Passed);
-        ledger::lock().forget(socket.token);
+        connection_table::lock().forget(socket.token);
         return;
     }
     let Answering::Connection(connection) = answering(fd) else { return };

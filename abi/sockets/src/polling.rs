@@ -5,9 +5,9 @@ use std::time::Duration;
 use libc::{c_int, nfds_t, pollfd, sigset_t, size_t, timespec};
 use sockets::Hiding;
 
+use crate::connection_table;
 use crate::handling::with_other_mask;
 use crate::hidden::Found;
-use crate::ledger;
 use crate::next::{call_next, fail, interpose};
 use crate::table::{self, Kind};
 use crate::waiting::{
@@ -16,15 +16,15 @@ use crate::waiting::{
 
 interpose! {
     poll(list: *mut pollfd, count: nfds_t, limit: c_int) -> c_int,
-        else -1, if ledger::has_any(), by polled(list, count, of_milliseconds(limit));
+        else -1, if connection_table::has_any(), by polled(list, count, of_milliseconds(limit));
     __poll_chk(list: *mut pollfd, count: nfds_t, limit: c_int, room: size_t) -> c_int,
-        else -1, if ledger::has_any() && is_within(count, room),
+        else -1, if connection_table::has_any() && is_within(count, room),
         by polled(list, count, of_milliseconds(limit));
     ppoll(list: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t) -> c_int,
-        else -1, if ledger::has_any(), by polled_masked(list, count, limit, mask);
+        else -1, if connection_table::has_any(), by polled_masked(list, count, limit, mask);
     __ppoll_chk(list: *mut pollfd, count: nfds_t, limit: *const timespec, mask: *const sigset_t,
         room: size_t) -> c_int,
-        else -1, if ledger::has_any() && is_within(count, room),
+        else -1, if connection_table::has_any() && is_within(count, room),
         by polled_masked(list, count, limit, mask);
 }
 

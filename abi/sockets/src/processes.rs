@@ -10,9 +10,9 @@ use libc::{FILE, aiocb, c_char, c_int, c_void, pid_t};
 use sockets::counters::note_left;
 use sockets::{Reason, Role, Route};
 
+use crate::connection_table::{self, ConnectionTable};
 use crate::handling::Inside;
 use crate::inherited::{self, Asking, Channel};
-use crate::ledger::{self, Ledger};
 use crate::next::{call_next, interpose};
 use crate::sharing::Counters;
 use crate::socket::{Owner, Socket};
@@ -23,47 +23,47 @@ interpose! {
     _exit(status: c_int) -> (), else (), if has_to_finish(), by finished();
     _Exit(status: c_int) -> (), else (), if has_to_finish(), by finished();
     execve(path: *const c_char, words: *const *const c_char, set: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced(executable::begins(path));
+        else -1, if connection_table::has_any(), by replaced(executable::begins(path));
     execv(path: *const c_char, words: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced(executable::begins(path));
+        else -1, if connection_table::has_any(), by replaced(executable::begins(path));
     execvp(file: *const c_char, words: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced(executable::begins_on_path(file));
+        else -1, if connection_table::has_any(), by replaced(executable::begins_on_path(file));
     execvpe(file: *const c_char, words: *const *const c_char, set: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced(executable::begins_on_path(file));
+        else -1, if connection_table::has_any(), by replaced(executable::begins_on_path(file));
     fexecve(fd: c_int, words: *const *const c_char, set: *const *const c_char) -> c_int,
-        else -1, if ledger::has_any(), by replaced(executable::begins_open(fd));
+        else -1, if connection_table::has_any(), by replaced(executable::begins_open(fd));
     execveat(folder: c_int, path: *const c_char, words: *const *const c_char,
         set: *const *const c_char, flags: c_int) -> c_int,
-        else -1, if ledger::has_any(), by replaced(executable::begins_at(folder, path));
+        else -1, if connection_table::has_any(), by replaced(executable::begins_at(folder, path));
     daemon(stays: c_int, keeps: c_int) -> c_int,
-        else -1, if ledger::has_any(), by parting();
+        else -1, if connection_table::has_any(), by parting();
     system(command: *const c_char) -> c_int,
-        else -1, if ledger::has_any() && !command.is_null(), by spawning();
+        else -1, if connection_table::has_any() && !command.is_null(), by spawning();
     wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int,
-        else WRDE_NOSPACE, if ledger::has_any(), by spawning();
+        else WRDE_NOSPACE, if connection_table::has_any(), by spawning();
     posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void,
         attributes: *const c_void, words: *const *mut c_char, set: *const *mut c_char) -> c_int,
-        else libc::ENOSYS, if ledger::has_any(), by spawning();
+        else libc::ENOSYS, if connection_table::has_any(), by spawning();
     posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void,
         attributes: *const c_void, words: *const *mut c_char, set: *const *mut c_char) -> c_int,
-        else libc::ENOSYS, if ledger::has_any(), by spawning();
+        else libc::ENOSYS, if connection_table::has_any(), by spawning();
     posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int,
         else libc::ENOSYS, if table::is_known(fd), by given(fd);
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE,
         else std::ptr::null_mut(), if table::is_known(fd), by given(fd);
-    aio_read(control: *mut aiocb) -> c_int, else -1, if ledger::has_any(), by queued(control);
-    aio_read64(control: *mut aiocb) -> c_int, else -1, if ledger::has_any(), by queued(control);
-    aio_write(control: *mut aiocb) -> c_int, else -1, if ledger::has_any(), by queued(control);
-    aio_write64(control: *mut aiocb) -> c_int, else -1, if ledger::has_any(), by queued(control);
+    aio_read(control: *mut aiocb) -> c_int, else -1, if connection_table::has_any(), by queued(control);
+    aio_read64(control: *mut aiocb) -> c_int, else -1, if connection_table::has_any(), by queued(control);
+    aio_write(control: *mut aiocb) -> c_int, else -1, if connection_table::has_any(), by queued(control);
+    aio_write64(control: *mut aiocb) -> c_int, else -1, if connection_table::has_any(), by queued(control);
     lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut c_void) -> c_int,
-        else -1, if ledger::has_any(), by all_queued(list, count);
+        else -1, if connection_table::has_any(), by all_queued(list, count);
     lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut c_void) -> c_int,
-        else -1, if ledger::has_any(), by all_queued(list, count);
+        else -1, if connection_table::has_any(), by all_queued(list, count);
 }
 
 #[unsafe(export_name = "ethernot_sockets_popen")]
 unsafe extern "C" fn popen_of_program(command: *const c_char, mode: *const c_char) -> *mut FILE {
-    if ledger::has_any() {
+    if connection_table::has_any() {
         let _inside = Inside::enter();
         leave_open_ones();
     }
@@ -86,7 +86,7 @@ unsafe extern "C" fn popen_of_ours(command: *const c_char, mode: *const c_char) 
 
 /// Whether anything is to be done when the process ends.
 fn has_to_finish() -> bool {
-    ledger::has_any() || sockets::counters::is_kept()
+    connection_table::has_any() || sockets::counters::is_kept()
 }
 
 /// Has forks told of.
@@ -100,7 +100,7 @@ pub(crate) fn begin() {
 /// As of `_exit`.
 unsafe fn finished<T>() -> Option<T> {
     house::finish();
-    ledger::lock().all().for_each(|(socket, _)| socket.end_share());
+    connection_table::lock().all().for_each(|(socket, _)| socket.end_share());
     None
 }
 
@@ -176,7 +176,7 @@ unsafe fn all_queued<T>(list: *const *mut aiocb, count: c_int) -> Option<T> {
 /// Leaves connections to the kernel that are not closed by `exec`.
 fn leave_open_ones() {
     let all: Vec<c_int> =
-        ledger::lock().all().flat_map(|(_, numbers)| numbers.iter().copied()).collect();
+        connection_table::lock().all().flat_map(|(_, numbers)| numbers.iter().copied()).collect();
     for fd in all {
         // SAFETY: takes no pointers.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
@@ -190,7 +190,7 @@ fn leave_open_ones() {
 struct Forking {
     asking: Asking,
     starting: MutexGuard<'static, ()>,
-    ledger: MutexGuard<'static, Ledger>,
+    connection_table: MutexGuard<'static, ConnectionTable>,
     channel: Option<Channel>,
     /// TCP sockets of connections that have moved, by their tokens.
     tcp: Vec<(u64, OwnedFd)>,
@@ -223,7 +223,7 @@ extern "C" fn before() {
             }
             // Either process may use it, and only one of them could have the rendezvous socket.
             (Owner::Own, None) if socket.role == Role::Connecting => {
-                ledger::lock().forget(socket.token);
+                connection_table::lock().forget(socket.token);
                 note_left(socket.role, socket.local, socket.peer, Reason::Forked);
             }
             (Owner::Own | Owner::Other, _) => {}
@@ -232,15 +232,15 @@ extern "C" fn before() {
     let channel = if is_any_begun { Channel::open() } else { None };
     let asking = inherited::hold();
     let starting = house::hold();
-    let mut ledger = ledger::lock();
-    share_with_child(&mut ledger);
-    let forking = Forking { asking, starting, ledger, channel, tcp, inside };
+    let mut connection_table = connection_table::lock();
+    share_with_child(&mut connection_table);
+    let forking = Forking { asking, starting, connection_table, channel, tcp, inside };
     FORKING.with(|place| place.replace(Some(forking)));
 }
 
 /// Connections that nobody has used may be used by the child: each is to see whether the other has it still.
-fn share_with_child(ledger: &mut Ledger) {
-    let all: Vec<_> = ledger.all().map(|(socket, _)| Arc::clone(socket)).collect();
+fn share_with_child(connection_table: &mut ConnectionTable) {
+    let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     let wanting: Vec<_> = all.iter().filter(|socket| socket.wants_share()).collect();
     if let Some(count) = NonZeroUsize::new(wanting.len()) {
         match Counters::new(count) {
@@ -250,7 +250,7 @@ fn share_with_child(ledger: &mut Ledger) {
                 }
             }
             // There is no memory for it: they stay on TCP.
-            Err(_) => wanting.into_iter().for_each(|socket| ledger.forget(socket.token)),
+            Err(_) => wanting.into_iter().for_each(|socket| connection_table.forget(socket.token)),
         }
     }
     for socket in all {
@@ -260,10 +260,12 @@ fn share_with_child(ledger: &mut Ledger) {
 
 extern "C" fn in_parent() {
     let forking = FORKING.with(RefCell::take);
-    let Some(Forking { asking, starting, ledger, channel, tcp, inside: _inside }) = forking else {
+    let Some(Forking { asking, starting, connection_table, channel, tcp, inside: _inside }) =
+        forking
+    else {
         return;
     };
-    drop((asking, starting, ledger, tcp));
+    drop((asking, starting, connection_table, tcp));
     if let Some(Channel { parent, child }) = channel {
         drop(child);
         let begun = all().into_iter().map(|(socket, _)| socket);
@@ -273,11 +275,12 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     let forking = FORKING.with(RefCell::take);
-    let Some(Forking { asking, starting, mut ledger, channel, tcp, inside: _inside }) = forking
+    let Some(Forking { asking, starting, mut connection_table, channel, tcp, inside: _inside }) =
+        forking
     else {
         return;
     };
-    let all: Vec<_> = ledger.all().map(|(socket, _)| Arc::clone(socket)).collect();
+    let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     let mut kept: Vec<c_int> = tcp.iter().map(|(_, tcp)| tcp.as_raw_fd()).collect();
     let mut tcp: BTreeMap<u64, OwnedFd> = tcp.into_iter().collect();
     for socket in &all {
@@ -285,9 +288,9 @@ extern "C" fn in_child() {
         if let Some(tcp) = tcp.remove(&socket.token) {
             of_child.keep_tcp(tcp);
         }
-        ledger.replace(&of_child);
+        connection_table.replace(&of_child);
     }
-    drop((ledger, starting));
+    drop((connection_table, starting));
     house::forget_in_child();
     sockets::counters::restart_in_child();
     // Nothing of the parent's is told that it ended: its threads, which would have to be asked, are not here.
@@ -312,8 +315,8 @@ fn owner_in_child(socket: &Socket) -> Owner {
 
 /// All connections with their numbers.
 fn all() -> Vec<(Arc<Socket>, Vec<c_int>)> {
-    let ledger = ledger::lock();
-    ledger.all().map(|(socket, numbers)| (Arc::clone(socket), numbers.to_vec())).collect()
+    let connection_table = connection_table::lock();
+    connection_table.all().map(|(socket, numbers)| (Arc::clone(socket), numbers.to_vec())).collect()
 }
 
 /// What `wordexp` fails with if there is no memory, or no such function.

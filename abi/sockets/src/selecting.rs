@@ -5,8 +5,8 @@ use std::time::Duration;
 use libc::{c_int, fd_set, pollfd, sigset_t, timespec, timeval};
 use sockets::Hiding;
 
+use crate::connection_table;
 use crate::hidden::Found;
-use crate::ledger;
 use crate::next::{call_next, fail, interpose};
 use crate::polling::{is_ours, masked, time_of};
 use crate::waiting::{Awaited, beside_kernel, of_time, wait};
@@ -14,10 +14,10 @@ use crate::waiting::{Awaited, beside_kernel, of_time, wait};
 interpose! {
     select(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
         limit: *mut timeval) -> c_int,
-        else -1, if ledger::has_any(), by selected(count, [read, write, other], limit);
+        else -1, if connection_table::has_any(), by selected(count, [read, write, other], limit);
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
         limit: *const timespec, mask: *const sigset_t) -> c_int,
-        else -1, if ledger::has_any(), by selected_masked(count, [read, write, other], limit, mask);
+        else -1, if connection_table::has_any(), by selected_masked(count, [read, write, other], limit, mask);
 }
 
 /// # Safety

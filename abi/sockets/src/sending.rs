@@ -14,7 +14,7 @@ use crate::next::{fail, interpose};
 use crate::passing::{HOME_LIMIT, has_descriptors};
 use crate::signals::{raise_broken_pipe, restarted};
 use crate::table::is_known;
-use crate::{giving, ledger, passing, pieces};
+use crate::{connection_table, giving, passing, pieces};
 
 interpose! {
     write(fd: c_int, from: *const c_void, size: size_t) -> ssize_t,
@@ -31,10 +31,10 @@ interpose! {
         length: socklen_t) -> ssize_t,
         else -1, if is_known(fd), by one(fd, from, size, flags);
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd) || (ledger::has_any() && has_descriptors(message)),
+        else -1, if is_known(fd) || (connection_table::has_any() && has_descriptors(message)),
         by one_message(fd, message, flags);
     sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int,
-        else -1, if is_known(fd) || ledger::has_any(),
+        else -1, if is_known(fd) || connection_table::has_any(),
         by many_messages(fd, messages, count, flags);
 }
 

@@ -17,8 +17,8 @@ use crate::table::{self, Kind};
 
 /// Connections by their tokens.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    held: BTreeMap<u64, Held>,
+pub(crate) struct ConnectionTable {
+    held: BTreeMap<u64, HeldConnection>,
     /// Registrations of sockets that are not connected yet.
     unconnected: Vec<Registration>,
     /// Registrations of sets of `epoll` in other sets.
@@ -27,7 +27,7 @@ pub(crate) struct Ledger {
 
 /// What the program holds of one connection.
 #[derive(Debug)]
-struct Held {
+struct HeldConnection {
     socket: Arc<Socket>,
     numbers: Vec<c_int>,
     registrations: Vec<Registration>,
@@ -42,7 +42,7 @@ struct Registration {
     data: u64,
 }
 
-/// That a number of a connection is in a set of `epoll`, outside of the ledger.
+/// That a number of a connection is in a set of `epoll`, outside of the table.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) epoll: c_int,
@@ -53,14 +53,14 @@ pub(crate) struct Registered {
     pub(crate) connection: Option<Arc<Connection>>,
 }
 
-/// The ledger, locked.
-pub(crate) fn lock() -> MutexGuard<'static, Ledger> {
-    LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
+/// The connection table, locked.
+pub(crate) fn lock() -> MutexGuard<'static, ConnectionTable> {
+    CONNECTION_TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The ledger, locked, unless another thread has it.
-pub(crate) fn try_lock() -> Option<MutexGuard<'static, Ledger>> {
-    LEDGER.try_lock().ok()
+/// The connection table, locked, unless another thread has it.
+pub(crate) fn try_lock() -> Option<MutexGuard<'static, ConnectionTable>> {
+    CONNECTION_TABLE.try_lock().ok()
 }
 
 /// Whether there is any connection in it.
@@ -69,7 +69,7 @@ pub(crate) fn has_any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-impl Ledger {
+impl ConnectionTable {
     /// Notes a number of a connection. False if it cannot be looked after.
     pub(crate) fn add(&mut self, fd: c_int, socket: &Arc<Socket>) -> bool {
         // What was there before was closed by a call that nobody stands before.
@@ -79,7 +79,7 @@ impl Ledger {
         if !table::set_socket(fd, Arc::clone(socket)) {
             return false;
         }
-        let new = || Held {
+        let new = || HeldConnection {
             socket: Arc::clone(socket),
             numbers: Vec::with_capacity(1),
             registrations: Vec::new(),
@@ -300,7 +300,7 @@ impl Ledger {
         held.socket = Arc::clone(socket);
     }
 
-    fn held_mut(&mut self, fd: c_int) -> Option<&mut Held> {
+    fn held_mut(&mut self, fd: c_int) -> Option<&mut HeldConnection> {
         self.held.get_mut(&table::socket(fd)?.token)
     }
 
@@ -351,6 +351,9 @@ impl Registration {
 const REPORTED: u32 =
     !(libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE) as u32;
 
-static LEDGER: Mutex<Ledger> =
-    Mutex::new(Ledger { held: BTreeMap::new(), unconnected: Vec::new(), nested: Vec::new() });
+static CONNECTION_TABLE: Mutex<ConnectionTable> = Mutex::new(ConnectionTable {
+    held: BTreeMap::new(),
+    unconnected: Vec::new(),
+    nested: Vec::new(),
+});
 static COUNT: AtomicUsize = AtomicUsize::new(0);
