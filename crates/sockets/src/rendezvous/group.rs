@@ -8,7 +8,7 @@ use semantics::{INLINE_BYTES_MAX, Operation, OperationFlags, PostError, Receive,
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
-use crate::transport::arena::{Arena, LETTERS, Letterbox, Rings};
+use crate::transport::arena::{Arena, RECEIVE_BUFFERS, ReceiveBuffers, Rings};
 use crate::wire::{Incarnation, Message, RingPlace, StreamNumber};
 
 /// A link group.
@@ -23,7 +23,7 @@ pub(crate) struct Group {
     /// The peer has broken a rule.
     pub(crate) is_condemned: bool,
     pub(crate) arena: Arena,
-    letters: Letterbox,
+    receive_buffers: ReceiveBuffers,
     /// Messages for which the engine had no room. Nothing of a stream goes before them.
     outbox: VecDeque<(Message, u64)>,
     /// Joiners that wait until it is established.
@@ -42,7 +42,7 @@ impl Group {
         peer: Incarnation,
         at: PeerAddr,
     ) -> Result<Self, RegisterError> {
-        let letters = Letterbox::new(memory, domain)?;
+        let receive_buffers = ReceiveBuffers::new(memory, domain)?;
         Ok(Self {
             handle,
             domain,
@@ -51,7 +51,7 @@ impl Group {
             is_established: false,
             is_condemned: false,
             arena: Arena::new(domain),
-            letters,
+            receive_buffers,
             outbox: VecDeque::new(),
             joiners: Vec::new(),
             streams: HashSet::new(),
@@ -96,24 +96,29 @@ impl Group {
     }
 
     /// Posts all buffers for messages.
-    pub(crate) fn post_letters(&self, engine: &mut Engine, memory: &MemoryAccess<'_>) {
-        for letter in 0..LETTERS {
-            self.post_letter(engine, memory, letter);
+    pub(crate) fn post_receive_buffers(&self, engine: &mut Engine, memory: &MemoryAccess<'_>) {
+        for buffer in 0..RECEIVE_BUFFERS {
+            self.post_receive_buffer(engine, memory, buffer);
         }
     }
 
     /// Posts a buffer again whose message was read.
-    pub(crate) fn post_letter(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, letter: u32) {
-        let (region, offset, length) = self.letters.place(letter);
-        let context = Context::Letter(letter).bits();
+    pub(crate) fn post_receive_buffer(
+        &self,
+        engine: &mut Engine,
+        memory: &MemoryAccess<'_>,
+        buffer: u32,
+    ) {
+        let (region, offset, length) = self.receive_buffers.place(buffer);
+        let context = Context::ReceiveBuffer(buffer).bits();
         let receive = Receive { region, offset, length, context };
         // There is room for so many, or the connection is over.
         let _over = engine.post_receive(memory, self.handle, receive);
     }
 
     /// The message in a buffer.
-    pub(crate) fn read_letter(&self, letter: u32, bytes: u32) -> ([u8; 64], usize) {
-        self.letters.read(letter, bytes)
+    pub(crate) fn read_message(&self, buffer: u32, bytes: u32) -> ([u8; 64], usize) {
+        self.receive_buffers.read(buffer, bytes)
     }
 
     /// Sends a message, now or when there is room.
@@ -185,7 +190,7 @@ impl Group {
     /// What is left of it, to be taken away outside of the engine.
     pub(crate) fn into_grave(self) -> Grave {
         let mut regions: Vec<_> = self.arena.regions().collect();
-        regions.push(self.letters.region());
+        regions.push(self.receive_buffers.region());
         Grave { domain: Some(self.domain), regions }
     }
 }
@@ -238,7 +243,7 @@ pub(crate) enum Context {
     /// The last message of a stream: its end, or a reset.
     Last(StreamNumber),
     /// A buffer for messages.
-    Letter(u32),
+    ReceiveBuffer(u32),
 }
 
 impl Context {
@@ -247,7 +252,7 @@ impl Context {
             Self::Data(number) => (0, number.0),
             Self::Message => (1, 0),
             Self::Last(number) => (2, number.0),
-            Self::Letter(letter) => (3, letter),
+            Self::ReceiveBuffer(buffer) => (3, buffer),
         };
         kind << 32 | number as u64
     }
@@ -257,7 +262,7 @@ impl Context {
         match bits >> 32 {
             0 => Self::Data(StreamNumber(number)),
             2 => Self::Last(StreamNumber(number)),
-            3 => Self::Letter(number),
+            3 => Self::ReceiveBuffer(number),
             _ => Self::Message,
         }
     }

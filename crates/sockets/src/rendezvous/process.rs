@@ -25,7 +25,7 @@ use crate::rendezvous::exchange::Job;
 use crate::rendezvous::keeper;
 use crate::rendezvous::shares::{GROUPS_MAX, OPERATIONS};
 use crate::settings::{Choice, Role, Settings};
-use crate::transport::arena::LETTERS;
+use crate::transport::arena::RECEIVE_BUFFERS;
 
 /// Why a process has no part in it.
 #[derive(Debug, Error)]
@@ -231,7 +231,7 @@ fn rendezvous_socket_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
 fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
     config.engine = EngineConfig::default()
         .connections_max(GROUPS_MAX)
-        .receives_max(LETTERS)
+        .receives_max(RECEIVE_BUFFERS)
         .silence_budget_ns(SILENCE_NS)
         .keep_alive_ns(KEEP_ALIVE_NS)
         .read_depth(0)

@@ -3,7 +3,7 @@
 use semantics::OPERATION_SHARE;
 use work::COMPLETIONS_MAX;
 
-use crate::transport::arena::LETTERS;
+use crate::transport::arena::RECEIVE_BUFFERS;
 
 /// Link groups at a time: processes that this one has connections to or from.
 pub(crate) const GROUPS_MAX: u32 = 4096;
@@ -19,7 +19,7 @@ pub(crate) const fn admits_group(own: u32, all: u32) -> bool {
 pub(crate) const OPERATIONS: u32 = 4096;
 
 /// Completions that the engine promises at most: of all receive buffers for messages, and of all operations.
-const PROMISED: u32 = GROUPS_MAX * (LETTERS + OPERATION_SHARE) + OPERATIONS;
+const PROMISED: u32 = GROUPS_MAX * (RECEIVE_BUFFERS + OPERATION_SHARE) + OPERATIONS;
 
 /// Places for notifications of data that has arrived. Nothing is promised for them: while none is free, they wait
 /// until the next turn has read the others.

@@ -137,30 +137,34 @@ impl Chunk {
 
 /// Buffers for the messages of a group, posted all the time.
 #[derive(Debug)]
-pub(crate) struct Letterbox {
+pub(crate) struct ReceiveBuffers {
     buffer: Arc<Buffer>,
     region: Region,
 }
 
-impl Letterbox {
+impl ReceiveBuffers {
     pub(crate) fn new(
         memory: &MemoryTable,
         domain: ProtectionDomain,
     ) -> Result<Self, RegisterError> {
-        let buffer = Buffer::new(u64::from(LETTERS) * LETTER_BYTES);
+        let buffer = Buffer::new(u64::from(RECEIVE_BUFFERS) * RECEIVE_BUFFER_BYTES);
         let region = memory.register_as(domain, Arc::clone(&buffer), 0, Rights::LOCAL_WRITE)?;
         Ok(Self { buffer, region })
     }
 
-    /// Region, offset and bytes of a buffer, counted from 0 up to [`LETTERS`].
-    pub(crate) fn place(&self, letter: u32) -> (RegionId, u64, u32) {
-        (self.region.id, u64::from(letter) * LETTER_BYTES, LETTER_BYTES as u32)
+    /// Region, offset and bytes of a buffer, counted from 0 up to [`RECEIVE_BUFFERS`].
+    pub(crate) fn place(&self, index: u32) -> (RegionId, u64, u32) {
+        (self.region.id, u64::from(index) * RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_BYTES as u32)
     }
 
     /// The message in a buffer.
-    pub(crate) fn read(&self, letter: u32, bytes: u32) -> ([u8; LETTER_BYTES as usize], usize) {
-        let mut message = [0; LETTER_BYTES as usize];
-        self.buffer.read(u64::from(letter) * LETTER_BYTES, &mut message);
+    pub(crate) fn read(
+        &self,
+        index: u32,
+        bytes: u32,
+    ) -> ([u8; RECEIVE_BUFFER_BYTES as usize], usize) {
+        let mut message = [0; RECEIVE_BUFFER_BYTES as usize];
+        self.buffer.read(u64::from(index) * RECEIVE_BUFFER_BYTES, &mut message);
         (message, (bytes as usize).min(message.len()))
     }
 
@@ -184,12 +188,12 @@ const FREE: u32 = (1 << CHUNK_RINGS) - 1;
 
 /// Messages of a peer that may be under way: it sends one for each quarter of a ring that it has read, and a handful for
 /// each stream that comes or goes.
-pub(crate) const LETTERS: u32 = 64;
+pub(crate) const RECEIVE_BUFFERS: u32 = 64;
 
 /// Room for any message.
-const LETTER_BYTES: u64 = 64;
+const RECEIVE_BUFFER_BYTES: u64 = 64;
 
-const _: () = assert!(MESSAGE_BYTES_MAX as u64 <= LETTER_BYTES);
+const _: () = assert!(MESSAGE_BYTES_MAX as u64 <= RECEIVE_BUFFER_BYTES);
 
 #[cfg(all(test, not(loom)))]
 mod tests {

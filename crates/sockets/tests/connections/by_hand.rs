@@ -25,10 +25,10 @@ pub(crate) const RING: u32 = 1 << 16;
 const OFFER: usize = 68;
 
 /// Room of a message.
-const LETTER: u64 = 64;
+const RECEIVE_BUFFER_BYTES: u64 = 64;
 
 /// Messages that may come without being read.
-const LETTERS: u64 = 32;
+const RECEIVE_BUFFERS: u64 = 32;
 
 /// An offer, as far as it is of use.
 #[derive(Clone, Copy)]
@@ -50,9 +50,9 @@ pub(crate) struct Hand {
     pub(crate) connection: Connection,
     ring: Arc<Buffer>,
     ring_region: MemoryRegion,
-    letters: MemoryRegion,
+    receive_buffers: MemoryRegion,
     waiting: VecDeque<ReceiveHandle>,
-    next_letter: u64,
+    next_buffer: u64,
     _endpoint: Endpoint,
 }
 
@@ -121,27 +121,28 @@ impl Hand {
         let ring = Buffer::new(RING.into());
         let ring_region =
             endpoint.register(Arc::clone(&ring), Rights::REMOTE_WRITE).expect("it is registered");
-        let letters = endpoint
-            .register(Buffer::new(LETTER * LETTERS), Rights::LOCAL_WRITE)
+        let receive_buffers = endpoint
+            .register(Buffer::new(RECEIVE_BUFFER_BYTES * RECEIVE_BUFFERS), Rights::LOCAL_WRITE)
             .expect("it is registered");
-        let (waiting, next_letter) = (VecDeque::new(), 0);
+        let (waiting, next_buffer) = (VecDeque::new(), 0);
         let mut hand = Self {
             connection,
             ring,
             ring_region,
-            letters,
+            receive_buffers,
             waiting,
-            next_letter,
+            next_buffer,
             _endpoint: endpoint,
         };
-        (0..LETTERS).for_each(|_| hand.post_letter());
+        (0..RECEIVE_BUFFERS).for_each(|_| hand.post_receive_buffer());
         hand
     }
 
-    fn post_letter(&mut self) {
-        let offset = self.next_letter % LETTERS * LETTER;
-        self.next_letter += 1;
-        let posted = self.connection.receive(&self.letters, offset, LETTER as u32);
+    fn post_receive_buffer(&mut self) {
+        let offset = self.next_buffer % RECEIVE_BUFFERS * RECEIVE_BUFFER_BYTES;
+        self.next_buffer += 1;
+        let posted =
+            self.connection.receive(&self.receive_buffers, offset, RECEIVE_BUFFER_BYTES as u32);
         self.waiting.push_back(posted.expect("there is room"));
     }
 
@@ -156,7 +157,7 @@ impl Hand {
         let handle = self.waiting.pop_front().expect("more than one is posted");
         let message = handle.wait(LIMIT).expect("a message").to_vec().expect("its bytes");
         drop(handle);
-        self.post_letter();
+        self.post_receive_buffer();
         message
     }
 

@@ -40,7 +40,7 @@ impl ConnectionTable {
         let group = Group::new(turn.memory.table(), connection, domain, peer, at);
         match (accepted, group) {
             (Ok(()), Ok(group)) => {
-                group.post_letters(turn.engine, turn.memory);
+                group.post_receive_buffers(turn.engine, turn.memory);
                 self.insert_group(turn.now, group);
             }
             (Ok(()), Err(_)) => {
@@ -78,7 +78,7 @@ impl ConnectionTable {
             let _gone = turn.engine.close(turn.now, handle, &[]);
             return Err(Reason::Memory);
         };
-        group.post_letters(turn.engine, turn.memory);
+        group.post_receive_buffers(turn.engine, turn.memory);
         self.insert_group(turn.now, group);
         Ok(handle)
     }

@@ -269,7 +269,7 @@ impl ConnectionTable {
                         self.condemn(turn, handle, &error);
                     }
                 }
-                CompletionKind::Receive => self.on_letter(turn, handle, &completion),
+                CompletionKind::Receive => self.on_received(turn, handle, &completion),
                 _ => self.on_done(turn, handle, &completion),
             }
         }
@@ -307,7 +307,7 @@ impl ConnectionTable {
         self.turns.wake(handle);
         let number = match Context::of_bits(completion.context) {
             Context::Data(number) | Context::Last(number) => number,
-            Context::Message | Context::Letter(_) => return,
+            Context::Message | Context::ReceiveBuffer(_) => return,
         };
         // A failed one ends the group, of which its streams are told.
         if completion.result.is_err() {
@@ -324,19 +324,19 @@ impl ConnectionTable {
 
     //= sockets-protocol.md: message.2, message.4
     /// A message has come.
-    fn on_letter(
+    fn on_received(
         &mut self,
         turn: &mut Turn<'_, '_>,
         handle: ConnectionHandle,
         completion: &Completion,
     ) {
-        let Context::Letter(letter) = Context::of_bits(completion.context) else { return };
+        let Context::ReceiveBuffer(buffer) = Context::of_bits(completion.context) else { return };
         let Some(group) = self.groups.get(handle) else { return };
         if completion.result.is_err() {
             return;
         }
-        let (bytes, length) = group.read_letter(letter, completion.bytes);
-        group.post_letter(turn.engine, turn.memory, letter);
+        let (bytes, length) = group.read_message(buffer, completion.bytes);
+        group.post_receive_buffer(turn.engine, turn.memory, buffer);
         let message = Message::decode(bytes.get(..length).unwrap_or_default());
         match message {
             Ok(message) => {
