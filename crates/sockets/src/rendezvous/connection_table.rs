@@ -20,7 +20,7 @@ use crate::migration::machine::Event;
 use crate::migration::offer::Offer;
 use crate::rendezvous::bell::DescriptorKey;
 use crate::rendezvous::exchange::{Arrival, Exchange};
-use crate::rendezvous::group::Grave;
+use crate::rendezvous::group::DeferredDeregistration;
 use crate::rendezvous::groups::Groups;
 use crate::rendezvous::shares::COMPLETIONS;
 use crate::rendezvous::stream_table::StreamTable;
@@ -46,7 +46,7 @@ pub(crate) struct ConnectionTable {
     turns: Turns<ConnectionHandle, StreamNumber>,
     /// Numbers of streams on their way to `turns`.
     marked: Vec<StreamNumber>,
-    graves: Vec<Grave>,
+    deferred: Vec<DeferredDeregistration>,
     /// Something has come that threads may wait for.
     has_changed: bool,
 }
@@ -97,7 +97,7 @@ impl ConnectionTable {
             queue: Arc::new(CompletionQueue::new(COMPLETIONS)),
             turns: Turns::new(),
             marked: Vec::new(),
-            graves: Vec::new(),
+            deferred: Vec::new(),
             has_changed: false,
         }
     }
@@ -190,8 +190,8 @@ impl ConnectionTable {
     }
 
     /// What is to be taken out of the table of regions outside of the engine.
-    pub(crate) fn take_graves(&mut self) -> Vec<Grave> {
-        std::mem::take(&mut self.graves)
+    pub(crate) fn take_deferred(&mut self) -> Vec<DeferredDeregistration> {
+        std::mem::take(&mut self.deferred)
     }
 
     /// All connections that have moved, or may.

@@ -59,9 +59,9 @@ impl Endpoint {
         if table.take_changed() {
             self.exchange.any().raise();
         }
-        let graves = table.take_graves();
-        if !graves.is_empty() {
-            self.exchange.ask(Job::Bury(graves));
+        let deferred = table.take_deferred();
+        if !deferred.is_empty() {
+            self.exchange.ask(Job::Deregister(deferred));
         }
         result
     }

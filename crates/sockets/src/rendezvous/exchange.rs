@@ -20,7 +20,7 @@ use crate::calls::waiting::{Waited, Waits};
 use crate::handlers;
 use crate::lock::lock;
 use crate::migration::offer::Offer;
-use crate::rendezvous::group::Grave;
+use crate::rendezvous::group::DeferredDeregistration;
 use crate::transport::held::Held;
 use crate::wire::{Incarnation, OfferToken, StreamNumber, SwitchMarker};
 
@@ -83,7 +83,7 @@ pub(crate) enum Job {
     /// A connection of the side that accepted, at whose address there is no link yet.
     Offer { connection: Arc<Connection> },
     /// The memory of a group that is no more.
-    Bury(Vec<Grave>),
+    Deregister(Vec<DeferredDeregistration>),
     /// Look whether counters are to be written.
     Look,
     /// It is over.

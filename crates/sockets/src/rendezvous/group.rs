@@ -71,16 +71,20 @@ impl Group {
 
     /// A stream of it is no more: its rings are free.
     #[must_use]
-    pub(crate) fn remove_stream(&mut self, number: StreamNumber, rings: &Rings) -> Option<Grave> {
+    pub(crate) fn remove_stream(
+        &mut self,
+        number: StreamNumber,
+        rings: &Rings,
+    ) -> Option<DeferredDeregistration> {
         self.streams.remove(&number);
         self.give_back(rings)
     }
 
     /// Gives back rings that no stream uses. What is returned is to be taken away outside of the engine.
     #[must_use]
-    pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<Grave> {
+    pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<DeferredDeregistration> {
         let regions = self.arena.give_back(rings)?;
-        Some(Grave { domain: None, regions: regions.to_vec() })
+        Some(DeferredDeregistration { domain: None, regions: regions.to_vec() })
     }
 
     pub(crate) fn streams(&self) -> impl Iterator<Item = StreamNumber> {
@@ -188,10 +192,10 @@ impl Group {
     }
 
     /// What is left of it, to be taken away outside of the engine.
-    pub(crate) fn into_grave(self) -> Grave {
+    pub(crate) fn into_deregistration(self) -> DeferredDeregistration {
         let mut regions: Vec<_> = self.arena.regions().collect();
         regions.push(self.receive_buffers.region());
-        Grave { domain: Some(self.domain), regions }
+        DeferredDeregistration { domain: Some(self.domain), regions }
     }
 }
 
@@ -214,15 +218,15 @@ pub(crate) struct Write {
 }
 
 /// Memory of a group that is used no more.
-pub(crate) struct Grave {
+pub(crate) struct DeferredDeregistration {
     /// That of a group that is no more.
     domain: Option<ProtectionDomain>,
     regions: Vec<RegionId>,
 }
 
-impl Grave {
+impl DeferredDeregistration {
     /// Takes it out of the table; not inside the engine.
-    pub(crate) fn fill_in(self, memory: &MemoryTable) {
+    pub(crate) fn run(self, memory: &MemoryTable) {
         for region in self.regions {
             // It was registered by the group, and nobody else knows it.
             let _known = memory.deregister(region);

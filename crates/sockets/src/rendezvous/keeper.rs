@@ -68,9 +68,9 @@ pub(crate) fn keep(
                 join(&endpoint.exchange, runtime, connection, rendezvous_socket)
             }
             Job::Offer { connection } => offer(&endpoint.exchange, runtime, &connection),
-            Job::Bury(graves) => {
-                for grave in graves {
-                    grave.fill_in(runtime.memory());
+            Job::Deregister(deferred) => {
+                for deregistration in deferred {
+                    deregistration.run(runtime.memory());
                 }
             }
             // Here, as its own thread may be the last that holds the runtime: inside the engine it cannot stop it.
@@ -129,7 +129,7 @@ fn refuse_all(jobs: &Receiver<Job>) {
             Job::Join { connection, .. } | Job::Offer { connection } => {
                 connection.leave(Reason::NoEndpoint);
             }
-            Job::Bury(_) | Job::Look => {}
+            Job::Deregister(_) | Job::Look => {}
             Job::Stop => return,
         }
     }

@@ -46,7 +46,7 @@ impl ConnectionTable {
             (Ok(()), Err(_)) => {
                 let _gone = turn.engine.close(turn.now, connection, &[]);
             }
-            (Err(_), group) => self.graves.extend(group.ok().map(Group::into_grave)),
+            (Err(_), group) => self.deferred.extend(group.ok().map(Group::into_deregistration)),
         }
     }
 
@@ -146,7 +146,7 @@ impl ConnectionTable {
         for number in group.streams() {
             self.lose_stream(turn, number, group.is_condemned);
         }
-        self.graves.push(group.into_grave());
+        self.deferred.push(group.into_deregistration());
     }
 
     /// A peer has broken a rule: its group ends.

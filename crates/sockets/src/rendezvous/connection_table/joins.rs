@@ -211,7 +211,7 @@ impl ConnectionTable {
         let parts = StreamParts { send, receive, expected: marker, echo, bell: ringing };
         let stream = connection
             .make_stream(parts)
-            .inspect_err(|_| self.graves.extend(group.give_back(&rings)))?;
+            .inspect_err(|_| self.deferred.extend(group.give_back(&rings)))?;
         let (group, open, is_queued, timer) = (handle, None, false, delivery::Instant::NEVER);
         let entry =
             StreamEntry { stream, connection, bell, group, rings, marker, open, is_queued, timer };

@@ -218,7 +218,7 @@ impl ConnectionTable {
     pub(super) fn forget_stream(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.remove(number) else { return };
         if let Some(group) = self.groups.get_mut(entry.group) {
-            self.graves.extend(group.remove_stream(number, &entry.rings));
+            self.deferred.extend(group.remove_stream(number, &entry.rings));
         }
     }
 
