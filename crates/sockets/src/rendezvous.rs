@@ -1,7 +1,7 @@
 //! How two processes find each other: rendezvous sockets, offers, link groups, joins.
 
-pub(crate) mod bell;
 pub(crate) mod connection_table;
+pub(crate) mod doorbell;
 pub(crate) mod endpoint;
 pub(crate) mod exchange;
 pub(crate) mod group;

@@ -28,9 +28,9 @@ use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::transport::held::Held;
 use crate::transport::ring::RingPart;
-use crate::transport::ringing::Ringing;
-use crate::transport::ringing::StreamDescriptor;
 use crate::transport::stream::{HomeProgress, Out, Stream, StreamParts};
+use crate::transport::stream_doorbell::StreamDescriptor;
+use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::wire::{Refusal, SwitchMarker};
 
 /// Two ends, joined or about to be.
@@ -70,7 +70,7 @@ struct OnePlace {
     put: Mutex<Option<Arc<OwnedFd>>>,
 }
 
-struct NoBell;
+struct NoDoorbell;
 
 impl Place for OnePlace {
     fn duplicate(&self, _token: u64) -> Option<OwnedFd> {
@@ -91,7 +91,7 @@ impl Place for OnePlace {
     fn closed(&self, _token: u64) {}
 }
 
-impl Ringing for NoBell {
+impl StreamDoorbell for NoDoorbell {
     fn ring(&self) {}
     fn mark(&self) {}
     fn watch(
@@ -277,8 +277,8 @@ impl World {
             bytes: RING,
         });
         let echo = (index == 1).then_some(MARKERS[0]);
-        let (expected, bell) = (MARKERS[index], Box::new(NoBell));
-        let parts = StreamParts { send, receive, expected, echo, bell };
+        let (expected, doorbell) = (MARKERS[index], Box::new(NoDoorbell));
+        let parts = StreamParts { send, receive, expected, echo, doorbell };
         let Ok(stream) = connection.make_stream(parts) else { return false };
         let known = (stream, memory.clone(), Arc::clone(connection));
         lock(&self.network.streams).push(known);

@@ -24,9 +24,9 @@ use crate::settings::Role;
 use crate::transport::held::Holds;
 use crate::transport::non_blocking::{is_non_blocking, set_non_blocking};
 use crate::transport::readiness::{End, Readiness, pair};
-use crate::transport::ringing::StreamDescriptor;
 use crate::transport::state::{Bit, Direction};
 use crate::transport::stream::{Stream, StreamParts};
+use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::wire::SwitchMarker;
 
 /// Which way the bytes of a connection take.
@@ -258,9 +258,9 @@ impl Connection {
         *lock(&self.reading) = Reading::Plain;
         if let Some(stream) = self.stream.get() {
             // A switch marker may have waited for room.
-            stream.bell.unwatch(stream.socket().as_fd());
+            stream.doorbell.unwatch(stream.socket().as_fd());
             if self.life.is_closed() && stream.state.set(Bit::Released) {
-                stream.bell.mark();
+                stream.doorbell.mark();
             }
         }
         self.mark.raise();
@@ -389,7 +389,7 @@ impl Connection {
             Ok(false) => {
                 let wanted = DescriptorReadiness { readable: false, writable: true };
                 stream
-                    .bell
+                    .doorbell
                     .watch(StreamDescriptor::Tcp, tcp.as_fd(), wanted)
                     .map_err(|_none| no_descriptors)?;
                 return Err(Event::MarkerWaits { has_begun: writing.has_begun() });
@@ -406,7 +406,7 @@ impl Connection {
         // One that has broken off is hung up, which would be taken for the program's last close.
         if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
-            if stream.bell.watch(StreamDescriptor::End, end.as_fd(), wanted).is_err() {
+            if stream.doorbell.watch(StreamDescriptor::End, end.as_fd(), wanted).is_err() {
                 stream.reset();
             }
         }
@@ -427,7 +427,7 @@ impl Connection {
     /// The peer's switch marker is in TCP: what this side answers may wait for it. Outside of locks.
     pub(crate) fn on_marker_seen(&self) {
         if let Some(stream) = self.stream.get() {
-            stream.bell.ring();
+            stream.doorbell.ring();
         }
     }
 
@@ -452,7 +452,7 @@ impl Connection {
             return Err(Errno::ENOTCONN);
         }
         let result = Self::shut_stream(stream, how);
-        stream.bell.ring();
+        stream.doorbell.ring();
         self.endpoint.raise(&self.mark);
         result
     }
@@ -519,7 +519,7 @@ impl Connection {
         // Who moves it has set the route before it looks at this.
         if let Some(stream) = self.moved() {
             stream.start_relay(fd);
-            stream.bell.ring();
+            stream.doorbell.ring();
             self.endpoint.raise(&self.mark);
         }
     }
@@ -531,7 +531,7 @@ impl Connection {
         if !stream.begin_home() {
             return self.is_left();
         }
-        stream.bell.ring();
+        stream.doorbell.ring();
         let mut ready = || self.life.course() != Course::GoingHome;
         let _timed_out = self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready);
         self.is_left()
@@ -672,7 +672,7 @@ impl Connection {
             stream.abandon();
         }
         if let Some(stream) = self.stream.get() {
-            stream.bell.ring();
+            stream.doorbell.ring();
         }
     }
 
@@ -722,7 +722,7 @@ impl Connection {
         let Some(stream) = self.moved() else {
             if let Some(stream) = self.stream.get() {
                 // The peer may have moved its direction: only when that is decided it can be told of the end.
-                stream.bell.ring();
+                stream.doorbell.ring();
             }
             return;
         };
@@ -732,7 +732,7 @@ impl Connection {
         }
         stream.unwatch_end();
         let is_ending = stream.abandon();
-        stream.bell.ring();
+        stream.doorbell.ring();
         let linger = stream.linger().filter(|linger| linger.l_onoff != 0 && linger.l_linger > 0);
         if let Some(linger) = linger.filter(|_| is_ending) {
             let limit = Duration::from_secs(linger.l_linger as u64);

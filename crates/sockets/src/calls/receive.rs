@@ -88,7 +88,7 @@ impl Connection {
         if !peek {
             stream.end.on_read(fd, || stream.is_readable());
             if stream.receiving.is_credit_due() {
-                stream.bell.ring();
+                stream.doorbell.ring();
             }
         }
         result

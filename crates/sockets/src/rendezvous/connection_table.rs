@@ -18,14 +18,14 @@ use semantics::{CompletionQueue, Owner};
 use crate::calls::connection::Connection;
 use crate::migration::machine::Event;
 use crate::migration::offer::Offer;
-use crate::rendezvous::bell::DescriptorKey;
+use crate::rendezvous::doorbell::DescriptorKey;
 use crate::rendezvous::exchange::{Arrival, Exchange};
 use crate::rendezvous::group::DeferredDeregistration;
 use crate::rendezvous::groups::Groups;
 use crate::rendezvous::shares::COMPLETIONS;
 use crate::rendezvous::stream_table::StreamTable;
 use crate::rendezvous::turns::Turns;
-use crate::transport::ringing::StreamDescriptor;
+use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::wire::{OfferToken, StreamEnd, StreamNumber};
 
 /// See above.

@@ -8,7 +8,7 @@ use delivery::Instant;
 use engine::Engine;
 use link::FaultShares;
 use mem::MemoryAccess;
-use runtime::{Bell as SourceBell, Polling, Posted, WorkSource};
+use runtime::{Bell as SourceDoorbell, Polling, Posted, WorkSource};
 
 use crate::lock::lock;
 use crate::rendezvous::connection_table::{ConnectionTable, Turn};
@@ -17,7 +17,7 @@ use crate::rendezvous::exchange::{Exchange, Job};
 /// See above.
 pub(crate) struct Endpoint {
     pub(crate) exchange: Arc<Exchange>,
-    bell: SourceBell,
+    doorbell: SourceDoorbell,
     /// Locked inside the engine only, so that no thread waits for it for long.
     table: Mutex<ConnectionTable>,
     /// When the connection table wants to be told of the time, in nanoseconds of the runtime's clock.
@@ -35,7 +35,7 @@ impl Endpoint {
             let source = Weak::clone(own) as Weak<dyn WorkSource>;
             let exchange = Arc::new(Exchange::new(source, seed, faults, polling, jobs));
             Self {
-                bell: SourceBell::new(),
+                doorbell: SourceDoorbell::new(),
                 table: Mutex::new(ConnectionTable::new(Arc::clone(&exchange))),
                 exchange,
                 due: AtomicU64::new(u64::MAX),
@@ -81,8 +81,8 @@ impl Endpoint {
 }
 
 impl WorkSource for Endpoint {
-    fn bell(&self) -> &SourceBell {
-        &self.bell
+    fn bell(&self) -> &SourceDoorbell {
+        &self.doorbell
     }
 
     fn is_idle(&self) -> bool {

@@ -10,8 +10,8 @@ use runtime::{Hooks, Readiness};
 
 use crate::calls::waiting::Waits;
 use crate::counters;
-use crate::rendezvous::bell::DescriptorKey;
 use crate::rendezvous::connection_table::ConnectionTable;
+use crate::rendezvous::doorbell::DescriptorKey;
 use crate::rendezvous::endpoint::Endpoint;
 use crate::statistics::{KEY, Statistics};
 use crate::transport::held;

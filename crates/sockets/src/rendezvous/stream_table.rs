@@ -6,7 +6,7 @@ use delivery::Instant;
 use engine::ConnectionHandle;
 
 use crate::calls::connection::Connection;
-use crate::rendezvous::bell::Bell;
+use crate::rendezvous::doorbell::Doorbell;
 use crate::transport::arena::Rings;
 use crate::transport::stream::Stream;
 use crate::wire::{RingPlace, StreamNumber, SwitchMarker};
@@ -15,7 +15,7 @@ use crate::wire::{RingPlace, StreamNumber, SwitchMarker};
 pub(crate) struct StreamEntry {
     pub(crate) stream: Arc<Stream>,
     pub(crate) connection: Arc<Connection>,
-    pub(crate) bell: Bell,
+    pub(crate) doorbell: Doorbell,
     /// The link group.
     pub(crate) group: ConnectionHandle,
     pub(crate) rings: Rings,

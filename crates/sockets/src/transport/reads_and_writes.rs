@@ -58,7 +58,7 @@ impl Stream {
     #[inline]
     pub(crate) fn on_written(self: &Arc<Self>, held: &Held) {
         if self.sending.is_due() {
-            self.bell.ring();
+            self.doorbell.ring();
         } else {
             held.add(self.is_held(), self.sending.is_corked(), || {
                 let stream: Weak<Self> = Arc::downgrade(self);

@@ -12,9 +12,9 @@ use runtime::Readiness;
 use crate::lock::lock;
 use crate::transport::receiving::Taking;
 use crate::transport::relay::Carried;
-use crate::transport::ringing::StreamDescriptor;
 use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
+use crate::transport::stream_doorbell::StreamDescriptor;
 
 impl Stream {
     /// Begins to carry.
@@ -86,7 +86,7 @@ impl Carried {
         }
         if has_written {
             stream.sending.push();
-            stream.bell.mark();
+            stream.doorbell.mark();
         }
     }
 
@@ -109,7 +109,7 @@ impl Carried {
             }
         }
         if stream.receiving.is_credit_due() {
-            stream.bell.mark();
+            stream.doorbell.mark();
         }
         if !self.is_output_over && stream.is_at_end() {
             self.is_output_over = true;
@@ -126,7 +126,7 @@ impl Carried {
         // What came before the peer's end goes on, though the peer is gone.
         if self.watched != wanted && !stream.state.has_any(&[Bit::Broken, Bit::Released]) {
             self.watched = wanted;
-            if stream.bell.watch(StreamDescriptor::End, end, wanted).is_err() {
+            if stream.doorbell.watch(StreamDescriptor::End, end, wanted).is_err() {
                 stream.reset();
             }
         }

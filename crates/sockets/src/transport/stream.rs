@@ -23,10 +23,10 @@ use crate::transport::receiving::ReceiveHalf;
 use crate::transport::relay::Relay;
 use crate::transport::ring::RingPart;
 use crate::transport::ring::{Ring, RingSize};
-use crate::transport::ringing::Ringing;
-use crate::transport::ringing::StreamDescriptor;
 use crate::transport::sending::{Piece, SendHalf};
 use crate::transport::state::{Bit, State};
+use crate::transport::stream_doorbell::StreamDescriptor;
+use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::transport::tcp_part::{Awaited, Pumped, TcpPart};
 use crate::wire::SwitchMarker;
 
@@ -41,7 +41,7 @@ pub(crate) struct StreamParts {
     /// What the peer writes instead if it cannot learn of that: the switch marker that this side writes.
     pub(crate) echo: Option<SwitchMarker>,
     /// How it calls for its group.
-    pub(crate) bell: Box<dyn Ringing>,
+    pub(crate) doorbell: Box<dyn StreamDoorbell>,
 }
 
 /// What a stream has for the group to post.
@@ -91,7 +91,7 @@ pub(crate) enum Misbehaved {
 /// The program's threads and whoever is inside the engine need no common lock for bytes: see [`SendHalf`] and
 /// [`ReceiveHalf`]. What the program's threads do is in `calls.rs`.
 pub(crate) struct Stream {
-    pub(crate) bell: Box<dyn Ringing>,
+    pub(crate) doorbell: Box<dyn StreamDoorbell>,
     /// Raised when a thread of the program that waits should look again.
     pub(crate) mark: Arc<Mark>,
     pub(crate) sending: SendHalf,
@@ -136,7 +136,7 @@ impl Stream {
         mark: Arc<Mark>,
         life: Arc<Life>,
     ) -> Arc<Self> {
-        let StreamParts { send, receive, expected, echo, bell } = parts;
+        let StreamParts { send, receive, expected, echo, doorbell } = parts;
         let [send, receive] = [send, receive].map(|RingPart { memory, offset, bytes }| {
             let size = RingSize::new(bytes);
             assert!(size.is_some(), "no ring has {bytes} bytes");
@@ -144,7 +144,7 @@ impl Stream {
         });
         let (Some(send), Some(receive)) = (send, receive) else { unreachable!("asserted above") };
         Arc::new(Self {
-            bell,
+            doorbell,
             mark,
             sending: SendHalf::new(send),
             receiving: ReceiveHalf::new(receive),
@@ -181,15 +181,15 @@ impl Stream {
         }
         self.pump(false);
         self.tell_arrival();
-        self.bell.mark();
+        self.doorbell.mark();
     }
 
     fn watch_tcp(&self, wanted: DescriptorReadiness) -> bool {
-        self.bell.watch(StreamDescriptor::Tcp, self.tcp.socket().as_fd(), wanted).is_ok()
+        self.doorbell.watch(StreamDescriptor::Tcp, self.tcp.socket().as_fd(), wanted).is_ok()
     }
 
     fn unwatch_tcp(&self) {
-        self.bell.unwatch(self.tcp.socket().as_fd());
+        self.doorbell.unwatch(self.tcp.socket().as_fd());
     }
 
     /// Whether the peer's switch marker is among the bytes that TCP has. They stay there.
@@ -283,7 +283,7 @@ impl Stream {
         self.mark.raise();
         if !self.sending.is_posted() {
             // What was held back until now may go.
-            self.bell.mark();
+            self.doorbell.mark();
         }
         self.on_relay_change();
     }
@@ -317,7 +317,7 @@ impl Stream {
             return Ok(());
         }
         if self.sending.on_credit(consumed).map_err(|_| Misbehaved::Credit(consumed))? {
-            self.bell.mark();
+            self.doorbell.mark();
             self.mark.raise();
             if self.has_room() {
                 self.end.on_room();
@@ -342,7 +342,7 @@ impl Stream {
     /// The peer has reset the connection.
     pub(crate) fn on_reset(&self) {
         self.break_off(&[Bit::PeerReset, Bit::ResetDue]);
-        self.bell.mark();
+        self.doorbell.mark();
     }
 
     /// The group is lost, or the peer misbehaved: nothing comes or goes any more.
@@ -360,7 +360,7 @@ impl Stream {
         let has_peer_ended = self.receiving.has_end() && self.tcp.is_at_end();
         if self.leaves_edge() || (!has_peer_ended && self.can_go_home()) {
             self.life.tell(Event::Return);
-            self.bell.mark();
+            self.doorbell.mark();
         } else {
             self.on_lost();
         }
@@ -423,7 +423,7 @@ impl Stream {
         };
         *lock(&self.homing) = Some(homing);
         self.life.tell(Event::LeaveEdge);
-        self.bell.mark();
+        self.doorbell.mark();
         true
     }
 
@@ -519,7 +519,7 @@ impl Stream {
             self.tcp.let_go(end);
         }
         self.end.wake();
-        self.bell.mark();
+        self.doorbell.mark();
         self.mark.raise();
     }
 
@@ -527,7 +527,7 @@ impl Stream {
     /// The peer posts nothing more: its ring is free when it is home here, too.
     pub(crate) fn on_peer_home(&self) {
         self.state.set(Bit::PeerHome);
-        self.bell.mark();
+        self.doorbell.mark();
     }
 
     /// The peer's process is gone, or out of reach. As of TCP, one that has ended its direction, and has all of this one,
@@ -562,15 +562,15 @@ impl Stream {
                 if ready.writable && !self.state.has(Bit::Open) {
                     // The switch marker may be tried again.
                     self.unwatch_tcp();
-                    self.bell.mark();
+                    self.doorbell.mark();
                 }
                 if ready.readable && !self.state.has(Bit::Open) {
                     // The switch marker may have come.
                     self.unwatch_tcp();
-                    self.bell.mark();
+                    self.doorbell.mark();
                 }
                 if ready.writable && self.leaves_edge() {
-                    self.bell.mark();
+                    self.doorbell.mark();
                 }
                 if ready.readable && self.state.has(Bit::Open) {
                     self.pump(true);
@@ -680,7 +680,7 @@ impl Stream {
     pub(crate) fn reset(&self) {
         if !self.state.has(Bit::ResetDue) {
             self.break_off(&[Bit::ResetDue]);
-            self.bell.mark();
+            self.doorbell.mark();
         }
     }
 
@@ -695,7 +695,7 @@ impl Stream {
     /// The peer is not what it says, or has died.
     fn fail(&self) {
         self.break_off(&[Bit::ResetDue, Bit::PeerReset]);
-        self.bell.mark();
+        self.doorbell.mark();
     }
 
     /// Nothing comes or goes from now on, for this reason: the program is told.
@@ -733,7 +733,7 @@ impl Stream {
 
     pub(crate) fn unwatch_end(&self) {
         if let Some(end) = self.end.socket() {
-            self.bell.unwatch(end.as_fd());
+            self.doorbell.unwatch(end.as_fd());
         }
     }
 
@@ -782,7 +782,7 @@ impl Stream {
                 // The peer may close when it has this side's end, and has sent its own. Otherwise its process has ended.
                 if !self.state.has(Bit::EndPosted) {
                     self.on_gone(&[Bit::ResetDue, Bit::PeerReset]);
-                    self.bell.mark();
+                    self.doorbell.mark();
                 }
             }
             // One that is relayed cannot go home.
@@ -806,7 +806,7 @@ impl Stream {
             self.end.on_arrived(|| self.is_readable());
         }
         if self.life.course() == Course::Returning {
-            self.bell.mark();
+            self.doorbell.mark();
         }
     }
 
@@ -816,13 +816,13 @@ impl Stream {
         *lock(&self.peer_record) = Some(record);
         self.unwatch_tcp();
         self.life.tell(Event::Return);
-        self.bell.mark();
+        self.doorbell.mark();
     }
 
     /// No descriptor of the program is left, in any process. True if the peer is sent the end, false if it is reset.
     pub(crate) fn abandon(&self) -> bool {
         if !self.state.set(Bit::Released) || self.state.is_broken() {
-            self.bell.mark();
+            self.doorbell.mark();
             return false;
         }
         let linger = self.linger();
@@ -833,7 +833,7 @@ impl Stream {
         }
         self.state.set(Bit::WriteShut);
         self.sending.push();
-        self.bell.mark();
+        self.doorbell.mark();
         true
     }
 
@@ -855,13 +855,13 @@ impl Holds for Stream {
 
     fn push(&self) {
         if self.sending.push() {
-            self.bell.ring();
+            self.doorbell.ring();
         }
     }
 
     fn push_inside(&self) {
         if self.sending.push() {
-            self.bell.mark();
+            self.doorbell.mark();
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::calls::connection::Route;
 use crate::lock::lock;
 use crate::migration::homing::Record;
 use crate::reasons::Reason;
-use crate::transport::ringing::StreamDescriptor;
 use crate::transport::stream::HomeProgress;
+use crate::transport::stream_doorbell::StreamDescriptor;
 
 /// A stream with bytes at each place where bytes can be, of each direction.
 fn full_of_bytes() -> (World, [Vec<u8>; 2]) {

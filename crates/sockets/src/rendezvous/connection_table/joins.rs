@@ -12,8 +12,8 @@ use crate::calls::connection::Connection;
 use crate::migration::machine::{Action, Event, Phase};
 use crate::migration::offer::{OFFER_BYTES, Offer};
 use crate::reasons::Reason;
-use crate::rendezvous::bell::Bell;
 use crate::rendezvous::connection_table::{ConnectionTable, Timer, Turn, Undecided};
+use crate::rendezvous::doorbell::Doorbell;
 use crate::rendezvous::group::Context;
 use crate::rendezvous::stream_table::StreamEntry;
 use crate::transport::stream::StreamParts;
@@ -205,16 +205,27 @@ impl ConnectionTable {
         let number = self.streams.next_number().ok_or(Reason::Memory)?;
         let rings = group.arena.take(turn.memory.table()).map_err(|_full| Reason::Memory)?;
         let (send, receive) = group.arena.parts(&rings);
-        let (marker, bell) = (self.exchange.random_marker(), Bell::new(&self.exchange, number));
-        let ringing = Box::new(bell.clone());
+        let (marker, doorbell) =
+            (self.exchange.random_marker(), Doorbell::new(&self.exchange, number));
+        let stream_doorbell = Box::new(doorbell.clone());
         let echo = undecided.peer.map(|peer| peer.marker);
-        let parts = StreamParts { send, receive, expected: marker, echo, bell: ringing };
+        let parts =
+            StreamParts { send, receive, expected: marker, echo, doorbell: stream_doorbell };
         let stream = connection
             .make_stream(parts)
             .inspect_err(|_| self.deferred.extend(group.give_back(&rings)))?;
         let (group, open, is_queued, timer) = (handle, None, false, delivery::Instant::NEVER);
-        let entry =
-            StreamEntry { stream, connection, bell, group, rings, marker, open, is_queued, timer };
+        let entry = StreamEntry {
+            stream,
+            connection,
+            doorbell,
+            group,
+            rings,
+            marker,
+            open,
+            is_queued,
+            timer,
+        };
         self.streams.insert(number, entry);
         if let Some(group) = self.groups.get_mut(handle) {
             group.add_stream(number);
@@ -234,7 +245,7 @@ impl ConnectionTable {
             return;
         };
         // What comes out of a TCP write from now on marks it again.
-        entry.bell.unmark();
+        entry.doorbell.unmark();
         let known = undecided.peer.map(|peer| (peer.marker, Some(peer.ring.bytes)));
         let known = known.filter(|_| !undecided.connection.is_echoing());
         let (marker, ring) = known.unwrap_or((entry.marker, None));

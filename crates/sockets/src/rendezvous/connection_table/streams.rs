@@ -47,7 +47,7 @@ impl ConnectionTable {
         for number in std::mem::take(&mut self.marked) {
             match self.streams.get(number) {
                 // It is tried again when its time comes.
-                Some(entry) if !entry.stream.state.has(Bit::Open) => entry.bell.unmark(),
+                Some(entry) if !entry.stream.state.has(Bit::Open) => entry.doorbell.unmark(),
                 _ => self.enqueue(number),
             }
         }
@@ -129,7 +129,7 @@ impl ConnectionTable {
     fn serve(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) -> (u32, bool) {
         let Some(entry) = self.streams.get_mut(number) else { return (0, false) };
         entry.is_queued = false;
-        entry.bell.unmark();
+        entry.doorbell.unmark();
         if !entry.stream.state.has(Bit::Open) {
             // Whatever has rung may have made room for the switch marker, or seen that of the peer.
             let (id, is_lost) = (entry.connection.token(), entry.stream.state.has(Bit::GroupLost));

@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use runtime::Readiness;
 
 use crate::rendezvous::exchange::Exchange;
-use crate::transport::ringing::Ringing;
-use crate::transport::ringing::StreamDescriptor;
+use crate::transport::stream_doorbell::StreamDescriptor;
+use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::wire::StreamNumber;
 
-/// What a stream has of the endpoint. Copies are the same bell.
+/// What a stream has of the endpoint. Copies are the same doorbell.
 #[derive(Clone)]
-pub(crate) struct Bell {
+pub(crate) struct Doorbell {
     exchange: Arc<Exchange>,
     number: StreamNumber,
     is_marked: Arc<AtomicBool>,
 }
 
-impl Bell {
+impl Doorbell {
     pub(crate) fn new(exchange: &Arc<Exchange>, number: StreamNumber) -> Self {
         Self { exchange: Arc::clone(exchange), number, is_marked: Arc::default() }
     }
@@ -64,7 +64,7 @@ impl Bell {
     }
 }
 
-impl Ringing for Bell {
+impl StreamDoorbell for Doorbell {
     #[inline]
     fn ring(&self) {
         Self::ring(self);
@@ -88,9 +88,9 @@ impl Ringing for Bell {
     }
 }
 
-impl std::fmt::Debug for Bell {
+impl std::fmt::Debug for Doorbell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bell").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Doorbell").field("number", &self.number).finish_non_exhaustive()
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) enum StreamDescriptor {
 }
 
 /// What a stream asks of its link group.
-pub(crate) trait Ringing: Send + Sync {
+pub(crate) trait StreamDoorbell: Send + Sync {
     /// There is something to post. Called outside of the engine and of locks that are taken inside it.
     fn ring(&self);
     /// The same inside the engine, or under such a lock.
