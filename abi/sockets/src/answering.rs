@@ -15,7 +15,7 @@ pub(crate) enum Answering {
     /// The kernel.
     Kernel,
     /// Nothing: the program has no such descriptor.
-    Nobody,
+    NoDescriptor,
     /// The kernel, and what it says is counted: the connection moves when that pays.
     Trial(Counted),
     /// Its connection.
@@ -27,7 +27,7 @@ pub(crate) enum Answering {
 pub(crate) fn answering(fd: c_int) -> Answering {
     let Some(socket) = table::socket(fd) else {
         return if table::kind(fd) == Kind::Private {
-            Answering::Nobody
+            Answering::NoDescriptor
         } else {
             Answering::Kernel
         };

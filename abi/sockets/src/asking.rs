@@ -21,7 +21,7 @@ pub(crate) enum Asked<T> {
     /// The kernel: the number is not that of a connection of this process, or the connection stays on TCP.
     Kernel,
     /// Nothing: the program has no such descriptor.
-    Nothing,
+    NoDescriptor,
 }
 
 /// Finds what answers a call, and has the kernel answer it if the connection may still move.
@@ -29,7 +29,7 @@ pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
     loop {
         let Some(socket) = table::socket(fd) else {
             let is_private = table::kind(fd) == Kind::Private;
-            return if is_private { Asked::Nothing } else { Asked::Kernel };
+            return if is_private { Asked::NoDescriptor } else { Asked::Kernel };
         };
         if socket.owner != Owner::Own {
             return Asked::Kernel;

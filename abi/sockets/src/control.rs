@@ -76,7 +76,7 @@ unsafe fn controlled(
         }
         _ => match ask(fd, next) {
             Asked::Answered(answer) => Some(answer),
-            Asked::Moved(_) | Asked::Kernel | Asked::Nothing => None,
+            Asked::Moved(_) | Asked::Kernel | Asked::NoDescriptor => None,
         },
     }
 }
@@ -99,7 +99,7 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
         Asked::Answered(result) => return Some(result),
         Asked::Moved(connection) => connection,
         Asked::Kernel => return None,
-        Asked::Nothing => return Some(fail(libc::EBADF, -1)),
+        Asked::NoDescriptor => return Some(fail(libc::EBADF, -1)),
     };
     let answer = match request {
         libc::FIONREAD => received(&connection, fd)?,

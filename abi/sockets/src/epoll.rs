@@ -45,7 +45,7 @@ unsafe fn changed(
     }
     let connection = match answering(fd) {
         Answering::Kernel => return None,
-        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(_counted) => {
             // What is noted before that is dropped is seen when the connection begins to move.
             // SAFETY: the caller's.

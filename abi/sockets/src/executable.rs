@@ -156,7 +156,7 @@ mod tests {
         let script = made("script", "#! /bin/sh -e\necho\n", 0o755);
         assert_eq!(begins_at(&script), (true, true));
         assert_eq!(begins_at(&made("plain", "echo\n", 0o755)), (false, true));
-        assert_eq!(begins_at(&made("nobody", "#!/bin/sh\n", 0o644)), (false, false));
+        assert_eq!(begins_at(&made("forbidden", "#!/bin/sh\n", 0o644)), (false, false));
         assert_eq!(begins_at(&made("lost", "#!/there/is/none\n", 0o755)), (false, false));
         // SAFETY: both end with a zero.
         assert!(unsafe { begins_on_path(c"sh".as_ptr()) && !begins_on_path(c"no such".as_ptr()) });

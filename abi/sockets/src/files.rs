@@ -25,7 +25,7 @@ interpose! {
 unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option<ssize_t> {
     let connection = match answering(to) {
         Answering::Kernel => return None,
-        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(counted) => {
             counted.pend(Some(Direction::Sent));
             return None;
@@ -59,7 +59,7 @@ unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option
 /// As of `splice`.
 unsafe fn spliced(from: c_int, to: c_int) -> Option<ssize_t> {
     for fd in [from, to].into_iter().filter(|&fd| is_known(fd)) {
-        if matches!(answering(fd), Answering::Nobody) {
+        if matches!(answering(fd), Answering::NoDescriptor) {
             return Some(fail(libc::EBADF, -1));
         }
         passing::leave_to_kernel(fd);

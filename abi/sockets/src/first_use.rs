@@ -11,13 +11,13 @@ use crate::handling::Inside;
 use crate::next::{errno, set_errno};
 use crate::socket::{Owner, Socket, next_token};
 use crate::trial::OnTrial;
-use crate::{connection_table, house, inherited, services};
+use crate::{connection_table, inherited, instance, services};
 
 impl Socket {
     /// A connection that the program has not used.
     pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
-        let is_early = house::is_early(role, local, peer);
-        let (token, trial) = (next_token(), house::trial(is_early));
+        let is_early = instance::is_early(role, local, peer);
+        let (token, trial) = (next_token(), instance::trial(is_early));
         let new = Self::of(token, role, local, peer, Owner::Own, OnceLock::new(), trial);
         Arc::new(new.early(is_early))
     }
@@ -79,6 +79,6 @@ impl Socket {
     }
 
     fn make(&self, fd: c_int) -> Option<&Arc<Connection>> {
-        self.connection_or(|| house::connection(self, fd))
+        self.connection_or(|| instance::connection(self, fd))
     }
 }

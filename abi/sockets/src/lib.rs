@@ -27,10 +27,10 @@ mod first_use;
 mod giving;
 mod handling;
 mod hidden;
-mod house;
 mod information;
 mod inherited;
 mod inside;
+mod instance;
 mod listed;
 mod making;
 mod nested;
@@ -60,6 +60,6 @@ mod waiting;
 #[unsafe(no_mangle)]
 extern "C" fn ethernot_sockets_begin() {
     inside::choose_numbers();
-    house::begin();
+    instance::begin();
     processes::begin();
 }

@@ -10,7 +10,7 @@ use crate::handling::{Inside, outside};
 use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::socket::{Owner, Socket};
 use crate::table::{self, Kind, is_known};
-use crate::{addresses, closing, connection_table, house, inside, opening, this_process};
+use crate::{addresses, closing, connection_table, inside, instance, opening, this_process};
 
 interpose! {
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int,
@@ -177,7 +177,7 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
     match ask(fd, connect) {
         Asked::Answered(answer) => Again::Kernel(answer),
         Asked::Moved(_) => Again::Moved(told()),
-        Asked::Kernel | Asked::Nothing => Again::First,
+        Asked::Kernel | Asked::NoDescriptor => Again::First,
     }
 }
 
@@ -203,7 +203,7 @@ fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
 
 /// Begins to look after a connection, unless it stays on TCP, which costs as little as can be.
 fn begin(fd: c_int, role: Role, local: SocketAddr, peer: SocketAddr, is_connecting: bool) {
-    match house::choice(role, local, peer) {
+    match instance::choice(role, local, peer) {
         Choice::Edge if is_tcp(fd) => {
             let socket = Socket::new(role, local, peer);
             if is_connecting {

@@ -48,7 +48,7 @@ unsafe fn asked(
         Asked::Answered(result) => return Some(result),
         Asked::Moved(connection) => connection,
         Asked::Kernel => return None,
-        Asked::Nothing => return Some(fail(libc::EBADF, -1)),
+        Asked::NoDescriptor => return Some(fail(libc::EBADF, -1)),
     };
     let tcp = connection.tcp()?;
     let result = by_kernel(tcp.as_raw_fd());
@@ -124,7 +124,7 @@ unsafe fn set(
         Asked::Answered(result) => return Some(result),
         Asked::Moved(connection) => connection,
         Asked::Kernel => return None,
-        Asked::Nothing => return Some(fail(libc::EBADF, -1)),
+        Asked::NoDescriptor => return Some(fail(libc::EBADF, -1)),
     };
     if (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY) && on() == Some(true) {
         return Some(fail(libc::EOPNOTSUPP, -1));
@@ -177,7 +177,7 @@ unsafe fn told(
     let known = table::socket(fd);
     match ask(fd, by_kernel) {
         Asked::Answered(result) => return Some(result),
-        Asked::Nothing => return Some(fail(libc::EBADF, -1)),
+        Asked::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Asked::Moved(_) => {}
         // Of those whose bytes another process carries the kernel knows no address.
         Asked::Kernel if known.as_ref().is_some_and(|socket| socket.owner == Owner::Other) => {}
@@ -197,7 +197,7 @@ unsafe fn told(
 unsafe fn shut_down(fd: c_int, how: c_int) -> Option<c_int> {
     let connection = match answering(fd) {
         Answering::Kernel => return None,
-        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(counted) => {
             // A switch marker cannot follow the end.
             counted.stay(Reason::Short);

@@ -117,7 +117,7 @@ fn in_slices(
     mask: *const sigset_t,
     mut by: impl FnMut(Duration) -> Found,
 ) -> c_int {
-    if let Some(sockets) = crate::house::started() {
+    if let Some(sockets) = crate::instance::started() {
         sockets.drive();
     }
     let mut rest = limit;

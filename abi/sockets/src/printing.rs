@@ -75,7 +75,7 @@ unsafe fn printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> O
     }
     match answering(fd) {
         Answering::Kernel => return None,
-        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(_) | Answering::Connection(_) => {}
     }
     let mut text = std::ptr::null_mut::<c_char>();

@@ -16,7 +16,7 @@ use crate::inherited::{self, Asking, Channel};
 use crate::next::{call_next, interpose};
 use crate::sharing::Counters;
 use crate::socket::{Owner, Socket};
-use crate::{executable, house, opening, passing, table};
+use crate::{executable, instance, opening, passing, table};
 
 interpose! {
     quick_exit(status: c_int) -> (), else (), if has_to_finish(), by finished();
@@ -99,7 +99,7 @@ pub(crate) fn begin() {
 /// # Safety
 /// As of `_exit`.
 unsafe fn finished<T>() -> Option<T> {
-    house::finish();
+    instance::finish();
     connection_table::lock().all().for_each(|(socket, _)| socket.end_share());
     None
 }
@@ -119,7 +119,7 @@ unsafe fn replaced<T>(begins: bool) -> Option<T> {
 pub(crate) fn replace() {
     let _inside = Inside::enter();
     leave_open_ones();
-    house::finish();
+    instance::finish();
 }
 
 /// Another program begins with copies of what is open.
@@ -231,7 +231,7 @@ extern "C" fn before() {
     }
     let channel = if is_any_begun { Channel::open() } else { None };
     let asking = inherited::hold();
-    let starting = house::hold();
+    let starting = instance::hold();
     let mut connection_table = connection_table::lock();
     share_with_child(&mut connection_table);
     let forking = Forking { asking, starting, connection_table, channel, tcp, inside };
@@ -291,7 +291,7 @@ extern "C" fn in_child() {
         connection_table.replace(&of_child);
     }
     drop((connection_table, starting));
-    house::forget_in_child();
+    instance::forget_in_child();
     sockets::counters::restart_in_child();
     // Nothing of the parent's is told that it ended: its threads, which would have to be asked, are not here.
     std::mem::forget(all);

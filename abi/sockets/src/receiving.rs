@@ -154,7 +154,7 @@ fn receive(
 ) -> Option<ssize_t> {
     let connection = match answering(fd) {
         Answering::Kernel => return None,
-        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(counted) => {
             let is_of_bytes = flags & (libc::MSG_PEEK | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0;
             counted.pend(is_of_bytes.then_some(Direction::Received));

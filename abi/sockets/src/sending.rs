@@ -105,7 +105,7 @@ fn send(
 ) -> Option<ssize_t> {
     let connection = match answering(fd) {
         Answering::Kernel => return None,
-        Answering::Nobody => return Some(fail(libc::EBADF, -1)),
+        Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(counted) if flags & libc::MSG_OOB != 0 => {
             counted.stay(Reason::OutOfBand);
             return None;

@@ -18,7 +18,7 @@ use crate::answering::{Answering, answering};
 use crate::counted::{Counted, Counting};
 use crate::hidden::Found;
 use crate::next::fail;
-use crate::{begun, house, table};
+use crate::{begun, instance, table};
 
 /// A connection that a call waits for.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Awaited {
                 events,
                 was_undecided: false,
             }),
-            Answering::Kernel | Answering::Nobody => None,
+            Answering::Kernel | Answering::NoDescriptor => None,
         }
     }
 
@@ -77,7 +77,7 @@ pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Coun
             table::Kind::Socket => match answering(fd) {
                 Answering::Trial(counted) => counting.add(counted),
                 Answering::Connection(_) => is_any_moving = true,
-                Answering::Kernel | Answering::Nobody => {}
+                Answering::Kernel | Answering::NoDescriptor => {}
             },
             table::Kind::Epoll => is_any_moving |= begun::is_any(),
             _ => {}
@@ -99,7 +99,7 @@ pub(crate) fn wait(
     mut look: impl FnMut() -> Found,
 ) -> c_int {
     let mut connections = awaited();
-    let Some(sockets) = house::started().filter(|sockets| sockets.is_of_this_process()) else {
+    let Some(sockets) = instance::started().filter(|sockets| sockets.is_of_this_process()) else {
         return without(limit, others, look);
     };
     sockets.drive();
