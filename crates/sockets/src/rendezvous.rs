@@ -1,5 +1,6 @@
 //! How two processes find each other: rendezvous sockets, offers, link groups, joins.
 
+pub(crate) mod background_thread;
 pub(crate) mod connection_table;
 pub(crate) mod doorbell;
 pub(crate) mod endpoint;
@@ -7,7 +8,6 @@ pub(crate) mod exchange;
 pub(crate) mod group;
 pub(crate) mod groups;
 pub(crate) mod hooks;
-pub(crate) mod keeper;
 pub(crate) mod process;
 pub(crate) mod shares;
 pub(crate) mod stream_table;

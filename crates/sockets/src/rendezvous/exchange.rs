@@ -76,7 +76,7 @@ pub(crate) enum Arrival {
     Left { token: u64 },
 }
 
-/// What the keeper's thread is asked to do.
+/// What the background thread is asked to do.
 pub(crate) enum Job {
     /// A connection of the side that connected, whose rendezvous socket the runtime does not watch yet.
     Join { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
@@ -199,7 +199,7 @@ impl Exchange {
         self.faults
     }
 
-    /// Asks the keeper.
+    /// Asks the background thread.
     pub(crate) fn ask(&self, job: Job) {
         // When it has stopped, all is over.
         let _stopped = lock(&self.jobs).send(job);

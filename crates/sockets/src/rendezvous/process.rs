@@ -20,9 +20,9 @@ use crate::calls::place::Place;
 use crate::calls::waiting::{Waited, Waits};
 use crate::networks::canonical;
 use crate::reasons::Reason;
+use crate::rendezvous::background_thread;
 use crate::rendezvous::endpoint::Endpoint;
 use crate::rendezvous::exchange::Job;
-use crate::rendezvous::keeper;
 use crate::rendezvous::shares::{GROUPS_MAX, OPERATIONS};
 use crate::settings::{Choice, Role, Settings};
 use crate::transport::arena::RECEIVE_BUFFERS;
@@ -66,8 +66,10 @@ impl Sockets {
         let runtime = Arc::new(OnceLock::new());
         let own = Arc::clone(&settings);
         let (kept, held) = (Arc::clone(&endpoint), Arc::clone(&runtime));
-        start_thread("ethernot-keeper", move || keeper::keep(&kept, &own, config, &held, &to_do))
-            .map_err(StartError::Thread)?;
+        start_thread("ethernot-worker", move || {
+            background_thread::run(&kept, &own, config, &held, &to_do)
+        })
+        .map_err(StartError::Thread)?;
         Ok(Self { place, settings, endpoint, runtime, forks })
     }
 
@@ -131,7 +133,12 @@ impl Sockets {
         let connection = Arc::clone(connection);
         match self.runtime.get() {
             Some(runtime) if self.endpoint.exchange.site(local.ip()).is_some() => {
-                keeper::open(&self.endpoint.exchange, runtime, connection, rendezvous_socket);
+                background_thread::open(
+                    &self.endpoint.exchange,
+                    runtime,
+                    connection,
+                    rendezvous_socket,
+                );
             }
             _ => self.endpoint.exchange.ask(Job::Join { connection, rendezvous_socket }),
         }
@@ -143,7 +150,7 @@ impl Sockets {
         let site = self.endpoint.exchange.site(connection.local().ip());
         match (self.runtime.get(), site) {
             (Some(runtime), Some(site)) => {
-                keeper::make_offer(&self.endpoint.exchange, &site, connection);
+                background_thread::make_offer(&self.endpoint.exchange, &site, connection);
                 if self.endpoint.exchange.is_crowded() {
                     let _forked = runtime.drive();
                 }

@@ -1,4 +1,4 @@
-//! The thread that does what nobody else may wait for: starts the endpoint, opens its links, takes memory away.
+//! The background thread, for what no other thread may wait for: it starts the endpoint, opens links, deregisters memory.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -44,7 +44,7 @@ fn next(jobs: &Receiver<Job>, is_counting: bool) -> Option<Job> {
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Its life.
-pub(crate) fn keep(
+pub(crate) fn run(
     endpoint: &Arc<Endpoint>,
     settings: &Settings,
     config: RuntimeConfig,
