@@ -205,8 +205,8 @@ impl ConnectionTable {
     /// Whether a connection is in a set of `epoll`, and whether one of them reports edges.
     pub(crate) fn watching(&self, token: u64) -> Option<bool> {
         let registrations = &self.held.get(&token)?.registrations;
-        let tells_edges = |known: &Registration| known.events & libc::EPOLLET as u32 != 0;
-        (!registrations.is_empty()).then(|| registrations.iter().any(tells_edges))
+        let reports_edges = |known: &Registration| known.events & libc::EPOLLET as u32 != 0;
+        (!registrations.is_empty()).then(|| registrations.iter().any(reports_edges))
     }
 
     /// Notes that a number is in a set no more.
@@ -253,7 +253,7 @@ impl ConnectionTable {
     /// Has the kernel tell again of what is registered, if it is so still and is told of but once.
     pub(crate) fn arm_again(&self, known: &Registered, is_dropped: bool) {
         let registration = known.registration();
-        if self.has(&registration) && known.is_told_once(is_dropped) {
+        if self.has(&registration) && known.is_reported_once(is_dropped) {
             registration.change(registration.events);
         }
     }

@@ -157,7 +157,7 @@ impl Registered {
     }
 
     /// Whether the kernel does not tell of it a second time by itself.
-    pub(crate) const fn is_told_once(&self, is_dropped: bool) -> bool {
+    pub(crate) const fn is_reported_once(&self, is_dropped: bool) -> bool {
         let is_edge = self.events & libc::EPOLLET as u32 != 0;
         let is_one_shot = self.events & libc::EPOLLONESHOT as u32 != 0;
         // One that is told of the rest asks again itself.

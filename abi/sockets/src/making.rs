@@ -166,9 +166,9 @@ enum Again {
 
 fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
     let Some(socket) = table::socket(fd) else { return Again::First };
-    let told = || if socket.ends_to_connect() { 0 } else { fail(libc::EISCONN, -1) };
+    let answer = || if socket.ends_to_connect() { 0 } else { fail(libc::EISCONN, -1) };
     if socket.owner == Owner::Other {
-        return Again::Moved(told());
+        return Again::Moved(answer());
     }
     if socket.begun().is_none() {
         return Again::First;
@@ -176,7 +176,7 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
     // What begins to move is connected, so that the kernel does not wait.
     match ask(fd, connect) {
         Asked::Answered(answer) => Again::Kernel(answer),
-        Asked::Moved(_) => Again::Moved(told()),
+        Asked::Moved(_) => Again::Moved(answer()),
         Asked::Kernel | Asked::NoDescriptor => Again::First,
     }
 }

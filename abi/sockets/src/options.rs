@@ -147,7 +147,7 @@ unsafe fn local(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Op
         )
     };
     // SAFETY: the caller's.
-    unsafe { told(fd, address, length, by_kernel, |socket| socket.local) }
+    unsafe { give_address(fd, address, length, by_kernel, |socket| socket.local) }
 }
 
 /// # Safety
@@ -160,14 +160,14 @@ unsafe fn peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Opt
         )
     };
     // SAFETY: the caller's.
-    unsafe { told(fd, address, length, by_kernel, |socket| socket.peer) }
+    unsafe { give_address(fd, address, length, by_kernel, |socket| socket.peer) }
 }
 
 /// Gives an address of a connection that has moved; that of others is the kernel's matter.
 ///
 /// # Safety
 /// As of `getsockname`.
-unsafe fn told(
+unsafe fn give_address(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,

@@ -40,7 +40,7 @@ fn handlers_end_write_close_and_jump() {
 }
 
 #[test]
-fn who_connects_again_is_told_once_that_it_has_connected() {
+fn a_program_that_connects_again_is_answered_once_that_it_has_connected() {
     is_the_same("connects", &[], 1);
 }
 

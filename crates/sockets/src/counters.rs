@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_told_by_the_names_of_reasons() {
+    fn what_is_counted_is_reported_by_the_names_of_reasons() {
         let counters = Counters::new();
         assert!(counters.report().is_empty());
         counters.moved.fetch_add(2, Ordering::Relaxed);

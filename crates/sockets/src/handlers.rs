@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_deferred_is_let_in_by_who_leaves_the_outermost_call() {
+    fn deferred_signals_are_let_in_when_the_outermost_call_ends() {
         assert!(!is_inside());
         enter();
         enter();

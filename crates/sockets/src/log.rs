@@ -159,7 +159,7 @@ mod tests {
     fn levels_are_ordered_by_how_much_is_said() {
         assert!(LogLevel::Off < LogLevel::Error && LogLevel::Info < LogLevel::Debug);
         assert_eq!("Debug".parse(), Ok(LogLevel::Debug));
-        let told = "loud".parse::<LogLevel>().unwrap_err().to_string();
-        assert!(told.contains("\"loud\"") && told.contains("info"), "{told}");
+        let message = "loud".parse::<LogLevel>().unwrap_err().to_string();
+        assert!(message.contains("\"loud\"") && message.contains("info"), "{message}");
     }
 }

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_sentences_are_told_apart() {
+    fn names_and_sentences_are_distinct() {
         let names: HashSet<_> = Reason::ALL.iter().map(|reason| reason.name()).collect();
         let sentences: HashSet<_> = Reason::ALL.iter().map(|reason| reason.sentence()).collect();
         assert_eq!((names.len(), sentences.len()), (Reason::ALL.len(), Reason::ALL.len()));
@@ -219,11 +219,11 @@ mod tests {
     }
 
     #[test]
-    fn the_page_tells_each_reason_and_no_other() {
+    fn the_page_lists_each_reason_and_no_other() {
         let page = include_str!("../../../docs/sockets.md");
         for reason in Reason::ALL {
             let line = format!("| `{}` | {reason} |", reason.name());
-            assert!(page.lines().any(|told| told == line), "docs/sockets.md lacks: {line}");
+            assert!(page.lines().any(|known| known == line), "docs/sockets.md lacks: {line}");
         }
         let rows = page.lines().skip_while(|line| !line.starts_with("| reason |")).skip(2);
         assert_eq!(rows.take_while(|line| line.starts_with('|')).count(), Reason::ALL.len());

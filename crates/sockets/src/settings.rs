@@ -350,12 +350,12 @@ mod tests {
         assert_eq!(connecting(&settings, "10.8.0.1:80"), Choice::Edge);
         assert_eq!(connecting(&settings, "192.0.2.1:80"), Choice::Tcp(Reason::Port));
         fs::write(&path, "edge 10.0.0.0/8\n\nedge port many\n").unwrap();
-        let told = variables(&path).unwrap_err().to_string();
+        let message = variables(&path).unwrap_err().to_string();
         fs::remove_file(&path).unwrap();
         let parts = ["ETHERNOT_SOCKETS_RULES=", "ethernot-rules", "line 3", "\"many\""];
-        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
-        let told = variables(&path).unwrap_err().to_string();
-        assert!(told.contains(RULES) && told.contains("may read"), "{told}");
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        let message = variables(&path).unwrap_err().to_string();
+        assert!(message.contains(RULES) && message.contains("may read"), "{message}");
     }
 
     #[test]
@@ -370,9 +370,9 @@ mod tests {
             (LINKS, "udp:::::", "udp"),
             (FAULTS, "luck=0.1", "loss, dup or reorder"),
         ] {
-            let told = read(&[(variable, value)]).unwrap_err().to_string();
-            assert!(told.starts_with(&format!("{variable}={value}: ")), "{told}");
-            assert!(told.contains(remedy), "{told}");
+            let message = read(&[(variable, value)]).unwrap_err().to_string();
+            assert!(message.starts_with(&format!("{variable}={value}: ")), "{message}");
+            assert!(message.contains(remedy), "{message}");
         }
     }
 

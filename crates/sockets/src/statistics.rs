@@ -97,7 +97,7 @@ mod tests {
     use crate::counters::{FORMAT, Report};
 
     #[test]
-    fn each_that_asks_is_told_and_nobody_costs_nothing() {
+    fn each_client_gets_a_report_and_no_client_costs_nothing() {
         let statistics = Statistics::listen().expect("a name is free");
         statistics.answer();
         let address = statistics.listener.local_addr().unwrap();
@@ -108,8 +108,8 @@ mod tests {
         for mut stream in asking {
             let mut text = Vec::new();
             stream.read_to_end(&mut text).unwrap();
-            let told: Report = serde_json::from_slice(&text).unwrap();
-            assert_eq!((told.format.as_str(), told.pid), (FORMAT, process::id()));
+            let report: Report = serde_json::from_slice(&text).unwrap();
+            assert_eq!((report.format.as_str(), report.pid), (FORMAT, process::id()));
         }
     }
 

@@ -559,7 +559,7 @@ fn an_error_that_cuts_a_call_short_is_returned_by_the_next_call() {
 }
 
 #[test]
-fn who_writes_to_a_closed_connection_is_reset() {
+fn a_write_to_a_closed_connection_is_reset() {
     let world = World::moved();
     world.close(1);
     world.network.carry();
@@ -687,13 +687,13 @@ fn a_connection_that_is_closed_either_begins_to_move_or_is_left() {
 
 #[test]
 fn the_end_of_a_process_after_that_of_its_connection_is_no_reset() {
-    for is_told_by_tcp in [false, true] {
+    for is_seen_by_tcp in [false, true] {
         let world = World::moved();
         assert_eq!(world.send(1, b"last"), Ok(4));
         world.close(1);
         world.network.carry();
         let streams = lock(&world.network.streams).clone();
-        if is_told_by_tcp {
+        if is_seen_by_tcp {
             let tcp = streams[1].0.socket().try_clone().expect("a descriptor");
             TcpStream::from(tcp).shutdown(std::net::Shutdown::Both).expect("connected");
             streams[0].0.on_descriptor(StreamDescriptor::Tcp, Readiness::READABLE);
@@ -713,7 +713,7 @@ fn the_end_of_a_process_after_that_of_its_connection_is_no_reset() {
 
 /// TCP may tell of its end before the peer's End was looked at, which came first.
 #[test]
-fn the_end_of_tcp_is_not_seen_by_who_reads() {
+fn a_read_does_not_see_the_end_of_tcp() {
     let world = World::moved();
     let stream = Arc::clone(&lock(&world.network.streams)[0].0);
     world.ends[1].tcp.shutdown(std::net::Shutdown::Both).expect("connected");
@@ -841,7 +841,7 @@ fn a_call_waits_for_tcp_on_a_connection_that_was_left() {
 }
 
 #[test]
-fn a_write_whose_time_is_over_leaves_the_descriptor_unwritable() {
+fn a_write_that_times_out_leaves_the_descriptor_unwritable() {
     let world = World::moved();
     let bytes = vec![1; 4 * RING as usize];
     let sent = world.ends[0].call(|connection, fd| {
@@ -959,7 +959,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn an_end_that_was_put_off_while_the_connection_moved_comes() {
+fn an_end_that_was_deferred_while_the_connection_moved_comes() {
     let world = World::new();
     let shut = |connection: &Connection, fd: BorrowedFd<'_>| {
         connection.shutdown(fd, std::net::Shutdown::Write)

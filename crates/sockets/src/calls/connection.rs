@@ -73,7 +73,7 @@ pub struct Connection {
     /// Sends the offer that this side has made.
     offer: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The connection table was notified that the connection has carried bytes.
-    has_told_bytes: AtomicBool,
+    has_reported_bytes: AtomicBool,
 }
 
 /// What the program has set, kept for the stream.
@@ -82,7 +82,7 @@ struct Options {
     no_delay: bool,
     cork: bool,
     is_watched: bool,
-    tells_edges: bool,
+    reports_edges: bool,
     is_relayed: bool,
 }
 
@@ -112,7 +112,7 @@ impl Connection {
             writing: Mutex::default(),
             options: Mutex::default(),
             offer: OnceLock::new(),
-            has_told_bytes: AtomicBool::new(false),
+            has_reported_bytes: AtomicBool::new(false),
         })
     }
 
@@ -151,21 +151,21 @@ impl Connection {
 
     /// Whether bytes have gone over it while it was undecided.
     pub(crate) fn has_bytes(&self) -> bool {
-        self.has_told_bytes.load(Ordering::SeqCst)
+        self.has_reported_bytes.load(Ordering::SeqCst)
     }
 
     //= sockets-protocol.md: offer.3, offer.4
     /// Bytes have gone over it, from the peer or to it.
     #[inline]
     pub(crate) fn on_bytes(&self, are_from_peer: bool) {
-        if self.role == Role::Accepting && !self.has_told_bytes.load(Ordering::Relaxed) {
+        if self.role == Role::Accepting && !self.has_reported_bytes.load(Ordering::Relaxed) {
             self.on_first_bytes(are_from_peer);
         }
     }
 
     #[cold]
     fn on_first_bytes(&self, are_from_peer: bool) {
-        if !self.has_told_bytes.swap(true, Ordering::SeqCst) {
+        if !self.has_reported_bytes.swap(true, Ordering::SeqCst) {
             self.endpoint.on_first_bytes(self.token);
         }
         // The peer's program has begun to use the connection, so its rendezvous socket is open by now.
@@ -412,14 +412,14 @@ impl Connection {
         }
         // Who sets one of these sees the route, or is seen here.
         let options = *lock(&self.options);
-        if options.tells_edges {
+        if options.reports_edges {
             stream.end.watch_edges();
         } else if options.is_watched {
             stream.end.watch();
         }
         match program {
             Some(program) if options.is_relayed => stream.start_relay(program.as_fd()),
-            _ if is_there => stream.tell_arrival(),
+            _ if is_there => stream.notify_arrival(),
             _ => drop(stream.abandon()),
         }
     }
@@ -465,9 +465,9 @@ impl Connection {
             drop(writing);
             return self.shutdown(fd, how);
         }
-        let actions = self.life.tell(Event::Shut(how.into()));
-        let is_put_off = self.route() == Route::Undecided && actions.is_empty();
-        let result = if is_put_off { Ok(()) } else { shutdown_by_kernel(fd, how) };
+        let actions = self.life.on_untimed(Event::Shut(how.into()));
+        let is_deferred = self.route() == Route::Undecided && actions.is_empty();
+        let result = if is_deferred { Ok(()) } else { shutdown_by_kernel(fd, how) };
         drop(writing);
         self.leave_if(&actions);
         result
@@ -565,7 +565,7 @@ impl Connection {
         stream.end.retire();
         // One that is closed is there for no program.
         let is_there = !self.life.is_closed() && self.place.put(self.token, own);
-        let _none = self.life.tell(Event::Arrived);
+        let _none = self.life.on_untimed(Event::Arrived);
         stream.on_home();
         self.place.decided(self.token);
         if is_there {
@@ -594,14 +594,14 @@ impl Connection {
         self.watch_as(true);
     }
 
-    fn watch_as(&self, tells_edges: bool) {
+    fn watch_as(&self, reports_edges: bool) {
         {
             let mut options = lock(&self.options);
             options.is_watched = true;
-            options.tells_edges |= tells_edges;
+            options.reports_edges |= reports_edges;
         }
         let Some(stream) = self.moved() else { return };
-        if tells_edges {
+        if reports_edges {
             stream.end.watch_edges();
         } else if !stream.end.is_watched() {
             stream.end.watch();
@@ -622,7 +622,7 @@ impl Connection {
     /// What `SO_ERROR` is to say once it has moved: the reason of a reset, once.
     pub fn take_error(&self, fd: BorrowedFd<'_>) -> Option<Errno> {
         let error = self.moved().and_then(|stream| stream.take_error());
-        error.inspect(|_| End::on_error_told(fd))
+        error.inspect(|_| End::on_error_reported(fd))
     }
 
     /// `TCP_NODELAY`.
@@ -666,7 +666,7 @@ impl Connection {
         {
             // Who moves it holds the same lock.
             let _reading = lock(&self.reading);
-            let _none = self.life.tell(Event::ProcessEnds);
+            let _none = self.life.on_untimed(Event::ProcessEnds);
         }
         if let Some(stream) = self.moved() {
             stream.abandon();
@@ -716,7 +716,7 @@ impl Connection {
         let actions = {
             // Who moves it holds the same lock: either it sees that this is closed, or is seen below.
             let _reading = lock(&self.reading);
-            self.life.tell(Event::Closed)
+            self.life.on_untimed(Event::Closed)
         };
         self.leave_if(&actions);
         let Some(stream) = self.moved() else {
@@ -754,10 +754,10 @@ impl std::fmt::Debug for Connection {
 
 /// What a call of the program on a moved connection is told; an error is so once.
 #[inline]
-pub(super) fn told(fd: BorrowedFd<'_>, result: Result<usize, Errno>) -> Result<usize, Errno> {
+pub(super) fn returned(fd: BorrowedFd<'_>, result: Result<usize, Errno>) -> Result<usize, Errno> {
     result.inspect_err(|error| {
         if *error != Errno::EAGAIN {
-            End::on_error_told(fd);
+            End::on_error_reported(fd);
         }
     })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use crate::calls::connection::{Connection, told};
+use crate::calls::connection::{Connection, returned};
 use crate::calls::flags::ReceiveFlags;
 use crate::calls::peeking::Peeking;
 use crate::calls::waiting::{Blocking, Waiting};
@@ -35,7 +35,9 @@ impl Connection {
                 Some(stream) if stream.relay.is_on() => {
                     return Self::receive_relayed(fd, into, flags);
                 }
-                Some(stream) => told(fd, self.receive_moved(stream, fd, into, done, flags.peek)),
+                Some(stream) => {
+                    returned(fd, self.receive_moved(stream, fd, into, done, flags.peek))
+                }
                 None => match self.receive_undecided(fd, into, done, flags.peek) {
                     // It moved before TCP was asked: its bytes are in the stream.
                     Err(Errno::EAGAIN) if self.moved().is_some() => continue,

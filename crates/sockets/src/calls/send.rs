@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use crate::calls::connection::{Connection, told};
+use crate::calls::connection::{Connection, returned};
 use crate::calls::flags::SendFlags;
 use crate::calls::waiting::{Blocking, Waiting};
 use crate::transport::held::Holds;
@@ -32,7 +32,7 @@ impl Connection {
                 Some(stream) if stream.relay.is_on() => {
                     return Self::send_relayed(fd, from, done, flags);
                 }
-                Some(stream) => told(fd, self.send_moved(stream, from, done, flags.more)),
+                Some(stream) => returned(fd, self.send_moved(stream, from, done, flags.more)),
                 None => match self.send_undecided(fd, from, done, flags) {
                     Err(Errno::EAGAIN) if self.moved().is_some() => continue,
                     result => result,
@@ -47,12 +47,12 @@ impl Connection {
                 }
                 Err(Errno::EAGAIN) => {
                     if !blocking.may_wait(fd) {
-                        self.tell_full(fd);
+                        self.note_full(fd);
                         return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
                     }
                     if let Err(error) = self.wait(fd, Waiting::ToSend, &mut || self.can_send()) {
                         // Its time is over, and it has no room still.
-                        self.tell_full(fd);
+                        self.note_full(fd);
                         return if done > 0 { Ok(done) } else { Err(error) };
                     }
                 }
@@ -87,7 +87,7 @@ impl Connection {
 
     /// A write has found no room: who polls the descriptor is to know.
     #[cold]
-    fn tell_full(&self, fd: BorrowedFd<'_>) {
+    fn note_full(&self, fd: BorrowedFd<'_>) {
         if let Some(stream) = self.moved() {
             stream.end.on_full(fd, || stream.has_room());
         }

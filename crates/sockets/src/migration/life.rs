@@ -54,7 +54,7 @@ impl Life {
     }
 
     /// Takes in an event of the program or the edge, for which the time does not matter.
-    pub(crate) fn tell(&self, event: Event) -> Vec<Action> {
+    pub(crate) fn on_untimed(&self, event: Event) -> Vec<Action> {
         self.on(event, Instant(0))
     }
 

@@ -266,12 +266,12 @@ mod tests {
             let (mut offering, mut now) = (Offering::new(Instant(0)), Instant(0));
             for step in steps {
                 now = now.after_ns(step);
-                let mut told = offering.step(now);
-                if told == OfferStep::Send {
-                    told = offering.step(now);
-                    prop_assert!(told != OfferStep::Send, "once for each time");
+                let mut next = offering.step(now);
+                if next == OfferStep::Send {
+                    next = offering.step(now);
+                    prop_assert!(next != OfferStep::Send, "once for each time");
                 }
-                match told {
+                match next {
                     OfferStep::Wait(until) => prop_assert!(until > now),
                     OfferStep::Expired => prop_assert!(now.0 >= OFFER_HOLDS_NS),
                     OfferStep::Send => {}

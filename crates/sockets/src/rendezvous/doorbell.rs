@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_descriptors_are_told_apart() {
+    fn keys_of_descriptors_are_distinct() {
         let number = StreamNumber(0xffff_fffe);
         for key in [
             DescriptorKey::RendezvousSocket(77),

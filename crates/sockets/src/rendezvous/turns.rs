@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_a_group_that_is_no_more_have_their_turns() {
+    fn streams_of_a_closed_group_have_their_turns() {
         let mut turns = Turns::new();
         turns.open(1);
         turns.add(1, 5);

@@ -74,8 +74,8 @@ fn what_is_wrong_is_named_with_its_line_and_its_word() {
     refused("tcp program a-name-of-16-byt", 1, Program("a-name-of-16-byt".into()));
     let many = "tcp\n".repeat(RULES_MAX + 1);
     refused(&many, RULES_MAX as u32 + 1, RuleProblem::TooMany);
-    let told = Rules::parse("tcp prot 22").unwrap_err().to_string();
-    assert!(told.starts_with("line 1: \"prot\"") && told.contains("port PORTS"), "{told}");
+    let message = Rules::parse("tcp prot 22").unwrap_err().to_string();
+    assert!(message.starts_with("line 1: \"prot\"") && message.contains("port PORTS"), "{message}");
 }
 
 fn any_line() -> impl Strategy<Value = String> {

@@ -46,7 +46,7 @@ pub(crate) struct End {
     /// The program has the kernel tell it of the descriptor.
     is_watched: AtomicBool,
     /// It is told of edges: of each arrival.
-    tells_edges: AtomicBool,
+    reports_edges: AtomicBool,
     /// The descriptor was filled, as the send ring is full.
     is_full: AtomicBool,
     inside: Mutex<Inside>,
@@ -98,7 +98,7 @@ impl End {
 
     /// The same, of each arrival.
     pub(crate) fn watch_edges(&self) {
-        self.tells_edges.store(true, Ordering::SeqCst);
+        self.reports_edges.store(true, Ordering::SeqCst);
         self.watch();
     }
 
@@ -110,18 +110,18 @@ impl End {
     /// Something has arrived: makes the program's end readable if `is_readable` says that the stream is.
     pub(crate) fn on_arrived(&self, is_readable: impl FnOnce() -> bool) {
         if self.is_watched() {
-            self.tell(is_readable);
+            self.make_readable(is_readable);
         }
     }
 
     #[cold]
-    fn tell(&self, is_readable: impl FnOnce() -> bool) {
+    fn make_readable(&self, is_readable: impl FnOnce() -> bool) {
         let Some(socket) = self.socket() else { return };
         let mut inside = lock(&self.inside);
-        let tells = inside.tokens == 0
-            || (self.tells_edges.load(Ordering::Relaxed) && inside.tokens < TOKENS_MAX);
+        let is_new = inside.tokens == 0
+            || (self.reports_edges.load(Ordering::Relaxed) && inside.tokens < TOKENS_MAX);
         // Who has drained the stream has seen what came before, and takes tokens out under the lock.
-        if tells && !inside.is_silent && is_readable() {
+        if is_new && !inside.is_silent && is_readable() {
             inside.tokens += send_some(socket.as_fd(), &[0]);
         }
     }
@@ -130,11 +130,11 @@ impl End {
     #[inline]
     pub(crate) fn on_read(&self, program: BorrowedFd<'_>, is_readable: impl FnOnce() -> bool) {
         if self.is_watched() {
-            self.untell(program, is_readable);
+            self.make_unreadable(program, is_readable);
         }
     }
 
-    fn untell(&self, program: BorrowedFd<'_>, is_readable: impl FnOnce() -> bool) {
+    fn make_unreadable(&self, program: BorrowedFd<'_>, is_readable: impl FnOnce() -> bool) {
         let mut inside = lock(&self.inside);
         if inside.tokens != 0 && inside.may_use_program() && !is_readable() {
             inside.take_tokens(program);
@@ -218,7 +218,7 @@ impl End {
     }
 
     /// The program was told of the error, as it is once: its end `program` has it no more.
-    pub(crate) fn on_error_told(program: BorrowedFd<'_>) {
+    pub(crate) fn on_error_reported(program: BorrowedFd<'_>) {
         // To ask for it is to take it.
         let _taken = getsockopt(&program, sockopt::SocketError);
     }
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn level_triggered_sets_tell_again_and_again() {
+    fn level_triggered_sets_report_again_and_again() {
         let world = World::new();
         let set = world.epoll(EpollFlags::EPOLLIN);
         world.arrive();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_triggered_sets_tell_each_arrival_once() {
+    fn edge_triggered_sets_report_each_arrival_once() {
         let world = World::new();
         world.end.watch_edges();
         let set = world.epoll(EpollFlags::EPOLLIN | EpollFlags::EPOLLET);
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_triggered_sets_tell_that_there_is_room_again() {
+    fn edge_triggered_sets_report_that_there_is_room_again() {
         let world = World::new();
         let set = world.epoll(EpollFlags::EPOLLOUT | EpollFlags::EPOLLET);
         assert_eq!(events(&set), EpollFlags::EPOLLOUT);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn one_shot_sets_tell_what_is_left_when_they_are_armed_again() {
+    fn one_shot_sets_report_what_is_left_when_they_are_armed_again() {
         let world = World::new();
         let set = world.epoll(EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT);
         world.arrive();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_peer_is_told_and_stays() {
+    fn the_end_of_the_peer_is_reported_and_stays() {
         let world = World::new();
         let set = world.epoll(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP);
         world.end.on_end();
@@ -473,14 +473,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_over_is_hung_up() {
+    fn a_stream_that_has_ended_is_hung_up() {
         let world = World::new();
         world.end.hang_up();
         assert!(world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN));
     }
 
     #[test]
-    fn a_stream_that_is_reset_is_hung_up_with_an_error_that_is_told_once() {
+    fn a_stream_that_is_reset_is_hung_up_with_an_error_that_is_reported_once() {
         let world = World::new();
         world.end.on_full(world.program.as_fd(), || false);
         world.end.on_room();
@@ -489,7 +489,7 @@ mod tests {
         assert!(
             world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN | PollFlags::POLLERR)
         );
-        End::on_error_told(world.program.as_fd());
+        End::on_error_reported(world.program.as_fd());
         assert!(world.polled().contains(PollFlags::POLLHUP | PollFlags::POLLIN));
         assert!(!world.polled().contains(PollFlags::POLLERR));
     }

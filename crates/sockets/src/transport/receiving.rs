@@ -11,9 +11,9 @@ use crate::wire::Implausible;
 
 /// Bytes that have arrived, that the program has read, and of which the peer was told that they are.
 ///
-/// Positions count bytes of the stream: `told` ≤ `consumed` ≤ `arrived` ≤ `told` and the ring. `consumed`
+/// Positions count bytes of the stream: `credited` ≤ `consumed` ≤ `arrived` ≤ `credited` and the ring. `consumed`
 /// belongs to the program's threads, who come one after the other (the caller's lock), the others to whoever is inside the
-/// engine. The peer may write to the ring from `arrived` to `told` and the ring whenever it likes; if it writes
+/// engine. The peer may write to the ring from `arrived` to `credited` and the ring whenever it likes; if it writes
 /// elsewhere, its own stream is garbled and nothing else.
 #[derive(Debug)]
 pub(crate) struct ReceiveHalf {
@@ -27,9 +27,9 @@ pub(crate) struct ReceiveHalf {
 struct EngineSide {
     arrived: AtomicU64,
     /// The peer knows that so much is consumed.
-    told: AtomicU64,
+    credited: AtomicU64,
     /// What it was told before, in case the last credit is not posted.
-    told_before: AtomicU64,
+    credited_before: AtomicU64,
     /// Where the stream ends; [`NO_END`] while that is not known.
     end: AtomicU64,
 }
@@ -51,8 +51,8 @@ pub(crate) enum Taking {
 
 impl ReceiveHalf {
     pub(crate) fn new(ring: Ring) -> Self {
-        let [arrived, told, told_before] = [0; 3].map(AtomicU64::new);
-        let engine = EngineSide { arrived, told, told_before, end: AtomicU64::new(NO_END) };
+        let [arrived, credited, credited_before] = [0; 3].map(AtomicU64::new);
+        let engine = EngineSide { arrived, credited, credited_before, end: AtomicU64::new(NO_END) };
         Self { ring, engine, program: ProgramSide::default() }
     }
 
@@ -105,9 +105,9 @@ impl ReceiveHalf {
     /// is not told more often than that costs.
     #[inline]
     pub(crate) fn is_credit_due(&self) -> bool {
-        let told = self.engine.told.load(Ordering::SeqCst);
+        let credited = self.engine.credited.load(Ordering::SeqCst);
         let consumed = self.program.consumed.load(Ordering::SeqCst);
-        consumed - told >= u64::from(self.ring.size().bytes() / 4) && !self.has_end()
+        consumed - credited >= u64::from(self.ring.size().bytes() / 4) && !self.has_end()
     }
 
     /// What the peer is to be told now, which counts as told. Inside the engine, as all below.
@@ -117,15 +117,15 @@ impl ReceiveHalf {
             return None;
         }
         let consumed = self.program.consumed.load(Ordering::SeqCst);
-        let before = self.engine.told.swap(consumed, Ordering::SeqCst);
-        self.engine.told_before.store(before, Ordering::Relaxed);
+        let before = self.engine.credited.swap(consumed, Ordering::SeqCst);
+        self.engine.credited_before.store(before, Ordering::Relaxed);
         Some(consumed)
     }
 
     /// The last credit could not be posted: it is due again.
     pub(crate) fn take_back(&self) {
-        let before = self.engine.told_before.load(Ordering::Relaxed);
-        self.engine.told.store(before, Ordering::SeqCst);
+        let before = self.engine.credited_before.load(Ordering::Relaxed);
+        self.engine.credited.store(before, Ordering::SeqCst);
     }
 
     //= sockets-protocol.md: data.1, data.2
@@ -133,9 +133,9 @@ impl ReceiveHalf {
     #[inline]
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Implausible> {
         let arrived = self.engine.arrived.load(Ordering::Relaxed);
-        let told = self.engine.told.load(Ordering::Relaxed);
+        let credited = self.engine.credited.load(Ordering::Relaxed);
         let size = self.ring.size();
-        let room = told + u64::from(size.bytes()) - arrived;
+        let room = credited + u64::from(size.bytes()) - arrived;
         if at != size.place(arrived)
             || length > size.to_the_end(arrived)
             || u64::from(length) > room

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directions_shut_before_and_after_the_way_home_are_each_shut_in_tcp_once() {
+    fn directions_shut_before_and_after_a_stream_is_home_are_each_shut_in_tcp_once() {
         for (before, after) in [(&[][..], &Direction::BOTH[..]), (&Direction::BOTH, &[])]
             .into_iter()
             .chain([(&[Direction::Write][..], &[Direction::Read][..])])

@@ -180,7 +180,7 @@ impl Stream {
             return;
         }
         self.pump(false);
-        self.tell_arrival();
+        self.notify_arrival();
         self.doorbell.mark();
     }
 
@@ -305,7 +305,7 @@ impl Stream {
             self.reset();
             return Ok(());
         }
-        self.tell_arrival();
+        self.notify_arrival();
         Ok(())
     }
 
@@ -359,7 +359,7 @@ impl Stream {
         // instead of the end.
         let has_peer_ended = self.receiving.has_end() && self.tcp.is_at_end();
         if self.leaves_edge() || (!has_peer_ended && self.can_go_home()) {
-            self.life.tell(Event::Return);
+            self.life.on_untimed(Event::Return);
             self.doorbell.mark();
         } else {
             self.on_lost();
@@ -389,9 +389,9 @@ impl Stream {
     /// the group is lost that may be before the peer's switch marker has come. A stream that ends in order has no need
     /// to, but follows its peer, which may not have known that.
     fn can_go_home(&self) -> bool {
-        let has_told_end =
+        let end_bit =
             if self.state.has(Bit::GroupLost) { Bit::EndAcknowledged } else { Bit::EndPosted };
-        let is_ending = self.state.has(has_told_end) && self.receiving.has_end();
+        let is_ending = self.state.has(end_bit) && self.receiving.has_end();
         self.state.has(Bit::Open)
             && (self.tcp.is_switched() || self.state.has(Bit::GroupLost))
             && !self.state.is_broken()
@@ -422,7 +422,7 @@ impl Stream {
             Homing::new(self.receiving.consumed(), written)
         };
         *lock(&self.homing) = Some(homing);
-        self.life.tell(Event::LeaveEdge);
+        self.life.on_untimed(Event::LeaveEdge);
         self.doorbell.mark();
         true
     }
@@ -508,7 +508,7 @@ impl Stream {
     //= sockets-protocol.md: home.5
     /// The peer is gone before it was home: what has come by the group is read from the ring after all.
     fn break_off_home(&self) {
-        self.life.tell(Event::PeerGone);
+        self.life.on_untimed(Event::PeerGone);
     }
 
     /// The TCP socket has taken the place of the program's end, or the program has closed it.
@@ -574,7 +574,7 @@ impl Stream {
                 }
                 if ready.readable && self.state.has(Bit::Open) {
                     self.pump(true);
-                    self.tell_arrival();
+                    self.notify_arrival();
                 }
             }
             StreamDescriptor::End if self.end.is_abandoned() && !self.has_more_to_relay() => {
@@ -745,7 +745,7 @@ impl Stream {
 
     /// Something has come, or may have: whoever waits for it is told.
     #[inline]
-    pub(crate) fn tell_arrival(&self) {
+    pub(crate) fn notify_arrival(&self) {
         self.mark.raise();
         if self.end.is_watched() {
             self.end.on_arrived(|| self.is_readable());
@@ -815,7 +815,7 @@ impl Stream {
     fn on_record(&self, record: Record) {
         *lock(&self.peer_record) = Some(record);
         self.unwatch_tcp();
-        self.life.tell(Event::Return);
+        self.life.on_untimed(Event::Return);
         self.doorbell.mark();
     }
 

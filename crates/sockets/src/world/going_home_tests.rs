@@ -43,7 +43,7 @@ fn full_of_bytes() -> (World, [Vec<u8>; 2]) {
 
 //= sockets-protocol.md: home.1, home.2, home.3
 #[test]
-fn no_byte_is_lost_or_comes_twice_on_the_way_home() {
+fn no_byte_is_lost_or_comes_twice_when_a_stream_goes_home() {
     for ends in [&[0][..], &[1], &[0, 1]] {
         for reads_first in [false, true] {
             let (world, bytes) = full_of_bytes();
@@ -92,7 +92,7 @@ fn a_stream_whose_group_is_lost_goes_on_by_tcp() {
 
 //= sockets-protocol.md: home.5
 #[test]
-fn a_peer_that_dies_on_the_way_home_leaves_what_has_come() {
+fn a_peer_that_dies_while_it_goes_home_leaves_what_has_come() {
     let world = World::moved();
     assert_eq!(world.send(1, b"last"), Ok(4));
     world.network.carry();

@@ -235,7 +235,7 @@ fn nothing_is_offered_while_another_process_has_the_socket() {
 
 //= sockets-protocol.md: group.2
 #[test]
-fn who_greets_wrongly_gets_no_group() {
+fn a_wrong_greeting_gets_no_group() {
     let pair = Pair::new();
     let (_tcp, server, rendezvous_socket) = with_rendezvous_socket(&pair);
     let _server = pair.accepted(server);

@@ -138,7 +138,7 @@ fn a_stream_ends_as_tcp_does_and_its_rings_are_used_again() {
 }
 
 #[test]
-fn a_closed_peer_resets_who_writes_on() {
+fn a_closed_peer_resets_a_writer() {
     let pair = Pair::new();
     let (client, server) = pair.moved();
     server.send_all(b"last words");

@@ -125,12 +125,12 @@ fn an_edge_comes_for_what_arrives_after_a_read() {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("a set");
         let edges = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 1);
         epoll.add(&shared.program, edges).expect("a descriptor of our own");
-        let is_told = || {
+        let is_notified = || {
             let mut events = [EpollEvent::empty()];
             epoll.wait(&mut events, EpollTimeout::ZERO).expect("a set") > 0
         };
         shared.arrive();
-        assert!(is_told());
+        assert!(is_notified());
         let engine = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -141,6 +141,6 @@ fn an_edge_comes_for_what_arrives_after_a_read() {
         // A read that is short: the program waits for the next edge.
         shared.drain();
         engine.join().expect("no panic");
-        assert!(is_told() || !shared.has_some(), "bytes are there, and no edge comes");
+        assert!(is_notified() || !shared.has_some(), "bytes are there, and no edge comes");
     });
 }
