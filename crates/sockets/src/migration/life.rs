@@ -123,7 +123,7 @@ fn published_of(migration: &Migration) -> u16 {
         | Phase::Switching
         | Phase::Unanswered
         | Phase::Watching => TCP,
-        Phase::OnEdge | Phase::Gone => EDGE,
+        Phase::OnEdge | Phase::PeerLost => EDGE,
         Phase::Returning => RETURNING,
         Phase::GoingHome => GOING_HOME,
         Phase::Ended(reason) => KERNEL | u16::from(reason.number()) << 8,

@@ -39,7 +39,7 @@ pub(crate) enum Phase {
     /// Nothing goes by the group any more. Calls of the program wait.
     GoingHome,
     /// Nothing comes from the peer any more, nor goes to it. What has come can be read.
-    Gone,
+    PeerLost,
     /// On TCP. The peer was asked, and the group was lost before the answer, or the answer is late. Its switch marker
     /// may come.
     Unanswered,
@@ -108,7 +108,7 @@ pub(crate) enum Event {
     /// All its bytes are in TCP.
     Arrived,
     /// The peer is gone, or has reset the connection, or was reset.
-    PeerGone,
+    PeerLost,
 }
 
 /// What the program shuts down.
@@ -182,7 +182,7 @@ pub(crate) struct Migration {
     has_shut_reads: bool,
     has_shut_writes: bool,
     /// The peer is gone, and the switch marker is written all the same, because some of it was.
-    is_peer_gone: bool,
+    is_peer_lost: bool,
     /// The group is lost.
     is_group_lost: bool,
     /// It goes home as soon as the switch marker is written.
@@ -209,7 +209,7 @@ impl Migration {
             is_closed: false,
             has_shut_reads: false,
             has_shut_writes: false,
-            is_peer_gone: false,
+            is_peer_lost: false,
             is_group_lost: false,
             is_to_return: false,
             is_echoing: false,
@@ -262,7 +262,7 @@ impl Migration {
             Event::Stay(_) | Event::Shut(_) | Event::Closed | Event::ProcessEnds => {
                 self.on_program(event)
             }
-            Event::Return | Event::LeaveEdge | Event::Arrived | Event::PeerGone => {
+            Event::Return | Event::LeaveEdge | Event::Arrived | Event::PeerLost => {
                 self.on_edge(event)
             }
             _ => match self.phase {
@@ -271,7 +271,7 @@ impl Migration {
                 Phase::Switching => self.on_switching(event, now),
                 Phase::Unanswered => self.on_unanswered(event, now),
                 Phase::Watching | Phase::Ended(_) => self.on_late_answer(event),
-                Phase::OnEdge | Phase::Returning | Phase::GoingHome | Phase::Gone => Vec::new(),
+                Phase::OnEdge | Phase::Returning | Phase::GoingHome | Phase::PeerLost => Vec::new(),
             },
         }
     }
@@ -440,8 +440,8 @@ impl Migration {
             Event::NoStream(reason) => self.leave(reason),
             Event::Time if now >= self.due => vec![Action::WriteMarker],
             Event::MarkerWritten => {
-                let phase = match (self.is_peer_gone, self.is_to_return) {
-                    (true, _) => Phase::Gone,
+                let phase = match (self.is_peer_lost, self.is_to_return) {
+                    (true, _) => Phase::PeerLost,
                     (false, true) => Phase::Returning,
                     (false, false) => Phase::OnEdge,
                 };
@@ -574,15 +574,17 @@ impl Migration {
     fn on_edge(&mut self, event: Event) -> Vec<Action> {
         let next = match (self.phase, event) {
             // The peer has seen the switch marker before this side knows that it is written.
-            (Phase::Switching, Event::Return | Event::PeerGone) => {
+            (Phase::Switching, Event::Return | Event::PeerLost) => {
                 self.is_to_return |= event == Event::Return;
-                self.is_peer_gone |= event == Event::PeerGone;
+                self.is_peer_lost |= event == Event::PeerLost;
                 Phase::Switching
             }
             (Phase::OnEdge, Event::Return) => Phase::Returning,
             (Phase::OnEdge | Phase::Returning, Event::LeaveEdge) => Phase::GoingHome,
             (Phase::GoingHome, Event::Arrived) => Phase::Ended(Reason::Home),
-            (Phase::OnEdge | Phase::Returning | Phase::GoingHome, Event::PeerGone) => Phase::Gone,
+            (Phase::OnEdge | Phase::Returning | Phase::GoingHome, Event::PeerLost) => {
+                Phase::PeerLost
+            }
             (phase, _) => phase,
         };
         self.phase = next;

@@ -348,7 +348,7 @@ impl Stream {
     /// The group is lost, or the peer misbehaved: nothing comes or goes any more.
     pub(crate) fn on_lost(&self) {
         self.state.set(Bit::GroupLost);
-        self.on_gone(&[Bit::Lost]);
+        self.on_peer_lost(&[Bit::Lost]);
     }
 
     //= sockets-protocol.md: home.4
@@ -460,7 +460,7 @@ impl Stream {
             // The peer's process has ended, perhaps in order, or its host is out of reach.
             Err(error) => {
                 self.fail_as(error);
-                self.on_gone(&[Bit::ResetDue, Bit::PeerReset]);
+                self.on_peer_lost(&[Bit::ResetDue, Bit::PeerReset]);
                 HomeProgress::Waits
             }
         }
@@ -508,7 +508,7 @@ impl Stream {
     //= sockets-protocol.md: home.5
     /// The peer is gone before it was home: what has come by the group is read from the ring after all.
     fn break_off_home(&self) {
-        self.life.on_untimed(Event::PeerGone);
+        self.life.on_untimed(Event::PeerLost);
     }
 
     /// The TCP socket has taken the place of the program's end, or the program has closed it.
@@ -532,7 +532,7 @@ impl Stream {
 
     /// The peer's process is gone, or out of reach. As of TCP, one that has ended its direction, and has all of this one,
     /// may go: what it has sent is read up to the end.
-    fn on_gone(&self, why: &[Bit]) {
+    fn on_peer_lost(&self, why: &[Bit]) {
         self.break_off_home();
         let is_parted = self.receiving.has_end() && self.sending.unacknowledged() == 0;
         if !is_parted || self.state.has(Bit::Broken) {
@@ -781,7 +781,7 @@ impl Stream {
                 self.stop_tcp();
                 // The peer may close when it has this side's end, and has sent its own. Otherwise its process has ended.
                 if !self.state.has(Bit::EndPosted) {
-                    self.on_gone(&[Bit::ResetDue, Bit::PeerReset]);
+                    self.on_peer_lost(&[Bit::ResetDue, Bit::PeerReset]);
                     self.doorbell.mark();
                 }
             }

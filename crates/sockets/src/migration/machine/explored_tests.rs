@@ -248,7 +248,10 @@ impl End {
     }
 
     fn is_on_edge(&self) -> bool {
-        matches!(self.phase(), Phase::OnEdge | Phase::Returning | Phase::GoingHome | Phase::Gone)
+        matches!(
+            self.phase(),
+            Phase::OnEdge | Phase::Returning | Phase::GoingHome | Phase::PeerLost
+        )
     }
 
     /// The kernel serves it, from the start or again.
@@ -262,7 +265,7 @@ impl End {
 
     fn reset(&mut self) {
         self.is_reset = true;
-        drop(self.migration.on(Event::PeerGone, NOW));
+        drop(self.migration.on(Event::PeerLost, NOW));
     }
 
     fn end_tcp(&mut self) {
@@ -304,7 +307,7 @@ impl State {
             Event::GroupLost
                 if planted == Planted::LeavesRestOfMarker && end.marker_written == 1 =>
             {
-                Event::PeerGone
+                Event::PeerLost
             }
             event => event,
         };
@@ -407,7 +410,7 @@ impl State {
         self.feed(planted, index, event, now);
         // What was lost while the switch marker was written is so for the stream.
         let end = &mut self.ends[index];
-        end.is_reset |= end.phase() == Phase::Gone;
+        end.is_reset |= end.phase() == Phase::PeerLost;
     }
 
     /// The stream takes its switch marker, and what follows, out of TCP. Bytes before it are read by the program.
@@ -602,7 +605,7 @@ impl State {
             let takes_ring = own.seen == 2 && !own.is_ringless
                 || planted == Planted::ReadsRingFirst
                 || own.seen == 2 && planted == Planted::ReadsRingBehindEnd;
-            let may = own.homing.is_none() || own.phase() == Phase::Gone;
+            let may = own.homing.is_none() || own.phase() == Phase::PeerLost;
             if takes_ring && may && peer.taken < peer.arrived {
                 let byte = peer.by_tcp + peer.taken;
                 peer.taken += 1;
@@ -625,7 +628,7 @@ impl State {
             Token::End if own.seen == 2 && own.record.is_some() => None,
             Token::End if own.homing.as_ref().is_some_and(Homing::has_record) => None,
             // TCP ends behind a part of the switch marker, or the whole: nothing else comes.
-            Token::End if !own.peer_ended && own.phase() != Phase::Gone => {
+            Token::End if !own.peer_ended && own.phase() != Phase::PeerLost => {
                 own.reset();
                 Some(Ok(()))
             }

@@ -41,7 +41,7 @@ pub(super) const EVENTS: [Event; 27] = [
     Event::ProcessEnds,
     Event::Return,
     Event::LeaveEdge,
-    Event::PeerGone,
+    Event::PeerLost,
 ];
 
 /// What the event of an arrival home needs is a phase that no other event leads out of.
@@ -77,7 +77,7 @@ fn places(role: Role) -> Vec<Migration> {
     let edge = [switching.as_slice(), &[Event::MarkerWritten]].concat();
     let home = [edge.as_slice(), &[Event::Return]].concat();
     let going = [home.as_slice(), &[Event::LeaveEdge]].concat();
-    ways.push([edge.as_slice(), &[Event::PeerGone]].concat());
+    ways.push([edge.as_slice(), &[Event::PeerLost]].concat());
     ways.extend([edge, home, going, vec![Event::Closed]]);
     let reached = ways.into_iter().map(|way| {
         let mut end = Migration::new(role);
@@ -108,7 +108,7 @@ fn name(end: &Migration) -> String {
         (is_waiting && end.is_group_lost, "lost"),
         (is_waiting && end.has_shut_writes, "shut"),
         (is_switching && end.is_echoing, "echo"),
-        (is_switching && end.is_peer_gone, "peer gone"),
+        (is_switching && end.is_peer_lost, "peer lost"),
         (is_switching && end.is_to_return, "to return"),
     ];
     let marks = marks.into_iter().filter(|(is_so, _)| *is_so).map(|(_, mark)| format!(", {mark}"));
@@ -223,7 +223,8 @@ fn the_table_in_the_documentation_is_what_is_done() {
 fn every_phase_is_in_the_table() {
     for role in [Role::Connecting, Role::Accepting] {
         let names: BTreeSet<String> = places(role).iter().map(name).collect();
-        for phase in ["OnTcp", "Offering", "Switching", "OnEdge", "Returning", "GoingHome", "Gone"]
+        for phase in
+            ["OnTcp", "Offering", "Switching", "OnEdge", "Returning", "GoingHome", "PeerLost"]
         {
             assert!(names.contains(phase), "{phase} of {role:?}");
         }
