@@ -155,7 +155,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
             note(LogLevel::Error, what);
             // The parent was killed, and no other process uses the connection: the peer gets an end.
             if let (Errno::EPIPE | Errno::ECONNRESET, Some(tcp)) = (error, socket.tcp()) {
-                let _over = shutdown(tcp.as_raw_fd(), Shutdown::Both);
+                let _closed = shutdown(tcp.as_raw_fd(), Shutdown::Both);
             }
             break_off(&mut connection_table, socket);
         }

@@ -26,7 +26,7 @@ impl OnTrial {
 
     /// There is none: the connection moves at its first use, or another process has it.
     pub(crate) fn none() -> Self {
-        Self::of(Trial::OVER, Instant::now())
+        Self::of(Trial::ENDED, Instant::now())
     }
 
     /// That of the same connection in a forked child.
@@ -50,8 +50,8 @@ impl OnTrial {
 
     /// Ends it. False if it was over.
     pub(crate) fn end(&self) -> bool {
-        let before = self.word.fetch_or(Trial::OVER.word(), Ordering::SeqCst);
-        !Trial::of_word(before).is_over()
+        let before = self.word.fetch_or(Trial::ENDED.word(), Ordering::SeqCst);
+        !Trial::of_word(before).has_ended()
     }
 
     #[inline]
@@ -78,7 +78,7 @@ impl OnTrial {
             let after = left(before);
             let (from, to) = (before.word(), after.word());
             match self.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return after.is_over() && !before.is_over(),
+                Ok(_) => return after.has_ended() && !before.has_ended(),
                 Err(now) => before = Trial::of_word(now),
             }
         }

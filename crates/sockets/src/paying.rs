@@ -81,7 +81,7 @@ pub struct Trial(u64);
 
 impl Trial {
     /// The trial of a connection that moves at its first use.
-    pub const OVER: Self = Self(OVER);
+    pub const ENDED: Self = Self(ENDED);
 
     /// The trial that a word stands for.
     pub const fn of_word(word: u64) -> Self {
@@ -94,8 +94,8 @@ impl Trial {
     }
 
     /// Whether it has ended: the connection moves, or stays on TCP for good.
-    pub const fn is_over(self) -> bool {
-        self.0 & OVER != 0
+    pub const fn has_ended(self) -> bool {
+        self.0 & ENDED != 0
     }
 
     /// Whether the program has sent or received anything.
@@ -105,7 +105,7 @@ impl Trial {
 
     /// A call of the program goes to the kernel. `None` if the trial is over: then calls go another way.
     pub const fn with_call(self) -> Option<Self> {
-        if self.is_over() || self.0 >> CALLS_AT & CALLS_MAX == CALLS_MAX {
+        if self.has_ended() || self.0 >> CALLS_AT & CALLS_MAX == CALLS_MAX {
             return None;
         }
         Some(Self(self.0 + (1 << CALLS_AT)))
@@ -129,7 +129,7 @@ impl Trial {
         let is_turn = !matches!(self.last(), 0) && self.last() != last;
         let bytes = (self.bytes() + bytes.min(LASTING_BYTES)).min(LASTING_BYTES);
         let turns = (self.turns() + u64::from(is_turn)).min(LASTING_TURNS);
-        let kept = self.0 & (OVER | CALLS_MAX << CALLS_AT);
+        let kept = self.0 & (ENDED | CALLS_MAX << CALLS_AT);
         Self(kept | last << LAST_AT | turns << TURNS_AT | bytes << BYTES_AT)
     }
 
@@ -142,14 +142,14 @@ impl Trial {
     /// It has ended.
     #[must_use]
     pub const fn ended(self) -> Self {
-        Self(self.0 | OVER)
+        Self(self.0 | ENDED)
     }
 
     //= sockets-protocol.md: move.3
     /// The trial after this step, if the connection begins to move in it: it has lasted, and the kernel works on none of
     /// its calls. `lasted_ns` is the time since its beginning, in nanoseconds; it is asked for only where it matters.
     pub fn begun(self, lasted_ns: impl FnOnce() -> u64) -> Option<Self> {
-        let may = !self.is_over() && !self.has_calls();
+        let may = !self.has_ended() && !self.has_calls();
         (may && self.pays(lasted_ns)).then(|| self.ended())
     }
 
@@ -182,7 +182,7 @@ impl fmt::Debug for Trial {
             .field("bytes", &self.bytes())
             .field("turns", &self.turns())
             .field("calls", &(self.0 >> CALLS_AT & CALLS_MAX))
-            .field("is_over", &self.is_over())
+            .field("has_ended", &self.has_ended())
             .finish_non_exhaustive()
     }
 }
@@ -205,7 +205,7 @@ const LAST_AT: u32 = 23;
 const LAST_MASK: u64 = 3;
 const CALLS_AT: u32 = 32;
 const CALLS_MAX: u64 = (1 << 31) - 1;
-const OVER: u64 = 1 << 63;
+const ENDED: u64 = 1 << 63;
 
 const _: () = assert!(LASTING_BYTES <= BYTES_MASK && LASTING_TURNS <= TURNS_MASK);
 
@@ -298,9 +298,9 @@ mod tests {
         let back = in_call.without_call(None, 1000);
         assert_eq!(back, lasting);
         let begun = back.begun(|| u64::MAX).expect("it has lasted");
-        assert!(begun.is_over() && begun.with_call().is_none() && !begins(begun, u64::MAX));
+        assert!(begun.has_ended() && begun.with_call().is_none() && !begins(begun, u64::MAX));
         assert_eq!(in_call.of_child(), lasting, "the child has none of the parent's calls");
-        assert!(Trial::OVER.with_call().is_none());
+        assert!(Trial::ENDED.with_call().is_none());
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -354,12 +354,12 @@ mod tests {
                         }
                     }
                     Step::End => {
-                        decisions += u32::from(!trial.is_over());
+                        decisions += u32::from(!trial.has_ended());
                         trial = trial.ended();
                     }
                 }
                 prop_assert!(decisions <= 1);
-                prop_assert_eq!(trial.is_over(), decisions == 1);
+                prop_assert_eq!(trial.has_ended(), decisions == 1);
                 prop_assert_eq!(trial.has_calls(), calls > 0);
                 prop_assert_eq!(trial.bytes(), bytes.min(LASTING_BYTES));
                 prop_assert_eq!(trial.turns(), turns.min(LASTING_TURNS));

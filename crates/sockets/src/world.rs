@@ -502,7 +502,7 @@ fn the_end_comes_after_the_bytes_and_the_other_way_stays_open() {
     assert_eq!(world.receive(0, 100).as_deref(), Ok(b"".as_slice()));
     world.close(0);
     world.network.carry();
-    assert!(lock(&world.network.streams).iter().all(|(stream, ..)| stream.is_over()));
+    assert!(lock(&world.network.streams).iter().all(|(stream, ..)| stream.has_ended()));
 }
 
 #[test]
@@ -520,7 +520,7 @@ fn after_a_reset_what_has_come_is_read_and_then_the_error_once() {
     assert_eq!(world.send(0, b"more"), Err(Errno::EPIPE));
     world.close(0);
     world.network.carry();
-    assert!(lock(&world.network.streams).iter().all(|(stream, ..)| stream.is_over()));
+    assert!(lock(&world.network.streams).iter().all(|(stream, ..)| stream.has_ended()));
 }
 
 #[test]
@@ -533,11 +533,11 @@ fn rings_go_to_another_stream_when_no_call_is_inside() {
     let (stream, ..) = lock(&world.network.streams)[0].clone();
     for lock_of_call in [&stream.readers, &stream.writers] {
         let inside = lock(lock_of_call);
-        if !stream.is_over() {
+        if !stream.has_ended() {
             world.close(0);
             world.network.carry();
         }
-        assert!(stream.is_over() && !stream.retire());
+        assert!(stream.has_ended() && !stream.retire());
         drop(inside);
     }
     assert!(stream.retire());
@@ -707,7 +707,7 @@ fn the_end_of_a_process_after_that_of_its_connection_is_no_reset() {
         assert_eq!(world.send(0, b"more"), Err(Errno::EPIPE));
         world.close(0);
         world.network.carry();
-        assert!(streams[0].0.is_over());
+        assert!(streams[0].0.has_ended());
     }
 }
 
@@ -745,7 +745,7 @@ fn a_connection_that_is_closed_while_it_moves_ends_in_order() {
         assert!(!world.ends[1 - index].connection.readiness().error);
         world.close(1 - index);
         world.network.carry();
-        assert!(lock(&world.network.streams).iter().all(|(stream, ..)| stream.is_over()));
+        assert!(lock(&world.network.streams).iter().all(|(stream, ..)| stream.has_ended()));
     }
 }
 

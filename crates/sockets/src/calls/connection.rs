@@ -246,9 +246,9 @@ impl Connection {
     fn shut_tcp(&self) {
         let Some(how) = self.life.shut() else { return };
         if let Some(stream) = self.stream.get() {
-            let _over = shutdown_by_kernel(stream.socket().as_fd(), how);
+            let _closed = shutdown_by_kernel(stream.socket().as_fd(), how);
         } else if let Some(tcp) = self.place.duplicate(self.token) {
-            let _over = shutdown_by_kernel(tcp.as_fd(), how);
+            let _closed = shutdown_by_kernel(tcp.as_fd(), how);
         }
     }
 
@@ -556,7 +556,7 @@ impl Connection {
                 Direction::Read => Shutdown::Read,
             };
             // The peer may have closed it.
-            let _over = shutdown_by_kernel(tcp.as_fd(), how);
+            let _closed = shutdown_by_kernel(tcp.as_fd(), how);
         }
         if let Some(end) = self.place.duplicate(self.token) {
             set_non_blocking(tcp.as_fd(), is_non_blocking(end.as_fd()));
@@ -737,7 +737,7 @@ impl Connection {
         if let Some(linger) = linger.filter(|_| is_ending) {
             let limit = Duration::from_secs(linger.l_linger as u64);
             let mut ready = || stream.state.is_broken() || stream.state.has(Bit::EndAcknowledged);
-            let _over = self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready);
+            let _closed = self.endpoint.wait_beside(&self.mark, &mut [], Some(limit), &mut ready);
         }
     }
 }

@@ -24,7 +24,7 @@ impl Attempts {
 
     //= sockets-protocol.md: join.3
     /// Whether the side that accepted gives it up: the peer does not wait for much longer.
-    pub(crate) fn are_over(&self, now: Instant) -> bool {
+    pub(crate) fn have_ended(&self, now: Instant) -> bool {
         now >= self.begun.after_ns(MARKER_WITHIN_NS)
     }
 }
@@ -50,7 +50,7 @@ mod tests {
         let mut now = Instant(7);
         let mut attempts = Attempts::new(now);
         let mut count = 0;
-        while !attempts.are_over(now) {
+        while !attempts.have_ended(now) {
             let again = attempts.again(now);
             assert!(again > now);
             (now, count) = (again, count + 1);

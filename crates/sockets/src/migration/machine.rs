@@ -455,8 +455,8 @@ impl Migration {
             Event::MarkerWaits { has_begun } => {
                 self.is_held = true;
                 self.has_begun_marker |= has_begun;
-                let is_over = self.attempts.is_some_and(|attempts| attempts.are_over(now));
-                if is_accepting && is_over && !self.has_begun_marker {
+                let has_ended = self.attempts.is_some_and(|attempts| attempts.have_ended(now));
+                if is_accepting && has_ended && !self.has_begun_marker {
                     return self.give_up(Reason::Busy);
                 }
                 self.wait(now)

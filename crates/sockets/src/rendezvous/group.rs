@@ -117,7 +117,7 @@ impl Group {
         let context = Context::ReceiveBuffer(buffer).bits();
         let receive = Receive { region, offset, length, context };
         // There is room for so many, or the connection is over.
-        let _over = engine.post_receive(memory, self.handle, receive);
+        let _closed = engine.post_receive(memory, self.handle, receive);
     }
 
     /// The message in a buffer.

@@ -116,7 +116,7 @@ impl Stream {
     /// Bytes of the TCP part, and of the ring when that is over. One thread at a time.
     #[inline]
     pub(crate) fn take(&self, out: &mut [u8], taking: Taking) -> usize {
-        if self.tcp.is_over() {
+        if self.tcp.has_ended() {
             self.receiving.read(out, taking)
         } else {
             self.take_prefix(out, taking)
@@ -133,7 +133,7 @@ impl Stream {
         if peek.is_none() {
             self.on_prefix_read();
         }
-        if self.tcp.is_over() && count < out.len() {
+        if self.tcp.has_ended() && count < out.len() {
             return count + self.receiving.read(&mut out[count..], taking);
         }
         count
@@ -142,7 +142,7 @@ impl Stream {
     /// All that the peer will ever send was read.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
-        self.tcp.is_over() && self.receiving.is_at_end()
+        self.tcp.has_ended() && self.receiving.is_at_end()
     }
 
     /// Bytes that can be read.

@@ -17,9 +17,9 @@ pub(super) struct Carried {
     /// Bytes of the stream for which the pair had no room.
     pub(super) left: Vec<u8>,
     /// No process writes to the pair any more.
-    pub(super) is_input_over: bool,
+    pub(super) is_input_closed: bool,
     /// No process reads from it, or it was told the end.
-    pub(super) is_output_over: bool,
+    pub(super) is_output_closed: bool,
     pub(super) watched: Readiness,
 }
 

@@ -39,7 +39,7 @@ impl Stream {
     /// Whether bytes may still come from the pair.
     pub(crate) fn has_more_to_relay(&self) -> bool {
         let relay = &self.relay;
-        relay.is_on() && !lock(&relay.carried).is_input_over && !self.state.is_broken()
+        relay.is_on() && !lock(&relay.carried).is_input_closed && !self.state.is_broken()
     }
 
     #[cold]
@@ -58,7 +58,7 @@ impl Carried {
     fn take_from(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         let mut bytes = [0; CARRIED_BYTES];
         let mut has_written = false;
-        while !self.is_input_over && !stream.state.is_broken() {
+        while !self.is_input_closed && !stream.state.is_broken() {
             let room = bytes.len().min(stream.sending.room() as usize);
             if room == 0 {
                 break;
@@ -72,10 +72,10 @@ impl Carried {
                 Err(Errno::EAGAIN | Errno::EINTR) => break,
                 // All copies of the descriptor are closed, or shut down.
                 Ok(_) | Err(_) => {
-                    self.is_input_over = true;
+                    self.is_input_closed = true;
                     if stream.end.is_abandoned() {
                         stream.unwatch_end();
-                        self.is_output_over = true;
+                        self.is_output_closed = true;
                         stream.abandon();
                     } else {
                         stream.state.set(Bit::WriteShut);
@@ -92,7 +92,7 @@ impl Carried {
 
     /// Bytes of the stream go to the pair.
     fn give_to(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
-        while !self.is_output_over {
+        while !self.is_output_closed {
             if self.left.is_empty() {
                 self.left.resize(CARRIED_BYTES, 0);
                 let count = stream.take(&mut self.left, Taking::Take);
@@ -105,14 +105,14 @@ impl Carried {
             match send(end.as_raw_fd(), &self.left, flags) {
                 Ok(count) => drop(self.left.drain(..count)),
                 Err(Errno::EAGAIN | Errno::EINTR) => return,
-                Err(_) => self.is_output_over = true,
+                Err(_) => self.is_output_closed = true,
             }
         }
         if stream.receiving.is_credit_due() {
             stream.doorbell.mark();
         }
-        if !self.is_output_over && stream.is_at_end() {
-            self.is_output_over = true;
+        if !self.is_output_closed && stream.is_at_end() {
+            self.is_output_closed = true;
             let _closed = shutdown(end.as_raw_fd(), Shutdown::Write);
         }
     }
@@ -120,8 +120,10 @@ impl Carried {
     /// Has the end watched for what there is to wait for.
     fn watch(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         let wanted = Readiness {
-            readable: !self.is_input_over && stream.sending.room() > 0 && !stream.state.is_broken(),
-            writable: !self.is_output_over && !self.left.is_empty(),
+            readable: !self.is_input_closed
+                && stream.sending.room() > 0
+                && !stream.state.is_broken(),
+            writable: !self.is_output_closed && !self.left.is_empty(),
         };
         // What came before the peer's end goes on, though the peer is gone.
         if self.watched != wanted && !stream.state.has_any(&[Bit::Broken, Bit::Released]) {

@@ -370,7 +370,7 @@ impl Stream {
     /// that the group is lost.
     pub(crate) fn end_tcp(&self) {
         if self.state.has(Bit::EndAcknowledged) && !self.leaves_edge() {
-            let _over = shutdown(self.tcp.socket().as_raw_fd(), Shutdown::Write);
+            let _closed = shutdown(self.tcp.socket().as_raw_fd(), Shutdown::Write);
         }
     }
 
@@ -534,8 +534,8 @@ impl Stream {
     /// may go: what it has sent is read up to the end.
     fn on_peer_lost(&self, why: &[Bit]) {
         self.break_off_home();
-        let is_parted = self.receiving.has_end() && self.sending.unacknowledged() == 0;
-        if !is_parted || self.state.has(Bit::Broken) {
+        let has_both_ends = self.receiving.has_end() && self.sending.unacknowledged() == 0;
+        if !has_both_ends || self.state.has(Bit::Broken) {
             return self.break_off(why);
         }
         for bit in why {
@@ -586,7 +586,7 @@ impl Stream {
     }
 
     /// Both ends were exchanged, or it was reset, and nothing is under way: the group takes its rings back.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         let state = &self.state;
         if self.is_home() {
             let is_quiet = state.has(Bit::HomePosted)
@@ -597,8 +597,8 @@ impl Stream {
         if !state.has(Bit::Released) {
             return false;
         }
-        let is_reset_unheard = state.has(Bit::GroupLost) && state.is_broken();
-        if state.has(Bit::Lost) || !state.has(Bit::Open) || is_reset_unheard {
+        let is_reset_pending = state.has(Bit::GroupLost) && state.is_broken();
+        if state.has(Bit::Lost) || !state.has(Bit::Open) || is_reset_pending {
             return true;
         }
         let is_quiet = self.sending.is_all_acknowledged();
@@ -625,7 +625,7 @@ impl Stream {
         // Who has closed TCP after its own end had this one, or has ended since.
         let is_closed =
             state.has(Bit::EndPosted) && state.has(Bit::TcpDone) && self.receiving.has_end();
-        self.is_over()
+        self.has_ended()
             || state.is_broken()
             || state.has(Bit::EndAcknowledged)
             || self.is_home()
@@ -651,7 +651,7 @@ impl Stream {
         if self.leaves_edge() {
             return false;
         }
-        if !self.tcp.is_over() {
+        if !self.tcp.has_ended() {
             return self.tcp.available() > 0
                 || self.state.is_broken_off()
                 || self.state.has(Bit::ReadShut);

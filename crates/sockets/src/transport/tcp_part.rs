@@ -24,7 +24,7 @@ pub(crate) struct TcpPart {
     /// What the peer writes instead if it does not know that: the switch marker that it has chosen for this side.
     echo: Option<SwitchMarker>,
     /// The switch marker was read, and all before it: the ring follows.
-    is_over: AtomicBool,
+    has_ended: AtomicBool,
     prefix: Mutex<Prefix>,
 }
 
@@ -72,8 +72,8 @@ pub(crate) enum Pumped {
 
 impl TcpPart {
     pub(crate) fn new(socket: OwnedFd, expected: SwitchMarker, echo: Option<SwitchMarker>) -> Self {
-        let (socket, is_over) = (Mutex::new(Arc::new(socket)), AtomicBool::new(false));
-        Self { socket, expected, echo, is_over, prefix: Mutex::default() }
+        let (socket, has_ended) = (Mutex::new(Arc::new(socket)), AtomicBool::new(false));
+        Self { socket, expected, echo, has_ended, prefix: Mutex::default() }
     }
 
     pub(crate) fn socket(&self) -> Arc<OwnedFd> {
@@ -88,13 +88,13 @@ impl TcpPart {
 
     /// The switch marker was read, and all before it: what follows is in the ring.
     #[inline]
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// The switch marker was read: the peer is who it says. Or that which comes in its place.
     pub(crate) fn is_switched(&self) -> bool {
-        self.is_over() || lock(&self.prefix).switched_by.is_some()
+        self.has_ended() || lock(&self.prefix).switched_by.is_some()
     }
 
     /// The same, and all before it was read.
@@ -103,7 +103,7 @@ impl TcpPart {
             let prefix = lock(&self.prefix);
             prefix.switched_by.is_some() && prefix.shown.is_empty()
         };
-        self.is_over() || is_read()
+        self.has_ended() || is_read()
     }
 
     //= sockets-protocol.md: join.6, join.7
@@ -114,7 +114,7 @@ impl TcpPart {
 
     /// Whether no byte of the ring is read.
     pub(crate) fn has_no_ring(&self) -> bool {
-        !self.is_over() && lock(&self.prefix).has_no_ring
+        !self.has_ended() && lock(&self.prefix).has_no_ring
     }
 
     //= sockets-protocol.md: join.7
@@ -132,7 +132,7 @@ impl TcpPart {
     /// Bytes that the program can read before those of the ring.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
-        if self.is_over() { 0 } else { lock(&self.prefix).shown.len() as u64 }
+        if self.has_ended() { 0 } else { lock(&self.prefix).shown.len() as u64 }
     }
 
     /// Whether the switch marker is among the bytes that TCP has, which stay there.
@@ -197,7 +197,7 @@ impl TcpPart {
                 Ok(count) => {
                     prefix.take(&bytes[..count], (&self.expected, self.echo.as_ref()));
                     if prefix.is_before_ring() {
-                        self.is_over.store(true, Ordering::Release);
+                        self.has_ended.store(true, Ordering::Release);
                     }
                     match prefix.record() {
                         Ok(None) => {}
@@ -226,7 +226,7 @@ impl TcpPart {
         if peek.is_none() {
             prefix.shown.drain(..length);
             if prefix.is_before_ring() {
-                self.is_over.store(true, Ordering::Release);
+                self.has_ended.store(true, Ordering::Release);
             }
         }
         length
@@ -323,11 +323,11 @@ mod tests {
         assert_eq!(&out[..4], b"ello");
         peer.write_all(b"3456789abcdef").expect("room");
         assert_eq!(part.pump(), Pumped::All);
-        assert!(part.is_switched() && !part.is_over());
+        assert!(part.is_switched() && !part.has_ended());
         assert_eq!(part.read(&mut out[..2], None), 2);
         assert_eq!(part.read(&mut out, None), 3);
         assert_eq!(&out[..3], b"llo");
-        assert!(part.is_over());
+        assert!(part.has_ended());
         drop(peer);
         assert_eq!(part.pump(), Pumped::Closed);
     }
@@ -352,7 +352,7 @@ mod tests {
         let (mut peer, part) = self::part();
         peer.write_all(b"0123456789abcdef").expect("room");
         assert_eq!(part.pump(), Pumped::All);
-        assert!(part.is_over());
+        assert!(part.has_ended());
         peer.write_all(b"H").expect("room");
         assert_eq!(part.pump(), Pumped::All);
         peer.write_all(b"u").expect("room");
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(part.pump(), Pumped::All);
         assert!(part.is_switched() && part.has_no_ring() && !part.is_read());
         assert_eq!(part.read(&mut [0; 9], None), 1);
-        assert!(part.is_read() && !part.is_over());
+        assert!(part.is_read() && !part.has_ended());
         assert!(!part.end_without_marker(), "the switch marker has come");
 
         for before in [&b""[..], b"x", b"xf", b"x01"] {

@@ -66,7 +66,7 @@ fn no_byte_is_lost_or_comes_twice_when_a_stream_goes_home() {
             }
             assert_eq!(world.receive_all(0, 5), b"later");
             let streams = lock(&world.network.streams).clone();
-            assert!(streams.iter().all(|(stream, ..)| stream.is_over()));
+            assert!(streams.iter().all(|(stream, ..)| stream.has_ended()));
         }
     }
 }

@@ -82,7 +82,7 @@ fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
             expect_home(&world, b"more and more", false);
         }
         let streams = lock(&world.network.streams).clone();
-        assert!(streams.iter().all(|(stream, ..)| stream.is_over()));
+        assert!(streams.iter().all(|(stream, ..)| stream.has_ended()));
     }
 }
 

@@ -197,7 +197,7 @@ impl ConnectionTable {
         // Until the peer has answered it may move its direction, and write to the ring.
         let is_answered =
             entry.open.is_some() || entry.stream.state.has_any(&[Bit::Lost, Bit::GroupLost]);
-        if is_answered && entry.stream.is_over() {
+        if is_answered && entry.stream.has_ended() {
             if entry.stream.retire() {
                 return self.forget_stream(number);
             }
