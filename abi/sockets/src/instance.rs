@@ -10,7 +10,7 @@ use libc::{c_int, c_void};
 use nix::sys::socket::{getsockopt, sockopt};
 use sockets::counters::note_left;
 use sockets::log::{LogLevel, note};
-use sockets::{Choice, Connection, Moving, Place, Reason, Role, Sockets};
+use sockets::{Choice, Connection, DescriptorTable, Moving, Reason, Role, Sockets};
 
 use crate::answering::borrowed;
 use crate::socket::Socket;
@@ -166,7 +166,7 @@ fn start() -> Option<&'static Sockets> {
         return started();
     }
     let settings = Arc::clone(chosen::settings()?);
-    match Sockets::start(settings, Arc::new(Numbers)) {
+    match Sockets::start(settings, Arc::new(ProgramDescriptors)) {
         Ok(sockets) => {
             STARTED.store(Box::into_raw(Box::new(sockets)), Ordering::Release);
             // After that of the runtime, so it is called before it.
@@ -187,9 +187,9 @@ extern "C" fn at_exit() {
 }
 
 /// The program's descriptors.
-struct Numbers;
+struct ProgramDescriptors;
 
-impl Place for Numbers {
+impl DescriptorTable for ProgramDescriptors {
     fn duplicate(&self, token: u64) -> Option<OwnedFd> {
         connection_table::lock().duplicate(token)
     }

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use sockets::{Connection, Place, ReceiveFlags, Route, SendFlags, Settings, Sockets};
+use sockets::{Connection, DescriptorTable, ReceiveFlags, Route, SendFlags, Settings, Sockets};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -110,7 +110,7 @@ enum Side {
 /// A program with one descriptor.
 struct Program(Mutex<Arc<OwnedFd>>);
 
-impl Place for Program {
+impl DescriptorTable for Program {
     fn duplicate(&self, _token: u64) -> Option<OwnedFd> {
         self.fd().try_clone().ok()
     }
@@ -141,7 +141,7 @@ impl End {
         let (local, peer) = (tcp.local_addr()?, tcp.peer_addr()?);
         let program = Arc::new(Program(Mutex::new(Arc::new(tcp.into()))));
         let settings = Arc::new(Settings::from_environment()?);
-        let sockets = Sockets::start(settings, Arc::clone(&program) as Arc<dyn Place>)?;
+        let sockets = Sockets::start(settings, Arc::clone(&program) as Arc<dyn DescriptorTable>)?;
         let connection = match side {
             Side::Connecting => sockets.connected(1, local, peer),
             Side::Accepting => sockets.accepted(1, local, peer, false),

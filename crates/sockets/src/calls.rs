@@ -1,13 +1,13 @@
 //! What the calls of a program do.
 
 pub(crate) mod connection;
+pub(crate) mod descriptor_table;
 pub(crate) mod expected;
 pub(crate) mod files;
 pub(crate) mod flags;
 pub(crate) mod hidden;
 pub(crate) mod peeking;
 pub(crate) mod pieces;
-pub(crate) mod place;
 pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod tcp;

@@ -8,7 +8,7 @@
 //!
 //! * [`Sockets`]: what a process has of it: an endpoint, its groups, rendezvous sockets and offers.
 //! * [`Connection`]: what the calls of a program on one descriptor do.
-//! * [`Place`]: what stands between the two and the program's descriptors, the C ABI.
+//! * [`DescriptorTable`]: what stands between the two and the program's descriptors, the C ABI.
 #![forbid(unsafe_code)]
 
 mod atomics;
@@ -32,9 +32,9 @@ mod wire;
 mod world;
 
 pub use calls::connection::{Connection, Queued, Route};
+pub use calls::descriptor_table::DescriptorTable;
 pub use calls::expected::Hiding;
 pub use calls::flags::{ReceiveFlags, SendFlags};
-pub use calls::place::Place;
 pub use calls::waiting::Waited;
 #[doc(hidden)]
 pub use migration::homing::fuzz_record;

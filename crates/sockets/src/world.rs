@@ -19,8 +19,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use runtime::{Mark, Readiness};
 
 use crate::calls::connection::Connection;
+use crate::calls::descriptor_table::DescriptorTable;
 use crate::calls::flags::{ReceiveFlags, SendFlags};
-use crate::calls::place::Place;
 use crate::calls::waiting::{Waited, Waits};
 use crate::lock::lock;
 use crate::migration::machine::{ANSWER_WITHIN_NS, Action, Event, Phase};
@@ -42,7 +42,7 @@ pub(crate) struct World {
 /// One end, with the program's descriptor.
 pub(crate) struct TestEnd {
     pub(crate) connection: Arc<Connection>,
-    place: Arc<OnePlace>,
+    descriptors: Arc<OneDescriptor>,
     /// The TCP socket, as the program had it.
     pub(crate) tcp: TcpStream,
     memory: [Arc<Buffer>; 2],
@@ -64,7 +64,7 @@ pub(crate) struct Network {
 }
 
 /// The table of a program with one descriptor.
-struct OnePlace {
+struct OneDescriptor {
     tcp: Mutex<Option<TcpStream>>,
     /// What was put in the place of the TCP socket.
     put: Mutex<Option<Arc<OwnedFd>>>,
@@ -72,7 +72,7 @@ struct OnePlace {
 
 struct NoDoorbell;
 
-impl Place for OnePlace {
+impl DescriptorTable for OneDescriptor {
     fn duplicate(&self, _token: u64) -> Option<OwnedFd> {
         lock(&self.tcp).as_ref()?.try_clone().ok().map(OwnedFd::from)
     }
@@ -148,11 +148,11 @@ impl Network {
             return;
         }
         match out {
-            Out::Data { at, length, to: place } => {
+            Out::Data { at, length, to: offset } => {
                 let mut bytes = vec![0; length as usize];
                 memory[0].read(at.into(), &mut bytes);
-                into[1].write(place.into(), &bytes);
-                to.on_arrived(place, length).expect("it follows");
+                into[1].write(offset.into(), &bytes);
+                to.on_arrived(offset, length).expect("it follows");
                 lock(&self.owed).push((index, length));
             }
             Out::Credit(consumed) => to.on_credit(consumed).expect("plausible"),
@@ -213,18 +213,19 @@ impl World {
             // Nothing here waits for the kernel's clock.
             tcp.set_nodelay(true).expect("a socket");
             let own = tcp.try_clone().expect("a descriptor");
-            let place = Arc::new(OnePlace { tcp: Mutex::new(Some(own)), put: Mutex::default() });
+            let descriptors =
+                Arc::new(OneDescriptor { tcp: Mutex::new(Some(own)), put: Mutex::default() });
             let (local, peer) = (tcp.local_addr(), tcp.peer_addr());
             let connection = Connection::new(
                 1,
                 roles.next().expect("two"),
                 local.expect("an address"),
                 peer.expect("an address"),
-                Arc::clone(&place) as Arc<dyn Place>,
+                Arc::clone(&descriptors) as Arc<dyn DescriptorTable>,
                 Arc::clone(&network) as Arc<dyn Waits>,
             );
             let memory = [(); 2].map(|()| Buffer::new(RING.into()));
-            TestEnd { connection, place, tcp, memory }
+            TestEnd { connection, descriptors, tcp, memory }
         });
         Self { ends, network }
     }
@@ -386,8 +387,8 @@ impl World {
 
     /// The program closes its descriptor.
     pub(crate) fn close(&self, index: usize) {
-        let place = &self.ends[index].place;
-        drop((lock(&place.put).take(), lock(&place.tcp).take()));
+        let descriptors = &self.ends[index].descriptors;
+        drop((lock(&descriptors.put).take(), lock(&descriptors.tcp).take()));
         self.ends[index].connection.released();
     }
 }
@@ -402,7 +403,7 @@ impl Drop for World {
 impl TestEnd {
     /// The program's descriptor.
     pub(crate) fn call<R>(&self, work: impl FnOnce(&Connection, BorrowedFd<'_>) -> R) -> R {
-        let put = lock(&self.place.put).clone();
+        let put = lock(&self.descriptors.put).clone();
         match put {
             Some(end) => work(&self.connection, end.as_fd()),
             None => work(&self.connection, self.tcp.as_fd()),
@@ -411,7 +412,7 @@ impl TestEnd {
 
     /// What another process would do with the descriptor.
     pub(crate) fn kernel(&self) -> std::os::unix::net::UnixStream {
-        let put = lock(&self.place.put).clone().expect("it has moved");
+        let put = lock(&self.descriptors.put).clone().expect("it has moved");
         put.try_clone().expect("a descriptor").into()
     }
 }

@@ -11,8 +11,8 @@ use nix::errno::Errno;
 use nix::unistd::dup3;
 use runtime::{Mark, Readiness as DescriptorReadiness};
 
+use crate::calls::descriptor_table::DescriptorTable;
 use crate::calls::expected::Expects;
-use crate::calls::place::Place;
 use crate::calls::tcp::{Reading, Writing};
 use crate::calls::waiting::Waits;
 use crate::counters;
@@ -55,7 +55,7 @@ pub struct Connection {
     role: Role,
     local: SocketAddr,
     peer: SocketAddr,
-    place: Arc<dyn Place>,
+    descriptors: Arc<dyn DescriptorTable>,
     pub(crate) endpoint: Arc<dyn Waits>,
     life: Arc<Life>,
     began: counters::Beginning,
@@ -92,7 +92,7 @@ impl Connection {
         role: Role,
         local: SocketAddr,
         peer: SocketAddr,
-        place: Arc<dyn Place>,
+        descriptors: Arc<dyn DescriptorTable>,
         endpoint: Arc<dyn Waits>,
     ) -> Arc<Self> {
         counters::note_begun();
@@ -101,7 +101,7 @@ impl Connection {
             role,
             local,
             peer,
-            place,
+            descriptors,
             endpoint,
             life: Arc::new(Life::new(role)),
             began: counters::Beginning::now(),
@@ -116,7 +116,7 @@ impl Connection {
         })
     }
 
-    /// What [`Place`] knows it by.
+    /// What [`DescriptorTable`] knows it by.
     pub const fn token(&self) -> u64 {
         self.token
     }
@@ -144,7 +144,7 @@ impl Connection {
     //= sockets-protocol.md: offer.3
     /// Sends the offer that was made of it to where the peer's rendezvous socket is, unless another process has it as well.
     pub(crate) fn send_offer(&self) {
-        if let Some(send) = self.offer.get().filter(|_| !self.place.is_shared(self.token)) {
+        if let Some(send) = self.offer.get().filter(|_| !self.descriptors.is_shared(self.token)) {
             send();
         }
     }
@@ -247,7 +247,7 @@ impl Connection {
         let Some(how) = self.life.shut() else { return };
         if let Some(stream) = self.stream.get() {
             let _closed = shutdown_by_kernel(stream.socket().as_fd(), how);
-        } else if let Some(tcp) = self.place.duplicate(self.token) {
+        } else if let Some(tcp) = self.descriptors.duplicate(self.token) {
             let _closed = shutdown_by_kernel(tcp.as_fd(), how);
         }
     }
@@ -264,7 +264,7 @@ impl Connection {
             }
         }
         self.mark.raise();
-        self.place.decided(self.token);
+        self.descriptors.decided(self.token);
         self.endpoint.on_left(self.token);
         counters::note_decided();
         counters::note_left(self.role, self.local, self.peer, reason);
@@ -273,7 +273,7 @@ impl Connection {
     /// Makes its stream. From now on TCP is read by this crate only, which looks for the switch marker.
     pub(crate) fn make_stream(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
         let expected = parts.expected;
-        let tcp = self.place.duplicate(self.token).ok_or(Reason::Closed)?;
+        let tcp = self.descriptors.duplicate(self.token).ok_or(Reason::Closed)?;
         let mut reading = lock(&self.reading);
         let stream = Stream::new(parts, tcp, Arc::clone(&self.mark), Arc::clone(&self.life));
         if self.stream.set(Arc::clone(&stream)).is_err() {
@@ -336,7 +336,7 @@ impl Connection {
         counters::note_decided();
         counters::note_moved(self.role, self.local, self.peer, self.began);
         // One that is closed is there for no program, nor is any when the process ends.
-        let is_there = !self.life.is_closed() && self.place.put(self.token, program);
+        let is_there = !self.life.is_closed() && self.descriptors.put(self.token, program);
         // The stream looks for the switch marker, and the kernel counts it no more at the program's descriptor.
         *reading = Reading::Plain;
         if let Some(how) = self.life.shut() {
@@ -372,7 +372,7 @@ impl Connection {
         let (program, library) = pair(tcp.as_fd()).map_err(|_none| no_descriptors)?;
         // A number that programs do not come across. Where the program has closed its own, what it has written goes
         // on to the peer all the same, and then the end.
-        let high = match self.place.duplicate(self.token) {
+        let high = match self.descriptors.duplicate(self.token) {
             None => library,
             Some(mut high) => {
                 dup3(&library, &mut high, nix::fcntl::OFlag::O_CLOEXEC)
@@ -558,16 +558,16 @@ impl Connection {
             // The peer may have closed it.
             let _closed = shutdown_by_kernel(tcp.as_fd(), how);
         }
-        if let Some(end) = self.place.duplicate(self.token) {
+        if let Some(end) = self.descriptors.duplicate(self.token) {
             set_non_blocking(tcp.as_fd(), is_non_blocking(end.as_fd()));
         }
         // Nothing is written to the program's numbers, nor read there, once TCP has them.
         stream.end.retire();
         // One that is closed is there for no program.
-        let is_there = !self.life.is_closed() && self.place.put(self.token, own);
+        let is_there = !self.life.is_closed() && self.descriptors.put(self.token, own);
         let _none = self.life.on_untimed(Event::Arrived);
         stream.on_home();
-        self.place.decided(self.token);
+        self.descriptors.decided(self.token);
         if is_there {
             counters::note_home(self.role, self.local, self.peer);
         }
@@ -656,7 +656,7 @@ impl Connection {
     /// that nothing saw, so that its numbers may be something else by now.
     pub(crate) fn on_end_ready(&self) {
         if self.stream.get().is_some_and(|stream| stream.state.has(Bit::Released)) {
-            self.place.closed(self.token);
+            self.descriptors.closed(self.token);
         }
     }
 

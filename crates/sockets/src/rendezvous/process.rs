@@ -16,7 +16,7 @@ use semantics::PoolLimits;
 use thiserror::Error;
 
 use crate::calls::connection::Connection;
-use crate::calls::place::Place;
+use crate::calls::descriptor_table::DescriptorTable;
 use crate::calls::waiting::{Waited, Waits};
 use crate::networks::canonical;
 use crate::reasons::Reason;
@@ -41,7 +41,7 @@ pub enum StartError {
 
 /// What a process has of moved connections: one endpoint, started with the first connection that may move.
 pub struct Sockets {
-    place: Arc<dyn Place>,
+    descriptors: Arc<dyn DescriptorTable>,
     settings: Arc<Settings>,
     endpoint: Arc<Endpoint>,
     /// What keeps the endpoint alive.
@@ -53,7 +53,10 @@ pub struct Sockets {
 impl Sockets {
     /// Starts it. The endpoint itself starts behind: nothing waits for it. A handler that calls [`Sockets::finish`] when
     /// the process exits is registered after this.
-    pub fn start(settings: Arc<Settings>, place: Arc<dyn Place>) -> Result<Self, StartError> {
+    pub fn start(
+        settings: Arc<Settings>,
+        descriptors: Arc<dyn DescriptorTable>,
+    ) -> Result<Self, StartError> {
         let forks = runtime::forks();
         // The endpoint is there only later, and its groups must not end before `finish`.
         runtime::tell_peers_at_exit();
@@ -70,7 +73,7 @@ impl Sockets {
             background_thread::run(&kept, &own, config, &held, &to_do)
         })
         .map_err(StartError::Thread)?;
-        Ok(Self { place, settings, endpoint, runtime, forks })
+        Ok(Self { descriptors, settings, endpoint, runtime, forks })
     }
 
     /// The program has connected, or begun to: opens the rendezvous socket for the peer's offer. `local` is bound already.
@@ -108,7 +111,7 @@ impl Sockets {
         peer: SocketAddr,
     ) -> Arc<Connection> {
         let endpoint = Arc::clone(&self.endpoint.exchange);
-        Connection::new(token, role, local, peer, Arc::clone(&self.place), endpoint)
+        Connection::new(token, role, local, peer, Arc::clone(&self.descriptors), endpoint)
     }
 
     fn check(&self, connection: &Connection) -> Result<(), Reason> {

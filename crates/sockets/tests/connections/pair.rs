@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
-use sockets::{Connection, Place, Reason, ReceiveFlags, Route, SendFlags, Settings, Sockets};
+use sockets::{
+    Connection, DescriptorTable, Reason, ReceiveFlags, Route, SendFlags, Settings, Sockets,
+};
 
 /// What stands for the table of descriptors of a program.
 #[derive(Default)]
@@ -24,7 +26,7 @@ impl Program {
     }
 }
 
-impl Place for Program {
+impl DescriptorTable for Program {
     fn duplicate(&self, token: u64) -> Option<OwnedFd> {
         self.get(token)?.lock().unwrap().try_clone().ok()
     }
@@ -71,8 +73,8 @@ impl Side {
             given.or_else(|| (name == "ETHERNOT_SOCKETS_MOVE").then(|| "always".into()))
         };
         let settings = Settings::read(value_of).expect("settings");
-        let place = Arc::clone(&program) as Arc<dyn Place>;
-        let sockets = Sockets::start(Arc::new(settings), place).expect("it starts");
+        let descriptors = Arc::clone(&program) as Arc<dyn DescriptorTable>;
+        let sockets = Sockets::start(Arc::new(settings), descriptors).expect("it starts");
         Self { program, sockets }
     }
 

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 /// A token names a TCP socket of the program, at whatever numbers it is; none is used twice. Methods are called inside
 /// the engine or under the lock of a connection, so they must not call [`Sockets`](crate::Sockets) or
 /// [`Connection`](crate::Connection).
-pub trait Place: Send + Sync {
+pub trait DescriptorTable: Send + Sync {
     /// Another descriptor of the TCP socket, at a number that programs do not come across, closed by exec; `None` if
     /// the program has closed it, or no descriptor is left.
     fn duplicate(&self, token: u64) -> Option<OwnedFd>;
