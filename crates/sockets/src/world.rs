@@ -26,7 +26,7 @@ use crate::lock::lock;
 use crate::migration::machine::{ANSWER_WITHIN_NS, Action, Event, Phase};
 use crate::reasons::Reason;
 use crate::settings::Role;
-use crate::transport::held::Held;
+use crate::transport::held::HeldStreams;
 use crate::transport::ring::RingPart;
 use crate::transport::stream::{HomeProgress, Out, Stream, StreamParts};
 use crate::transport::stream_doorbell::StreamDescriptor;
@@ -55,7 +55,7 @@ type Known = (Arc<Stream>, [Arc<Buffer>; 2], Arc<Connection>);
 #[derive(Default)]
 pub(crate) struct Network {
     streams: Mutex<Vec<Known>>,
-    held: Held,
+    held: HeldStreams,
     /// Data that has arrived is not acknowledged.
     pub(crate) is_slow: AtomicBool,
     owed: Mutex<Vec<(usize, u32)>>,
@@ -194,7 +194,7 @@ impl Waits for Network {
         mark.raise();
     }
 
-    fn held(&self) -> &Held {
+    fn held(&self) -> &HeldStreams {
         &self.held
     }
 }

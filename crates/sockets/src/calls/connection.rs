@@ -21,7 +21,7 @@ use crate::migration::life::{Course, Life};
 use crate::migration::machine::{Action, Event, Phase};
 use crate::reasons::Reason;
 use crate::settings::Role;
-use crate::transport::held::Holds;
+use crate::transport::held::HoldsBytes;
 use crate::transport::non_blocking::{is_non_blocking, set_non_blocking};
 use crate::transport::readiness::{End, Readiness, pair};
 use crate::transport::state::{Bit, Direction};
@@ -234,7 +234,7 @@ impl Connection {
 
     /// Whether writes of the program wait until the switch marker is in TCP.
     pub(crate) fn is_held(&self) -> bool {
-        self.life.course() == Course::Held
+        self.life.course() == Course::TcpHeld
     }
 
     /// Whether the program has said so while the way of the bytes was undecided.
@@ -436,7 +436,7 @@ impl Connection {
     pub(crate) fn moved(&self) -> Option<&Arc<Stream>> {
         match self.life.course() {
             Course::Edge | Course::Returning | Course::GoingHome => self.stream.get(),
-            Course::Tcp | Course::Held | Course::Kernel(_) => None,
+            Course::Tcp | Course::TcpHeld | Course::Kernel(_) => None,
         }
     }
 
@@ -499,7 +499,7 @@ impl Connection {
     #[inline]
     pub fn route(&self) -> Route {
         match self.life.course() {
-            Course::Tcp | Course::Held => Route::Undecided,
+            Course::Tcp | Course::TcpHeld => Route::Undecided,
             Course::Edge | Course::Returning | Course::GoingHome => Route::Moved,
             Course::Kernel(reason) => Route::Left(reason),
         }

@@ -7,7 +7,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::calls::connection::Connection;
 use crate::calls::waiting::{Waited, Waiting};
-use crate::transport::held::Holds;
+use crate::transport::held::HoldsBytes;
 use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
 

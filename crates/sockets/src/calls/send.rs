@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use crate::calls::connection::{Connection, returned};
 use crate::calls::flags::SendFlags;
 use crate::calls::waiting::{Blocking, Waiting};
-use crate::transport::held::Holds;
+use crate::transport::held::HoldsBytes;
 use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
 

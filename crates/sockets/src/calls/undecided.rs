@@ -14,7 +14,7 @@ use crate::calls::pieces::{behind, rest_of};
 use crate::calls::tcp::{Reading, Watched, receive_awaited, receive_before, receive_watched};
 use crate::calls::waiting::{Waited, Waiting};
 use crate::lock::lock;
-use crate::transport::held::Holds;
+use crate::transport::held::HoldsBytes;
 
 impl Connection {
     /// Has the kernel answer a call at the program's descriptor that moves no bytes and does not wait, unless the connection

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, sockopt};
 use runtime::Mark;
 
-use crate::transport::held::Held;
+use crate::transport::held::HeldStreams;
 use crate::transport::non_blocking::is_non_blocking;
 
 /// Why a wait beside descriptors of the program is over.
@@ -47,7 +47,7 @@ pub(crate) trait Waits: Send + Sync {
     fn raise(&self, mark: &Mark);
 
     /// The streams of the process that hold bytes back for more to come.
-    fn held(&self) -> &Held;
+    fn held(&self) -> &HeldStreams;
 }
 
 /// Whether a call may wait, asked of the program's descriptor when it is about to, and once a call.

@@ -27,7 +27,7 @@ pub(crate) enum Course {
     /// By TCP, in which a switch marker may come.
     Tcp,
     /// The same, and nothing is written before the switch marker.
-    Held,
+    TcpHeld,
     /// By the edge.
     Edge,
     /// The same, and it is to go home.
@@ -64,7 +64,7 @@ impl Life {
         let published = self.published.load(Ordering::SeqCst);
         match published & COURSE {
             TCP => Course::Tcp,
-            HELD => Course::Held,
+            HELD => Course::TcpHeld,
             EDGE => Course::Edge,
             RETURNING => Course::Returning,
             GOING_HOME => Course::GoingHome,

@@ -21,7 +21,7 @@ use crate::handlers;
 use crate::lock::lock;
 use crate::migration::offer::Offer;
 use crate::rendezvous::group::DeferredDeregistration;
-use crate::transport::held::Held;
+use crate::transport::held::HeldStreams;
 use crate::wire::{Incarnation, OfferToken, StreamNumber, SwitchMarker};
 
 /// See above.
@@ -45,7 +45,7 @@ pub(crate) struct Exchange {
     sites: Mutex<HashMap<IpAddr, Site>>,
     jobs: Mutex<Sender<Job>>,
     /// Streams that hold bytes back.
-    held: Held,
+    held: HeldStreams,
     /// Raised when anything has come.
     any: Arc<Mark>,
     /// What its links do wrong.
@@ -112,7 +112,7 @@ impl Exchange {
             marked: Mutex::default(),
             sites: Mutex::default(),
             jobs: Mutex::new(jobs),
-            held: Held::default(),
+            held: HeldStreams::default(),
             any: Arc::default(),
             faults,
             spins_long: !matches!(polling, Polling::ADAPTIVE | Polling::NEVER),
@@ -322,7 +322,7 @@ impl Waits for Exchange {
         }
     }
 
-    fn held(&self) -> &Held {
+    fn held(&self) -> &HeldStreams {
         &self.held
     }
 }

@@ -14,7 +14,7 @@ use crate::lock::lock;
 
 /// The streams of a process that may hold bytes back. While there are none, it costs one load to know that.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldStreams {
     count: AtomicUsize,
     streams: Mutex<Streams>,
     /// Set when the endpoint has started.
@@ -24,20 +24,20 @@ pub(crate) struct Held {
 #[derive(Default)]
 struct Streams {
     /// Those that were added since the timer expired last.
-    new: Vec<Weak<dyn Holds>>,
+    new: Vec<Weak<dyn HoldsBytes>>,
     /// Those that were there before: they are pushed when it expires next.
-    old: Vec<Weak<dyn Holds>>,
+    old: Vec<Weak<dyn HoldsBytes>>,
     is_timer_set: bool,
 }
 
-/// Whether a stream is among those that are [`Held`].
+/// Whether a stream is among those that are [`HeldStreams`].
 #[derive(Debug, Default)]
-pub(crate) struct IsHeld(AtomicBool);
+pub(crate) struct HeldFlag(AtomicBool);
 
 /// A stream, as what holds bytes back.
-pub(crate) trait Holds: Send + Sync {
-    /// Whether it is among those that are [`Held`].
-    fn is_held(&self) -> &IsHeld;
+pub(crate) trait HoldsBytes: Send + Sync {
+    /// Whether it is among those that are [`HeldStreams`].
+    fn is_held(&self) -> &HeldFlag;
 
     /// Sends what is held back. Outside of the engine.
     fn push(&self);
@@ -46,14 +46,14 @@ pub(crate) trait Holds: Send + Sync {
     fn push_inside(&self);
 }
 
-impl Held {
+impl HeldStreams {
     /// A stream holds bytes back. It is here once. Bytes that wait for no acknowledgement, but for more of the program
     /// (`is_corked`), are sent after [`CEILING_MS`] at the latest, even if the program never waits.
     pub(crate) fn add(
         &self,
-        is_held: &IsHeld,
+        is_held: &HeldFlag,
         is_corked: bool,
-        stream: impl FnOnce() -> Weak<dyn Holds>,
+        stream: impl FnOnce() -> Weak<dyn HoldsBytes>,
     ) {
         let is_new = !is_held.0.swap(true, Ordering::SeqCst);
         if !is_new && !is_corked {
@@ -92,7 +92,7 @@ impl Held {
     }
 
     /// Limits from now on for how long bytes are held back. The hooks are called with [`KEY`], and call
-    /// [`Held::on_expired`].
+    /// [`HeldStreams::on_expired`].
     pub(crate) fn limit(&self, runtime: &Runtime) -> io::Result<()> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -132,9 +132,9 @@ impl Streams {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for HeldStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("HeldStreams").field("count", &self.count).finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use nix::errno::Errno;
 
 use crate::lock::lock;
-use crate::transport::held::{Held, Holds};
+use crate::transport::held::{HeldStreams, HoldsBytes};
 use crate::transport::receiving::Taking;
 use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
@@ -56,7 +56,7 @@ impl Stream {
 
     /// Something was written: it is sent, or held back for more to come.
     #[inline]
-    pub(crate) fn on_written(self: &Arc<Self>, held: &Held) {
+    pub(crate) fn on_written(self: &Arc<Self>, held: &HeldStreams) {
         if self.sending.is_due() {
             self.doorbell.ring();
         } else {

@@ -17,7 +17,7 @@ use crate::migration::homing::{HomeStep, Homing, Record};
 use crate::migration::life::{Course, Life};
 use crate::migration::machine::Event;
 use crate::reasons::Reason;
-use crate::transport::held::{Holds, IsHeld};
+use crate::transport::held::{HeldFlag, HoldsBytes};
 use crate::transport::readiness::{End, Readiness};
 use crate::transport::receiving::ReceiveHalf;
 use crate::transport::relay::Relay;
@@ -106,7 +106,7 @@ pub(crate) struct Stream {
     life: Arc<Life>,
     /// What the program is told once, of a connection that was reset; 0 for nothing.
     error: AtomicI32,
-    is_held: IsHeld,
+    is_held: HeldFlag,
     /// The way home, once it has begun.
     homing: Mutex<Option<Homing>>,
     /// The peer's record, until the way home has begun here.
@@ -156,7 +156,7 @@ impl Stream {
             state: State::default(),
             life,
             error: AtomicI32::new(0),
-            is_held: IsHeld::default(),
+            is_held: HeldFlag::default(),
             homing: Mutex::default(),
             peer_record: Mutex::default(),
         })
@@ -848,8 +848,8 @@ impl Stream {
     }
 }
 
-impl Holds for Stream {
-    fn is_held(&self) -> &IsHeld {
+impl HoldsBytes for Stream {
+    fn is_held(&self) -> &HeldFlag {
         &self.is_held
     }
 
