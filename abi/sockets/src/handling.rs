@@ -90,7 +90,7 @@ unsafe extern "C" fn came(signal: c_int, about: *mut siginfo_t, context: *mut c_
     let before = errno();
     if handlers::is_inside() {
         // SAFETY: the kernel has given them.
-        unsafe { put_off(signal, about, context.cast()) };
+        unsafe { defer_signal(signal, about, context.cast()) };
     } else {
         // SAFETY: as above.
         unsafe { handled(signal, about, context) };
@@ -100,7 +100,7 @@ unsafe extern "C" fn came(signal: c_int, about: *mut siginfo_t, context: *mut c_
 
 /// # Safety
 /// In a handler, which has these.
-unsafe fn put_off(signal: c_int, about: *mut siginfo_t, context: *mut ucontext_t) {
+unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucontext_t) {
     // SAFETY: the caller's: the mask is what the thread has when it goes on.
     let mask = unsafe { &raw mut (*context).uc_sigmask };
     // SAFETY: as above.

@@ -36,7 +36,7 @@ interpose! {
         set: *const *const c_char, flags: c_int) -> c_int,
         else -1, if connection_table::has_any(), by replaced(executable::begins_at(folder, path));
     daemon(stays: c_int, keeps: c_int) -> c_int,
-        else -1, if connection_table::has_any(), by parting();
+        else -1, if connection_table::has_any(), by daemonizing();
     system(command: *const c_char) -> c_int,
         else -1, if connection_table::has_any() && !command.is_null(), by spawning();
     wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int,
@@ -135,7 +135,7 @@ unsafe fn spawning<T>() -> Option<T> {
 ///
 /// # Safety
 /// As of `daemon`.
-unsafe fn parting<T>() -> Option<T> {
+unsafe fn daemonizing<T>() -> Option<T> {
     for (_, numbers) in all() {
         numbers.first().copied().inspect(|&fd| passing::leave_to_kernel(fd));
     }

@@ -60,8 +60,11 @@ pub fn begin(settings: &Settings) {
 /// A connection was left to TCP: counts it, and notes it.
 pub fn note_left(role: Role, local: SocketAddr, peer: SocketAddr, reason: Reason) {
     COUNTERS.add_left(reason, 1);
-    let (way, name) = (way(role), reason.name());
-    note(LogLevel::Info, format_args!("{local} {way} {peer} stays on TCP: {name}: {reason}"));
+    let (preposition, name) = (preposition(role), reason.name());
+    note(
+        LogLevel::Info,
+        format_args!("{local} {preposition} {peer} stays on TCP: {name}: {reason}"),
+    );
     write_if_due();
 }
 
@@ -94,16 +97,16 @@ impl Beginning {
 pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr, began: Beginning) {
     COUNTERS.moved.fetch_add(1, Ordering::Relaxed);
     COUNTERS.moving_ns.fetch_add(began.passed_ns(), Ordering::Relaxed);
-    let way = way(role);
-    note(LogLevel::Info, format_args!("{local} {way} {peer} has moved to the edge"));
+    let preposition = preposition(role);
+    note(LogLevel::Info, format_args!("{local} {preposition} {peer} has moved to the edge"));
     write_if_due();
 }
 
 /// A connection that had moved has gone back to TCP: counts it, and notes it.
 pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr) {
     COUNTERS.add_left(Reason::Home, 1);
-    let way = way(role);
-    note(LogLevel::Info, format_args!("{local} {way} {peer} has gone back to TCP"));
+    let preposition = preposition(role);
+    note(LogLevel::Info, format_args!("{local} {preposition} {peer} has gone back to TCP"));
     write_if_due();
 }
 
@@ -306,7 +309,7 @@ impl Counters {
     }
 }
 
-fn way(role: Role) -> &'static str {
+fn preposition(role: Role) -> &'static str {
     match role {
         Role::Connecting => "to",
         Role::Accepting => "from",

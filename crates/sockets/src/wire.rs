@@ -35,7 +35,7 @@ pub(crate) struct StreamNumber(pub(crate) u32);
 
 /// Where the sender of a message lets its peer write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct RingPlace {
+pub(crate) struct RingLocation {
     pub(crate) key: RemoteKey,
     pub(crate) address: u64,
     /// A power of two from [`RING_BYTES_MIN`] to [`RING_BYTES_MAX`].
@@ -48,7 +48,7 @@ pub(crate) struct StreamEnd {
     pub(crate) number: StreamNumber,
     /// What the peer is to write into the TCP connection.
     pub(crate) marker: SwitchMarker,
-    pub(crate) ring: RingPlace,
+    pub(crate) ring: RingLocation,
 }
 
 /// What the peer or its engine has told cannot be.
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
         if !is_ring {
             return Err(Malformed::Ring { bytes, address });
         }
-        Ok(StreamEnd { number, marker, ring: RingPlace { key, address, bytes } })
+        Ok(StreamEnd { number, marker, ring: RingLocation { key, address, bytes } })
     }
 
     pub(crate) const fn finish(&self) -> Result<(), Malformed> {
@@ -343,7 +343,7 @@ pub(crate) mod tests {
             |(number, marker, key, address, log)| StreamEnd {
                 number: StreamNumber(number),
                 marker: SwitchMarker(marker),
-                ring: RingPlace { key: RemoteKey(key), address, bytes: 1 << log },
+                ring: RingLocation { key: RemoteKey(key), address, bytes: 1 << log },
             },
         )
     }
@@ -375,7 +375,7 @@ pub(crate) mod tests {
         let end = |bytes, address| StreamEnd {
             number: StreamNumber(1),
             marker: SwitchMarker([7; 16]),
-            ring: RingPlace { key: RemoteKey(3), address, bytes },
+            ring: RingLocation { key: RemoteKey(3), address, bytes },
         };
         let decoded =
             |end| Message::decode(&encoded(&Message::Joined { to: StreamNumber(2), end }));

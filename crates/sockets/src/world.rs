@@ -58,7 +58,7 @@ pub(crate) struct Network {
     held: HeldStreams,
     /// Data that has arrived is not acknowledged.
     pub(crate) is_slow: AtomicBool,
-    owed: Mutex<Vec<(usize, u32)>>,
+    unacknowledged: Mutex<Vec<(usize, u32)>>,
     /// Nothing goes by the group.
     is_lost: AtomicBool,
 }
@@ -125,8 +125,8 @@ impl Network {
                     self.deliver(index, out, from, memory, to, into);
                 }
                 if !self.is_slow.load(Ordering::Relaxed) {
-                    let mut owed = lock(&self.owed);
-                    for (_, length) in owed.extract_if(.., |(owed_to, _)| *owed_to == index) {
+                    let mut unacknowledged = lock(&self.unacknowledged);
+                    for (_, length) in unacknowledged.extract_if(.., |(owner, _)| *owner == index) {
                         from.on_acknowledged(length);
                         has_more = true;
                     }
@@ -153,7 +153,7 @@ impl Network {
                 memory[0].read(at.into(), &mut bytes);
                 into[1].write(offset.into(), &bytes);
                 to.on_arrived(offset, length).expect("it follows");
-                lock(&self.owed).push((index, length));
+                lock(&self.unacknowledged).push((index, length));
             }
             Out::Credit(consumed) => to.on_credit(consumed).expect("plausible"),
             Out::End(bytes) => {
@@ -354,7 +354,7 @@ impl World {
     /// The group is lost, and an end sees that.
     fn lose_group(&self, index: usize) {
         self.network.is_lost.store(true, Ordering::Relaxed);
-        lock(&self.network.owed).clear();
+        lock(&self.network.unacknowledged).clear();
         let streams = lock(&self.network.streams);
         let connection = &self.ends[index].connection;
         let Some((stream, ..)) = streams.iter().find(|(.., of)| Arc::ptr_eq(of, connection)) else {

@@ -43,9 +43,9 @@ impl Connection {
     /// The kernel says that there is something, again and again: it is asked in steps.
     fn wait_for_more_of_tcp(&self, fd: BorrowedFd<'_>, peeking: &mut Peeking) -> bool {
         let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];
-        let over = poll(&mut entries, PollTimeout::ZERO);
+        let ended = poll(&mut entries, PollTimeout::ZERO);
         let limit = Waiting::ToReceive.limit(fd);
-        if over != Ok(0) || limit.is_some_and(|limit| peeking.waited >= limit) {
+        if ended != Ok(0) || limit.is_some_and(|limit| peeking.waited >= limit) {
             // It may have moved meanwhile, and what has its number now is another descriptor.
             return self.moved().is_some();
         }

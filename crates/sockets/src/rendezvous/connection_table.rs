@@ -78,7 +78,7 @@ struct Undecided {
 }
 
 /// A turn of the engine.
-pub(crate) struct Turn<'t, 'm> {
+pub(crate) struct EngineTurn<'t, 'm> {
     pub(crate) engine: &'t mut Engine,
     pub(crate) memory: &'t MemoryAccess<'m>,
     pub(crate) now: Instant,
@@ -108,7 +108,7 @@ impl ConnectionTable {
     }
 
     /// Takes in what threads have left.
-    pub(crate) fn take_arrivals(&mut self, turn: &mut Turn<'_, '_>) {
+    pub(crate) fn take_arrivals(&mut self, turn: &mut EngineTurn<'_, '_>) {
         for arrival in turn.exchange.take_arrivals() {
             self.has_changed = true;
             match arrival {
@@ -124,7 +124,7 @@ impl ConnectionTable {
         }
     }
 
-    pub(crate) fn on_event(&mut self, turn: &mut Turn<'_, '_>, event: EngineEvent) {
+    pub(crate) fn on_event(&mut self, turn: &mut EngineTurn<'_, '_>, event: EngineEvent) {
         self.has_changed = true;
         match event {
             EngineEvent::Requested { connection, peer, private_data, .. } => {
@@ -140,7 +140,7 @@ impl ConnectionTable {
 
     pub(crate) fn on_descriptor(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         key: DescriptorKey,
         ready: Readiness,
     ) {
@@ -162,7 +162,7 @@ impl ConnectionTable {
         }
     }
 
-    pub(crate) fn on_due(&mut self, turn: &mut Turn<'_, '_>) {
+    pub(crate) fn on_due(&mut self, turn: &mut EngineTurn<'_, '_>) {
         while let Some(Reverse((due, timer))) = self.timers.peek().copied() {
             if due > turn.now {
                 break;

@@ -11,7 +11,7 @@ use mem::MemoryAccess;
 use runtime::{Bell as SourceDoorbell, Polling, Posted, WorkSource};
 
 use crate::lock::lock;
-use crate::rendezvous::connection_table::{ConnectionTable, Turn};
+use crate::rendezvous::connection_table::{ConnectionTable, EngineTurn};
 use crate::rendezvous::exchange::{Exchange, Job};
 
 /// See above.
@@ -49,10 +49,10 @@ impl Endpoint {
         engine: &mut Engine,
         memory: &MemoryAccess<'_>,
         now: Instant,
-        work: impl FnOnce(&mut ConnectionTable, &mut Turn<'_, '_>) -> R,
+        work: impl FnOnce(&mut ConnectionTable, &mut EngineTurn<'_, '_>) -> R,
     ) -> R {
         let mut table = lock(&self.table);
-        let mut turn = Turn { engine, memory, now, exchange: &self.exchange };
+        let mut turn = EngineTurn { engine, memory, now, exchange: &self.exchange };
         table.take_arrivals(&mut turn);
         let result = work(&mut table, &mut turn);
         self.due.store(table.due().0, Ordering::Release);
@@ -86,7 +86,7 @@ impl WorkSource for Endpoint {
     }
 
     fn is_idle(&self) -> bool {
-        self.exchange.under_way.load(Ordering::Relaxed) == 0
+        self.exchange.in_flight.load(Ordering::Relaxed) == 0
     }
 
     fn post(

@@ -35,7 +35,7 @@ pub(crate) struct Exchange {
     /// What takes out of the engine's turns what is left here.
     source: Weak<dyn WorkSource>,
     /// Operations posted and not complete.
-    pub(crate) under_way: AtomicU32,
+    pub(crate) in_flight: AtomicU32,
     /// What threads have left for the connection table.
     inbox: Mutex<Vec<Arrival>>,
     has_arrivals: AtomicBool,
@@ -106,7 +106,7 @@ impl Exchange {
             runtime: OnceLock::new(),
             has_failed: AtomicBool::new(false),
             source,
-            under_way: AtomicU32::new(0),
+            in_flight: AtomicU32::new(0),
             inbox: Mutex::default(),
             has_arrivals: AtomicBool::new(false),
             marked: Mutex::default(),
@@ -269,7 +269,7 @@ fn wait_spinning(
     limit: Option<Duration>,
     ready: &mut dyn FnMut() -> bool,
 ) -> Result<runtime::Waited, WaitError> {
-    let first = limit.map_or(UNHEARD, |limit| limit.min(UNHEARD));
+    let first = limit.map_or(SPIN_BEFORE_SIGNALS, |limit| limit.min(SPIN_BEFORE_SIGNALS));
     let waited =
         runtime.wait_beside(interest, &mut Others::new(others), Some(first), &mut *ready)?;
     let rest = limit.map(|limit| limit.saturating_sub(first));
@@ -286,7 +286,7 @@ fn wait_spinning(
 
 /// How long a thread spins before it looks for signals: most waits are over by then, and a handler may as well have run
 /// before the call.
-const UNHEARD: Duration = Duration::from_micros(50);
+const SPIN_BEFORE_SIGNALS: Duration = Duration::from_micros(50);
 
 impl Waits for Exchange {
     fn drive(&self) {

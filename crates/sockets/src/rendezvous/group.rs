@@ -9,7 +9,7 @@ use thiserror::Error;
 use wire_edge::PeerAddr;
 
 use crate::transport::arena::{Arena, RECEIVE_BUFFERS, ReceiveBuffers, Rings};
-use crate::wire::{Incarnation, Message, RingPlace, StreamNumber};
+use crate::wire::{Incarnation, Message, RingLocation, StreamNumber};
 
 /// A link group.
 pub(crate) struct Group {
@@ -113,7 +113,7 @@ impl Group {
         memory: &MemoryAccess<'_>,
         buffer: u32,
     ) {
-        let (region, offset, length) = self.receive_buffers.place(buffer);
+        let (region, offset, length) = self.receive_buffers.location(buffer);
         let context = Context::ReceiveBuffer(buffer).bits();
         let receive = Receive { region, offset, length, context };
         // There is room for so many, or the connection is over.
@@ -209,7 +209,7 @@ pub(crate) struct Write {
     /// Region and offset of the first byte.
     pub(crate) from: (RegionId, u64),
     pub(crate) length: u32,
-    pub(crate) ring: RingPlace,
+    pub(crate) ring: RingLocation,
     /// Offset in the ring.
     pub(crate) to: u32,
     /// The stream here, and at the peer.

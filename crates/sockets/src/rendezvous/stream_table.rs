@@ -9,7 +9,7 @@ use crate::calls::connection::Connection;
 use crate::rendezvous::doorbell::Doorbell;
 use crate::transport::arena::Rings;
 use crate::transport::stream::Stream;
-use crate::wire::{RingPlace, StreamNumber, SwitchMarker};
+use crate::wire::{RingLocation, StreamNumber, SwitchMarker};
 
 /// What is known of a stream.
 pub(crate) struct StreamEntry {
@@ -22,7 +22,7 @@ pub(crate) struct StreamEntry {
     /// What the peer writes into the TCP connection.
     pub(crate) marker: SwitchMarker,
     /// Its number at the peer, and where the peer lets this side write, once it has moved.
-    pub(crate) open: Option<(StreamNumber, RingPlace)>,
+    pub(crate) open: Option<(StreamNumber, RingLocation)>,
     /// It is among those that have a turn.
     pub(crate) is_queued: bool,
     /// When it was last entered to be told of the time.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
 
 use crate::transport::ring::RingPart;
-use crate::wire::{MESSAGE_BYTES_MAX, RingPlace};
+use crate::wire::{MESSAGE_BYTES_MAX, RingLocation};
 
 /// The rings of the streams of one group, all in one protection domain: no other peer reaches them.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Rings {
     /// Where data to send comes from: region, and offset of the ring in it.
     pub(crate) send: (RegionId, u64),
     /// Where the peer writes.
-    pub(crate) receive: RingPlace,
+    pub(crate) receive: RingLocation,
 }
 
 impl Arena {
@@ -57,7 +57,7 @@ impl Arena {
             chunk: index as u32,
             slot,
             send: (send.id, send_offset),
-            receive: RingPlace {
+            receive: RingLocation {
                 key: receive.key,
                 address: receive.start + offset,
                 bytes: RING_BYTES,
@@ -153,7 +153,7 @@ impl ReceiveBuffers {
     }
 
     /// Region, offset and bytes of a buffer, counted from 0 up to [`RECEIVE_BUFFERS`].
-    pub(crate) fn place(&self, index: u32) -> (RegionId, u64, u32) {
+    pub(crate) fn location(&self, index: u32) -> (RegionId, u64, u32) {
         (self.region.id, u64::from(index) * RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_BYTES as u32)
     }
 

@@ -136,7 +136,7 @@ impl ReceiveHalf {
         let credited = self.engine.credited.load(Ordering::Relaxed);
         let size = self.ring.size();
         let room = credited + u64::from(size.bytes()) - arrived;
-        if at != size.place(arrived)
+        if at != size.offset(arrived)
             || length > size.to_the_end(arrived)
             || u64::from(length) > room
             || self.has_end()
@@ -232,7 +232,7 @@ mod tests {
         sender: SendHalf,
         receiver: ReceiveHalf,
         memory: [std::sync::Arc<Buffer>; 2],
-        under_way: Vec<Piece>,
+        in_flight: Vec<Piece>,
         arrived: Vec<u32>,
         model: Vec<u8>,
         written: u64,
@@ -244,8 +244,8 @@ mod tests {
             let sender = SendHalf::new(ring(&memory[0]));
             sender.open(RingSize::new(RING).expect("a size"));
             let receiver = ReceiveHalf::new(ring(&memory[1]));
-            let (under_way, arrived, model) = (Vec::new(), Vec::new(), Vec::new());
-            Self { sender, receiver, memory, under_way, arrived, model, written: 0 }
+            let (in_flight, arrived, model) = (Vec::new(), Vec::new(), Vec::new());
+            Self { sender, receiver, memory, in_flight, arrived, model, written: 0 }
         }
 
         fn run(&mut self, step: &Step) {
@@ -264,10 +264,10 @@ mod tests {
                             self.sender.take_back(length);
                         }
                     }
-                    self.under_way.extend(std::iter::from_fn(|| self.sender.next()));
+                    self.in_flight.extend(std::iter::from_fn(|| self.sender.next()));
                 }
-                Step::Arrive if !self.under_way.is_empty() => {
-                    let Piece { at, length, to } = self.under_way.remove(0);
+                Step::Arrive if !self.in_flight.is_empty() => {
+                    let Piece { at, length, to } = self.in_flight.remove(0);
                     let mut bytes = vec![0; length as usize];
                     self.memory[0].read(at.into(), &mut bytes);
                     self.memory[1].write(to.into(), &bytes);

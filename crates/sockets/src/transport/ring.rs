@@ -51,14 +51,14 @@ impl RingSize {
 
     /// Where a position is in the ring.
     #[inline]
-    pub(crate) const fn place(self, position: u64) -> u32 {
+    pub(crate) const fn offset(self, position: u64) -> u32 {
         position as u32 & (self.0 - 1)
     }
 
     /// How many bytes follow a position before the ring begins anew.
     #[inline]
     pub(crate) const fn to_the_end(self, position: u64) -> u32 {
-        self.0 - self.place(position)
+        self.0 - self.offset(position)
     }
 }
 
@@ -84,7 +84,7 @@ impl Ring {
     #[inline]
     pub(crate) fn write(&self, position: u64, bytes: &[u8]) {
         let (first, second) = bytes.split_at(self.first_part(position, bytes.len()));
-        self.memory.write(self.offset + u64::from(self.size.place(position)), first);
+        self.memory.write(self.offset + u64::from(self.size.offset(position)), first);
         if !second.is_empty() {
             self.memory.write(self.offset, second);
         }
@@ -94,7 +94,7 @@ impl Ring {
     #[inline]
     pub(crate) fn read(&self, position: u64, out: &mut [u8]) {
         let (first, second) = out.split_at_mut(self.first_part(position, out.len()));
-        self.memory.read(self.offset + u64::from(self.size.place(position)), first);
+        self.memory.read(self.offset + u64::from(self.size.offset(position)), first);
         if !second.is_empty() {
             self.memory.read(self.offset, second);
         }

@@ -214,7 +214,7 @@ impl SendHalf {
         let ring = self.ring.size();
         let length = length.min(ring.to_the_end(posted)).min(peer.to_the_end(posted));
         engine.posted.store(posted + u64::from(length), Ordering::SeqCst);
-        Some(Piece { at: ring.place(posted), length, to: peer.place(posted) })
+        Some(Piece { at: ring.offset(posted), length, to: peer.offset(posted) })
     }
 
     /// The last piece could not be posted.

@@ -701,9 +701,9 @@ impl Stream {
     /// Nothing comes or goes from now on, for this reason: the program is told.
     fn break_off(&self, why: &[Bit]) {
         self.break_off_home();
-        let is_news = self.state.set(Bit::Broken);
+        let is_first = self.state.set(Bit::Broken);
         let has_end = self.receiving.has_end();
-        if is_news && !(has_end && self.state.has(Bit::EndAcknowledged)) {
+        if is_first && !(has_end && self.state.has(Bit::EndAcknowledged)) {
             // As TCP: one that has had the peer's end is told that nobody reads.
             let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
             let known =

@@ -16,7 +16,7 @@ fn role() -> impl Strategy<Value = Role> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let on_the_way = [
+    let usual = [
         Event::Begin,
         Event::Bytes,
         Event::Offer,
@@ -26,7 +26,7 @@ fn event() -> impl Strategy<Value = Event> {
         Event::MarkerWritten,
     ];
     let any = (0..=EVENTS.len()).prop_map(|at| EVENTS.get(at).copied().unwrap_or(ARRIVED));
-    prop_oneof![prop::sample::select(on_the_way.to_vec()), any]
+    prop_oneof![prop::sample::select(usual.to_vec()), any]
 }
 
 /// What may be done once only.

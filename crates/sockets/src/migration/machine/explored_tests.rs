@@ -442,11 +442,11 @@ impl State {
             // Nothing but a record follows a switch marker.
             Some(Token::Byte(_)) if own.seen == 2 && own.record.is_none() => {
                 let is_early = own.homing.as_ref().is_none_or(|homing| !homing.has_record());
-                let is_news = is_early && !own.is_reset;
-                if is_news {
+                let is_first = is_early && !own.is_reset;
+                if is_first {
                     own.reset();
                 }
-                is_news
+                is_first
             }
             Some(Token::Record(taken)) if own.seen == 2 => {
                 peer.tcp.pop_front();
@@ -542,8 +542,8 @@ impl State {
                 let may = own.is_on_edge() && own.homing.is_none() && !is_lost && !own.is_reset;
                 let may = may && !own.is_ringless;
                 let credit = Message::Credit(peer.taken);
-                let is_news = peer.known < peer.taken && !own.group.contains(&credit);
-                (may && is_news).then_some(())?;
+                let is_first = peer.known < peer.taken && !own.group.contains(&credit);
+                (may && is_first).then_some(())?;
                 own.group.push_back(credit);
             }
             Step::Home => return self.go_home(planted, index),
@@ -755,9 +755,9 @@ impl State {
             return Err("one end is on the edge, the other is not".into());
         }
         for (own, peer) in [(one, other), (other, one)] {
-            let is_on_way =
+            let is_in_flight =
                 matches!(own.phase(), Phase::Switching | Phase::Returning | Phase::GoingHome);
-            if is_on_way && !self.is_excused {
+            if is_in_flight && !self.is_excused {
                 return Err(format!("an end stays {:?}", own.phase()));
             }
             let is_heard = !own.is_closed() && !peer.is_closed();

@@ -48,40 +48,40 @@ pub(super) const EVENTS: [Event; 27] = [
 pub(super) const ARRIVED: Event = Event::Arrived;
 
 /// How an end comes to each place of the table.
-fn places(role: Role) -> Vec<Migration> {
+fn ends(role: Role) -> Vec<Migration> {
     let to_switch = match role {
         Role::Connecting => &[Event::Begin, Event::Offer, Event::GroupUp, Event::Joined][..],
         Role::Accepting => &[Event::Begin, Event::Bytes, Event::Join],
     };
-    let mut ways: Vec<Vec<Event>> =
+    let mut histories: Vec<Vec<Event>> =
         (0..=to_switch.len()).map(|length| to_switch[..length].to_vec()).collect();
     let joining = (role == Role::Connecting).then(|| to_switch[..3].to_vec());
     let switching = to_switch.to_vec();
-    for way in joining.iter().chain([&switching]) {
+    for history in joining.iter().chain([&switching]) {
         for more in [Event::Shut(Half::Write), Event::Closed] {
-            ways.push([way.as_slice(), &[more]].concat());
+            histories.push([history.as_slice(), &[more]].concat());
         }
     }
-    if let Some(way) = joining {
-        let late = [way.as_slice(), &[Event::Time]].concat();
+    if let Some(history) = joining {
+        let late = [history.as_slice(), &[Event::Time]].concat();
         let late_shut = [late.as_slice(), &[Event::Shut(Half::Write)]].concat();
-        ways.extend([late, late_shut]);
-        let lost = [way.as_slice(), &[Event::GroupLost]].concat();
-        ways.push([lost.as_slice(), &[Event::Shut(Half::Write)]].concat());
-        ways.push([lost.as_slice(), &[Event::MarkerCame]].concat());
-        ways.push([way.as_slice(), &[Event::Forgotten]].concat());
-        ways.push(lost);
+        histories.extend([late, late_shut]);
+        let lost = [history.as_slice(), &[Event::GroupLost]].concat();
+        histories.push([lost.as_slice(), &[Event::Shut(Half::Write)]].concat());
+        histories.push([lost.as_slice(), &[Event::MarkerCame]].concat());
+        histories.push([history.as_slice(), &[Event::Forgotten]].concat());
+        histories.push(lost);
     }
-    ways.push([switching.as_slice(), &[Event::MarkerWaits { has_begun: false }]].concat());
-    ways.push([switching.as_slice(), &[Event::MarkerWaits { has_begun: true }]].concat());
+    histories.push([switching.as_slice(), &[Event::MarkerWaits { has_begun: false }]].concat());
+    histories.push([switching.as_slice(), &[Event::MarkerWaits { has_begun: true }]].concat());
     let edge = [switching.as_slice(), &[Event::MarkerWritten]].concat();
     let home = [edge.as_slice(), &[Event::Return]].concat();
     let going = [home.as_slice(), &[Event::LeaveEdge]].concat();
-    ways.push([edge.as_slice(), &[Event::PeerLost]].concat());
-    ways.extend([edge, home, going, vec![Event::Closed]]);
-    let reached = ways.into_iter().map(|way| {
+    histories.push([edge.as_slice(), &[Event::PeerLost]].concat());
+    histories.extend([edge, home, going, vec![Event::Closed]]);
+    let reached = histories.into_iter().map(|history| {
         let mut end = Migration::new(role);
-        for event in way {
+        for event in history {
             let now = if event == Event::Time { end.due } else { START };
             drop(end.on(event, now));
         }
@@ -139,7 +139,7 @@ fn event_name(event: Event) -> String {
 fn rows(role: Role) -> Vec<String> {
     let (mut seen, mut known) = (BTreeSet::new(), BTreeSet::new());
     let mut rows = Vec::new();
-    for end in places(role) {
+    for end in ends(role) {
         let phase = name(&end);
         if !seen.insert(phase.clone()) {
             continue;
@@ -187,10 +187,10 @@ fn rows(role: Role) -> Vec<String> {
 }
 
 fn table() -> String {
-    let of = |(role, who)| {
+    let of = |(role, verb)| {
         let rows = rows(role).join("\n");
         format!(
-            "The side that {who}:\n\n| phase | event | next | actions |\n|---|---|---|---|\n{rows}\n\n"
+            "The side that {verb}:\n\n| phase | event | next | actions |\n|---|---|---|---|\n{rows}\n\n"
         )
     };
     [(Role::Connecting, "connected"), (Role::Accepting, "accepted")].map(of).concat()
@@ -222,7 +222,7 @@ fn the_table_in_the_documentation_is_what_is_done() {
 #[test]
 fn every_phase_is_in_the_table() {
     for role in [Role::Connecting, Role::Accepting] {
-        let names: BTreeSet<String> = places(role).iter().map(name).collect();
+        let names: BTreeSet<String> = ends(role).iter().map(name).collect();
         for phase in
             ["OnTcp", "Offering", "Switching", "OnEdge", "Returning", "GoingHome", "PeerLost"]
         {

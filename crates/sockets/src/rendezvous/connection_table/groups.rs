@@ -12,7 +12,7 @@ use crate::log::{LogLevel, note};
 use crate::migration::machine::Event;
 use crate::migration::offer::Offer;
 use crate::reasons::Reason;
-use crate::rendezvous::connection_table::{ConnectionTable, SERVICE, Timer, Turn};
+use crate::rendezvous::connection_table::{ConnectionTable, EngineTurn, SERVICE, Timer};
 use crate::rendezvous::exchange::Site;
 use crate::rendezvous::group::{Group, JOIN_WITHIN_NS};
 use crate::wire::{Incarnation, decode_greeting, encode_greeting};
@@ -22,7 +22,7 @@ impl ConnectionTable {
     /// A process asks for a group.
     pub(super) fn accept_group(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         connection: ConnectionHandle,
         at: PeerAddr,
         greeting: &[u8],
@@ -53,7 +53,7 @@ impl ConnectionTable {
     /// The group with a process that is there or on its way, or a new one.
     pub(super) fn group_with(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         peer: Incarnation,
         site: &Site,
         offer: &Offer,
@@ -97,7 +97,7 @@ impl ConnectionTable {
 
     //= sockets-protocol.md: group.6
     /// Looks whether a group is used.
-    pub(super) fn on_group_due(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+    pub(super) fn on_group_due(&mut self, turn: &mut EngineTurn<'_, '_>, handle: ConnectionHandle) {
         let Some(group) = self.groups.get_mut(handle) else { return };
         if let Some(after_ns) = group.look() {
             return self.look_later(handle, turn.now.after_ns(after_ns));
@@ -108,12 +108,16 @@ impl ConnectionTable {
     }
 
     /// Closes a group. The event that follows does the rest.
-    fn close_group(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+    fn close_group(&mut self, turn: &mut EngineTurn<'_, '_>, handle: ConnectionHandle) {
         self.groups.retire(handle);
         let _gone = turn.engine.close(turn.now, handle, &[]);
     }
 
-    pub(super) fn on_established(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) {
+    pub(super) fn on_established(
+        &mut self,
+        turn: &mut EngineTurn<'_, '_>,
+        handle: ConnectionHandle,
+    ) {
         let Some(group) = self.groups.get_mut(handle) else { return };
         group.is_established = true;
         // Messages may wait for that.
@@ -127,7 +131,7 @@ impl ConnectionTable {
     //= sockets-protocol.md: group.4
     pub(super) fn on_group_lost(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         reason: Closed,
     ) {
@@ -152,7 +156,7 @@ impl ConnectionTable {
     /// A peer has broken a rule: its group ends.
     pub(super) fn condemn(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         why: &dyn Display,
     ) {

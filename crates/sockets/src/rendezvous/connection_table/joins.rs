@@ -12,7 +12,7 @@ use crate::calls::connection::Connection;
 use crate::migration::machine::{Action, Event, Phase};
 use crate::migration::offer::{OFFER_BYTES, Offer};
 use crate::reasons::Reason;
-use crate::rendezvous::connection_table::{ConnectionTable, Timer, Turn, Undecided};
+use crate::rendezvous::connection_table::{ConnectionTable, EngineTurn, Timer, Undecided};
 use crate::rendezvous::doorbell::Doorbell;
 use crate::rendezvous::group::Context;
 use crate::rendezvous::stream_table::StreamEntry;
@@ -23,7 +23,7 @@ impl ConnectionTable {
     /// A connection is to move: its rendezvous socket is open, or the first offer is sent.
     pub(super) fn begin(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         connection: &Arc<Connection>,
         rendezvous_socket: Option<OwnedFd>,
         offer: Option<Offer>,
@@ -45,13 +45,13 @@ impl ConnectionTable {
     }
 
     /// Something has happened to a connection that is to move.
-    pub(super) fn step(&mut self, turn: &mut Turn<'_, '_>, id: u64, event: Event) {
+    pub(super) fn step(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64, event: Event) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let actions = undecided.connection.on(event, turn.now);
         self.act(turn, id, &actions);
     }
 
-    fn act(&mut self, turn: &mut Turn<'_, '_>, id: u64, actions: &[Action]) {
+    fn act(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64, actions: &[Action]) {
         for action in actions {
             let done = match *action {
                 Action::FindGroup => self.find_group(turn, id),
@@ -78,7 +78,7 @@ impl ConnectionTable {
     }
 
     /// Does what needs nothing but the peer, its group and the stream.
-    fn act_on_peer(&mut self, turn: &mut Turn<'_, '_>, id: u64, action: Action) {
+    fn act_on_peer(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64, action: Action) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let &Undecided { group, stream, peer, offer, .. } = undecided;
         if action == Action::SendOffer {
@@ -109,7 +109,7 @@ impl ConnectionTable {
     }
 
     /// After a step: a connection that is decided is none of these any more, and another has its time.
-    pub(super) fn settle_undecided(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+    pub(super) fn settle_undecided(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get_mut(&id) else { return };
         let is_undecided = matches!(
             undecided.connection.phase(),
@@ -136,7 +136,7 @@ impl ConnectionTable {
         self.undecided.remove(&id);
     }
 
-    pub(super) fn on_undecided_due(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+    pub(super) fn on_undecided_due(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         // An offer may have come while no thread had the time to look.
         self.on_rendezvous_socket(turn, id);
         if let Some(undecided) = self.undecided.get_mut(&id) {
@@ -147,7 +147,7 @@ impl ConnectionTable {
 
     //= sockets-protocol.md: offer.2, offer.5, version.2
     /// Datagrams have come to a rendezvous socket.
-    pub(super) fn on_rendezvous_socket(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+    pub(super) fn on_rendezvous_socket(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let mut room = [0; OFFER_BYTES + 1];
         loop {
             let Some(undecided) = self.undecided.get_mut(&id) else { return };
@@ -176,7 +176,7 @@ impl ConnectionTable {
         }
     }
 
-    fn find_group(&mut self, turn: &mut Turn<'_, '_>, id: u64) -> Result<(), Reason> {
+    fn find_group(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) -> Result<(), Reason> {
         let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
         undecided.close_rendezvous_socket(turn.exchange);
         let offer = undecided.offer.ok_or(Reason::NoOffer)?;
@@ -197,7 +197,7 @@ impl ConnectionTable {
 
     /// Makes the stream of a connection: TCP is read by this library from now on, for the switch marker that the peer
     /// gets.
-    fn make_stream(&mut self, turn: &mut Turn<'_, '_>, id: u64) -> Result<(), Reason> {
+    fn make_stream(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) -> Result<(), Reason> {
         let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
         let handle = undecided.group.ok_or(Reason::NoGroup)?;
         let connection = Arc::clone(&undecided.connection);
@@ -239,7 +239,7 @@ impl ConnectionTable {
     //= sockets-protocol.md: join.6
     /// Writes the peer's switch marker into the TCP connection, or the own one if that is not known, if it may be
     /// written by now.
-    pub(super) fn write_marker(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+    pub(super) fn write_marker(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let Some(entry) = undecided.stream.and_then(|number| self.streams.get(number)) else {
             return;
@@ -255,7 +255,7 @@ impl ConnectionTable {
 
     //= sockets-protocol.md: join.6
     /// Looks whether the peer of a connection whose group was lost before the answer has written its switch marker.
-    pub(super) fn look_for_marker(&mut self, turn: &mut Turn<'_, '_>, id: u64) {
+    pub(super) fn look_for_marker(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let seen =
             self.undecided.get(&id).and_then(|undecided| undecided.connection.look_for_marker());
         if let Some(event) = seen {
@@ -267,7 +267,7 @@ impl ConnectionTable {
     /// A peer takes an offer.
     pub(super) fn on_join(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         token: OfferToken,
         end: StreamEnd,
@@ -285,7 +285,7 @@ impl ConnectionTable {
     //= sockets-protocol.md: join.4
     pub(super) fn on_joined(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         to: StreamNumber,
         end: StreamEnd,
@@ -307,7 +307,7 @@ impl ConnectionTable {
 
     pub(super) fn on_refused(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         to: StreamNumber,
         refusal: Refusal,
@@ -321,7 +321,7 @@ impl ConnectionTable {
     /// up before.
     pub(super) fn on_answer(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         number: StreamNumber,
         event: Event,
     ) {

@@ -11,7 +11,7 @@ use semantics::{Completion, CompletionKind};
 
 use crate::migration::attempts::FIRST_WAIT_NS;
 use crate::migration::machine::{Event, Phase};
-use crate::rendezvous::connection_table::{ConnectionTable, Timer, Turn};
+use crate::rendezvous::connection_table::{ConnectionTable, EngineTurn, Timer};
 use crate::rendezvous::group::{Context, Group, Write};
 use crate::transport::state::Bit;
 use crate::transport::stream::{HomeProgress, Misbehaved, Out};
@@ -19,7 +19,7 @@ use crate::wire::{Message, StreamNumber};
 
 impl ConnectionTable {
     /// Posts what streams have, `limit` pieces at most.
-    pub(crate) fn post(&mut self, turn: &mut Turn<'_, '_>, limit: u32) -> Posted {
+    pub(crate) fn post(&mut self, turn: &mut EngineTurn<'_, '_>, limit: u32) -> Posted {
         self.take_completions(turn);
         turn.exchange.take_marked(&mut self.marked);
         let marked = std::mem::take(&mut self.marked);
@@ -42,7 +42,7 @@ impl ConnectionTable {
         Posted { count, rest }
     }
 
-    fn take_late_marks(&mut self, turn: &mut Turn<'_, '_>) {
+    fn take_late_marks(&mut self, turn: &mut EngineTurn<'_, '_>) {
         turn.exchange.take_marked(&mut self.marked);
         for number in std::mem::take(&mut self.marked) {
             match self.streams.get(number) {
@@ -68,7 +68,7 @@ impl ConnectionTable {
     /// none is under way: others have taken the room, and the group tries again with the next call.
     fn serve_group(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         refused: &mut Vec<ConnectionHandle>,
     ) -> u32 {
@@ -97,24 +97,24 @@ impl ConnectionTable {
     }
 
     /// Posts messages of a group that wait; how many.
-    fn flush(&mut self, turn: &mut Turn<'_, '_>, handle: ConnectionHandle) -> u32 {
+    fn flush(&mut self, turn: &mut EngineTurn<'_, '_>, handle: ConnectionHandle) -> u32 {
         let Some(group) = self.groups.get_mut(handle) else { return 0 };
         let count = group.flush(turn.engine, turn.memory);
-        turn.exchange.under_way.fetch_add(count, Ordering::Relaxed);
+        turn.exchange.in_flight.fetch_add(count, Ordering::Relaxed);
         count
     }
 
     /// Sends a message of a group.
     pub(super) fn send(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         message: Message,
         context: Context,
     ) {
         let Some(group) = self.groups.get_mut(handle) else { return };
         let posted = group.send(turn.engine, turn.memory, message, context);
-        turn.exchange.under_way.fetch_add(posted, Ordering::Relaxed);
+        turn.exchange.in_flight.fetch_add(posted, Ordering::Relaxed);
         if !group.is_held_up() {
             return;
         }
@@ -126,7 +126,7 @@ impl ConnectionTable {
     }
 
     /// Posts some of what a stream has. How much it was, and whether there is more for which there is no room.
-    fn serve(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) -> (u32, bool) {
+    fn serve(&mut self, turn: &mut EngineTurn<'_, '_>, number: StreamNumber) -> (u32, bool) {
         let Some(entry) = self.streams.get_mut(number) else { return (0, false) };
         entry.is_queued = false;
         entry.doorbell.unmark();
@@ -150,7 +150,7 @@ impl ConnectionTable {
             self.wake_stream(number, turn.now.after_ns(FIRST_WAIT_NS));
         }
         let mut count = 0;
-        while count < IN_A_ROW {
+        while count < POSTS_PER_TURN {
             let Some(entry) = self.streams.get(number) else { return (count, false) };
             let Some(out) = entry.stream.next(turn.now) else {
                 self.settle(turn, number);
@@ -173,7 +173,7 @@ impl ConnectionTable {
                         entry.stream.not_posted(out);
                         return (count, true);
                     }
-                    turn.exchange.under_way.fetch_add(1, Ordering::Relaxed);
+                    turn.exchange.in_flight.fetch_add(1, Ordering::Relaxed);
                 }
                 Out::Credit(_) | Out::End(_) | Out::Reset | Out::Home => {
                     let context = match out {
@@ -192,7 +192,7 @@ impl ConnectionTable {
     }
 
     /// After a stream was notified of something, or gave what it had: is it over?
-    fn settle(&mut self, turn: &mut Turn<'_, '_>, number: StreamNumber) {
+    fn settle(&mut self, turn: &mut EngineTurn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         // Until the peer has answered it may move its direction, and write to the ring.
         let is_answered =
@@ -225,7 +225,7 @@ impl ConnectionTable {
     /// Nothing comes or goes by the group of a stream any more. It goes home, unless the peer has broken a rule.
     pub(super) fn lose_stream(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         number: StreamNumber,
         is_condemned: bool,
     ) {
@@ -259,7 +259,7 @@ impl ConnectionTable {
     }
 
     /// Tells streams what has happened to what they posted, and what has come.
-    pub(super) fn take_completions(&mut self, turn: &mut Turn<'_, '_>) {
+    pub(super) fn take_completions(&mut self, turn: &mut EngineTurn<'_, '_>) {
         while let Some(completion) = self.queue.poll() {
             self.has_changed = true;
             let handle = ConnectionHandle::of(completion.owner);
@@ -299,11 +299,11 @@ impl ConnectionTable {
     /// An operation is complete.
     fn on_done(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         completion: &Completion,
     ) {
-        turn.exchange.under_way.fetch_sub(1, Ordering::Relaxed);
+        turn.exchange.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.turns.wake(handle);
         let number = match Context::of_bits(completion.context) {
             Context::Data(number) | Context::Last(number) => number,
@@ -326,7 +326,7 @@ impl ConnectionTable {
     /// A message has come.
     fn on_received(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         completion: &Completion,
     ) {
@@ -350,7 +350,7 @@ impl ConnectionTable {
 
     fn on_message(
         &mut self,
-        turn: &mut Turn<'_, '_>,
+        turn: &mut EngineTurn<'_, '_>,
         handle: ConnectionHandle,
         message: Message,
     ) -> Result<(), Misbehaved> {
@@ -398,4 +398,4 @@ const fn message_of(out: Out, to: StreamNumber) -> Option<Message> {
 }
 
 /// Pieces of one stream that are posted before others have their turn: four of 64 KiB are a ring.
-const IN_A_ROW: u32 = 4;
+const POSTS_PER_TURN: u32 = 4;

@@ -71,7 +71,7 @@ impl Engine {
     fn place(&mut self, total: u64) {
         while self.sent < total && self.sent < self.consumed + u64::from(RING) {
             self.shared.memory.write(self.sent, &[byte(self.sent)]);
-            let at = self.shared.memory.size().place(self.sent);
+            let at = self.shared.memory.size().offset(self.sent);
             self.shared.half.on_arrived(at, 1).expect("it follows and has room");
             self.sent += 1;
             self.shared.mark.fetch_add(1, Ordering::Release);
