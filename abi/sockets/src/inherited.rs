@@ -303,9 +303,9 @@ fn send(channel: &OwnedFd, bytes: &[u8], fd: Option<RawFd>) -> Result<(), Errno>
     let fds: Vec<_> = fd.into_iter().collect();
     let rights = [ControlMessage::ScmRights(&fds)];
     let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
-    let pieces = [IoSlice::new(bytes)];
+    let slices = [IoSlice::new(bytes)];
     loop {
-        match sendmsg::<()>(channel.as_raw_fd(), &pieces, rights, MsgFlags::MSG_NOSIGNAL, None) {
+        match sendmsg::<()>(channel.as_raw_fd(), &slices, rights, MsgFlags::MSG_NOSIGNAL, None) {
             Err(Errno::EINTR) => {}
             result => return result.map(drop),
         }
@@ -314,11 +314,11 @@ fn send(channel: &OwnedFd, bytes: &[u8], fd: Option<RawFd>) -> Result<(), Errno>
 
 fn receive(channel: &OwnedFd, into: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut control = nix::cmsg_space!(RawFd);
-    let mut pieces = [IoSliceMut::new(into)];
+    let mut slices = [IoSliceMut::new(into)];
     loop {
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
         let fd = channel.as_raw_fd();
-        let message = match recvmsg::<()>(fd, &mut pieces, Some(&mut control), flags) {
+        let message = match recvmsg::<()>(fd, &mut slices, Some(&mut control), flags) {
             Err(Errno::EINTR) => continue,
             result => result?,
         };

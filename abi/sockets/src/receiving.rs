@@ -15,7 +15,7 @@ use crate::next::{call_next, fail, interpose};
 use crate::passing::has_descriptors;
 use crate::signals::restarted;
 use crate::table::is_known;
-use crate::{giving, opening, passing, pieces};
+use crate::{giving, iovecs, opening, passing};
 
 interpose! {
     read(fd: c_int, into: *mut c_void, size: size_t) -> ssize_t,
@@ -23,11 +23,11 @@ interpose! {
     __read_chk(fd: c_int, into: *mut c_void, size: size_t, room: size_t) -> ssize_t,
         else -1, if is_known(fd) && size <= room, by one(fd, into, size, 0);
     readv(fd: c_int, into: *const iovec, count: c_int) -> ssize_t,
-        else -1, if is_known(fd), by several(fd, into, pieces::counted(count), 0);
+        else -1, if is_known(fd), by several(fd, into, iovecs::counted(count), 0);
     preadv2(fd: c_int, into: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd) && at == -1, by several(fd, into, pieces::counted(count), 0);
+        else -1, if is_known(fd) && at == -1, by several(fd, into, iovecs::counted(count), 0);
     preadv64v2(fd: c_int, into: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd) && at == -1, by several(fd, into, pieces::counted(count), 0);
+        else -1, if is_known(fd) && at == -1, by several(fd, into, iovecs::counted(count), 0);
     recv(fd: c_int, into: *mut c_void, size: size_t, flags: c_int) -> ssize_t,
         else -1, if is_known(fd), by one(fd, into, size, flags);
     __recv_chk(fd: c_int, into: *mut c_void, size: size_t, room: size_t, flags: c_int) -> ssize_t,
@@ -50,8 +50,8 @@ interpose! {
 unsafe fn one(fd: c_int, into: *mut c_void, size: size_t, flags: c_int) -> Option<ssize_t> {
     receive(fd, flags, |connection, flags| {
         // SAFETY: the caller's.
-        let piece = unsafe { pieces::piece_mut(into, size) };
-        received(connection, fd, &mut [piece], flags)
+        let slice = unsafe { iovecs::slice_mut(into, size) };
+        received(connection, fd, &mut [slice], flags)
     })
 }
 
@@ -59,9 +59,9 @@ unsafe fn one(fd: c_int, into: *mut c_void, size: size_t, flags: c_int) -> Optio
 /// As of `readv`.
 unsafe fn several(fd: c_int, into: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
     receive(fd, flags, |connection, flags| {
-        let fill = |pieces: &mut [IoSliceMut<'_>]| received(connection, fd, pieces, flags);
+        let fill = |slices: &mut [IoSliceMut<'_>]| received(connection, fd, slices, flags);
         // SAFETY: the caller's.
-        unsafe { pieces::with_mut(into, count, fill) }.unwrap_or(Err(Errno::EINVAL))
+        unsafe { iovecs::with_mut(into, count, fill) }.unwrap_or(Err(Errno::EINVAL))
     })
 }
 

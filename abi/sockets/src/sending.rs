@@ -14,17 +14,17 @@ use crate::next::{fail, interpose};
 use crate::passing::{HOME_LIMIT, has_descriptors};
 use crate::signals::{raise_broken_pipe, restarted};
 use crate::table::is_known;
-use crate::{connection_table, giving, passing, pieces};
+use crate::{connection_table, giving, iovecs, passing};
 
 interpose! {
     write(fd: c_int, from: *const c_void, size: size_t) -> ssize_t,
         else -1, if is_known(fd), by one(fd, from, size, 0);
     writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t,
-        else -1, if is_known(fd), by several(fd, from, pieces::counted(count), 0);
+        else -1, if is_known(fd), by several(fd, from, iovecs::counted(count), 0);
     pwritev2(fd: c_int, from: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd) && at == -1, by several(fd, from, pieces::counted(count), 0);
+        else -1, if is_known(fd) && at == -1, by several(fd, from, iovecs::counted(count), 0);
     pwritev64v2(fd: c_int, from: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t,
-        else -1, if is_known(fd) && at == -1, by several(fd, from, pieces::counted(count), 0);
+        else -1, if is_known(fd) && at == -1, by several(fd, from, iovecs::counted(count), 0);
     send(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> ssize_t,
         else -1, if is_known(fd), by one(fd, from, size, flags);
     sendto(fd: c_int, from: *const c_void, size: size_t, flags: c_int, to: *const sockaddr,
@@ -43,8 +43,8 @@ interpose! {
 unsafe fn one(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> Option<ssize_t> {
     send(fd, flags, |connection, flags| {
         // SAFETY: the caller's.
-        let piece = unsafe { pieces::piece(from, size) };
-        sent(connection, fd, &[piece], flags)
+        let slice = unsafe { iovecs::slice(from, size) };
+        sent(connection, fd, &[slice], flags)
     })
 }
 
@@ -52,9 +52,9 @@ unsafe fn one(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> Opt
 /// As of `writev`.
 unsafe fn several(fd: c_int, from: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
     send(fd, flags, |connection, flags| {
-        let take = |pieces: &[IoSlice<'_>]| sent(connection, fd, pieces, flags);
+        let take = |slices: &[IoSlice<'_>]| sent(connection, fd, slices, flags);
         // SAFETY: the caller's.
-        unsafe { pieces::with(from, count, take) }.unwrap_or(Err(Errno::EINVAL))
+        unsafe { iovecs::with(from, count, take) }.unwrap_or(Err(Errno::EINVAL))
     })
 }
 

@@ -624,7 +624,7 @@ fn bytes_come_behind_those_that_may_be_the_marker() {
 #[test]
 fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
     const SENT: usize = 8 << 20;
-    for piece in [8192, 100_000, 300_000, 1 << 20] {
+    for read_length in [8192, 100_000, 300_000, 1 << 20] {
         let world = World::new();
         assert!(world.move_on(0));
         let bytes = vec![MARKERS[0].0[0]; 1 << 20];
@@ -639,7 +639,7 @@ fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
                 looks += 1;
                 assert!(looks < 10_000, "{received} of {sent} bytes have come");
                 poll(&mut [], PollTimeout::from(1_u8)).expect("a moment");
-            } else if let Ok(bytes) = world.receive(0, piece) {
+            } else if let Ok(bytes) = world.receive(0, read_length) {
                 received += bytes.len();
             }
         }

@@ -26,7 +26,7 @@ impl Connection {
         if flags.discard && !flags.peek {
             return self.discard(fd, into, flags);
         }
-        let total: usize = into.iter().map(|piece| piece.len()).sum();
+        let total: usize = into.iter().map(|slice| slice.len()).sum();
         let mut blocking = Blocking::new(flags.dont_wait);
         let mut peeking = Peeking::default();
         let mut done = 0;
@@ -107,10 +107,10 @@ impl Connection {
         into: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
     ) -> Result<usize, Errno> {
-        let total: usize = into.iter().map(|piece| piece.len()).sum();
+        let total: usize = into.iter().map(|slice| slice.len()).sum();
         let mut scratch = vec![0; total.min(SCRATCH_BYTES)];
-        let mut pieces = [IoSliceMut::new(&mut scratch)];
-        self.receive(fd, &mut pieces, ReceiveFlags { discard: false, ..flags })
+        let mut slices = [IoSliceMut::new(&mut scratch)];
+        self.receive(fd, &mut slices, ReceiveFlags { discard: false, ..flags })
     }
 }
 

@@ -24,7 +24,7 @@ impl Connection {
         from: &[IoSlice<'_>],
         flags: SendFlags,
     ) -> Result<usize, Errno> {
-        let total: usize = from.iter().map(|piece| piece.len()).sum();
+        let total: usize = from.iter().map(|slice| slice.len()).sum();
         let mut blocking = Blocking::new(flags.dont_wait);
         let mut done = 0;
         loop {
@@ -73,7 +73,7 @@ impl Connection {
     ) -> Result<usize, Errno> {
         stream.sending.set_more(more);
         let mut count = stream.write(from, done)?;
-        if count == 0 && from.iter().any(|piece| !piece.is_empty()) {
+        if count == 0 && from.iter().any(|slice| !slice.is_empty()) {
             stream.push();
             self.endpoint.drive();
             count = stream.write(from, done)?;

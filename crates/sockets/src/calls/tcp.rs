@@ -98,7 +98,7 @@ pub(super) fn receive_before(
     marker: SwitchMarker,
     peek: bool,
 ) -> (Result<usize, Errno>, bool) {
-    let wanted: usize = into.iter().map(|piece| piece.len()).sum();
+    let wanted: usize = into.iter().map(|slice| slice.len()).sum();
     let mut bytes = match looked_at(fd, wanted) {
         Ok(bytes) if !bytes.is_empty() => bytes,
         ended => return (ended.map(|_| 0), false),
@@ -145,7 +145,7 @@ pub(super) fn receive_watched(
     watch: &mut Watch,
     peek: bool,
 ) -> Result<usize, Watched> {
-    let wanted: usize = into.iter().map(|piece| piece.len()).sum();
+    let wanted: usize = into.iter().map(|slice| slice.len()).sum();
     let mut bytes = looked_at(fd, wanted).map_err(Watched::Failed)?;
     let Scan { shown, has_marker } = watch.scan(&bytes);
     let length = shown.min(wanted);
@@ -178,7 +178,7 @@ fn take_before(
     peek: bool,
 ) -> Result<usize, Errno> {
     if bytes.is_empty() {
-        if into.iter().all(|piece| piece.is_empty()) {
+        if into.iter().all(|slice| slice.is_empty()) {
             return Ok(0);
         }
         make_room_behind(fd);
@@ -193,9 +193,9 @@ fn take_before(
 }
 
 fn scatter(into: &mut [IoSliceMut<'_>], mut from: &[u8]) {
-    for piece in into {
-        let (now, later) = from.split_at(from.len().min(piece.len()));
-        piece[..now.len()].copy_from_slice(now);
+    for slice in into {
+        let (now, later) = from.split_at(from.len().min(slice.len()));
+        slice[..now.len()].copy_from_slice(now);
         from = later;
     }
 }

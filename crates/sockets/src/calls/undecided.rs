@@ -10,7 +10,7 @@ use nix::sys::socket::{MsgFlags, recvmsg, sendmsg};
 
 use crate::calls::connection::{Connection, Route};
 use crate::calls::flags::{ReceiveFlags, SendFlags};
-use crate::calls::pieces::{behind, rest_of};
+use crate::calls::slices::{behind, rest_of};
 use crate::calls::tcp::{Reading, Watched, receive_awaited, receive_before, receive_watched};
 use crate::calls::waiting::{Waited, Waiting};
 use crate::lock::lock;

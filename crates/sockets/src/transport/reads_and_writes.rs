@@ -31,9 +31,9 @@ impl Stream {
             return Ok(0);
         }
         let (mut skipped, mut taken) = (done, 0);
-        for piece in from {
-            let Some(bytes) = piece.get(skipped..) else {
-                skipped -= piece.len();
+        for slice in from {
+            let Some(bytes) = slice.get(skipped..) else {
+                skipped -= slice.len();
                 continue;
             };
             skipped = 0;
@@ -85,9 +85,9 @@ impl Stream {
         let (mut skipped, mut taken) = (done, 0);
         // A call may come late, when another thread has closed the descriptor.
         let is_retired = self.state.has(Bit::Retired);
-        for piece in into.iter_mut().filter(|_| !is_retired) {
-            let length = piece.len();
-            let Some(bytes) = piece.get_mut(skipped..) else {
+        for slice in into.iter_mut().filter(|_| !is_retired) {
+            let length = slice.len();
+            let Some(bytes) = slice.get_mut(skipped..) else {
                 skipped -= length;
                 continue;
             };

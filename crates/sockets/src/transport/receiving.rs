@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::transport::ring::RingSize;
-    use crate::transport::sending::{Piece, SendHalf};
+    use crate::transport::sending::{Segment, SendHalf};
 
     const RING: u32 = 4096;
 
@@ -232,7 +232,7 @@ mod tests {
         sender: SendHalf,
         receiver: ReceiveHalf,
         memory: [std::sync::Arc<Buffer>; 2],
-        in_flight: Vec<Piece>,
+        in_flight: Vec<Segment>,
         arrived: Vec<u32>,
         model: Vec<u8>,
         written: u64,
@@ -260,14 +260,14 @@ mod tests {
                 Step::Push => drop(self.sender.push()),
                 Step::Post(refused) => {
                     for _ in 0..refused {
-                        if let Some(Piece { length, .. }) = self.sender.next() {
+                        if let Some(Segment { length, .. }) = self.sender.next() {
                             self.sender.take_back(length);
                         }
                     }
                     self.in_flight.extend(std::iter::from_fn(|| self.sender.next()));
                 }
                 Step::Arrive if !self.in_flight.is_empty() => {
-                    let Piece { at, length, to } = self.in_flight.remove(0);
+                    let Segment { at, length, to } = self.in_flight.remove(0);
                     let mut bytes = vec![0; length as usize];
                     self.memory[0].read(at.into(), &mut bytes);
                     self.memory[1].write(to.into(), &bytes);

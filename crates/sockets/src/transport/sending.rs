@@ -51,7 +51,7 @@ struct EngineSide {
 
 /// Bytes to be written to the peer's ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Piece {
+pub(crate) struct Segment {
     /// Where they are in the send ring.
     pub(crate) at: u32,
     pub(crate) length: u32,
@@ -202,19 +202,19 @@ impl SendHalf {
     //= sockets-protocol.md: data.1, data.2
     /// The bytes to be posted next, which count as posted from now on. Inside the engine, as all below.
     #[inline]
-    pub(crate) fn next(&self) -> Option<Piece> {
+    pub(crate) fn next(&self) -> Option<Segment> {
         let peer = *self.peer.get()?;
         let (engine, written) = (&self.engine, self.written());
         let posted = engine.posted.load(Ordering::Relaxed);
         let limit = engine.consumed.load(Ordering::Relaxed) + u64::from(peer.bytes());
-        let length = (written - posted).min(limit - posted).min(PIECE_BYTES_MAX) as u32;
+        let length = (written - posted).min(limit - posted).min(SEGMENT_BYTES_MAX) as u32;
         if length == 0 || !self.due(written, posted) {
             return None;
         }
         let ring = self.ring.size();
         let length = length.min(ring.to_the_end(posted)).min(peer.to_the_end(posted));
         engine.posted.store(posted + u64::from(length), Ordering::SeqCst);
-        Some(Piece { at: ring.offset(posted), length, to: peer.offset(posted) })
+        Some(Segment { at: ring.offset(posted), length, to: peer.offset(posted) })
     }
 
     /// The last piece could not be posted.
@@ -249,7 +249,7 @@ impl SendHalf {
 const FULL_BYTES: u64 = 8192;
 
 /// The most that is posted as one operation: others have their turn after it.
-const PIECE_BYTES_MAX: u64 = 65_536;
+const SEGMENT_BYTES_MAX: u64 = 65_536;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn lengths(half: &SendHalf) -> Vec<u32> {
-        std::iter::from_fn(|| half.next().map(|piece| piece.length)).collect()
+        std::iter::from_fn(|| half.next().map(|segment| segment.length)).collect()
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::transport::receiving::ReceiveHalf;
 use crate::transport::relay::Relay;
 use crate::transport::ring::RingPart;
 use crate::transport::ring::{Ring, RingSize};
-use crate::transport::sending::{Piece, SendHalf};
+use crate::transport::sending::{Segment, SendHalf};
 use crate::transport::state::{Bit, State};
 use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::transport::stream_doorbell::StreamDoorbell;
@@ -244,7 +244,7 @@ impl Stream {
         if let Some(consumed) = self.receiving.next_credit() {
             return Some(Out::Credit(consumed));
         }
-        if let Some(Piece { at, length, to }) = self.sending.next() {
+        if let Some(Segment { at, length, to }) = self.sending.next() {
             return Some(Out::Data { at, length, to });
         }
         let is_ending = state.has(Bit::WriteShut) && state.has(Bit::Open);

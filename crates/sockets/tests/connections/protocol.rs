@@ -188,12 +188,12 @@ fn bytes_that_do_not_follow_end_the_group() {
 fn more_than_there_is_room_for_ends_the_group() {
     let joined = Joined::switched();
     let room = joined.theirs.ring.len;
-    let piece = [1; 64];
-    for offset in (0..room).step_by(piece.len()) {
-        joined.hand.write(&piece, &joined.theirs, offset);
+    let chunk = [1; 64];
+    for offset in (0..room).step_by(chunk.len()) {
+        joined.hand.write(&chunk, &joined.theirs, offset);
     }
     // The program has read nothing, so there is no credit.
-    joined.hand.write(&piece, &joined.theirs, 0);
+    joined.hand.write(&chunk, &joined.theirs, 0);
     joined.hand.connection.wait_closed(LIMIT).expect("it ends");
 }
 

@@ -73,7 +73,7 @@ impl Engine {
 
     /// Posts what there is, which must be the bytes that follow.
     fn post(&mut self) {
-        while let Some(Piece { at, length, .. }) = self.shared.half.next() {
+        while let Some(Segment { at, length, .. }) = self.shared.half.next() {
             assert_eq!(at, self.shared.memory.size().offset(self.posted));
             let mut bytes = vec![0; length as usize];
             self.shared.memory.read(self.posted, &mut bytes);

@@ -5,10 +5,10 @@ use std::io::{IoSlice, IoSliceMut};
 /// The pieces behind the first `done` bytes.
 pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoSliceMut<'a>> {
     let mut skipped = done;
-    let rest = into.iter_mut().filter_map(|piece| {
-        let passed = skipped.min(piece.len());
+    let rest = into.iter_mut().filter_map(|slice| {
+        let passed = skipped.min(slice.len());
         skipped -= passed;
-        let rest = &mut piece[passed..];
+        let rest = &mut slice[passed..];
         (!rest.is_empty()).then(|| IoSliceMut::new(rest))
     });
     rest.collect()
@@ -17,10 +17,10 @@ pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoS
 /// The same of pieces that are sent.
 pub(crate) fn rest_of<'a>(from: &'a [IoSlice<'_>], done: usize) -> Vec<IoSlice<'a>> {
     let mut skipped = done;
-    let rest = from.iter().filter_map(|piece| {
-        let passed = skipped.min(piece.len());
+    let rest = from.iter().filter_map(|slice| {
+        let passed = skipped.min(slice.len());
         skipped -= passed;
-        let rest = &piece[passed..];
+        let rest = &slice[passed..];
         (!rest.is_empty()).then(|| IoSlice::new(rest))
     });
     rest.collect()

@@ -1,7 +1,6 @@
 //! Memory of the program, as the calls of C describe it.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::slice;
 
 use libc::{c_int, c_void, iovec, size_t};
 
@@ -9,24 +8,24 @@ use libc::{c_int, c_void, iovec, size_t};
 ///
 /// # Safety
 /// There is room for `size` bytes, which nobody else uses as long as the piece is there.
-pub(crate) unsafe fn piece_mut<'a>(into: *mut c_void, size: size_t) -> IoSliceMut<'a> {
+pub(crate) unsafe fn slice_mut<'a>(into: *mut c_void, size: size_t) -> IoSliceMut<'a> {
     if size == 0 || into.is_null() {
         return IoSliceMut::new(&mut []);
     }
     // SAFETY: the caller's; it is not null.
-    IoSliceMut::new(unsafe { slice::from_raw_parts_mut(into.cast(), size.min(SIZE_MAX)) })
+    IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(into.cast(), size.min(SIZE_MAX)) })
 }
 
 /// A piece to read from.
 ///
 /// # Safety
 /// There are `size` bytes, which nobody writes to as long as the piece is there.
-pub(crate) unsafe fn piece<'a>(from: *const c_void, size: size_t) -> IoSlice<'a> {
+pub(crate) unsafe fn slice<'a>(from: *const c_void, size: size_t) -> IoSlice<'a> {
     if size == 0 || from.is_null() {
         return IoSlice::new(&[]);
     }
     // SAFETY: the caller's; it is not null.
-    IoSlice::new(unsafe { slice::from_raw_parts(from.cast(), size.min(SIZE_MAX)) })
+    IoSlice::new(unsafe { std::slice::from_raw_parts(from.cast(), size.min(SIZE_MAX)) })
 }
 
 /// Does something with pieces to write to. `None` if there are more than the kernel takes.
@@ -40,11 +39,11 @@ pub(crate) unsafe fn with_mut<T>(
 ) -> Option<T> {
     let made = |at: usize| {
         // SAFETY: the list has more entries than `at`, and each describes memory of the program.
-        unsafe { piece_mut((*list.add(at)).iov_base, (*list.add(at)).iov_len) }
+        unsafe { slice_mut((*list.add(at)).iov_base, (*list.add(at)).iov_len) }
     };
     if count <= FEW {
         let mut few: [IoSliceMut<'_>; FEW] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
-        few.iter_mut().take(count).enumerate().for_each(|(at, piece)| *piece = made(at));
+        few.iter_mut().take(count).enumerate().for_each(|(at, slice)| *slice = made(at));
         return Some(then(&mut few[..count]));
     }
     (count <= MANY).then(|| then(&mut (0..count).map(made).collect::<Vec<_>>()))
@@ -61,11 +60,11 @@ pub(crate) unsafe fn with<T>(
 ) -> Option<T> {
     let made = |at: usize| {
         // SAFETY: the list has more entries than `at`, and each describes memory of the program.
-        unsafe { piece((*list.add(at)).iov_base, (*list.add(at)).iov_len) }
+        unsafe { slice((*list.add(at)).iov_base, (*list.add(at)).iov_len) }
     };
     if count <= FEW {
         let mut few: [IoSlice<'_>; FEW] = [IoSlice::new(&[]); FEW];
-        few.iter_mut().take(count).enumerate().for_each(|(at, piece)| *piece = made(at));
+        few.iter_mut().take(count).enumerate().for_each(|(at, slice)| *slice = made(at));
         return Some(then(&few[..count]));
     }
     (count <= MANY).then(|| then(&(0..count).map(made).collect::<Vec<_>>()))
@@ -90,21 +89,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_many_pieces_are_the_same() {
+    fn few_and_many_slices_are_the_same() {
         for count in [0, 1, FEW, FEW + 1, MANY] {
             let mut bytes = vec![0_u8; count];
             let entry = |byte: &mut u8| iovec { iov_base: (&raw mut *byte).cast(), iov_len: 1 };
             let list: Vec<_> = bytes.iter_mut().map(entry).collect();
-            let fill = |pieces: &mut [IoSliceMut<'_>]| {
-                for piece in pieces.iter_mut() {
-                    piece[0] = 7;
+            let fill = |slices: &mut [IoSliceMut<'_>]| {
+                for slice in slices.iter_mut() {
+                    slice[0] = 7;
                 }
-                pieces.len()
+                slices.len()
             };
             // SAFETY: the list has so many entries, and each a byte.
             assert_eq!(unsafe { with_mut(list.as_ptr(), count, fill) }, Some(count));
             let sum =
-                |pieces: &[IoSlice<'_>]| pieces.iter().map(|piece| usize::from(piece[0])).sum();
+                |slices: &[IoSlice<'_>]| slices.iter().map(|slice| usize::from(slice[0])).sum();
             // SAFETY: as above.
             assert_eq!(unsafe { with(list.as_ptr(), count, sum) }, Some(count * 7));
         }
