@@ -126,11 +126,11 @@ impl Trial {
             Direction::Received => 1,
             Direction::Sent => 2,
         };
-        let is_turn = !matches!(self.last(), 0) && self.last() != last;
+        let is_change = !matches!(self.last(), 0) && self.last() != last;
         let bytes = (self.bytes() + bytes.min(LASTING_BYTES)).min(LASTING_BYTES);
-        let turns = (self.turns() + u64::from(is_turn)).min(LASTING_TURNS);
+        let changes = (self.changes() + u64::from(is_change)).min(LASTING_CHANGES);
         let kept = self.0 & (ENDED | CALLS_MAX << CALLS_AT);
-        Self(kept | last << LAST_AT | turns << TURNS_AT | bytes << BYTES_AT)
+        Self(kept | last << LAST_AT | changes << CHANGES_AT | bytes << BYTES_AT)
     }
 
     /// The trial of the same connection in a forked child, which has no calls yet.
@@ -155,7 +155,7 @@ impl Trial {
 
     //= sockets-protocol.md: move.1
     fn pays(self, lasted_ns: impl FnOnce() -> u64) -> bool {
-        self.turns() >= LASTING_TURNS
+        self.changes() >= LASTING_CHANGES
             || (self.bytes() >= LASTING_BYTES && lasted_ns() >= LASTING_NS)
     }
 
@@ -167,8 +167,8 @@ impl Trial {
         self.0 >> BYTES_AT & BYTES_MASK
     }
 
-    const fn turns(self) -> u64 {
-        self.0 >> TURNS_AT & TURNS_MASK
+    const fn changes(self) -> u64 {
+        self.0 >> CHANGES_AT & CHANGES_MASK
     }
 
     const fn last(self) -> u64 {
@@ -180,7 +180,7 @@ impl fmt::Debug for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trial")
             .field("bytes", &self.bytes())
-            .field("turns", &self.turns())
+            .field("changes", &self.changes())
             .field("calls", &(self.0 >> CALLS_AT & CALLS_MAX))
             .field("has_ended", &self.has_ended())
             .finish_non_exhaustive()
@@ -195,19 +195,19 @@ const LASTING_BYTES: u64 = 64 << 10;
 const LASTING_NS: u64 = 100_000_000;
 
 /// Changes of direction after which a connection moves, however short it was: 25 requests with their responses.
-const LASTING_TURNS: u64 = 50;
+const LASTING_CHANGES: u64 = 50;
 
 const BYTES_AT: u32 = 0;
 const BYTES_MASK: u64 = (1 << 17) - 1;
-const TURNS_AT: u32 = 17;
-const TURNS_MASK: u64 = (1 << 6) - 1;
+const CHANGES_AT: u32 = 17;
+const CHANGES_MASK: u64 = (1 << 6) - 1;
 const LAST_AT: u32 = 23;
 const LAST_MASK: u64 = 3;
 const CALLS_AT: u32 = 32;
 const CALLS_MAX: u64 = (1 << 31) - 1;
 const ENDED: u64 = 1 << 63;
 
-const _: () = assert!(LASTING_BYTES <= BYTES_MASK && LASTING_TURNS <= TURNS_MASK);
+const _: () = assert!(LASTING_BYTES <= BYTES_MASK && LASTING_CHANGES <= CHANGES_MASK);
 
 #[cfg(test)]
 mod tests {
@@ -268,7 +268,7 @@ mod tests {
 
     //= sockets-protocol.md: move.1
     #[test]
-    fn a_connection_pays_by_bytes_and_time_or_by_turns() {
+    fn a_connection_pays_by_bytes_and_time_or_by_changes_of_direction() {
         use Direction::{Received, Sent};
         const MS: u64 = 1_000_000;
         let request = [(Sent, 100), (Received, 300)];
@@ -280,8 +280,8 @@ mod tests {
             ("a long file", &[(Received, 64 << 10)], 100 * MS, true),
             ("both directions together", &[(Received, 32 << 10), (Sent, 32 << 10)], 100 * MS, true),
             ("few bytes for long", &[(Received, 65_535)], 10_000 * MS, false),
-            ("49 turns", &many[..50], 0, false),
-            ("50 turns", &many[..51], 0, true),
+            ("49 changes", &many[..50], 0, false),
+            ("50 changes", &many[..51], 0, true),
             ("small writes one way", &[(Sent, 1); 1000], 99 * MS, false),
         ] {
             assert_eq!(begins(after(transfers), lasted_ns), pays, "{what}");
@@ -329,7 +329,7 @@ mod tests {
         #[test]
         fn it_is_decided_once(steps in prop::collection::vec(step(), 0..400)) {
             let (mut trial, mut calls, mut decisions) = (Trial::default(), 0_u32, 0);
-            let (mut bytes, mut turns, mut last) = (0_u64, 0_u64, None);
+            let (mut bytes, mut changes, mut last) = (0_u64, 0_u64, None);
             for step in steps {
                 match step {
                     Step::Enter => if let Some(next) = trial.with_call() {
@@ -341,12 +341,12 @@ mod tests {
                         (trial, calls) = (trial.without_call(direction, count), calls - 1);
                         if let Some(direction) = direction.filter(|_| count > 0) {
                             bytes = bytes.saturating_add(count);
-                            turns += u64::from(last.is_some_and(|last| last != direction));
+                            changes += u64::from(last.is_some_and(|last| last != direction));
                             last = Some(direction);
                         }
                     }
                     Step::Begin(lasted_ns) => {
-                        let pays = turns >= LASTING_TURNS || (bytes >= LASTING_BYTES && lasted_ns >= LASTING_NS);
+                        let pays = changes >= LASTING_CHANGES || (bytes >= LASTING_BYTES && lasted_ns >= LASTING_NS);
                         let next = trial.begun(|| lasted_ns);
                         prop_assert_eq!(next.is_some(), pays && calls == 0 && decisions == 0);
                         if let Some(next) = next {
@@ -362,7 +362,7 @@ mod tests {
                 prop_assert_eq!(trial.has_ended(), decisions == 1);
                 prop_assert_eq!(trial.has_calls(), calls > 0);
                 prop_assert_eq!(trial.bytes(), bytes.min(LASTING_BYTES));
-                prop_assert_eq!(trial.turns(), turns.min(LASTING_TURNS));
+                prop_assert_eq!(trial.changes(), changes.min(LASTING_CHANGES));
                 prop_assert_eq!(Trial::of_word(trial.word()), trial);
             }
         }

@@ -9,6 +9,6 @@ pub(crate) mod group;
 pub(crate) mod groups;
 pub(crate) mod hooks;
 pub(crate) mod process;
+pub(crate) mod round_robin;
 pub(crate) mod shares;
 pub(crate) mod stream_table;
-pub(crate) mod turns;

@@ -22,9 +22,9 @@ use crate::rendezvous::doorbell::DescriptorKey;
 use crate::rendezvous::exchange::{Arrival, Exchange};
 use crate::rendezvous::group::DeferredDeregistration;
 use crate::rendezvous::groups::Groups;
+use crate::rendezvous::round_robin::RoundRobin;
 use crate::rendezvous::shares::COMPLETIONS;
 use crate::rendezvous::stream_table::StreamTable;
-use crate::rendezvous::turns::Turns;
 use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::wire::{OfferToken, StreamEnd, StreamNumber};
 
@@ -43,8 +43,8 @@ pub(crate) struct ConnectionTable {
     /// Completions of all groups.
     queue: Arc<CompletionQueue>,
     /// Groups and their streams that are asked for what they have to post.
-    turns: Turns<ConnectionHandle, StreamNumber>,
-    /// Numbers of streams on their way to `turns`.
+    round_robin: RoundRobin<ConnectionHandle, StreamNumber>,
+    /// Numbers of streams on their way to `round_robin`.
     marked: Vec<StreamNumber>,
     deferred: Vec<DeferredDeregistration>,
     /// Something has come that threads may wait for.
@@ -95,7 +95,7 @@ impl ConnectionTable {
             streams: StreamTable::default(),
             timers: BinaryHeap::new(),
             queue: Arc::new(CompletionQueue::new(COMPLETIONS)),
-            turns: Turns::new(),
+            round_robin: RoundRobin::new(),
             marked: Vec::new(),
             deferred: Vec::new(),
             has_changed: false,

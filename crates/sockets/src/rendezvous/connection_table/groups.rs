@@ -85,7 +85,7 @@ impl ConnectionTable {
 
     fn insert_group(&mut self, now: Instant, group: Group) {
         let handle = group.handle();
-        self.turns.open(handle);
+        self.round_robin.open(handle);
         self.groups.insert(group);
         self.look_later(handle, now.after_ns(JOIN_WITHIN_NS));
     }
@@ -121,7 +121,7 @@ impl ConnectionTable {
         let Some(group) = self.groups.get_mut(handle) else { return };
         group.is_established = true;
         // Messages may wait for that.
-        self.turns.wake(handle);
+        self.round_robin.wake(handle);
         let joiners = std::mem::take(&mut group.joiners);
         for id in joiners {
             self.step(turn, id, Event::GroupUp);
@@ -143,7 +143,7 @@ impl ConnectionTable {
         // What completed before its end comes first.
         self.take_completions(turn);
         let Some(group) = self.groups.remove(handle) else { return };
-        self.turns.close(handle);
+        self.round_robin.close(handle);
         for id in &group.joiners {
             self.step(turn, *id, Event::GroupLost);
         }

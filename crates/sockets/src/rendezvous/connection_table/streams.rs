@@ -30,14 +30,14 @@ impl ConnectionTable {
         self.marked.clear();
         let (mut count, mut refused) = (0, Vec::new());
         while count < limit {
-            let Some(handle) = self.turns.next_group() else { break };
+            let Some(handle) = self.round_robin.next_group() else { break };
             count += self.serve_group(turn, handle, &mut refused);
         }
         // What streams have marked while they were asked is not forgotten when nothing else happens.
         self.take_late_marks(turn);
-        let rest = if self.turns.is_empty() { Rest::Blocked } else { Rest::More };
+        let rest = if self.round_robin.is_empty() { Rest::Blocked } else { Rest::More };
         for handle in refused {
-            self.turns.wake(handle);
+            self.round_robin.wake(handle);
         }
         Posted { count, rest }
     }
@@ -58,7 +58,7 @@ impl ConnectionTable {
         let Some(entry) = self.streams.get_mut(number) else { return };
         if !entry.is_queued {
             entry.is_queued = true;
-            self.turns.add(entry.group, number);
+            self.round_robin.add(entry.group, number);
         }
     }
 
@@ -75,20 +75,20 @@ impl ConnectionTable {
         let mut count = self.flush(turn, handle);
         let mut stalled = None;
         if !self.groups.get(handle).is_some_and(Group::is_held_up) {
-            if let Some(number) = self.turns.next_stream(handle) {
+            if let Some(number) = self.round_robin.next_stream(handle) {
                 let (posted, is_stalled) = self.serve(turn, number);
                 count += posted;
                 stalled = is_stalled.then_some(number);
             }
             if stalled.is_none() {
-                self.turns.put_back(handle);
+                self.round_robin.put_back(handle);
                 return count;
             }
         }
         if let Some(entry) = stalled.and_then(|number| self.streams.get_mut(number)) {
             entry.is_queued = true;
         }
-        self.turns.set_aside(handle, stalled);
+        self.round_robin.set_aside(handle, stalled);
         let is_established = self.groups.get(handle).is_some_and(|group| group.is_established);
         if is_established && turn.engine.outstanding(handle) == 0 {
             refused.push(handle);
@@ -119,7 +119,7 @@ impl ConnectionTable {
             return;
         }
         let checked = group.check_outbox();
-        self.turns.add_group(handle);
+        self.round_robin.add_group(handle);
         if let Err(why) = checked {
             self.condemn(turn, handle, &why);
         }
@@ -304,7 +304,7 @@ impl ConnectionTable {
         completion: &Completion,
     ) {
         turn.exchange.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.turns.wake(handle);
+        self.round_robin.wake(handle);
         let number = match Context::of_bits(completion.context) {
             Context::Data(number) | Context::Last(number) => number,
             Context::Message | Context::ReceiveBuffer(_) => return,

@@ -1,0 +1,244 @@
+//! Whose turn it is to post: link groups one after the other, and the streams of a group one after the other.
+//!
+//! One queue of all streams would give a group with a thousand streams a thousand turns for one of another group, and
+//! would try each of its streams again in vain while its peer takes nothing. So each group has a line of its streams, a
+//! group that has been served goes behind the others, and one for which the engine has no room is set aside until it is
+//! [woken](RoundRobin::wake).
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+/// Groups `G` that wait for their turn, and the streams `S` of each.
+#[derive(Debug)]
+pub(crate) struct RoundRobin<G, S> {
+    queues: HashMap<G, GroupQueue<S>>,
+    /// The groups whose place is [`GroupState::Queued`], each once.
+    order: VecDeque<G>,
+}
+
+#[derive(Debug)]
+struct GroupQueue<S> {
+    streams: VecDeque<S>,
+    state: GroupState,
+    /// The group exists: its line stays when it is empty, so that a stream that wants a turn again allocates nothing.
+    is_open: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum GroupState {
+    /// Nothing of it wants a turn.
+    Idle,
+    /// Among those that have a turn.
+    Queued,
+    /// It is being served.
+    Served,
+    /// The engine has no room for what it has.
+    Aside,
+}
+
+impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
+    pub(crate) fn new() -> Self {
+        Self { queues: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// There is such a group from now on.
+    pub(crate) fn open(&mut self, group: G) {
+        self.queues.entry(group).or_insert_with(GroupQueue::new).is_open = true;
+    }
+
+    /// There is no such group any more. Its streams have their turns, as they have to be closed.
+    pub(crate) fn close(&mut self, group: G) {
+        let Some(queue) = self.queues.get_mut(&group) else { return };
+        queue.is_open = false;
+        if queue.state == GroupState::Idle {
+            self.queues.remove(&group);
+        } else {
+            self.wake(group);
+        }
+    }
+
+    /// Puts a stream behind the others of its group. The caller adds no stream twice.
+    pub(crate) fn add(&mut self, group: G, stream: S) {
+        self.queued(group).streams.push_back(stream);
+    }
+
+    /// Gives the group a turn, although no stream of it may want one: it has messages that wait.
+    pub(crate) fn add_group(&mut self, group: G) {
+        let _line = self.queued(group);
+    }
+
+    fn queued(&mut self, group: G) -> &mut GroupQueue<S> {
+        let queue = self.queues.entry(group).or_insert_with(GroupQueue::new);
+        if queue.state == GroupState::Idle {
+            queue.state = GroupState::Queued;
+            self.order.push_back(group);
+        }
+        queue
+    }
+
+    /// The group that has its turn now. Afterwards the caller calls [`RoundRobin::put_back`] or [`RoundRobin::set_aside`].
+    pub(crate) fn next_group(&mut self) -> Option<G> {
+        let group = self.order.pop_front()?;
+        if let Some(queue) = self.queues.get_mut(&group) {
+            queue.state = GroupState::Served;
+        }
+        Some(group)
+    }
+
+    /// The stream of a group that has its turn now.
+    pub(crate) fn next_stream(&mut self, group: G) -> Option<S> {
+        self.queues.get_mut(&group)?.streams.pop_front()
+    }
+
+    /// The group was served: if it has more streams, it has another turn behind the other groups.
+    pub(crate) fn put_back(&mut self, group: G) {
+        let Some(queue) = self.queues.get_mut(&group) else { return };
+        if !queue.streams.is_empty() {
+            queue.state = GroupState::Queued;
+            self.order.push_back(group);
+        } else if queue.is_open {
+            queue.state = GroupState::Idle;
+        } else {
+            self.queues.remove(&group);
+        }
+    }
+
+    /// The engine has no room for the group: it has no turn before it is woken. A stream that could not be served keeps
+    /// its place in the line.
+    pub(crate) fn set_aside(&mut self, group: G, stream: Option<S>) {
+        let Some(queue) = self.queues.get_mut(&group) else { return };
+        queue.state = GroupState::Aside;
+        if let Some(stream) = stream {
+            queue.streams.push_front(stream);
+        }
+    }
+
+    /// There may be room for the group again.
+    #[inline]
+    pub(crate) fn wake(&mut self, group: G) {
+        let Some(queue) = self.queues.get_mut(&group) else { return };
+        if queue.state == GroupState::Aside {
+            queue.state = GroupState::Queued;
+            self.order.push_back(group);
+        }
+    }
+
+    /// Whether no group has a turn.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
+impl<S> GroupQueue<S> {
+    const fn new() -> Self {
+        Self { streams: VecDeque::new(), state: GroupState::Idle, is_open: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Serves one stream of the next group.
+    fn serve(round_robin: &mut RoundRobin<u8, u32>) -> Option<(u8, Option<u32>)> {
+        let group = round_robin.next_group()?;
+        let stream = round_robin.next_stream(group);
+        round_robin.put_back(group);
+        Some((group, stream))
+    }
+
+    #[test]
+    fn a_group_of_many_streams_takes_no_more_turns_than_one_of_few() {
+        let mut round_robin = RoundRobin::new();
+        (0..1000).for_each(|stream| round_robin.add(1, stream));
+        round_robin.add(2, 7);
+        round_robin.add(2, 8);
+        let served: Vec<_> = std::iter::from_fn(|| serve(&mut round_robin)).take(5).collect();
+        let expected = [(1, 0), (2, 7), (1, 1), (2, 8), (1, 2)];
+        assert_eq!(served, expected.map(|(group, stream)| (group, Some(stream))));
+    }
+
+    #[test]
+    fn a_group_without_room_is_asked_again_only_when_it_is_woken() {
+        let mut round_robin = RoundRobin::new();
+        round_robin.add(1, 5);
+        round_robin.add(1, 6);
+        let group = round_robin.next_group().expect("it has a turn");
+        let stream = round_robin.next_stream(group);
+        round_robin.set_aside(group, stream);
+        round_robin.add(1, 7);
+        round_robin.add_group(1);
+        assert!(round_robin.is_empty() && serve(&mut round_robin).is_none());
+        round_robin.wake(1);
+        round_robin.wake(1);
+        let served: Vec<_> = std::iter::from_fn(|| serve(&mut round_robin)).collect();
+        assert_eq!(served, [5, 6, 7].map(|stream| (1, Some(stream))));
+    }
+
+    #[test]
+    fn a_group_has_a_turn_without_streams() {
+        let mut round_robin = RoundRobin::new();
+        round_robin.add_group(3);
+        round_robin.add_group(3);
+        assert_eq!((serve(&mut round_robin), serve(&mut round_robin)), (Some((3, None)), None));
+    }
+
+    #[test]
+    fn streams_of_a_closed_group_have_their_turns() {
+        let mut round_robin = RoundRobin::new();
+        round_robin.open(1);
+        round_robin.add(1, 5);
+        let group = round_robin.next_group().expect("it has a turn");
+        let stream = round_robin.next_stream(group);
+        round_robin.set_aside(group, stream);
+        round_robin.close(1);
+        assert_eq!(serve(&mut round_robin), Some((1, Some(5))));
+        round_robin.add(1, 6);
+        assert_eq!(serve(&mut round_robin), Some((1, Some(6))));
+        assert!(round_robin.queues.is_empty());
+    }
+
+    proptest! {
+        /// Whatever is added, set aside and woken: each stream has one turn for each time that it was added, those of a
+        /// group in their order, and no group stays behind when all were woken.
+        #[test]
+        fn no_stream_is_lost_or_served_twice(
+            steps in prop::collection::vec((0..6_u8, 0..4_u8), 0..200),
+        ) {
+            let mut round_robin = RoundRobin::new();
+            let (mut next, mut queues) = (0, BTreeMap::<u8, VecDeque<u32>>::new());
+            let check = |queues: &mut BTreeMap<u8, VecDeque<u32>>, served: Option<(u8, Option<u32>)>| {
+                if let Some((group, Some(stream))) = served {
+                    assert_eq!(queues.entry(group).or_default().pop_front(), Some(stream));
+                }
+            };
+            for (step, group) in steps {
+                match step {
+                    0 => {
+                        round_robin.add(group, next);
+                        queues.entry(group).or_default().push_back(next);
+                        next += 1;
+                    }
+                    1 => check(&mut queues, serve(&mut round_robin)),
+                    2 => if let Some(group) = round_robin.next_group() {
+                        let stream = round_robin.next_stream(group);
+                        round_robin.set_aside(group, stream);
+                    },
+                    3 => round_robin.wake(group),
+                    4 => round_robin.open(group),
+                    _ => round_robin.close(group),
+                }
+            }
+            (0..4).for_each(|group| round_robin.close(group));
+            while let Some(served) = serve(&mut round_robin) {
+                check(&mut queues, Some(served));
+            }
+            prop_assert!(queues.values().all(VecDeque::is_empty));
+            prop_assert!(round_robin.queues.is_empty() && round_robin.order.is_empty());
+        }
+    }
+}
