@@ -1,11 +1,11 @@
-//! Addresses, as the calls of C have them.
+//! Socket addresses in the form of the C library.
 
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
-/// Whether an address is one of IPv4 or IPv6. Costs two loads.
+/// Whether an address is IPv4 or IPv6. Costs two loads.
 pub(crate) fn is_internet(address: *const sockaddr, length: socklen_t) -> bool {
     if address.is_null() || (length as usize) < size_of::<sockaddr_in>() {
         return false;
@@ -15,7 +15,7 @@ pub(crate) fn is_internet(address: *const sockaddr, length: socklen_t) -> bool {
     matches!(family, libc::AF_INET | libc::AF_INET6)
 }
 
-/// An address of IPv4 or IPv6 as a type.
+/// Parses an IPv4 or IPv6 address.
 ///
 /// # Safety
 /// `address` is null or has `length` bytes.
@@ -40,12 +40,12 @@ pub(crate) unsafe fn parsed(address: *const sockaddr, length: socklen_t) -> Opti
     Some(SocketAddrV6::new(ip, port, found.sin6_flowinfo, found.sin6_scope_id).into())
 }
 
-/// This side's address of a socket of IPv4 or IPv6.
+/// Returns the local address of a socket, if it is IPv4 or IPv6.
 pub(crate) fn local(fd: c_int) -> Option<SocketAddr> {
     asked(fd, libc::getsockname)
 }
 
-/// The peer's address.
+/// Returns the peer's address of a socket, if it is IPv4 or IPv6.
 pub(crate) fn peer(fd: c_int) -> Option<SocketAddr> {
     asked(fd, libc::getpeername)
 }
@@ -63,8 +63,7 @@ fn asked(
     if result == 0 { unsafe { parsed(address, length) } } else { None }
 }
 
-/// Writes an address where a call of C wants it, as the kernel does: as much of it as there is room for, and its whole
-/// length.
+/// Writes an address to the memory of a C call as the kernel does: as much of it as fits, and its full length.
 ///
 /// # Safety
 /// As of `getsockname`.

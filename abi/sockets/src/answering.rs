@@ -1,4 +1,4 @@
-//! Who answers a call of the program on a number.
+//! Which component handles a call of the program on a descriptor number.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use sockets::{Connection, Route};
 use crate::counted::Counted;
 use crate::table::{self, Kind};
 
-/// Who answers a call of the program.
+/// Which component handles a call of the program.
 #[derive(Debug)]
 pub(crate) enum Answering {
     /// The kernel.
     Kernel,
-    /// Nothing: the program has no such descriptor.
+    /// None: the program has no such descriptor.
     NoDescriptor,
-    /// The kernel, and what it says is counted: the connection moves when that pays.
+    /// The kernel, and the transferred bytes are counted. The connection moves when that pays.
     Trial(Counted),
     /// Its connection.
     Connection(Arc<Connection>),
 }
 
-/// Who answers a call of the program on a number that is [known](table::is_known).
+/// Returns which component handles a call of the program on a number that is [known](table::is_known).
 #[inline]
 pub(crate) fn answering(fd: c_int) -> Answering {
     let Some(socket) = table::socket(fd) else {
@@ -45,7 +45,7 @@ pub(crate) fn answering(fd: c_int) -> Answering {
     }
 }
 
-/// A number of the program for calls of this library.
+/// Borrows a number of the program for calls of this library.
 pub(crate) fn borrowed(fd: c_int) -> BorrowedFd<'static> {
     assert!(fd >= 0, "only numbers of the table are borrowed");
     // SAFETY: the number is not -1. The program is inside a call on it; if another of its threads closes it

@@ -1,11 +1,11 @@
-//! Whether a registration of `epoll` for one event has had it.
+//! Whether a one-shot registration of `epoll` is disarmed.
 
 use std::fs;
 
 use libc::c_int;
 
-/// Whether a registration is for one event, had it, and was not renewed: the kernel tells that in `/proc`, and nowhere
-/// else. If it does not, the program is told once more than it asked for.
+/// Whether a one-shot registration has reported its event and was not armed again. The kernel shows that only in
+/// `/proc`. Without it, the program may get one event more than it asked for.
 pub(crate) fn is_disarmed(epoll: c_int, fd: c_int, events: u32) -> bool {
     if events & libc::EPOLLONESHOT as u32 == 0 {
         return false;
@@ -14,7 +14,7 @@ pub(crate) fn is_disarmed(epoll: c_int, fd: c_int, events: u32) -> bool {
     armed_events(&text, fd).is_some_and(|events| events & ASKED == 0)
 }
 
-/// The events that a line such as `tfd:        5 events:       19 data:                5` has for a number.
+/// Returns the events of a number, from a line such as `tfd:        5 events:       19 data:                5`.
 fn armed_events(text: &str, fd: c_int) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut words = line.strip_prefix("tfd:")?.split_whitespace();
@@ -24,7 +24,7 @@ fn armed_events(text: &str, fd: c_int) -> Option<u32> {
     })
 }
 
-/// Events that a program asks for; the kernel adds those of errors to each registration that is armed.
+/// Events that a program asks for. The kernel adds the error events to each armed registration.
 const ASKED: u32 = (libc::EPOLLIN
     | libc::EPOLLOUT
     | libc::EPOLLPRI

@@ -1,7 +1,7 @@
-//! Calls that ask something of a connection or set it, and move no bytes.
+//! Calls that query or set something of a connection and transfer no bytes.
 //!
-//! Until the connection has moved, the kernel answers them at the program's number. When it moves, another descriptor takes
-//! the place of the TCP socket there, so it does not move while the kernel is at it.
+//! Until the connection has moved, the kernel handles them at the program's number. When it moves, another descriptor
+//! replaces the TCP socket there. So it does not move while the kernel handles such a call.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use sockets::{Connection, Route};
 use crate::socket::Owner;
 use crate::table::{self, Kind};
 
-/// Who answers such a call.
+/// Which component handles such a call.
 #[derive(Debug)]
 pub(crate) enum Asked<T> {
-    /// The kernel has answered it.
+    /// The kernel has handled it.
     Answered(T),
     /// The connection, which has moved.
     Moved(Arc<Connection>),
     /// The kernel: the number is not that of a connection of this process, or the connection stays on TCP.
     Kernel,
-    /// Nothing: the program has no such descriptor.
+    /// None: the program has no such descriptor.
     NoDescriptor,
 }
 
-/// Finds what answers a call, and has the kernel answer it if the connection may still move.
+/// Finds out which component handles a call, and lets the kernel handle it if the connection may still move.
 pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
     loop {
         let Some(socket) = table::socket(fd) else {
@@ -37,7 +37,7 @@ pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
         if let Some(answer) = socket.before_it_begins(&by_kernel) {
             return Asked::Answered(answer);
         }
-        // To ask is not to use.
+        // A query does not count as a use.
         let Some(connection) = socket.begun() else { return Asked::Kernel };
         if matches!(connection.route(), Route::Left(_)) {
             return Asked::Kernel;

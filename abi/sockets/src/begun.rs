@@ -1,23 +1,23 @@
-//! How many connections of the program have begun to move, and have numbers still. While there is none, the kernel does all
-//! of the waiting.
+//! Counts the connections of the program that have begun to move and are open. While there are none, the kernel does
+//! all waiting.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Whether a connection counts.
+/// Whether a connection is counted.
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
     is_counted: AtomicBool,
 }
 
 impl Begun {
-    /// The connection begins to move.
+    /// Counts a connection that begins to move.
     pub(crate) fn count(&self) {
         if !self.is_counted.swap(true, Ordering::SeqCst) {
             COUNT.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// The connection stays on TCP, or the program has closed its last number.
+    /// Ends the count of a connection: it stays on TCP, or the program has closed its last number.
     pub(crate) fn end(&self) {
         if self.is_counted.swap(false, Ordering::SeqCst) {
             COUNT.fetch_sub(1, Ordering::SeqCst);
@@ -31,13 +31,13 @@ impl Drop for Begun {
     }
 }
 
-/// Whether there is any.
+/// Whether any connection is counted.
 #[inline]
 pub(crate) fn is_any() -> bool {
     COUNT.load(Ordering::SeqCst) != 0
 }
 
-/// In a forked child: those are the parent's.
+/// In a forked child: resets the count, which is that of the parent.
 pub(crate) fn forget_in_child() {
     COUNT.store(0, Ordering::SeqCst);
 }

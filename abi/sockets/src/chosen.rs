@@ -1,4 +1,4 @@
-//! What the user has chosen, for all of the process.
+//! Settings of the process.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,12 +16,12 @@ pub(crate) fn begin() {
     SETTINGS.get_or_init(|| Arc::new(settings));
 }
 
-/// The settings, once they were read.
+/// Returns the settings, once they were read.
 pub(crate) fn settings() -> Option<&'static Arc<Settings>> {
     SETTINGS.get()
 }
 
-/// When connections move.
+/// Returns when connections move.
 pub(crate) fn moving() -> Moving {
     SETTINGS.get().map_or(Moving::Never, |settings| settings.moving())
 }

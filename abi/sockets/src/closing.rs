@@ -49,7 +49,7 @@ unsafe extern "C" fn closefrom_of_ours(first: c_int) {
     call_next!(closefrom(first: c_int) -> (), else ());
 }
 
-/// Notes that the program is about to close a number; its connection, if it is its last one.
+/// Records that the program is about to close a number. Returns the connection, if the number is its last one.
 pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
     if !this_process::is_home() {
         return None;
@@ -66,18 +66,18 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
         }
         Kind::Plain | Kind::Private => None,
     };
-    // Another thread may be inside a call on it.
+    // Another thread may be within a call on it.
     if let Some(connection) = last.as_ref().and_then(|last| last.begun()) {
         connection.closing();
     }
     last
 }
 
-/// Tells a connection that the program has closed its last number.
+/// Notifies a connection that the program has closed its last number.
 pub(crate) fn released(last: Option<&Arc<Socket>>) {
     let Some(last) = last else { return };
     if last.is_shared() {
-        // It goes on in a forked child, or in the parent.
+        // It is still open in a forked child or in the parent.
         last.trial.end();
     } else {
         last.stay(Reason::Short);
@@ -88,7 +88,7 @@ pub(crate) fn released(last: Option<&Arc<Socket>>) {
     }
 }
 
-/// The C library closes the number of a stream by itself.
+/// Handles `fclose`: the C library closes the number without a call that is interposed.
 ///
 /// # Safety
 /// As of `fclose`.
@@ -104,7 +104,7 @@ unsafe fn stream_closed(stream: *mut FILE) -> Option<c_int> {
     Some(result)
 }
 
-/// Closes a range as the program asked for, without private descriptors in it.
+/// Closes a range for the program, except private descriptors in it.
 ///
 /// # Safety
 /// As of `close_range`.

@@ -1,7 +1,7 @@
-//! Which numbers of the program each connection has, and in which sets of `epoll` they are.
+//! The connection table: the numbers of each connection, and the `epoll` sets in which they are.
 //!
-//! What changes numbers holds the lock of it, so that a connection can be put in the place of its TCP socket at all of
-//! them. Nothing is called under it that could take another lock of this library.
+//! Calls that change numbers hold its lock, so that a connection can replace its TCP socket at all numbers. Nothing
+//! that takes another lock of this library is called under it.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,17 +15,17 @@ use crate::armed::is_disarmed;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 
-/// Connections by their tokens.
+/// Connections by token.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionTable {
     held: BTreeMap<u64, HeldConnection>,
     /// Registrations of sockets that are not connected yet.
     unconnected: Vec<Registration>,
-    /// Registrations of sets of `epoll` in other sets.
+    /// Registrations of `epoll` sets in other sets.
     nested: Vec<Registration>,
 }
 
-/// What the program holds of one connection.
+/// One connection of the program.
 #[derive(Debug)]
 struct HeldConnection {
     socket: Arc<Socket>,
@@ -33,7 +33,7 @@ struct HeldConnection {
     registrations: Vec<Registration>,
 }
 
-/// That a number is in a set of `epoll`.
+/// A number in an `epoll` set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Registration {
     epoll: c_int,
@@ -42,7 +42,7 @@ struct Registration {
     data: u64,
 }
 
-/// That a number of a connection is in a set of `epoll`, outside of the table.
+/// As [`Registration`], for use without the lock of the table.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) epoll: c_int,
@@ -53,26 +53,26 @@ pub(crate) struct Registered {
     pub(crate) connection: Option<Arc<Connection>>,
 }
 
-/// The connection table, locked.
+/// Locks the connection table.
 pub(crate) fn lock() -> MutexGuard<'static, ConnectionTable> {
     CONNECTION_TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The connection table, locked, unless another thread has it.
+/// Locks the connection table, unless another thread has locked it.
 pub(crate) fn try_lock() -> Option<MutexGuard<'static, ConnectionTable>> {
     CONNECTION_TABLE.try_lock().ok()
 }
 
-/// Whether there is any connection in it.
+/// Whether the table has any connection.
 #[inline]
 pub(crate) fn has_any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
 impl ConnectionTable {
-    /// Notes a number of a connection. False if it cannot be looked after.
+    /// Adds a number of a connection. Returns false if the number is too high to be tracked.
     pub(crate) fn add(&mut self, fd: c_int, socket: &Arc<Socket>) -> bool {
-        // What was there before was closed by a call that nobody stands before.
+        // The previous descriptor was closed by a call that is not interposed.
         if let Some(closed) = self.remove(fd) {
             closed.trial.end();
         }
@@ -95,7 +95,7 @@ impl ConnectionTable {
         true
     }
 
-    /// Notes that a number is no longer that of a connection. The connection, if it was its last.
+    /// Removes a number of a connection. Returns the connection, if the number was its last one.
     pub(crate) fn remove(&mut self, fd: c_int) -> Option<Arc<Socket>> {
         let socket = table::socket(fd)?;
         table::clear(fd);
@@ -111,7 +111,7 @@ impl ConnectionTable {
         Some(socket)
     }
 
-    /// Notes that all numbers of a connection are plain.
+    /// Removes a connection: all its numbers are plain.
     pub(crate) fn forget(&mut self, token: u64) {
         if let Some(held) = self.held.remove(&token) {
             held.socket.trial.end();
@@ -122,7 +122,7 @@ impl ConnectionTable {
         self.count();
     }
 
-    /// Has a connection begin again that has come to nothing, with its numbers and in its sets.
+    /// Replaces a connection whose move has failed by one that begins again, with the same numbers and sets.
     pub(crate) fn renew(&mut self, token: u64, again: &Arc<Socket>) {
         let Some(mut held) = self.held.remove(&token) else { return };
         held.socket.is_begun.end();
@@ -134,26 +134,26 @@ impl ConnectionTable {
         self.held.insert(again.token, held);
     }
 
-    /// A connection of the program.
+    /// Returns a connection of the program.
     pub(crate) fn socket(&self, token: u64) -> Option<Arc<Socket>> {
         self.held.get(&token).map(|held| Arc::clone(&held.socket))
     }
 
-    /// Whether another process has a connection as well.
+    /// Whether another process has the connection as well.
     pub(crate) fn is_shared(&self, token: u64) -> bool {
         self.held.get(&token).is_some_and(|held| held.socket.is_shared())
     }
 
-    /// Another descriptor of a connection's TCP socket, for this library.
+    /// Duplicates the TCP socket of a connection for this library.
     pub(crate) fn duplicate(&self, token: u64) -> Option<OwnedFd> {
         let &number = self.held.get(&token)?.numbers.first()?;
         // SAFETY: takes no pointers.
         let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
-        // SAFETY: it was just made, and nobody else has it.
+        // SAFETY: it was just made, and nothing else owns it.
         (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
     }
 
-    /// Puts a descriptor at all numbers of a connection, and in their places in sets of `epoll`.
+    /// Puts a descriptor at all numbers of a connection, and replaces the old one in `epoll` sets.
     pub(crate) fn put(&mut self, token: u64, end: &OwnedFd) -> bool {
         let Some(held) = self.held.get(&token) else { return false };
         held.socket.reservation.release();
@@ -170,7 +170,7 @@ impl ConnectionTable {
         true
     }
 
-    /// Notes that a number is in a set, or in another way; what was known of it is replaced.
+    /// Records a registration in a set, and replaces an earlier one.
     pub(crate) fn register(&mut self, epoll: c_int, fd: c_int, event: epoll_event) {
         self.unregister(epoll, fd);
         let registration = Registration { epoll, fd, events: event.events, data: event.u64 };
@@ -191,25 +191,25 @@ impl ConnectionTable {
         }
     }
 
-    /// A connection is in a set, or in a set that is in it.
+    /// Marks a set that contains a connection, and the sets that contain it.
     fn note_set(&self, epoll: c_int) {
         if matches!(table::kind(epoll), Kind::Plain | Kind::OtherEpoll) {
             table::set(epoll, Kind::Epoll);
-            // The kernel lets no set be in itself.
+            // The kernel does not allow a set to contain itself.
             for outer in self.nested.iter().filter(|known| known.fd == epoll) {
                 self.note_set(outer.epoll);
             }
         }
     }
 
-    /// Whether a connection is in a set of `epoll`, and whether one of them reports edges.
+    /// Whether a connection is in any `epoll` set; true if one of them is edge-triggered.
     pub(crate) fn watching(&self, token: u64) -> Option<bool> {
         let registrations = &self.held.get(&token)?.registrations;
         let reports_edges = |known: &Registration| known.events & libc::EPOLLET as u32 != 0;
         (!registrations.is_empty()).then(|| registrations.iter().any(reports_edges))
     }
 
-    /// Notes that a number is in a set no more.
+    /// Removes a registration.
     pub(crate) fn unregister(&mut self, epoll: c_int, fd: c_int) {
         let is_other = |known: &Registration| (known.epoll, known.fd) != (epoll, fd);
         if let Some(held) = self.held_mut(fd) {
@@ -220,7 +220,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Notes that a socket was closed, or will not be connected.
+    /// Removes a socket that was closed or will not be connected.
     pub(crate) fn forget_unconnected(&mut self, fd: c_int) {
         if table::kind(fd) == Kind::Unconnected {
             table::clear(fd);
@@ -228,7 +228,7 @@ impl ConnectionTable {
         self.unconnected.retain(|known| known.fd != fd);
     }
 
-    /// Notes that a set was closed.
+    /// Removes a set that was closed.
     pub(crate) fn forget_set(&mut self, epoll: c_int) {
         table::clear(epoll);
         for held in self.held.values_mut() {
@@ -238,7 +238,7 @@ impl ConnectionTable {
         self.nested.retain(|known| known.epoll != epoll && known.fd != epoll);
     }
 
-    /// Connections that were used, and sets, that are in a set with data for which `is_wanted` is true.
+    /// Returns the used connections and the sets in a set, with data that satisfies `is_wanted`.
     pub(crate) fn members(&self, epoll: c_int, is_wanted: impl Fn(u64) -> bool) -> Vec<Registered> {
         let is_in_set = |known: &&Registration| known.epoll == epoll && is_wanted(known.data);
         let of_connections = self.held.values().filter_map(|held| {
@@ -250,7 +250,7 @@ impl ConnectionTable {
         of_connections.flatten().chain(of_sets).collect()
     }
 
-    /// Has the kernel tell again of what is registered, if it is so still and is told of but once.
+    /// Makes the kernel report a registration again, if it still exists and is reported only once.
     pub(crate) fn arm_again(&self, known: &Registered, is_dropped: bool) {
         let registration = known.registration();
         if self.has(&registration) && known.is_reported_once(is_dropped) {
@@ -258,7 +258,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Does something while the kernel does not look at some events of registrations, those of them that are there still.
+    /// Runs `work` while the kernel ignores some events of those registrations that still exist.
     pub(crate) fn without_events<R>(
         &self,
         known: &[&Registered],
@@ -286,12 +286,12 @@ impl ConnectionTable {
             || of_connections.any(|known| known.contains(registration))
     }
 
-    /// All connections with their numbers.
+    /// Returns all connections with their numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Arc<Socket>, &[c_int])> {
         self.held.values().map(|held| (&held.socket, held.numbers.as_slice()))
     }
 
-    /// Has another connection take the place of one, with its numbers: the same in a forked child, say.
+    /// Replaces a connection by another one with the same numbers, such as the same connection in a forked child.
     pub(crate) fn replace(&mut self, socket: &Arc<Socket>) {
         let Some(held) = self.held.get_mut(&socket.token) else { return };
         for &number in &held.numbers {
@@ -322,14 +322,14 @@ impl Registration {
         Registered { epoll, fd, events, data, connection }
     }
 
-    /// Has the kernel look for these events, from now on.
+    /// Sets the events that the kernel looks for.
     fn change(&self, events: u32) {
         let mut event = epoll_event { events, u64: self.data };
-        // SAFETY: the event is valid during the call. The set may be gone, and with it all who wait.
+        // SAFETY: the event is valid during the call. The set may be closed; then no thread waits for it.
         unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_MOD, self.fd, &raw mut event) };
     }
 
-    /// Takes it out of its set; what it is to be put in with again.
+    /// Removes it from its set. Returns the registration to add it again with.
     fn taken_out(&self) -> Self {
         let mut again = *self;
         if is_disarmed(self.epoll, self.fd, self.events) {
@@ -342,12 +342,12 @@ impl Registration {
 
     fn put_in(&self) {
         let mut event = epoll_event { events: self.events, u64: self.data };
-        // SAFETY: the event is valid during the call. The set may be gone: then there is nothing to be put into.
+        // SAFETY: the event is valid during the call. If the set is closed, the call fails.
         unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_ADD, self.fd, &raw mut event) };
     }
 }
 
-/// Events that a program asks for; the other bits say how.
+/// Events that a program asks for. The other bits are flags.
 const REPORTED: u32 =
     !(libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE) as u32;
 

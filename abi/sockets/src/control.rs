@@ -11,8 +11,8 @@ use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::passing::leave_to_kernel;
 use crate::table::{self, Kind, is_known};
 
-// A variable argument list is passed in the registers of ordinary arguments on the architectures there are: the third is
-// whatever the register holds if the caller gave none, and then nobody reads it.
+// On the supported architectures a variable argument is passed in the register of an ordinary one. If the caller passed
+// no third argument, the register holds anything, and the kernel ignores it.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("say how a third argument after `...` is passed on this architecture");
 
@@ -65,7 +65,7 @@ unsafe fn controlled(
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => anywhere(fd, next),
         _ if table::kind(fd) == Kind::Private => Some(fail(libc::EBADF, -1)),
-        // Signals are sent for what the kernel knows.
+        // The kernel sends signals only for what it knows.
         libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
             stay(fd);
             None
@@ -104,7 +104,7 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     let answer = match request {
         libc::FIONREAD => received(&connection, fd)?,
         libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().unsent,
-        // No data is out of band, so that no read stands before it.
+        // The edge carries no out-of-band data, so no read is at the mark.
         SIOCATMARK => 0,
         _ => return None,
     };
@@ -117,7 +117,7 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     Some(0)
 }
 
-/// Has the kernel say how many bytes there are, less those of a switch marker; `None` if it is decided which way they take.
+/// Lets the kernel count the bytes to read, without those of a switch marker. `None` if the route is decided.
 ///
 /// # Safety
 /// As of `ioctl` with `FIONREAD`.
@@ -140,16 +140,16 @@ unsafe fn received_undecided(fd: c_int, argument: usize) -> Option<c_int> {
     let shown = connection.shown(borrowed(fd), counted);
     // SAFETY: as above.
     unsafe { place.write_unaligned(c_int::try_from(shown).unwrap_or(c_int::MAX)) };
-    // Else it was another descriptor that was asked, or may have been.
+    // Otherwise another descriptor was queried, or may have been.
     (connection.route() == Route::Undecided).then_some(0)
 }
 
-/// Bytes that a read would bring. What is relayed is in the kernel's queue.
+/// Returns how many bytes a read would return; `None` if the bytes are relayed and thus in the kernel's queue.
 fn received(connection: &Connection, _fd: c_int) -> Option<u64> {
     if connection.is_relayed() { None } else { Some(connection.queued().received) }
 }
 
-/// The program asks for what only TCP has.
+/// Keeps a connection on TCP, because the program asks for something that only TCP has.
 fn stay(fd: c_int) {
     let Some(socket) = table::socket(fd) else { return };
     match socket.begun() {

@@ -1,4 +1,4 @@
-//! Calls that copy descriptors.
+//! Calls that duplicate descriptors.
 
 use libc::c_int;
 
@@ -34,7 +34,7 @@ unsafe fn copied_with(fd: c_int, to: c_int, flags: c_int) -> Option<c_int> {
     to_number(fd, to, || call_next!(dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, else -1))
 }
 
-/// Has the kernel make a copy with a number of its choice.
+/// Duplicates to a number that the kernel chooses.
 pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => Some(fail(libc::EBADF, -1)),
@@ -53,8 +53,7 @@ pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int>
     }
 }
 
-/// Has the kernel make a copy with a number that the program has chosen. A private one is in use, as the kernel may
-/// say too.
+/// Duplicates to a number that the program chooses. Fails for a private number, which the kernel may report as in use.
 fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
@@ -65,8 +64,8 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     if fd == to {
         return None;
     }
-    // What is standard input or output is used by functions of the C library that nobody stands before. And another
-    // process that shares this memory copies it for whom it becomes.
+    // Standard input and output are used by functions of the C library that are not interposed. And a process that
+    // shares this memory duplicates descriptors for the program that it will execute.
     if table::kind(fd) == Kind::Socket && ((0..=2).contains(&to) || !this_process::is_home()) {
         passing::leave_to_kernel(fd);
     }
@@ -91,7 +90,7 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     Some(copy)
 }
 
-/// Notes that a number is a copy of another one.
+/// Records that a number is a duplicate of another one.
 fn note(connection_table: &mut connection_table::ConnectionTable, fd: c_int, copy: c_int) {
     match table::kind(fd) {
         Kind::Socket => {

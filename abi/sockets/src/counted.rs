@@ -1,4 +1,4 @@
-//! Calls on connections that are on trial: the kernel answers them, and what it says is counted.
+//! Calls on connections that are on trial. The kernel handles them, and the transferred bytes are counted.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -26,7 +26,8 @@ impl Counted {
         Some(Self { socket, fd, direction: None, bytes: 0 })
     }
 
-    /// The kernel is to answer the call when this library has left it, and moves bytes in a direction, if in any.
+    /// Defers the end of the call: the kernel handles it after this library has returned, and transfers bytes in
+    /// `direction`, if in any.
     #[inline]
     pub(crate) fn pend(mut self, direction: Option<Direction>) {
         self.direction = direction;
@@ -43,7 +44,7 @@ impl Counted {
     #[inline]
     fn end(mut self, result: isize) {
         match (u64::try_from(result), self.direction) {
-            // The peer has ended its direction: a switch marker cannot follow.
+            // The peer has ended its direction, so no switch marker can follow.
             (Ok(0), Some(Direction::Received)) => self.socket.stay(Reason::Short),
             (Ok(bytes), _) => self.bytes = bytes,
             (Err(_), _) => {}
@@ -61,7 +62,7 @@ impl Drop for Counted {
     }
 }
 
-/// Connections on trial that one call is made on.
+/// Connections on trial that are in one call.
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
     first: Option<Counted>,
@@ -69,7 +70,7 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// None.
+    /// No connection.
     pub(crate) const NOTHING: Self = Self { first: None, others: Vec::new() };
 
     pub(crate) fn add(&mut self, counted: Counted) {
@@ -79,14 +80,14 @@ impl Counting {
         }
     }
 
-    /// The kernel is to answer the call when this library has left it.
+    /// Defers the end of the call until the kernel has handled it.
     pub(crate) fn pend(self) {
         PENDING.with(|pending| {
             drop(ManuallyDrop::into_inner(pending.replace(ManuallyDrop::new(self))));
         });
     }
 
-    /// The kernel has answered.
+    /// The kernel has handled the call.
     #[inline]
     pub(crate) fn end(self, result: isize) {
         if let Some(first) = self.first {
@@ -95,7 +96,7 @@ impl Counting {
     }
 }
 
-/// What the calling thread is about to ask the kernel for.
+/// Takes the pending call of the calling thread.
 #[inline]
 pub(crate) fn take() -> Counting {
     PENDING.with(|pending| {
@@ -104,14 +105,14 @@ pub(crate) fn take() -> Counting {
 }
 
 thread_local! {
-    /// Never dropped, as it is used until a thread has ended. Nothing is left in it between calls.
+    /// Never dropped, because it may be used until the thread has ended. It is empty between calls.
     static PENDING: Cell<ManuallyDrop<Counting>> =
         const { Cell::new(ManuallyDrop::new(Counting::NOTHING)) };
 }
 
-/// Results of functions of the C library, as numbers of bytes.
+/// Results of functions of the C library as numbers of bytes.
 pub(crate) trait Amount {
-    /// Bytes, or a negative number for a failure.
+    /// Returns the number of bytes, negative for a failure.
     fn amount(&self) -> isize;
 }
 

@@ -1,4 +1,4 @@
-//! `epoll`.
+//! The `epoll` calls.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ unsafe fn changed(
     Some(unsafe { noted(epoll, operation, fd, event, wanted) })
 }
 
-/// The socket may be connected later, and a connection may be put into the set later.
+/// Registers a socket that may be connected later, or a set that may contain a connection later.
 ///
 /// # Safety
 /// As of `epoll_ctl`.
@@ -88,7 +88,7 @@ unsafe fn changed_before(
     Some(unsafe { noted(epoll, operation, fd, event, wanted) })
 }
 
-/// Has the kernel change a set, and notes it.
+/// Lets the kernel change a set, and records the change.
 ///
 /// # Safety
 /// As of `epoll_ctl`.
@@ -123,7 +123,8 @@ unsafe fn waited(
     limit: Option<Duration>,
 ) -> Option<c_int> {
     match table::kind(epoll) {
-        // When a connection begins to move, the kernel moves its registration, and this thread sees all.
+        // When a connection begins to move, its registration moves with it, so the thread that waits here gets all
+        // events.
         Kind::Epoll if !begun::is_any() => return None,
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),
@@ -140,7 +141,7 @@ unsafe fn waited(
         unsafe { so(found, epoll, events, hiding) }
     };
     let mut others = [pollfd { fd: epoll, events: libc::POLLIN, revents: 0 }];
-    // The kernel moves registrations with their connections, so a thread that sleeps on the set sees all.
+    // Registrations move with their connections, so a thread that sleeps on the set gets all events.
     Some(wait(limit, &mut others, Vec::new, look))
 }
 
@@ -203,7 +204,7 @@ unsafe fn waited_precisely(
     }))
 }
 
-/// What of the events that the kernel has found is so.
+/// Removes events that are due to a switch marker.
 ///
 /// # Safety
 /// There are `found` events, if it is more than 0.

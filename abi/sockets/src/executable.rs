@@ -1,7 +1,7 @@
-//! Whether another program can take the place of this one.
+//! Checks whether an exec call would succeed.
 //!
-//! Before it does, connections are ended or given to the kernel, and there is no way back from that. A program that only
-//! tries, as shells do along a search path, goes on with what it has: so what would fail is known before.
+//! Before an exec, connections are ended or left to the kernel, which cannot be undone. A program whose exec fails, as
+//! in a search along a path, goes on and needs its connections. So failures are predicted.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -13,7 +13,7 @@ use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{AccessFlags, faccessat};
 
-/// Whether `execve` would begin the program at a path.
+/// Whether `execve` would start the program at a path.
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
@@ -22,7 +22,7 @@ pub(crate) unsafe fn begins(path: *const c_char) -> bool {
     !path.is_null() && is_program(unsafe { CStr::from_ptr(path) }, false, INTERPRETERS_MAX)
 }
 
-/// Whether `execvp` would begin a program of that name, which may be a script of the shell without saying so.
+/// Whether `execvp` would start a program of that name, which may be a shell script without an interpreter line.
 ///
 /// # Safety
 /// `file` is null or ends with a zero.
@@ -53,7 +53,7 @@ pub(crate) unsafe fn begins_on_path(file: *const c_char) -> bool {
     })
 }
 
-/// Whether `fexecve` would begin the program that is open.
+/// Whether `fexecve` would start the open program.
 pub(crate) fn begins_open(fd: c_int) -> bool {
     if fd < 0 {
         return false;
@@ -65,7 +65,7 @@ pub(crate) fn begins_open(fd: c_int) -> bool {
     }
 }
 
-/// Whether `execveat` would begin a program.
+/// Whether `execveat` would start a program.
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
@@ -92,7 +92,7 @@ fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
     }
     let file = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK, Mode::empty());
     let Ok(file) = file else {
-        // It may be executed and not read: then nothing more is known of it.
+        // It can be executed but not read, so nothing more can be checked.
         return true;
     };
     let is_file = fstat(&file).is_ok_and(|found| {
@@ -101,7 +101,7 @@ fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
     is_file && begins_with(file, may_be_script, interpreters)
 }
 
-/// Whether the kernel knows what is in a file.
+/// Whether the kernel knows the format of a file.
 fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
     let mut first = [0; FIRST_BYTES];
     let count = File::from(file).read(&mut first).unwrap_or(0);
@@ -116,13 +116,13 @@ fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
     interpreters > 0 && interpreter.is_some_and(|path| is_program(&path, false, interpreters - 1))
 }
 
-/// Where `execvp` looks if the environment does not say.
+/// Search path of `execvp` if the environment has none.
 const USUAL_PATH: &CStr = c"/bin:/usr/bin";
 
-/// Bytes of a file that the kernel looks at.
+/// Bytes at the beginning of a file that the kernel reads.
 const FIRST_BYTES: usize = 256;
 
-/// So many scripts may be interpreted by scripts.
+/// How deep scripts may be nested as interpreters of scripts.
 const INTERPRETERS_MAX: u32 = 5;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Calls that move bytes between a descriptor and another: files and pipes.
+//! Calls that transfer bytes between descriptors: files and pipes.
 
 use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use nix::errno::Errno;
@@ -53,7 +53,7 @@ unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option
     Some(giving::counted(result))
 }
 
-/// Between a pipe and a connection only the kernel moves bytes: it does from now on.
+/// Leaves connections to the kernel: only the kernel moves bytes between a pipe and a connection.
 ///
 /// # Safety
 /// As of `splice`.

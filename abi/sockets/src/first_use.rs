@@ -1,4 +1,4 @@
-//! How the life of a connection of the program begins: with the first use of it, or when a move pays.
+//! How a connection of the program begins to move: at its first use, or when a move pays.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use crate::trial::OnTrial;
 use crate::{connection_table, inherited, instance, services};
 
 impl Socket {
-    /// A connection that the program has not used.
+    /// Creates a connection that the program has not used.
     pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
         let is_early = instance::is_early(role, local, peer);
         let (token, trial) = (next_token(), instance::trial(is_early));
@@ -22,7 +22,8 @@ impl Socket {
         Arc::new(new.early(is_early))
     }
 
-    /// The same connection on trial, if it has begun early and its peer did not answer: that is to see first that it pays.
+    /// Returns the same connection on trial, if it began early and its peer did not answer. It moves only after a move
+    /// pays.
     pub(crate) fn again(&self) -> Option<Arc<Self>> {
         if !self.is_early || self.is_shared() || !services::is_unanswered(self) {
             return None;
@@ -34,7 +35,7 @@ impl Socket {
         Some(Arc::new(again.after(before)))
     }
 
-    /// It moves from now on: it has lasted, and no call on it is in the kernel.
+    /// Begins to move: the connection has lasted, and no call on it is in the kernel.
     #[cold]
     pub(crate) fn begin(&self, fd: c_int) {
         let before = errno();
@@ -44,7 +45,7 @@ impl Socket {
         set_errno(before);
     }
 
-    /// It stays on TCP, if it has not begun to move.
+    /// Keeps the connection on TCP, if it has not begun to move.
     #[cold]
     pub(crate) fn stay(&self, reason: Reason) {
         if self.trial.end() {
@@ -60,7 +61,7 @@ impl Socket {
         }
     }
 
-    /// Its connection, which begins to move with the first use if it was on no trial.
+    /// Returns its connection. If it was on no trial, it begins to move with this use.
     #[inline]
     pub(crate) fn used(&self, fd: c_int) -> Option<&Arc<Connection>> {
         if self.is_decided() { self.begun() } else { self.first_used(fd) }

@@ -1,7 +1,7 @@
-//! Handlers of signals, which run between calls of the program and not in the midst of one: see [`sockets::handlers`].
+//! Runs signal handlers between the program's calls and never within one: see [`sockets::handlers`].
 //!
-//! The kernel calls a function of this library for each signal that the program handles. If the thread is in a
-//! call on a connection, the signal is queued again, with what is known of it, and stays blocked until the call has ended.
+//! The kernel calls a function of this library for each signal that the program handles. If the thread is within a call
+//! on a connection, the signal is queued again with its data and stays blocked until the call ends.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use sockets::handlers;
 
 use crate::next::{call_next, errno, set_errno};
 
-/// In a call on a connection. Handlers run when it is dropped.
+/// Marks the thread as within a call on a connection. Deferred handlers run when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Inside(());
 
@@ -33,7 +33,7 @@ impl Drop for Inside {
     }
 }
 
-/// Does what may block for as long as it likes: handlers run meanwhile. The caller holds nothing.
+/// Runs `work`, which may block, outside the call: handlers may run meanwhile. The caller holds no lock.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     let error = errno();
     let deferred = handlers::leave();
@@ -46,7 +46,7 @@ pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Has handlers of signals run that are pending.
+/// Runs deferred signal handlers.
 #[cold]
 fn let_in(deferred: u64) {
     let before = errno();
@@ -65,13 +65,13 @@ fn let_in(deferred: u64) {
 }
 
 thread_local! {
-    /// Signals that the program had blocked, and which came while it waited with another mask.
+    /// Signals that the program had blocked and that arrived while it waited with another mask.
     static WAS_BLOCKED: Cell<u64> = const { Cell::new(0) };
-    /// The thread waits with the mask that the program has given for that.
+    /// The thread waits with a mask that the program has passed to the call.
     static HAS_OTHER_MASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Waits with the mask that the program has given: signals may come that it has blocked otherwise.
+/// Runs a wait with a mask that the program has passed: signals that it blocks otherwise may arrive.
 pub(crate) fn with_other_mask<T>(wait: impl FnOnce() -> T) -> T {
     HAS_OTHER_MASK.set(true);
     let result = wait();
@@ -85,7 +85,7 @@ fn take_bit(bits: &Cell<u64>, signal: c_int) -> bool {
     all >> signal & 1 == 1
 }
 
-/// What the kernel calls.
+/// The handler that the kernel calls.
 unsafe extern "C" fn came(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
     let before = errno();
     if handlers::is_inside() {
@@ -105,7 +105,7 @@ unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucont
     let mask = unsafe { &raw mut (*context).uc_sigmask };
     // SAFETY: as above.
     unsafe {
-        // A sleep unblocks signals that were deferred before.
+        // A sleep unblocks signals that were deferred before it.
         let is_first = !handlers::is_deferred(signal.cast_unsigned());
         if is_first && HAS_OTHER_MASK.get() && libc::sigismember(mask, signal) == 1 {
             WAS_BLOCKED.with(|blocked| blocked.set(blocked.get() | 1 << signal));
@@ -120,10 +120,10 @@ unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucont
     }
 }
 
-/// A handler, which may take the number only, and then does not look at the others.
+/// A signal handler. It may take only the number, and ignores the other arguments then.
 type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Has the program's handler run.
+/// Runs the program's handler.
 ///
 /// # Safety
 /// In a handler, which has these.
@@ -212,7 +212,7 @@ unsafe fn next(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_i
     )
 }
 
-/// Defines `signal` under its names: what the handler is installed with, and whether its own signal is blocked meanwhile.
+/// Defines the variants of `signal`: the flags of the handler, and whether its own signal is blocked meanwhile.
 macro_rules! signal {
     ($($symbol:ident, $flags:expr, $blocks:expr;)*) => {
         $(
@@ -260,7 +260,7 @@ signal! {
     __sysv_signal, libc::SA_RESETHAND | libc::SA_NODEFER, false;
 }
 
-/// What the program wants done about a signal.
+/// The program's handler of a signal.
 #[derive(Debug)]
 struct Action {
     handler: AtomicUsize,
@@ -271,7 +271,8 @@ fn action(signal: c_int) -> Option<&'static Action> {
     usize::try_from(signal).ok().and_then(|signal| ACTIONS.get(signal))
 }
 
-/// Whether handlers of a signal can wait: not if an instruction has caused it, nor if it asks where the thread is.
+/// Whether handlers of a signal can be deferred. Not if an instruction causes the signal, or if the handler inspects
+/// where the thread is.
 fn is_deferred(signal: c_int) -> bool {
     signal > 0 && !AT_ONCE.contains(&signal)
 }

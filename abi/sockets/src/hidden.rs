@@ -1,4 +1,4 @@
-//! What the kernel says of descriptors, without the switch markers that it takes for bytes of the program.
+//! Corrects what the kernel reports of descriptors: it counts switch markers as bytes for the program.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use crate::connection_table::{self, Registered};
 use crate::nested::{OF_BYTES, only_markers};
 use crate::table::{self, Kind};
 
-/// What a look of the kernel has found.
+/// Result of a poll by the kernel, corrected.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// As the kernel's call has it, less what is not so: descriptors or events, or -1.
+    /// Result of the kernel's call without wrong reports: descriptors or events, or -1.
     pub(crate) count: c_int,
-    /// Connections of which the kernel has said what is not so.
+    /// Connections that the kernel has wrongly reported.
     pub(crate) hidden: Vec<Arc<Connection>>,
 }
 
 impl Found {
-    /// What the kernel says is so.
+    /// Takes the result of the kernel as it is.
     pub(crate) const fn as_said(count: c_int) -> Self {
         Self { count, hidden: Vec::new() }
     }
 
-    /// Whether nothing is left of what the kernel has said: it would say the same at once again.
+    /// Whether all reports of the kernel were wrong. It would repeat them at once.
     pub(crate) fn is_all_hidden(&self) -> bool {
         self.count == 0 && !self.hidden.is_empty()
     }
 
-    /// What `poll` has found, and put into `entries`.
+    /// Corrects the result of `poll` in `entries`.
     pub(crate) fn of_entries(count: c_int, entries: &mut [pollfd], hiding: Hiding) -> Self {
         let mut found = Self::as_said(count);
         if count <= 0 || !hiding.was_possible() {
@@ -47,7 +47,8 @@ impl Found {
         found
     }
 
-    /// What `select` has found. `clear` says whether a number is in the set of those that are readable, and takes it out.
+    /// Corrects the result of `select`. `clear` removes a number from the set of readable ones, and returns whether it
+    /// was there.
     pub(crate) fn of_numbers(
         count: c_int,
         numbers: impl Iterator<Item = c_int>,
@@ -68,7 +69,7 @@ impl Found {
         found
     }
 
-    /// What `epoll_wait` has found in a set, and put into `events`, of which `count` are so afterwards.
+    /// Corrects the result of `epoll_wait` in `events`. The first `count` events are valid afterwards.
     pub(crate) fn of_events(
         count: c_int,
         epoll: c_int,
@@ -92,7 +93,7 @@ impl Found {
             if let Some(connections) = all_hidden(of_event.clone()) {
                 event.events &= !(OF_BYTES as u32);
                 let is_dropped = event.events & REPORTED == 0;
-                // The kernel has reported it, and the program was not.
+                // The kernel has reported it, but the program does not get the report.
                 of_event.for_each(|known| connection_table::lock().arm_again(known, is_dropped));
                 hidden.extend(connections);
                 if is_dropped {
@@ -106,7 +107,7 @@ impl Found {
     }
 }
 
-/// The connections of a number, if the kernel errs when it says that there is something to read.
+/// Returns the connections of a number, if the kernel reports wrongly that there is something to read.
 fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
     match table::kind(fd) {
         Kind::Socket => {
@@ -123,7 +124,7 @@ fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
     }
 }
 
-/// The connections of registrations, if the kernel errs about each of them; `None` too if there are none.
+/// Returns the connections of registrations, if the kernel reports all of them wrongly; `None` also if there are none.
 pub(crate) fn all_hidden<'a>(
     known: impl Iterator<Item = &'a Registered>,
 ) -> Option<Vec<Arc<Connection>>> {
@@ -147,7 +148,7 @@ const fn is_of_bytes(event: &epoll_event) -> bool {
 }
 
 impl Registered {
-    /// The connections about which the kernel errs when it says that there is something to read.
+    /// Returns the connections that the kernel reports wrongly as readable.
     pub(crate) fn hidden(&self) -> Vec<Arc<Connection>> {
         match &self.connection {
             Some(connection) if is_nothing(self.fd, connection) => vec![Arc::clone(connection)],
@@ -156,16 +157,16 @@ impl Registered {
         }
     }
 
-    /// Whether the kernel does not tell of it a second time by itself.
+    /// Whether the kernel does not report it a second time by itself.
     pub(crate) const fn is_reported_once(&self, is_dropped: bool) -> bool {
         let is_edge = self.events & libc::EPOLLET as u32 != 0;
         let is_one_shot = self.events & libc::EPOLLONESHOT as u32 != 0;
-        // One that is told of the rest asks again itself.
+        // A program that gets the other events of a one-shot registration arms it again itself.
         if is_one_shot { is_dropped } else { is_edge }
     }
 }
 
-/// What is told in events.
+/// Mask of reported events.
 const REPORTED: u32 = 0xffff;
 
 #[cfg(test)]

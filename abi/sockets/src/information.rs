@@ -1,10 +1,10 @@
-//! What `TCP_INFO` says of a connection that has moved.
+//! `TCP_INFO` of a connection that has moved.
 
 use libc::c_void;
 use sockets::Connection;
 
-/// Corrects what the kernel says of the TCP connection, which is silent: bytes that wait are those of the stream. Fields of
-/// round trips, segments and losses stay those of TCP.
+/// Corrects the information of the kernel, whose TCP connection is idle: unsent bytes are those of the stream. Fields
+/// about round trips, segments and losses stay those of TCP.
 ///
 /// # Safety
 /// `length` bytes of a `tcp_info` are at `value`.
@@ -17,5 +17,5 @@ pub(crate) unsafe fn correct(connection: &Connection, value: *mut c_void, length
     unsafe { value.byte_add(NOT_SENT_BYTES).cast::<u32>().write_unaligned(unsent) };
 }
 
-/// Where `tcpi_notsent_bytes` is in `struct tcp_info` of the kernel (`linux/tcp.h`).
+/// Offset of `tcpi_notsent_bytes` in `struct tcp_info` of the kernel (`linux/tcp.h`).
 const NOT_SENT_BYTES: usize = 144;

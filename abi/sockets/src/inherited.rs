@@ -1,8 +1,8 @@
 //! Connections of the parent, in a forked child.
 //!
-//! What a connection is made of stays in the parent. A child that begins to use one asks the parent, through a Unix
-//! socket that was made before the fork, to bring it home: then both call the kernel. Most children never do: they
-//! serve connections of their own, or write a snapshot and end. A parent that ends brings all of them home before.
+//! A moved connection stays in the parent. A child that begins to use it asks the parent to bring it home, through a
+//! Unix socket pair that was made before the fork. Then both processes call the kernel. Most children never do: they
+//! serve connections of their own, or write a snapshot and end. A parent that ends brings all connections home first.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -25,7 +25,7 @@ use crate::connection_table::{self, ConnectionTable};
 use crate::passing::{HOME_LIMIT, brought_home};
 use crate::socket::{Owner, Socket};
 
-/// The two ends of what a child asks its parent through.
+/// A socket pair through which a child asks its parent.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) parent: OwnedFd,
@@ -33,7 +33,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Made before the fork.
+    /// Opens the pair before the fork.
     pub(crate) fn open() -> Option<Self> {
         let made =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
@@ -41,7 +41,7 @@ impl Channel {
     }
 }
 
-/// In the parent: answers a child until it and all its children have ended.
+/// In the parent: answers a child and its children until all of them have ended.
 pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
     let served = Arc::new(Served { channel, connections });
     lock(&SERVED).push(Arc::clone(&served));
@@ -62,17 +62,17 @@ pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
     }
 }
 
-/// The process ends, or becomes another program: children may go on with its connections by TCP.
+/// Brings connections of children home before the process ends or executes another program. The children go on by TCP.
 pub(crate) fn hand_over() {
     let all: Vec<_> = lock(&SERVED).clone();
     let sockets = || all.iter().flat_map(|served| &served.connections);
     let connections = || sockets().filter_map(|socket| socket.begun());
-    // All begin before one is waited for, so that the wait for one is that for all.
+    // All begin to go home before the first is waited for, so the waits overlap.
     for limit in [Duration::ZERO, HOME_LIMIT] {
         let mut limit = limit;
         for connection in connections() {
             if !connection.go_home(limit) && connection.is_going_home() {
-                // The peer is stopped, or out of reach, and others may be as well.
+                // The peer is stopped or unreachable, and others may be as well.
                 limit = Duration::ZERO;
             }
         }
@@ -88,7 +88,7 @@ pub(crate) fn hand_over() {
     }
 }
 
-/// A child, and what it may ask for.
+/// A child, with the connections that it may ask for.
 #[derive(Debug)]
 struct Served {
     channel: OwnedFd,
@@ -99,27 +99,27 @@ struct Served {
 #[derive(Debug)]
 pub(crate) struct Parent {
     channel: OwnedFd,
-    /// Connections of which the parent has said that they are home.
+    /// Connections of which the parent has reported that they are home.
     home: Vec<u64>,
 }
 
-/// In a child: where it asks.
+/// In a child: sets the channel to its parent.
 pub(crate) fn begin_child(mut asking: Asking, channel: Option<OwnedFd>) {
     let parent = channel.map(|channel| Parent { channel, home: Vec::new() });
-    // That of the parent's own parent is of no use: what it had was fetched before the fork. It is closed.
+    // The channel of the parent to its own parent is not used: everything was fetched before the fork. It is closed.
     std::mem::forget(std::mem::replace(&mut *asking, parent));
-    // Those that the parent serves are no children of this process. A thread may have held the lock.
+    // Children of the parent are not children of this process. Another thread may have held the lock.
     if let Ok(mut served) = SERVED.try_lock() {
         std::mem::forget(std::mem::take(&mut *served));
     }
 }
 
-/// Keeps others from asking the parent, while the process is forked.
+/// Keeps other threads from asking the parent while the process forks.
 pub(crate) fn hold() -> Asking {
     lock(&PARENT)
 }
 
-/// In a child: has the parent bring a connection home, as this process begins to use it.
+/// In a child: asks the parent to bring a connection home, because this process begins to use it.
 pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     // Other threads ask after this one.
     let mut parent = hold();
@@ -130,7 +130,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     }
     let answer = match &mut *parent {
         Some(parent) => parent.ask(socket, fd),
-        // It had no descriptor left for a way to be asked.
+        // The parent had no descriptors left for a channel.
         None if is_end(fd) => Err(Errno::EMFILE),
         None => Ok(Answer::Carried(None)),
     };
@@ -144,7 +144,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
             connection_table.forget(socket.token);
         }
         Ok(Answer::Carried(end)) => {
-            // It was TCP at the fork.
+            // It was on TCP at the fork.
             if let Some(end) = end {
                 connection_table.put(socket.token, &end);
             }
@@ -153,7 +153,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
         Err(error) => {
             let what = format_args!("the parent did not answer for a connection: {error}");
             note(LogLevel::Error, what);
-            // The parent was killed, and no other process uses the connection: the peer gets an end.
+            // The parent was killed, and no other process uses the connection, so the peer gets an end.
             if let (Errno::EPIPE | Errno::ECONNRESET, Some(tcp)) = (error, socket.tcp()) {
                 let _closed = shutdown(tcp.as_raw_fd(), Shutdown::Both);
             }
@@ -162,8 +162,8 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     }
 }
 
-/// What the program does with a connection from now on fails as if the peer had reset it. What is at its numbers holds no
-/// bytes of the peer, but those by which the library says that there are some.
+/// Makes all calls on a connection fail as if the peer had reset it. Its descriptor holds no bytes of the peer, only
+/// those that report readiness.
 fn break_off(connection_table: &mut ConnectionTable, socket: &Socket) {
     match reset_end() {
         Ok(end) => {
@@ -177,7 +177,7 @@ fn break_off(connection_table: &mut ConnectionTable, socket: &Socket) {
     connection_table.replace(&socket.of_other());
 }
 
-/// A descriptor that says of itself that it was reset: its other end was closed with a byte unread.
+/// Makes a descriptor that reports a reset: its other end was closed with a byte unread.
 fn reset_end() -> Result<OwnedFd, Errno> {
     let (end, other) =
         socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
@@ -186,7 +186,7 @@ fn reset_end() -> Result<OwnedFd, Errno> {
     Ok(end)
 }
 
-/// The right to ask the parent, and where.
+/// The lock for asking the parent, and the channel to it.
 pub(crate) type Asking = MutexGuard<'static, Option<Parent>>;
 
 /// What becomes of a connection that a child uses.
@@ -196,14 +196,14 @@ enum Answer {
     Left,
     /// It had moved, and is on TCP again.
     Home,
-    /// The parent carries its bytes; the descriptor that the child is to use, if it has another.
+    /// The parent relays its bytes. The child is to use this descriptor, if there is one.
     Carried(Option<OwnedFd>),
 }
 
-/// Brings a connection home, whose descriptor in the child is `of_child`, or has its bytes carried.
+/// Brings a connection home, or relays its bytes. `of_child` is its descriptor in the child.
 fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
     let Some(connection) = socket.begun() else { return Answer::Left };
-    // It is decided soon, or was before the fork.
+    // The route will be decided soon, or was before the fork.
     for _ in 0..DECISION_LOOKS {
         if connection.route() != Route::Undecided {
             break;
@@ -230,7 +230,7 @@ fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
     }
 }
 
-/// Whether a descriptor is an end of a socket pair, and not TCP.
+/// Whether a descriptor is an end of a socket pair instead of TCP.
 fn is_end(fd: RawFd) -> bool {
     let name = nix::sys::socket::getsockname::<nix::sys::socket::SockaddrStorage>(fd);
     name.is_ok_and(|name| name.as_sockaddr_in().is_none() && name.as_sockaddr_in6().is_none())
@@ -238,7 +238,7 @@ fn is_end(fd: RawFd) -> bool {
 
 impl Parent {
     fn ask(&mut self, socket: &Socket, fd: c_int) -> Result<Answer, Errno> {
-        // A parent that has ended has said before which connections are home.
+        // A parent that ends reports first which connections are home.
         while self.is_ready(0)? {
             let Ok((of, Answer::Home)) = receive_answer(&self.channel) else { break };
             self.home.push(of);
@@ -254,7 +254,7 @@ impl Parent {
             match receive_answer(&self.channel)? {
                 (of, answer) if of == socket.token => return Ok(answer),
                 (of, Answer::Home) => self.home.push(of),
-                // It was asked for and given up before.
+                // The child has asked for it before and given up.
                 (_, Answer::Left | Answer::Carried(_)) => {}
             }
         }
@@ -325,7 +325,7 @@ fn receive(channel: &OwnedFd, into: &mut [u8]) -> Result<(usize, Option<OwnedFd>
         let mut end = None;
         for control in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(fds) = control {
-                // SAFETY: the kernel has just made them, and nobody else has them.
+                // SAFETY: the kernel has just made them, and nothing else owns them.
                 let mut fds = fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
                 end = fds.next();
             }
@@ -338,7 +338,7 @@ fn as_borrowed(fd: &OwnedFd) -> BorrowedFd<'_> {
     std::os::fd::AsFd::as_fd(fd)
 }
 
-/// Locks, whether or not a thread has panicked under it: what is under such locks is whole at any time.
+/// Locks a mutex even if a thread has panicked while it held it. The data under such locks is consistent at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -349,16 +349,16 @@ static PARENT: Mutex<Option<Parent>> = Mutex::new(None);
 /// In a parent: its children.
 static SERVED: Mutex<Vec<Arc<Served>>> = Mutex::new(Vec::new());
 
-/// An answer: what it is, and the token of the connection.
+/// Length of an answer: its kind, and the token of the connection.
 const ANSWER_BYTES: usize = 9;
 
 const LEFT: u8 = 0;
 const CARRIED: u8 = 1;
 const HOME: u8 = 2;
 
-/// How long a child waits for its parent: longer than a connection stays undecided and then takes to come home.
+/// How long a child waits for its parent: longer than a connection stays undecided and then takes to go home.
 const ANSWER_MS: u16 = 5000;
 
-/// How often, and for how long each, the parent looks whether a connection is decided: as long as it may take.
+/// How often, and at which interval, the parent checks whether a connection is decided: for as long as that may take.
 const DECISION_LOOKS: u32 = 1000;
 const DECISION_LOOK: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! Calls of this library that make and close descriptors: what it makes is [private](table::Kind::Private).
+//! Calls of this library that create and close descriptors. The descriptors are [private](table::Kind::Private).
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -12,7 +12,7 @@ unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -
     if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         return control(fd, command, argument);
     }
-    // At a high number at once, so that programs never find a low one taken.
+    // Duplicates to a high number directly, so that programs never find a low one in use.
     let lowest = LOWEST.load(Ordering::Relaxed).cast_unsigned() as usize;
     let high = control(fd, command, argument.max(lowest));
     kept(if high < 0 { control(fd, command, argument) } else { high })
@@ -27,14 +27,13 @@ unsafe extern "C" fn fcntl64_of_ours(fd: c_int, command: c_int, argument: usize)
 #[unsafe(export_name = "ethernot_inside_close")]
 unsafe extern "C" fn close_of_ours(fd: c_int) -> c_int {
     if table::kind(fd) == Kind::Private {
-        // Before, as the kernel gives the number to somebody else at once.
+        // Before the close, because another thread may get the number at once.
         table::set(fd, Kind::Plain);
     }
     call_next!(close(fd: c_int) -> c_int, else -1)
 }
 
-/// Keeps a new descriptor of this library: at a high number, where programs that count on the lowest free one do
-/// not miss it.
+/// Moves a new descriptor of this library to a high number, because some programs count on the lowest free one.
 pub(crate) fn kept(fd: c_int) -> c_int {
     if fd < 0 {
         return fd;
@@ -51,7 +50,7 @@ pub(crate) fn kept(fd: c_int) -> c_int {
     kept
 }
 
-/// A copy of a descriptor with a number that is not below `lowest`, with the same flags.
+/// Duplicates a descriptor to a number not below `lowest`, with the same flags.
 fn copied_above(fd: c_int, lowest: c_int) -> c_int {
     let flags = control(fd, libc::F_GETFD, 0);
     let is_closed_at_exec = flags & libc::FD_CLOEXEC != 0;
@@ -63,7 +62,7 @@ fn control(fd: c_int, command: c_int, argument: usize) -> c_int {
     call_next!(fcntl(fd: c_int, command: c_int, argument: usize) -> c_int, else -1)
 }
 
-/// Finds out where private numbers begin: above three quarters of those that the process may have, and not higher than
+/// Chooses where private numbers begin: above three quarters of the numbers that the process may use, and at most at
 /// [`LOWEST_MAX`].
 pub(crate) fn choose_numbers() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -76,5 +75,5 @@ pub(crate) fn choose_numbers() {
 
 static LOWEST: AtomicI32 = AtomicI32::new(0);
 
-/// The kernel's table of a process is as long as its highest number: 64 KiB for this one.
+/// The kernel's table of descriptors is as long as the highest number: 64 KiB for this one.
 const LOWEST_MAX: u64 = 4096;

@@ -1,4 +1,4 @@
-//! What this process has of the crate `sockets`: one of it, started with the first connection that may move.
+//! The instance of [`Sockets`] of this process, started with the first connection that may move.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ pub(crate) fn begin() {
     unsafe { libc::atexit(at_end) };
 }
 
-/// What becomes of a connection.
+/// Decides what becomes of a connection.
 pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
     let Some(settings) = chosen::settings() else { return Choice::Tcp(Reason::NoEndpoint) };
     match settings.choice(role, local, peer) {
@@ -35,12 +35,12 @@ pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice 
     }
 }
 
-/// Whether a new connection moves at its first use, and only because its peer is known to pay.
+/// Whether a new connection moves at its first use only because its peer is known to pay.
 pub(crate) fn is_early(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     chosen::moving() == Moving::WhenItPays && services::is_known_to_pay(role, local, peer)
 }
 
-/// How a new connection begins.
+/// Returns the trial of a new connection.
 pub(crate) fn trial(is_early: bool) -> OnTrial {
     match chosen::moving() {
         Moving::WhenItPays if !is_early => OnTrial::begin(),
@@ -48,14 +48,14 @@ pub(crate) fn trial(is_early: bool) -> OnTrial {
     }
 }
 
-/// The one of this process, if it was started.
+/// Returns the instance of this process, if it was started.
 #[inline]
 pub(crate) fn started() -> Option<&'static Sockets> {
     // SAFETY: null, or what `start` has leaked; it is taken away in a forked child only, where no other thread is.
     unsafe { STARTED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Has a connection move; `None` if it cannot.
+/// Makes a connection begin to move; `None` if it cannot.
 pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> {
     let stays = match services::silence(socket.role, socket.local, socket.peer) {
         None if !socket.reservation.make(fd, table::count_private) => Some(Reason::Descriptors),
@@ -73,21 +73,21 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
     services::note_asked(socket);
     socket.is_begun.count();
     let (token, local, peer) = (socket.token, socket.local, socket.peer);
-    // Once it may have moved, the number is not that of the TCP socket.
+    // Read before the move, because the number may not be that of the TCP socket afterwards.
     let is_prompt = getsockopt(&borrowed(fd), sockopt::TcpNoDelay) == Ok(true);
     let is_corked = is_corked(fd);
     let moving = match socket.role {
         Role::Connecting => sockets.connected(token, local, peer),
         Role::Accepting => sockets.accepted(token, local, peer, socket.trial.has_bytes()),
     };
-    // The program may have put it into sets before it connected.
+    // The program may have put the socket into sets before it connected.
     let watching = connection_table::lock().watching(socket.token);
     match watching {
         Some(true) => moving.watch_edges(),
         Some(false) => moving.watch(),
         None => {}
     }
-    // The same of options, or at the listener.
+    // The program may have set options before, on the socket or its listener.
     if is_prompt {
         moving.set_no_delay(true);
     }
@@ -108,7 +108,7 @@ fn is_corked(fd: c_int) -> bool {
     result == 0 && on != 0
 }
 
-/// What the program has written is driven out: it ends, or becomes another one.
+/// Sends what the program has written, because the process ends or executes another program.
 pub(crate) fn finish() {
     if !is_home() {
         return;
@@ -121,7 +121,7 @@ pub(crate) fn finish() {
     sockets::counters::finish();
 }
 
-/// After all that the program does at its end.
+/// Runs after everything that the program does at its end.
 extern "C" fn at_end() {
     if is_home() {
         note_short();
@@ -131,7 +131,7 @@ extern "C" fn at_end() {
 
 /// Counts connections that the process ends with before a move has paid.
 fn note_short() {
-    // A thread that is there no more may hold it.
+    // A thread that no longer exists may hold the lock.
     let Some(connection_table) = connection_table::try_lock() else { return };
     let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     drop(connection_table);
@@ -140,12 +140,12 @@ fn note_short() {
     }
 }
 
-/// Keeps others from starting one, while the process is forked.
+/// Keeps other threads from starting an instance while the process forks.
 pub(crate) fn hold() -> MutexGuard<'static, ()> {
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a forked child: the one of the parent is gone.
+/// In a forked child: drops the instance of the parent.
 pub(crate) fn forget_in_child() {
     this_process::begin();
     HAS_FAILED.store(false, Ordering::Relaxed);
@@ -153,7 +153,7 @@ pub(crate) fn forget_in_child() {
     begun::forget_in_child();
     let parents = STARTED.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if !parents.is_null() {
-        // SAFETY: `start` has leaked it, and nobody else has it: this process has one thread.
+        // SAFETY: `start` has leaked it, and nothing else owns it: this process has one thread.
         let parents = unsafe { Box::from_raw(parents) };
         parents.forget_in_child();
     }
@@ -227,5 +227,5 @@ static STARTED: AtomicPtr<Sockets> = AtomicPtr::new(std::ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// For how long a program's end waits for the peers to have what it has written.
+/// How long the end of a program waits for peers to acknowledge what it has written.
 const FINISH_LIMIT: Duration = Duration::from_secs(2);

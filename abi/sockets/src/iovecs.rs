@@ -1,13 +1,13 @@
-//! Memory of the program, as the calls of C describe it.
+//! Scatter/gather lists of C calls.
 
 use std::io::{IoSlice, IoSliceMut};
 
 use libc::{c_int, c_void, iovec, size_t};
 
-/// A piece to write to.
+/// Borrows memory to write to.
 ///
 /// # Safety
-/// There is room for `size` bytes, which nobody else uses as long as the piece is there.
+/// There is room for `size` bytes, which nothing else uses as long as the slice exists.
 pub(crate) unsafe fn slice_mut<'a>(into: *mut c_void, size: size_t) -> IoSliceMut<'a> {
     if size == 0 || into.is_null() {
         return IoSliceMut::new(&mut []);
@@ -16,10 +16,10 @@ pub(crate) unsafe fn slice_mut<'a>(into: *mut c_void, size: size_t) -> IoSliceMu
     IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(into.cast(), size.min(SIZE_MAX)) })
 }
 
-/// A piece to read from.
+/// Borrows memory to read from.
 ///
 /// # Safety
-/// There are `size` bytes, which nobody writes to as long as the piece is there.
+/// There are `size` bytes, which nothing writes to as long as the slice exists.
 pub(crate) unsafe fn slice<'a>(from: *const c_void, size: size_t) -> IoSlice<'a> {
     if size == 0 || from.is_null() {
         return IoSlice::new(&[]);
@@ -28,7 +28,7 @@ pub(crate) unsafe fn slice<'a>(from: *const c_void, size: size_t) -> IoSlice<'a>
     IoSlice::new(unsafe { std::slice::from_raw_parts(from.cast(), size.min(SIZE_MAX)) })
 }
 
-/// Does something with pieces to write to. `None` if there are more than the kernel takes.
+/// Calls `then` with slices to write to. `None` if there are more than the kernel takes.
 ///
 /// # Safety
 /// As of `readv`.
@@ -49,7 +49,7 @@ pub(crate) unsafe fn with_mut<T>(
     (count <= MANY).then(|| then(&mut (0..count).map(made).collect::<Vec<_>>()))
 }
 
-/// Does something with pieces to read from. `None` if there are more than the kernel takes.
+/// Calls `then` with slices to read from. `None` if there are more than the kernel takes.
 ///
 /// # Safety
 /// As of `writev`.
@@ -70,18 +70,18 @@ pub(crate) unsafe fn with<T>(
     (count <= MANY).then(|| then(&(0..count).map(made).collect::<Vec<_>>()))
 }
 
-/// How many pieces `readv` and its kin were given; more than there may be if it is none.
+/// Converts the number of entries that `readv` and similar calls got. An invalid number becomes one that is too large.
 pub(crate) fn counted(count: c_int) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// Pieces for which no memory is needed.
+/// Lists up to this length need no allocation.
 const FEW: usize = 16;
 
-/// Pieces that the kernel takes: `IOV_MAX`.
+/// The longest list that the kernel takes: `IOV_MAX`.
 const MANY: usize = 1024;
 
-/// Bytes that the kernel takes in one call.
+/// The most bytes that the kernel takes in one call.
 const SIZE_MAX: usize = 0x7fff_f000;
 
 #[cfg(test)]

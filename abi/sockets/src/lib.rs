@@ -1,12 +1,12 @@
-//! `libethernot-sockets.so`, which `ethernot run --sockets` has the loader put before the C library: it moves the TCP
-//! connections of unmodified programs to the edge.
+//! `libethernot-sockets.so`: moves the TCP connections of unmodified programs to the edge. `ethernot run --sockets`
+//! preloads it before the C library.
 //!
-//! What moves and how is the crate `sockets`. Here are the functions of the C library that programs call, and the
-//! `table` of descriptors. A call on a descriptor that is none of ours goes to the C library after one load.
+//! The crate `sockets` decides what moves and how. Here are the functions of the C library that programs call, and the
+//! `table` of descriptors. A call on a descriptor that the table does not know goes to the C library after one load.
 //!
-//! This library itself reads, writes, opens and closes; its calls are not those of the program. So the linker is told
-//! (`cargo xtask libraries`, by the list in `names.txt`) that a name means one function for the program and another
-//! for everything inside: there is no recursion, and no mark of a thread to look at.
+//! This library itself reads, writes, opens and closes, and these calls are not those of the program. So the linker
+//! (`cargo xtask libraries`, by the list in `names.txt`) binds a name to one function for the program and to another
+//! for code inside the library. There is no recursion, and no flag per thread.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod addresses;
@@ -56,7 +56,7 @@ mod this_process;
 mod trial;
 mod waiting;
 
-/// Before `main`, and before the constructors of the program: what is in the environment now may be gone later.
+/// Runs before `main` and before the constructors of the program, which may change the environment.
 #[unsafe(no_mangle)]
 extern "C" fn ethernot_sockets_begin() {
     inside::choose_numbers();

@@ -1,4 +1,4 @@
-//! `execl` and its kin, whose arguments are a list: they are passed on as they are.
+//! `execl` and similar functions, whose variable arguments are passed on unchanged.
 
 use std::arch::naked_asm;
 
@@ -7,8 +7,8 @@ use libc::{c_char, c_void};
 use crate::next::Next;
 use crate::{connection_table, executable, processes};
 
-/// Defines functions with variable arguments: `$before` is called with the first of them, and returns where to go on
-/// with all of them.
+/// Defines functions with variable arguments: `$before` is called with the first one, and returns the function to jump
+/// to with all of them.
 macro_rules! passed_on {
     ($($symbol:literal => $before:ident;)*) => {
         $(

@@ -1,4 +1,4 @@
-//! Calls that make connections.
+//! Calls that create connections.
 
 use std::net::SocketAddr;
 
@@ -43,7 +43,7 @@ unsafe extern "C" fn socket_of_ours(domain: c_int, kind: c_int, protocol: c_int)
     ))
 }
 
-/// A socket that listens is never connected.
+/// Removes a socket that listens, because it will never be connected.
 ///
 /// # Safety
 /// As of `listen`.
@@ -106,7 +106,7 @@ unsafe extern "C" fn accept4_of_program(
     ))
 }
 
-/// Looks at a connection that the kernel has just accepted: it may move, once the program uses it.
+/// Begins to track a connection that the kernel has just accepted. It may move once the program uses it.
 fn accepted(fd: c_int) -> c_int {
     if fd >= 0 && this_process::is_home() {
         let before = errno();
@@ -121,7 +121,7 @@ fn accepted(fd: c_int) -> c_int {
     fd
 }
 
-/// Connects. The rendezvous socket for an offer opens when the program uses the connection, so that this costs no more than it must.
+/// Connects. The rendezvous socket opens only when the program uses the connection, so that `connect` stays cheap.
 ///
 /// # Safety
 /// As of `connect`.
@@ -154,13 +154,14 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     Some(if result == 0 { 0 } else { fail(errno, result) })
 }
 
-/// What comes of a call on what may be connected by now.
+/// The answer to `connect` on a socket that may be connected.
 enum Again {
-    /// Nothing yet: the kernel may wait for the peer.
+    /// None yet: the kernel may wait for the peer.
     First,
-    /// The result and `errno` of the kernel, which has TCP still.
+    /// Result and `errno` of the kernel, which still has TCP.
     Kernel((c_int, c_int)),
-    /// What the kernel would say of a connection that has moved, of which it does not know that it is one.
+    /// The result that the kernel would return for a moved connection, of which the kernel does not know that it is
+    /// one.
     Moved(c_int),
 }
 
@@ -173,7 +174,7 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
     if socket.begun().is_none() {
         return Again::First;
     }
-    // What begins to move is connected, so that the kernel does not wait.
+    // A connection that begins to move is connected, so the kernel does not wait.
     match ask(fd, connect) {
         Asked::Answered(answer) => Again::Kernel(answer),
         Asked::Moved(_) => Again::Moved(answer()),
@@ -182,26 +183,26 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
 }
 
 fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
-    // Others are of datagrams, or stay on TCP: programs ask a second time whether they have connected.
+    // Other sockets are for datagrams or stay on TCP.
     if !matches!(table::kind(fd), Kind::Unconnected | Kind::Socket) {
         return;
     }
     let Some(local) = addresses::local(fd) else { return };
     let known = table::socket(fd);
     if known.as_ref().is_some_and(|known| (known.local, known.peer) == (local, peer)) {
-        // The program asks a second time whether it is connected, and now was told.
+        // The program asks a second time whether it is connected, and has its answer now.
         let _first = known.is_some_and(|known| known.ends_to_connect());
         return;
     }
     if known.is_some() {
-        // It came to nothing, and this is another one.
+        // The earlier connection has failed, and this is another one.
         let known = connection_table::lock().remove(fd);
         closing::released(known.as_ref());
     }
     begin(fd, Role::Connecting, local, peer, is_connecting);
 }
 
-/// Begins to look after a connection, unless it stays on TCP, which costs as little as can be.
+/// Begins to track a connection, unless it stays on TCP. That case must be cheap.
 fn begin(fd: c_int, role: Role, local: SocketAddr, peer: SocketAddr, is_connecting: bool) {
     match instance::choice(role, local, peer) {
         Choice::Edge if is_tcp(fd) => {

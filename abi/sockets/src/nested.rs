@@ -1,4 +1,4 @@
-//! Sets of `epoll` that are waited for as descriptors: in other sets, by `poll` or by `select`.
+//! `epoll` sets that are polled as descriptors: in other sets, by `poll` or by `select`.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use sockets::Connection;
 
 use crate::connection_table::{self, Registered};
 
-/// The connections of a set for which the kernel calls it ready, if nothing else makes it so: a switch marker is among the bytes that
-/// TCP has for each of them. Empty if the program has to look.
+/// Returns the connections for which the kernel reports a set as ready, if it is ready only because TCP has a switch
+/// marker for each of them. Empty if the program has to look.
 pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
     let members = connection_table::lock().members(set, |_| true);
     let mut hidden = Vec::new();
@@ -23,14 +23,14 @@ pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
     if hidden.is_empty() {
         return of_markers;
     }
-    // The set has members that are not known here, and a wait for it would take edges from the program.
+    // The set may have other members, and waiting for it would consume edges of the program.
     let is_ready =
         connection_table::lock().without_events(&hidden, OF_BYTES as u32, || is_ready(set));
     if is_ready { Vec::new() } else { of_markers }
 }
 
-/// Whether the kernel looks for bytes, and looks again when it is asked to. A registration for one event may have had it,
-/// and would have it twice.
+/// Whether the kernel looks for bytes and reports them again on request. A one-shot registration may have reported its
+/// event, and would report it twice.
 const fn can_be_hidden(known: &Registered) -> bool {
     known.events & OF_BYTES as u32 != 0 && known.events & libc::EPOLLONESHOT as u32 == 0
 }
@@ -41,5 +41,5 @@ fn is_ready(set: c_int) -> bool {
     unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
 }
 
-/// Events that the kernel reports for a switch marker, and for the end of TCP behind it. `epoll` has the same bits.
+/// Events that the kernel reports for a switch marker, and for the end of TCP behind it. `epoll` uses the same bits.
 pub(crate) const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;

@@ -1,4 +1,4 @@
-//! Functions that stand before those of the C library with the same name.
+//! Functions that interpose those of the C library.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -12,7 +12,7 @@ pub(crate) struct Next {
 }
 
 impl Next {
-    /// The one with this name, which ends with a zero.
+    /// Creates an entry for a name, which ends with a zero.
     pub(crate) const fn named(name: &'static str) -> Self {
         match CStr::from_bytes_with_nul(name.as_bytes()) {
             Ok(name) => Self { name, found: AtomicPtr::new(std::ptr::null_mut()) },
@@ -20,7 +20,7 @@ impl Next {
         }
     }
 
-    /// Its address; null if there is none.
+    /// Returns its address; null if there is none.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);
@@ -56,12 +56,12 @@ pub(crate) fn set_errno(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
-/// Whether a call was answered, and with what says that it has failed.
+/// Whether a call was answered with a failure.
 pub(crate) fn is_failure<T: PartialEq>(answer: Option<&T>, failed: &T) -> bool {
     answer == Some(failed)
 }
 
-/// Calls the next function with this name; without one, the result is a failure with `ENOSYS`.
+/// Calls the next function with this name. Without one, the call fails with `ENOSYS`.
 macro_rules! call_next {
     ($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty, else $failed:expr) => {{
         static NEXT: $crate::next::Next =
@@ -79,12 +79,12 @@ macro_rules! call_next {
     }};
 }
 
-/// Defines functions for the loader to put before those of the C library with the same name. If the condition holds, the
-/// result is that of `by`, unless it is `None`; else that of the C library. What this library itself calls by the name goes
-/// to the C library.
+/// Defines functions that interpose those of the C library with the same name. If the condition holds, the result is
+/// that of `by`, unless it is `None`; otherwise that of the C library. Calls of this library by the same name go to the
+/// C library.
 ///
-/// `cargo xtask libraries` gives the functions their names: `ethernot_sockets_NAME` is what programs call,
-/// `ethernot_inside_NAME` what this library calls.
+/// `cargo xtask libraries` binds the names: programs call `ethernot_sockets_NAME`, this library calls
+/// `ethernot_inside_NAME`.
 macro_rules! interpose {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
         else $failed:expr, if $condition:expr, by $answer:expr;)*) => {
@@ -102,7 +102,7 @@ macro_rules! interpose {
                         // SAFETY: arguments are as the function of this name demands.
                         let answer = unsafe { $answer };
                         let has_failed = $crate::next::is_failure(answer.as_ref(), &$failed);
-                        // Calls that succeed leave it as it was, whatever was tried for them.
+                        // Calls that succeed leave `errno` as it was.
                         let error = if has_failed { $crate::next::errno() } else { before };
                         let is_restarted = $crate::signals::is_restarted();
                         if answer.is_none() {

@@ -1,8 +1,8 @@
-//! `syscall`: calls of the kernel by their numbers.
+//! `syscall`: calls of the kernel by number.
 //!
-//! A call that acts on a descriptor, or makes one, does the same as the function of that name. A program that asks the
-//! kernel for the address of a descriptor gets the kernel's answer. `io_uring` would use descriptors behind the back of
-//! this library, so programs find none, as on a kernel without it, and fall back to `epoll`.
+//! A call that acts on a descriptor or makes one behaves as the function of that name. A program that queries the
+//! address of a descriptor gets the kernel's answer. `io_uring` would bypass this library, so `io_uring_setup` fails as
+//! on a kernel without it, and programs fall back to `epoll`.
 
 use std::arch::asm;
 
@@ -33,7 +33,7 @@ unsafe extern "C" fn of_program(
     }
 }
 
-/// Calls the kernel, and nothing of the C library: allocators call it before that can look up a name.
+/// Calls the kernel without the C library: allocators call it before names can be looked up.
 #[unsafe(export_name = "ethernot_inside_syscall")]
 unsafe extern "C" fn of_ours(
     number: c_long,
@@ -95,7 +95,7 @@ unsafe fn of_kernel(
     result
 }
 
-/// An argument, as the kernel takes it.
+/// An argument in a register.
 trait Register {
     fn of(value: usize) -> Self;
 }
@@ -132,7 +132,7 @@ impl<T> Register for *mut T {
     }
 }
 
-/// Defines a function that does the call of a number as the function which programs call by a name.
+/// Defines a function that maps the number of a call to the function that programs call by name.
 macro_rules! by_name {
     ($function:ident; $($number:ident => $symbol:ident($($kind:ty),*) -> $result:ty;)*) => {
         unsafe fn $function(number: c_long, registers: [usize; 6]) -> Option<c_long> {
@@ -214,7 +214,7 @@ unsafe fn by_name(number: c_long, registers: [usize; 6]) -> Option<c_long> {
     result
 }
 
-/// Calls for which there is no function, or one with other arguments.
+/// Handles calls without a function, or with other arguments than it.
 ///
 /// # Safety
 /// Arguments are as the call of this number demands.
@@ -282,5 +282,5 @@ fn is_opening(number: c_long) -> bool {
         )
 }
 
-/// The kernel's results from here to -1 are errors.
+/// The kernel returns errors as numbers from here to -1.
 const ERRNO_MAX: c_long = 4095;

@@ -1,8 +1,7 @@
-//! Calls that make descriptors.
+//! Calls that create descriptors.
 //!
-//! A number that the kernel gives to something new stands for nothing of ours, whatever it stood for before: the program
-//! has closed that by a call which this library does not see. And what this library makes itself is
-//! [private](crate::table::Kind::Private).
+//! A number of a new descriptor is not tracked, whatever it stood for before: the program has closed the old descriptor
+//! by a call that is not interposed. Descriptors that this library creates are [private](crate::table::Kind::Private).
 
 use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, pid_t};
 
@@ -12,7 +11,7 @@ use crate::next::{call_next, errno, set_errno};
 use crate::table::{self, Kind, is_known};
 use crate::{closing, this_process};
 
-/// A descriptor was made at this number for the program.
+/// Handles a new descriptor of the program.
 pub(crate) fn made(fd: c_int) -> c_int {
     if is_known(fd) {
         clear(fd);
@@ -22,7 +21,7 @@ pub(crate) fn made(fd: c_int) -> c_int {
 
 #[cold]
 fn clear(fd: c_int) {
-    // A process that shares this memory has numbers of its own.
+    // A process that shares this memory has descriptors of its own.
     if !this_process::is_home() {
         return;
     }
@@ -36,7 +35,8 @@ fn clear(fd: c_int) {
     set_errno(before);
 }
 
-/// Defines calls that return a descriptor. For the program its number is cleared; a descriptor of this library is kept.
+/// Defines calls that return a descriptor. For the program its number is cleared; for this library the descriptor is
+/// kept private.
 macro_rules! opening {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -94,7 +94,7 @@ opening! {
     getpt();
 }
 
-/// Defines calls that make a set of `epoll`.
+/// Defines calls that create an `epoll` set.
 macro_rules! opening_set {
     ($($symbol:ident ($argument:ident);)*) => {
         $(
@@ -122,7 +122,7 @@ opening_set! {
     epoll_create1(flags);
 }
 
-/// Defines calls that return a stream, of whose descriptor the number is cleared.
+/// Defines calls that return a stream. The number of its descriptor is cleared.
 macro_rules! opening_stream {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -174,7 +174,7 @@ unsafe extern "C" fn opendir_of_ours(path: *const c_char) -> *mut DIR {
     call_next!(opendir(path: *const c_char) -> *mut DIR, else std::ptr::null_mut())
 }
 
-/// Defines calls that write two descriptors to a place.
+/// Defines calls that write two descriptors to memory.
 macro_rules! opening_two {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -291,7 +291,7 @@ unsafe extern "C" fn forkpty_of_ours(
     )
 }
 
-/// Does something about both descriptors that a successful call has written to a place.
+/// Handles both descriptors that a successful call has written to memory.
 ///
 /// # Safety
 /// If `result` is 0, there are two numbers at `ends`.

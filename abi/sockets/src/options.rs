@@ -1,4 +1,4 @@
-//! Calls that ask for and set options and addresses of a connection.
+//! Calls that query and set options and addresses of a connection.
 
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
@@ -99,7 +99,7 @@ unsafe fn set(
             (libc::IPPROTO_TCP, libc::TCP_CORK) => {
                 begun.zip(on()).inspect(|(connection, on)| connection.set_cork(*on));
             }
-            // Data out of band, and notices of the kernel in a queue beside the stream: only TCP has them.
+            // Only TCP has out-of-band data, and notifications in the error queue of the kernel.
             (libc::SOL_SOCKET, libc::SO_OOBINLINE | libc::SO_ZEROCOPY | libc::SO_TIMESTAMPING)
                 if on() == Some(true) =>
             {
@@ -130,7 +130,7 @@ unsafe fn set(
         return Some(fail(libc::EOPNOTSUPP, -1));
     }
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_CORK) && on().is_some() {
-        // What is held back is not in TCP.
+        // Bytes that are held back are not in TCP.
         return Some(0);
     }
     let tcp = connection.tcp()?;
@@ -163,7 +163,7 @@ unsafe fn peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Opt
     unsafe { give_address(fd, address, length, by_kernel, |socket| socket.peer) }
 }
 
-/// Gives an address of a connection that has moved; that of others is the kernel's matter.
+/// Writes an address of a moved connection. The kernel writes those of others.
 ///
 /// # Safety
 /// As of `getsockname`.
@@ -179,7 +179,7 @@ unsafe fn give_address(
         Asked::Answered(result) => return Some(result),
         Asked::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Asked::Moved(_) => {}
-        // Of those whose bytes another process carries the kernel knows no address.
+        // The kernel knows no address of a connection that another process relays.
         Asked::Kernel if known.as_ref().is_some_and(|socket| socket.owner == Owner::Other) => {}
         Asked::Kernel => return None,
     }
@@ -199,7 +199,7 @@ unsafe fn shut_down(fd: c_int, how: c_int) -> Option<c_int> {
         Answering::Kernel => return None,
         Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(counted) => {
-            // A switch marker cannot follow the end.
+            // No switch marker can follow the end of TCP.
             counted.stay(Reason::Short);
             return None;
         }

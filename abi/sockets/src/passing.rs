@@ -1,4 +1,4 @@
-//! Connections that are given to somebody whose calls this library does not see.
+//! Connections whose further calls this library does not see.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::answering::{Answering, answering, borrowed};
 use crate::table::is_known;
 use crate::{connection_table, table, this_process};
 
-/// From now on calls on a number go to the kernel: its connection stays on TCP, or comes home. Where it cannot, its bytes
-/// are carried.
+/// From now on calls on a number go to the kernel: its connection stays on TCP, or goes home. If it cannot, its bytes
+/// are relayed.
 pub(crate) fn leave_to_kernel(fd: c_int) {
     if let Some(socket) = table::socket(fd).filter(|socket| socket.is_unused()) {
-        // Nobody was offered anything yet.
+        // The peer was asked for nothing yet.
         socket.stay(Reason::Passed);
         connection_table::lock().forget(socket.token);
         return;
@@ -22,14 +22,14 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
     if connection.route() == Route::Undecided && connection.stay(Reason::Passed) {
         return;
     }
-    // A process that shares the memory of another one (`vfork`) has numbers of its own, at which TCP would not be.
+    // A process that shares the memory of another one (`vfork`) has descriptors of its own, where TCP would not be.
     if !this_process::is_home() || !brought_home(&connection) {
         connection.relay(borrowed(fd));
     }
 }
 
-/// Brings a connection home; false if it cannot come. A peer that is stopped is waited for, as TCP does: what a call wrote
-/// to the number meanwhile would be lost.
+/// Brings a connection home; returns false if it cannot go. Waits for a peer that is stopped, as TCP does: otherwise
+/// bytes that the program writes meanwhile would be lost.
 pub(crate) fn brought_home(connection: &Connection) -> bool {
     while !connection.go_home(HOME_LIMIT) {
         if !connection.is_going_home() {
@@ -39,7 +39,7 @@ pub(crate) fn brought_home(connection: &Connection) -> bool {
     true
 }
 
-/// Whether a message carries anything beside its bytes.
+/// Whether a message has control data.
 pub(crate) fn has_descriptors(message: *const msghdr) -> bool {
     // SAFETY: null, or what the program passed to `sendmsg`.
     unsafe { message.as_ref() }.is_some_and(|message| message.msg_controllen != 0)
@@ -59,7 +59,7 @@ pub(crate) unsafe fn give_away(message: *const msghdr) {
     unsafe { of_message(message, give) };
 }
 
-/// Does something about each descriptor that a message passes.
+/// Calls `with` for each descriptor that a message passes.
 ///
 /// # Safety
 /// As of `sendmsg`.
@@ -88,5 +88,5 @@ pub(crate) unsafe fn of_message(message: *const msghdr, mut with: impl FnMut(c_i
     }
 }
 
-/// How long is waited for a connection to come home. The peer answers at once, unless it is stopped.
+/// How long to wait for a connection to go home. The peer answers at once, unless it is stopped.
 pub(crate) const HOME_LIMIT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! `poll` and its kin.
+//! `poll` and similar calls.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ unsafe fn polled_masked(
         return None;
     }
     let _on_trial = beside_kernel(entries.iter().map(|entry| entry.fd))?;
-    // Signals come and the wait begins in one step of the kernel only.
+    // Only the kernel can change the mask and begin the wait atomically.
     Some(masked(limit, mask, |slice| {
         for entry in &*entries {
             drop(Awaited::of(entry.fd, entry.events));
@@ -103,7 +103,7 @@ unsafe fn polled_masked(
     }))
 }
 
-/// Has the kernel wait with another mask of signals, in slices while connections may move.
+/// Lets the kernel wait with another signal mask, in slices while connections may move.
 pub(crate) fn masked(
     limit: Option<Duration>,
     mask: *const sigset_t,
@@ -143,7 +143,7 @@ fn in_slices(
     }
 }
 
-/// A time as C has it.
+/// Converts a duration for C calls.
 pub(crate) fn time_of(limit: Duration) -> timespec {
     timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -151,7 +151,7 @@ pub(crate) fn time_of(limit: Duration) -> timespec {
     }
 }
 
-/// Whether waiting for a number is waiting for the edge.
+/// Whether waiting for a number may concern the edge.
 pub(crate) fn is_ours(fd: c_int) -> bool {
     matches!(table::kind(fd), Kind::Socket | Kind::Epoll)
 }

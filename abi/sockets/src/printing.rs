@@ -1,4 +1,4 @@
-//! `dprintf` and its kin, which write to a descriptor inside the C library.
+//! `dprintf` and similar functions, which write to a descriptor within the C library.
 
 use std::arch::naked_asm;
 
@@ -8,7 +8,7 @@ use crate::answering::{Answering, answering};
 use crate::next::{call_next, fail, set_errno};
 use crate::table::is_known;
 
-/// A `va_list` as a function takes it: on both architectures that is an address.
+/// A `va_list` as an argument: on both architectures an address.
 type List = *mut c_void;
 
 #[unsafe(export_name = "ethernot_sockets_vdprintf")]
@@ -65,10 +65,10 @@ unsafe extern "C" fn vdprintf_chk_of_ours(
     )
 }
 
-/// Writes a text to a connection as programs do; `None` if the C library is to do it.
+/// Writes a text to a connection, as programs do; `None` if the C library is to write it.
 ///
 /// # Safety
-/// `print` puts a text there that the C library has allocated, and returns its length, or a negative number.
+/// `print` returns a text that the C library has allocated, and its length, or a negative number.
 unsafe fn printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> Option<c_int> {
     if !is_known(fd) {
         return None;
@@ -90,10 +90,10 @@ unsafe fn printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> O
     Some(if result { length } else { -1 })
 }
 
-/// Whether all of it was.
+/// Writes a text, and returns whether all of it was written.
 ///
 /// # Safety
-/// There are so many bytes.
+/// There are `size` bytes at `text`.
 unsafe fn written(fd: c_int, text: *const c_char, size: usize) -> bool {
     unsafe extern "C" {
         #[link_name = "ethernot_sockets_write"]
@@ -111,7 +111,7 @@ unsafe fn written(fd: c_int, text: *const c_char, size: usize) -> bool {
     true
 }
 
-/// The register of the argument behind so many.
+/// The register of the argument after this many.
 #[cfg(target_arch = "x86_64")]
 macro_rules! list_register {
     (2) => {
@@ -132,8 +132,8 @@ macro_rules! list_register {
     };
 }
 
-/// Defines a function with a variable argument list: it makes a `va_list` of what follows `$named` arguments, and calls
-/// `$handler` with that as the last one.
+/// Defines a function with variable arguments: it makes a `va_list` of the arguments after the first `$named` ones, and
+/// calls `$handler` with it as the last argument.
 macro_rules! variadic {
     ($($symbol:literal, $named:tt, $handler:literal;)*) => {
         $(
@@ -142,7 +142,8 @@ macro_rules! variadic {
                 #[unsafe(naked)]
                 #[unsafe(export_name = $symbol)]
                 unsafe extern "C" fn of_program() -> c_int {
-                    // The list is at the stack pointer; 32 bytes above it are the registers, as the list wants them.
+                    // The list is at the stack pointer. The registers are saved 32 bytes above it, as the list
+                    // requires.
                     naked_asm!(
                         "sub rsp, 216",
                         "mov [rsp + 32], rdi",
@@ -180,7 +181,7 @@ macro_rules! variadic {
                 #[unsafe(naked)]
                 #[unsafe(export_name = $symbol)]
                 unsafe extern "C" fn of_program() -> c_int {
-                    // General registers are at 16, those of vectors at 80, and the list at 208.
+                    // General registers are at 16, vector registers at 80, the list at 208.
                     naked_asm!(
                         "stp x29, x30, [sp, #-240]!",
                         "mov x29, sp",

@@ -1,4 +1,4 @@
-//! Forks, other programs in the place of this one, and the end of the process.
+//! Forks, exec calls and the end of the process.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -84,12 +84,12 @@ unsafe extern "C" fn popen_of_ours(command: *const c_char, mode: *const c_char) 
     )
 }
 
-/// Whether anything is to be done when the process ends.
+/// Whether something is to be done when the process ends.
 fn has_to_finish() -> bool {
     connection_table::has_any() || sockets::counters::is_kept()
 }
 
-/// Has forks told of.
+/// Installs the fork handlers.
 pub(crate) fn begin() {
     // SAFETY: the handlers are functions without captured state. Failure (no memory) leaves forked children as copies,
     // which the comparison of process numbers finds out.
@@ -104,7 +104,7 @@ unsafe fn finished<T>() -> Option<T> {
     None
 }
 
-/// Another program takes the place of this one, if it begins. Otherwise the call fails, and nothing is changed.
+/// Handles an exec call that would succeed. For one that would fail nothing is changed.
 ///
 /// # Safety
 /// As of `execve`.
@@ -115,14 +115,14 @@ unsafe fn replaced<T>(begins: bool) -> Option<T> {
     None
 }
 
-/// Another program takes the place of this one: what it has open it uses by the kernel.
+/// Prepares for another program in this process: it uses open descriptors through the kernel.
 pub(crate) fn replace() {
     let _inside = Inside::enter();
     leave_open_ones();
     instance::finish();
 }
 
-/// Another program begins with copies of what is open.
+/// Prepares for another program that gets copies of open descriptors.
 ///
 /// # Safety
 /// As of `posix_spawn`.
@@ -131,7 +131,8 @@ unsafe fn spawning<T>() -> Option<T> {
     None
 }
 
-/// A child goes on with what is open, and the C library ends this process by an `_exit` of its own.
+/// Prepares for `daemon`: a child goes on with open descriptors, and the C library ends this process by its own
+/// `_exit`.
 ///
 /// # Safety
 /// As of `daemon`.
@@ -142,7 +143,7 @@ unsafe fn daemonizing<T>() -> Option<T> {
     None
 }
 
-/// Functions of the C library that nobody stands before use a number.
+/// Leaves a connection to the kernel, because functions of the C library that are not interposed use its number.
 ///
 /// # Safety
 /// As of `fdopen`.
@@ -151,7 +152,7 @@ unsafe fn given<T>(fd: c_int) -> Option<T> {
     None
 }
 
-/// Threads of the C library read and write a number, by the kernel.
+/// Leaves a connection to the kernel, because threads of the C library read and write it.
 ///
 /// # Safety
 /// As of `aio_read`.
@@ -173,7 +174,7 @@ unsafe fn all_queued<T>(list: *const *mut aiocb, count: c_int) -> Option<T> {
     None
 }
 
-/// Leaves connections to the kernel that are not closed by `exec`.
+/// Leaves connections to the kernel that stay open across `exec`.
 fn leave_open_ones() {
     let all: Vec<c_int> =
         connection_table::lock().all().flat_map(|(_, numbers)| numbers.iter().copied()).collect();
@@ -186,7 +187,7 @@ fn leave_open_ones() {
     }
 }
 
-/// What the forking thread keeps others from changing, and what child and parent will talk through.
+/// Locks that the forking thread holds, and the channel between child and parent.
 struct Forking {
     asking: Asking,
     starting: MutexGuard<'static, ()>,
@@ -194,7 +195,7 @@ struct Forking {
     channel: Option<Channel>,
     /// TCP sockets of connections that have moved, by their tokens.
     tcp: Vec<(u64, OwnedFd)>,
-    /// Last, as handlers run when it ends.
+    /// Dropped last, because handlers run then.
     inside: Inside,
 }
 
@@ -209,19 +210,20 @@ extern "C" fn before() {
     let mut tcp = Vec::new();
     for (socket, numbers) in &all {
         match (socket.owner, socket.begun()) {
-            // Who asks for it next may be the child, or a child of it.
+            // The child, or a child of it, may ask for it next.
             (Owner::Inherited, _) => {
                 numbers.first().inspect(|&&fd| inherited::fetch(socket, fd));
             }
             (Owner::Own, Some(connection)) => {
-                // A move in the middle of which there are two of the process cannot be ended.
+                // If it forked during a move, two processes would have the connection, and neither could finish the
+                // move.
                 let stays =
                     connection.route() == Route::Undecided && connection.stay(Reason::Forked);
                 is_any_begun |= !stays;
                 let moved = connection.tcp().and_then(|tcp| tcp.try_clone().ok());
                 tcp.extend(moved.map(|moved| (socket.token, moved)));
             }
-            // Either process may use it, and only one of them could have the rendezvous socket.
+            // Either process may use it, but only one could have the rendezvous socket.
             (Owner::Own, None) if socket.role == Role::Connecting => {
                 connection_table::lock().forget(socket.token);
                 note_left(socket.role, socket.local, socket.peer, Reason::Forked);
@@ -238,7 +240,7 @@ extern "C" fn before() {
     FORKING.with(|place| place.replace(Some(forking)));
 }
 
-/// Connections that nobody has used may be used by the child: each is to see whether the other has it still.
+/// Unused connections may be used by the child. The share shows each process whether the other still has them.
 fn share_with_child(connection_table: &mut ConnectionTable) {
     let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     let wanting: Vec<_> = all.iter().filter(|socket| socket.wants_share()).collect();
@@ -249,7 +251,7 @@ fn share_with_child(connection_table: &mut ConnectionTable) {
                     socket.give_share(counters.share(index));
                 }
             }
-            // There is no memory for it: they stay on TCP.
+            // Without memory for shares they stay on TCP.
             Err(_) => wanting.into_iter().for_each(|socket| connection_table.forget(socket.token)),
         }
     }
@@ -293,7 +295,7 @@ extern "C" fn in_child() {
     drop((connection_table, starting));
     instance::forget_in_child();
     sockets::counters::restart_in_child();
-    // Nothing of the parent's is told that it ended: its threads, which would have to be asked, are not here.
+    // Objects of the parent are not dropped, because that would involve threads that do not exist here.
     std::mem::forget(all);
     let channel = channel.map(|channel| {
         std::mem::forget(channel.parent);
@@ -313,11 +315,11 @@ fn owner_in_child(socket: &Socket) -> Owner {
     }
 }
 
-/// All connections with their numbers.
+/// Returns all connections with their numbers.
 fn all() -> Vec<(Arc<Socket>, Vec<c_int>)> {
     let connection_table = connection_table::lock();
     connection_table.all().map(|(socket, numbers)| (Arc::clone(socket), numbers.to_vec())).collect()
 }
 
-/// What `wordexp` fails with if there is no memory, or no such function.
+/// The error of `wordexp` if there is no memory, or no such function.
 const WRDE_NOSPACE: c_int = 1;

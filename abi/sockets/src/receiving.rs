@@ -77,7 +77,7 @@ unsafe fn one_from(
     // SAFETY: the caller's.
     let answer = unsafe { one(fd, into, size, flags) };
     if answer.is_some_and(|count| count >= 0) && !length.is_null() {
-        // TCP tells no address.
+        // TCP returns no address.
         // SAFETY: the caller's.
         unsafe { length.write(0) };
     }
@@ -139,13 +139,13 @@ unsafe fn many_messages(
             // SAFETY: the caller's.
             Some(received) => unsafe { (*message).msg_len = received as c_uint },
         }
-        // A stream brings all there is with the first.
+        // The first message gets all that has come.
         flags |= libc::MSG_DONTWAIT;
     }
     Some(count.cast_signed())
 }
 
-/// Has the connection answer, if it is its matter.
+/// Lets the connection handle the call, if it has moved or may move.
 #[inline]
 fn receive(
     fd: c_int,
@@ -164,10 +164,10 @@ fn receive(
     };
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         if connection.route() == Route::Undecided {
-            // It concerns no byte of the stream.
+            // The call does not concern bytes of the stream.
             return None;
         }
-        // No such data comes by the edge.
+        // The edge carries no such data.
         let has_none = if flags & libc::MSG_OOB != 0 { libc::EINVAL } else { libc::EAGAIN };
         return Some(fail(has_none, -1));
     }

@@ -1,4 +1,4 @@
-//! `select` and its kin.
+//! `select` and similar calls.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) ->
     // SAFETY: the caller's.
     let found = unsafe { waited(count, sets, &wanted, duration) };
     if let Some(time) = time {
-        // As Linux does: what is left of the time, of which nothing is known but that it was enough.
+        // Linux writes the time that is left. Here it is known only when it has run out.
         if found == 0 {
             (time.tv_sec, time.tv_usec) = (0, 0);
         }
@@ -118,7 +118,7 @@ unsafe fn waited(
     wait(limit, &mut wanted.to_vec(), awaited, look)
 }
 
-/// What a program asks for, as `poll` has it; `None` if nothing of it is ours.
+/// Converts the sets of a program to entries of `poll`; `None` if none of them concerns this library.
 ///
 /// # Safety
 /// As of `select`.
@@ -151,12 +151,12 @@ unsafe fn bit(set: *const fd_set, fd: c_int) -> bool {
     word >> of_word & 1 == 1
 }
 
-/// The numbers of which the program asks whether they are readable.
+/// Returns the numbers that the program wants to read from.
 fn readers(wanted: &[pollfd]) -> impl Iterator<Item = c_int> + '_ {
     wanted.iter().filter(|entry| entry.events & libc::POLLIN != 0).map(|entry| entry.fd)
 }
 
-/// Takes a number out of a set; whether it was there.
+/// Removes a number from a set; returns whether it was there.
 ///
 /// # Safety
 /// There are more than `fd` bits.
@@ -169,7 +169,7 @@ unsafe fn taken_out(set: *mut fd_set, fd: c_int) -> bool {
     was_there
 }
 
-/// What a program has asked for: the kernel writes its answer to the same place.
+/// Copies of the program's sets: the kernel overwrites them with its answer.
 struct Copies {
     words: [Vec<usize>; 3],
 }

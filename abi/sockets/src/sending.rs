@@ -96,7 +96,7 @@ unsafe fn many_messages(
     is_answered.then_some(count.cast_signed())
 }
 
-/// Has the connection answer, if it is its matter.
+/// Lets the connection handle the call, if it has moved or may move.
 #[inline]
 fn send(
     fd: c_int,

@@ -1,5 +1,5 @@
-//! What this process knows of its peers: those without the library are not asked for each connection, and a connection of
-//! which the peer is known to pay moves at its first use.
+//! What this process has learned about its peers. Peers without the library are not asked for each connection. If
+//! connections with a peer are known to pay, a new one moves at its first use.
 
 #![expect(clippy::disallowed_methods, reason = "when a peer was silent")]
 
@@ -12,7 +12,7 @@ use sockets::{Moving, Peers, Reason, Role, Route, Service};
 use crate::chosen;
 use crate::socket::Socket;
 
-/// Why a connection stays on TCP, if its peer was silent a moment ago.
+/// Returns why a connection stays on TCP, if its peer was silent a moment ago.
 pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option<Reason> {
     if chosen::moving() == Moving::Always {
         return None;
@@ -24,23 +24,23 @@ pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option
     })
 }
 
-/// Whether a connection moves at its first use, as those before it have lasted.
+/// Whether a connection moves at its first use, because earlier ones have lasted.
 pub(crate) fn is_known_to_pay(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     let service = Service::of(role, local, peer);
     with_service(service, |peers, _, service| peers.lasts(service)).unwrap_or(false)
 }
 
-/// A connection has ended without having lasted.
+/// Records that a connection has ended without having lasted.
 pub(crate) fn note_short(socket: &Socket) {
     with(socket, Peers::on_short);
 }
 
-/// The peer is about to be asked.
+/// Records that the peer is about to be asked.
 pub(crate) fn note_asked(socket: &Socket) {
     socket.asked.get_or_init(Instant::now);
 }
 
-/// A connection has moved, and has lasted before if it did not begin early.
+/// Records that a connection has moved. It has lasted before, unless it began early.
 pub(crate) fn note_moved(socket: &Socket) {
     with(socket, Peers::on_moved);
     if !socket.is_early {
@@ -48,7 +48,7 @@ pub(crate) fn note_moved(socket: &Socket) {
     }
 }
 
-/// A connection is left to TCP, or was closed before that was decided.
+/// Records that a connection is left to TCP, or was closed before that was decided.
 pub(crate) fn note_ended(socket: &Socket) {
     let route = socket.begun().map(|connection| connection.route());
     let has_lasted = socket.asked.get().is_some_and(|asked| asked.elapsed() >= LASTING);
@@ -56,7 +56,7 @@ pub(crate) fn note_ended(socket: &Socket) {
         note_short(socket);
     }
     match route {
-        // The peer may not know that it pays.
+        // The peer may not know that the move pays.
         Some(Route::Left(Reason::NoOffer | Reason::NoAnswer) | Route::Undecided)
             if socket.is_early => {}
         Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)) => {
@@ -76,7 +76,8 @@ pub(crate) fn is_unanswered(socket: &Socket) -> bool {
     matches!(route, Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)))
 }
 
-/// `None` if another thread is at it: nothing depends on it, and in a forked child that thread is gone.
+/// Returns `None` if another thread holds the lock. Nothing depends on the result, and in a forked child that thread
+/// does not exist.
 fn with<R>(socket: &Socket, ask: impl FnOnce(&mut Peers, Duration, Service) -> R) -> Option<R> {
     with_service(Service::of(socket.role, socket.local, socket.peer), ask)
 }
@@ -90,7 +91,7 @@ fn with_service<R>(
     Some(ask(peers.get_or_insert_default(), now, service))
 }
 
-/// How long a connection lasts that has moved at its first use and paid.
+/// How long a connection must last that has moved at its first use, for the move to have paid.
 const LASTING: Duration = Duration::from_millis(100);
 
 static PEERS: Mutex<Option<Peers>> = Mutex::new(None);

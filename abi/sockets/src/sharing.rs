@@ -1,8 +1,8 @@
-//! Accepted connections that several processes have and none has begun to move.
+//! Unused accepted connections that several processes have.
 //!
-//! After a fork both processes have what the parent had accepted. Mostly one of them closes it, and the other goes on:
-//! how many still have it is counted where all of them see it. One that ends without closing is counted for good: then the
-//! connection stays on TCP.
+//! After a fork both processes have the accepted connections of the parent. Usually one of them closes a connection,
+//! and the other goes on with it. A counter in shared memory shows how many still have it. If a process ends without
+//! closing it, the counter stays too high, and the connection stays on TCP.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Memory that a process has in common with those that are forked of it: a counter for each connection.
+/// Memory that a process shares with its children: one counter for each connection.
 #[derive(Debug)]
 pub(crate) struct Counters {
     first: NonNull<AtomicU32>,
     count: NonZeroUsize,
 }
 
-/// The share of a process in a connection: it has it until this ends, or is dropped.
+/// The share of a process in a connection, until it ends or is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     counters: Arc<Counters>,
@@ -28,7 +28,7 @@ pub(crate) struct Share {
 }
 
 impl Counters {
-    /// So many.
+    /// Allocates counters.
     pub(crate) fn new(count: NonZeroUsize) -> Result<Arc<Self>, Errno> {
         let bytes = count.saturating_mul(COUNTER_BYTES);
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -37,7 +37,7 @@ impl Counters {
         Ok(Arc::new(Self { first: first.cast(), count }))
     }
 
-    /// The share of this process, which has the connection alone.
+    /// Creates the share of this process, the only one that has the connection.
     pub(crate) fn share(self: &Arc<Self>, index: usize) -> Share {
         assert!(index < self.count.get(), "counter {index} of {}", self.count);
         let share = Share { counters: Arc::clone(self), index, has_ended: AtomicBool::new(false) };
@@ -65,18 +65,18 @@ impl Share {
         self.counter().load(Ordering::SeqCst) > 1
     }
 
-    /// A child is made, which has it as well.
+    /// Adds a share for a child.
     pub(crate) fn add(&self) {
         self.counter().fetch_add(1, Ordering::SeqCst);
     }
 
-    /// In a child: the share that was [added](Self::add) for it.
+    /// In a child: returns the share that was [added](Self::add) for it.
     pub(crate) fn of_child(&self) -> Self {
         let has_ended = AtomicBool::new(false);
         Self { counters: Arc::clone(&self.counters), index: self.index, has_ended }
     }
 
-    /// The process ends.
+    /// Ends the share.
     pub(crate) fn end(&self) {
         if !self.has_ended.swap(true, Ordering::SeqCst) {
             self.counter().fetch_sub(1, Ordering::SeqCst);

@@ -1,13 +1,13 @@
-//! What calls owe to signals.
+//! Signals and calls: restarted calls, and `SIGPIPE`.
 
 use std::cell::Cell;
 
 use libc::c_int;
 use nix::errno::Errno;
 
-/// Does a call that is made again after a handler has run, as the kernel does for handlers that were installed with
-/// `SA_RESTART`. It is not known which handler has run, so one without it is enough for `EINTR`. The handler runs
-/// when the thread has left the call: [`is_restarted`] says whether it is to come back.
+/// Makes a call that is to be restarted after a handler has run, as the kernel does for handlers with `SA_RESTART`. The
+/// handler that has run is unknown, so a single handler without the flag is enough for `EINTR`. The handler runs after
+/// the thread has left the call, and [`is_restarted`] returns whether to call again.
 pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let result = call();
     if matches!(result, Err(Errno::EINTR)) {
@@ -16,7 +16,7 @@ pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T,
     result
 }
 
-/// Whether the call that the thread has just made is to be made again.
+/// Whether the last call of this thread is to be made again.
 #[inline]
 pub(crate) fn is_restarted() -> bool {
     IS_RESTARTED.get() && IS_RESTARTED.replace(false)
@@ -26,7 +26,7 @@ thread_local! {
     static IS_RESTARTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The signal of a stream that nobody reads any more.
+/// Raises the signal for a stream whose peer reads no more.
 pub(crate) fn raise_broken_pipe() {
     // SAFETY: takes no pointers.
     unsafe { libc::raise(libc::SIGPIPE) };
@@ -38,7 +38,7 @@ fn all_restart() -> bool {
         .all(|signal| handler(signal).is_none_or(|flags| flags & libc::SA_RESTART != 0))
 }
 
-/// With which flags the program handles a signal, if it does.
+/// Returns the flags of the program's handler, if it handles the signal.
 fn handler(signal: c_int) -> Option<c_int> {
     let mut found = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: nothing is changed, and `found` is filled. All zero is a value of it.

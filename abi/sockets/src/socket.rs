@@ -1,4 +1,4 @@
-//! A TCP connection of the program, at whatever numbers it is.
+//! A TCP connection of the program, whatever its numbers.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -13,67 +13,67 @@ use crate::room::Reservation;
 use crate::sharing::Share;
 use crate::trial::OnTrial;
 
-/// A TCP connection of the program that may move, or has.
+/// A TCP connection of the program that may move or has moved.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// By which the crate `sockets` knows it; none is used twice in a process.
+    /// Identifies it for the crate `sockets`. Unique in a process.
     pub(crate) token: u64,
     pub(crate) role: Role,
     /// This side's address, as TCP has it.
     pub(crate) local: SocketAddr,
-    /// The peer's.
+    /// The peer's address.
     pub(crate) peer: SocketAddr,
-    /// Whose it is.
+    /// Which process it belongs to.
     pub(crate) owner: Owner,
-    /// The program was told that it connects, and not yet that it has.
+    /// `connect` has returned `EINPROGRESS`, and has not reported success yet.
     is_connecting: AtomicBool,
     /// It moves at its first use only because its peer is known to pay.
     pub(crate) is_early: bool,
-    /// It has begun early before, and the peer did not know that it pays.
+    /// The same connection has begun early before, and the peer did not expect it to pay.
     before: Option<Arc<Connection>>,
-    /// What it does on TCP before it begins to move.
+    /// Its trial on TCP, before it begins to move.
     pub(crate) trial: OnTrial,
     /// When it began to move.
     pub(crate) asked: OnceLock<Instant>,
-    /// Whether it counts among those that have begun to move.
+    /// Whether it is counted among those that have begun to move.
     pub(crate) is_begun: Begun,
     /// Descriptors that it is about to take.
     pub(crate) reservation: Reservation,
-    /// Made when it begins to move; `None` if this process has no part in any of it.
+    /// Made when it begins to move; `None` if it stays on TCP.
     connection: OnceLock<Option<Arc<Connection>>>,
-    /// Held while it begins to move, and while the kernel is asked something of it before.
+    /// Held while it begins to move, and while the kernel handles a query before that.
     beginning: Mutex<()>,
-    /// Since the process was forked before anybody used it.
+    /// Set at a fork before the connection was used.
     share: OnceLock<Share>,
-    /// In a forked child: the TCP socket of a connection that has moved, should the parent bring it home.
+    /// In a forked child: the TCP socket of a moved connection, for when the parent has brought it home.
     tcp: OnceLock<OwnedFd>,
 }
 
-/// Whose connection it is.
+/// Which process a connection belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Owner {
-    /// This process moves it.
+    /// To this process, which moves it.
     Own,
-    /// The parent of this process, which was forked meanwhile: it is asked at the first use.
+    /// To the parent of this process, which has moved it and is asked at the first use.
     Inherited,
-    /// Another process carries its bytes: calls go to the kernel.
+    /// To another process, which relays its bytes: calls go to the kernel.
     Other,
 }
 
 impl Socket {
-    /// Whether it may begin to move: no call of the program is on its way any more that began before the trial.
+    /// Whether it may begin to move: no call that began before the trial is pending.
     pub(crate) fn may_begin(&self) -> bool {
         self.before.as_ref().is_none_or(|before| Arc::strong_count(before) == 1)
     }
 
-    /// The same connection, which is another's by now.
+    /// Returns the same connection as one of another process.
     pub(crate) fn of_other(&self) -> Arc<Self> {
         let (owner, share, trial) = (Owner::Other, OnceLock::new(), OnTrial::none());
         let role = self.role;
         Arc::new(Self::of(self.token, role, self.local, self.peer, owner, share, trial))
     }
 
-    /// The same connection in a forked child, which has the share that was added for it.
+    /// Returns the same connection for a forked child, with the share that was added for it.
     pub(crate) fn of_child(&self, owner: Owner) -> Arc<Self> {
         let share = self.share.get().map(Share::of_child);
         let share = share.map(OnceLock::from).unwrap_or_default();
@@ -124,7 +124,7 @@ impl Socket {
         self.tcp.get()
     }
 
-    /// Whether a share is wanted before the process is forked: there is none, and child and parent might both move it.
+    /// Whether it needs a share before a fork: it is unused, and child and parent might both move it.
     pub(crate) fn wants_share(&self) -> bool {
         self.share.get().is_none() && self.is_unused()
     }
@@ -134,12 +134,12 @@ impl Socket {
         self.share.get_or_init(|| share);
     }
 
-    /// The process is about to be forked: the child has it as well.
+    /// Adds a share for a child before the fork.
     pub(crate) fn share_with_child(&self) {
         self.share.get().inspect(|share| share.add());
     }
 
-    /// This process ends.
+    /// Ends the share of this process.
     pub(crate) fn end_share(&self) {
         self.share.get().inspect(|share| share.end());
     }
@@ -149,33 +149,33 @@ impl Socket {
         self.share.get().is_some_and(Share::is_shared)
     }
 
-    /// The program was told that it connects.
+    /// Records that `connect` has returned `EINPROGRESS`.
     pub(crate) fn begin_to_connect(&self) {
         self.is_connecting.store(true, Ordering::Relaxed);
     }
 
-    /// The program connects again to the same peer. Whether it is to be told that it has connected, which it is once.
+    /// The program connects again to the same peer. Returns whether `connect` is to report success, which it does once.
     pub(crate) fn ends_to_connect(&self) -> bool {
         self.is_connecting.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether it moves at its first use only because its peer is known to pay.
+    /// Sets whether it moves at its first use only because its peer is known to pay.
     pub(crate) fn early(self, is_early: bool) -> Self {
         Self { is_early, ..self }
     }
 
-    /// It has begun early before, with this.
+    /// Sets the connection with which it has begun early before.
     pub(crate) fn after(self, before: Arc<Connection>) -> Self {
         Self { before: Some(before), ..self }
     }
 
-    /// Whether it is known if there is a connection.
+    /// Whether it is decided if there is a connection.
     #[inline]
     pub(crate) fn is_decided(&self) -> bool {
         self.connection.get().is_some()
     }
 
-    /// Its connection, which is made by `make` if it is not there.
+    /// Returns its connection, which `make` creates if there is none.
     pub(crate) fn connection_or(
         &self,
         make: impl FnOnce() -> Option<Arc<Connection>>,
@@ -188,8 +188,8 @@ impl Socket {
         self.beginning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a call of the kernel before it begins to move, which it does not until that call is back. `None` if it has
-    /// begun, or does not move at all.
+    /// Runs a kernel call before the connection begins to move; it does not begin until the call has returned. `None`
+    /// if it has begun, or does not move.
     pub(crate) fn before_it_begins<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         if !self.is_unused() {
             return None;
@@ -198,12 +198,12 @@ impl Socket {
         self.is_unused().then(call)
     }
 
-    /// Its connection, if it was used.
+    /// Returns its connection, if it was used.
     pub(crate) fn begun(&self) -> Option<&Arc<Connection>> {
         self.connection.get()?.as_ref()
     }
 
-    /// Whether it is this process that may move it, and nothing has begun.
+    /// Whether this process may move it and it has not begun.
     pub(crate) fn is_unused(&self) -> bool {
         self.owner == Owner::Own && self.connection.get().is_none()
     }

@@ -1,6 +1,6 @@
-//! What each descriptor number of the process stands for.
+//! The file-descriptor table: what each number of the process stands for.
 //!
-//! Every call of a program on any descriptor looks here first, so the look is one load of one byte from a flat array.
+//! Every call of a program on any descriptor looks here first, so a lookup is one load of a byte from a flat array.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
@@ -14,17 +14,17 @@ use crate::socket::Socket;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Whatever the kernel says: none of our business.
+    /// Anything else: handled by the kernel alone.
     Plain = 0,
     /// A descriptor of this library: for the program, the number is not open.
     Private = 1,
     /// A TCP connection of the program that may move, or has.
     Socket = 2,
-    /// A set of `epoll` in which one of those is, or was, or a set in which one is.
+    /// An `epoll` set that contains or contained such a connection, or another set with one.
     Epoll = 3,
-    /// A TCP socket of the program that is not connected yet: it may be in sets of `epoll` before.
+    /// A TCP socket of the program that is not connected yet. It may be in `epoll` sets already.
     Unconnected = 4,
-    /// A set of `epoll` in which none of those connections ever was.
+    /// An `epoll` set that never contained such a connection.
     OtherEpoll = 5,
 }
 
@@ -41,19 +41,19 @@ impl Kind {
     }
 }
 
-/// Whether there is anything to know of a number.
+/// Whether a number stands for anything but a plain descriptor.
 #[inline]
 pub(crate) fn is_known(fd: c_int) -> bool {
     KINDS.get(fd as usize).is_some_and(|kind| kind.load(Ordering::Relaxed) != Kind::Plain as u8)
 }
 
-/// What a number stands for.
+/// Returns what a number stands for.
 #[inline]
 pub(crate) fn kind(fd: c_int) -> Kind {
     KINDS.get(fd as usize).map_or(Kind::Plain, |kind| Kind::of(kind.load(Ordering::Acquire)))
 }
 
-/// Notes what a number stands for. False if the number is beyond those that are looked after.
+/// Sets what a number stands for. Returns false if the number is too high to be tracked.
 pub(crate) fn set(fd: c_int, kind: Kind) -> bool {
     let known = KINDS.get(fd as usize);
     if kind != Kind::Plain && known.is_some() {
@@ -62,29 +62,29 @@ pub(crate) fn set(fd: c_int, kind: Kind) -> bool {
     known.inspect(|known| known.store(kind as u8, Ordering::Release)).is_some()
 }
 
-/// The highest number that ever was anything but plain.
+/// Returns the highest number that ever was anything but plain.
 pub(crate) fn highest() -> c_int {
     HIGHEST.load(Ordering::Relaxed)
 }
 
-/// How many descriptors this library has.
+/// Returns how many descriptors this library has.
 pub(crate) fn count_private() -> u64 {
     (0..=highest()).filter(|&fd| kind(fd) == Kind::Private).count() as u64
 }
 
-/// The connection of a number, if it stands for one.
+/// Returns the connection of a number, if it stands for one.
 #[inline]
 pub(crate) fn socket(fd: c_int) -> Option<Arc<Socket>> {
     if kind(fd) == Kind::Socket { SOCKETS.get(fd as usize)?.load_full() } else { None }
 }
 
-/// Notes that a number stands for a connection. False if the number is beyond those that are looked after.
+/// Makes a number stand for a connection. Returns false if the number is too high to be tracked.
 pub(crate) fn set_socket(fd: c_int, socket: Arc<Socket>) -> bool {
     let place = SOCKETS.get(fd as usize);
     place.inspect(|place| place.store(Some(socket))).is_some() && set(fd, Kind::Socket)
 }
 
-/// Notes that a number stands for nothing of ours any more.
+/// Makes a number plain.
 pub(crate) fn clear(fd: c_int) {
     set(fd, Kind::Plain);
     if let Some(place) = SOCKETS.get(fd as usize) {
@@ -92,8 +92,8 @@ pub(crate) fn clear(fd: c_int) {
     }
 }
 
-/// In a forked child: closes descriptors of this library that it has copies of, but for some. Files it goes on with, as its
-/// log.
+/// In a forked child: closes copies of the library's descriptors, except those in `kept`. Files, such as the log, stay
+/// open.
 pub(crate) fn close_private(kept: &[c_int]) {
     let is_closed = |fd: &c_int| kind(*fd) == Kind::Private && !kept.contains(fd);
     for fd in (0..=highest()).filter(is_closed) {
@@ -103,7 +103,7 @@ pub(crate) fn close_private(kept: &[c_int]) {
             libc::fstat(fd, found.as_mut_ptr());
             found.assume_init()
         };
-        // Those of events and of `epoll` have no type at all.
+        // Event descriptors and `epoll` sets have no file type.
         if matches!(found.st_mode & libc::S_IFMT, libc::S_IFSOCK | 0) {
             // SAFETY: takes no pointers. What had it in the parent is forgotten here.
             unsafe { libc::close(fd) };
@@ -111,8 +111,8 @@ pub(crate) fn close_private(kept: &[c_int]) {
     }
 }
 
-/// Numbers that are looked after; a descriptor with a higher one is plain. Nine MiB of addresses, of which the kernel
-/// gives memory to the pages with numbers that were known.
+/// How many numbers are tracked; descriptors with higher numbers are plain. Nine MiB of address space. The kernel
+/// allocates only pages that were written.
 pub(crate) const NUMBERS: usize = 1 << 20;
 
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);

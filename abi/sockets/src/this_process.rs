@@ -1,14 +1,14 @@
-//! Whether this is the process whose table this is.
+//! Whether the calling process owns the tables.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// It is, from now on: before `main`, and in a forked child.
+/// Makes the calling process the owner: before `main`, and in a forked child.
 pub(crate) fn begin() {
     HOME.store(pid(), Ordering::Relaxed);
 }
 
-/// Whether this is the process whose table this is: not one that shares its memory (`vfork`), nor a copy that
-/// the library has not seen (`clone`).
+/// Whether the calling process owns the tables: it neither shares the memory of the owner (`vfork`) nor is a copy that
+/// the library has not noticed (`clone`).
 pub(crate) fn is_home() -> bool {
     HOME.load(Ordering::Relaxed) == pid()
 }

@@ -1,8 +1,8 @@
-//! Connections of the program that stay on TCP until a move pays. The kernel answers their calls, and what it says is
-//! counted.
+//! Connections on trial: they stay on TCP until a move pays. The kernel handles their calls, and the transferred bytes
+//! are counted.
 //!
-//! A connection begins to move when a call has come back and no other is in the kernel: that one could take the peer's
-//! switch marker for bytes, or sleep on a descriptor that has another in its place by then.
+//! A connection begins to move when a call has returned and no other is in the kernel. Another call could take the
+//! peer's switch marker as bytes, or sleep on a descriptor that was replaced.
 
 #![expect(clippy::disallowed_methods, reason = "how long a connection has lasted")]
 
@@ -19,17 +19,17 @@ pub(crate) struct OnTrial {
 }
 
 impl OnTrial {
-    /// It begins.
+    /// Begins a trial.
     pub(crate) fn begin() -> Self {
         Self::of(Trial::default(), Instant::now())
     }
 
-    /// There is none: the connection moves at its first use, or another process has it.
+    /// No trial: the connection moves at its first use, or belongs to another process.
     pub(crate) fn none() -> Self {
         Self::of(Trial::ENDED, Instant::now())
     }
 
-    /// That of the same connection in a forked child.
+    /// Returns the trial of the same connection in a forked child.
     pub(crate) fn of_child(&self) -> Self {
         Self::of(self.trial().of_child(), self.since)
     }
@@ -48,7 +48,7 @@ impl OnTrial {
         self.trial().has_bytes()
     }
 
-    /// Ends it. False if it was over.
+    /// Ends it. Returns false if it had ended.
     pub(crate) fn end(&self) -> bool {
         let before = self.word.fetch_or(Trial::ENDED.word(), Ordering::SeqCst);
         !Trial::of_word(before).has_ended()
@@ -60,7 +60,8 @@ impl OnTrial {
         self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, entered).is_ok()
     }
 
-    /// A call is back. True if the connection is to move now, which it does not unless `may_begin`.
+    /// A call has returned. Returns true if the connection begins to move now; it does not unless `may_begin` returns
+    /// true.
     #[inline]
     pub(crate) fn leave(
         &self,

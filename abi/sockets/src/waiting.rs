@@ -1,8 +1,9 @@
-//! How calls that wait for several descriptors sleep: on the links and the descriptors at once, so that what comes by the
-//! edge wakes the thread that waits for it.
+//! How calls that wait for several descriptors sleep: on links and descriptors at once, so that bytes from the edge
+//! wake the thread that waits for them.
 //!
-//! The kernel knows what every descriptor is ready for, also those of connections that have moved. So a look of the
-//! kernel decides, less the [switch markers](crate::hidden) it takes for bytes, and all else only makes sure that the look comes in time.
+//! The kernel knows what each descriptor is ready for, also those of moved connections. So a poll by the kernel
+//! decides, without the [switch markers](crate::hidden) that it counts as bytes. Everything else only makes sure that
+//! the poll happens in time.
 
 #![expect(clippy::disallowed_methods, reason = "programs say how long they wait")]
 
@@ -25,14 +26,14 @@ use crate::{begun, instance, table};
 pub(crate) struct Awaited {
     /// `None` if it is on trial.
     connection: Option<Arc<Connection>>,
-    /// It does not begin to move while it is waited for.
+    /// It does not begin to move during the wait.
     _on_trial: Option<Counted>,
     events: c_short,
     was_undecided: bool,
 }
 
 impl Awaited {
-    /// That of a number, if it is one of ours; the kernel knows its state from now on.
+    /// Returns the connection of a number, if it has one. From now on the kernel reports its readiness.
     pub(crate) fn of(fd: c_int, events: c_short) -> Option<Self> {
         if table::kind(fd) != table::Kind::Socket {
             return None;
@@ -53,7 +54,7 @@ impl Awaited {
         }
     }
 
-    /// Whether another look is worth it.
+    /// Whether it is worth polling again.
     fn is_ready(&self) -> bool {
         let Some(connection) = &self.connection else { return false };
         if self.was_undecided {
@@ -68,8 +69,8 @@ impl Awaited {
     }
 }
 
-/// Connections on trial among numbers that a call waits for: none of them begins to move meanwhile. `None` if the kernel can
-/// do all of the waiting, which it does when this library has left the call.
+/// Returns the connections on trial among numbers that a call waits for: none of them begins to move meanwhile. `None`
+/// if the kernel can do all of the waiting, after this library has returned.
 pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Counting> {
     let (mut counting, mut is_any_moving) = (Counting::NOTHING, false);
     for fd in numbers {
@@ -90,8 +91,8 @@ pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Coun
     Some(counting)
 }
 
-/// Waits until `look` finds something, which is not 0, or for as long as `limit` says (`None`: for ever). Before it
-/// sleeps it asks which connections to wait for, as more may have moved.
+/// Waits until `look` returns something else than 0, or for `limit` (`None`: for ever). Calls `awaited` before each
+/// sleep, because more connections may have moved.
 pub(crate) fn wait(
     limit: Option<Duration>,
     others: &mut [pollfd],
@@ -107,7 +108,7 @@ pub(crate) fn wait(
     if found.count != 0 || limit == Some(Duration::ZERO) {
         return found.count;
     }
-    // A time that no clock reaches is for ever.
+    // A time beyond the range of the clock means for ever.
     let end = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut looks_in_vain = 0;
     loop {
@@ -140,19 +141,19 @@ fn sleep(
     looks_in_vain: u32,
 ) -> Result<(), Errno> {
     let is_any_undecided = connections.iter().any(|awaited| awaited.was_undecided);
-    // A thread that sleeps on the TCP socket is not told that something else has its number.
+    // A thread that sleeps on the TCP socket does not notice that another descriptor has replaced it.
     let rest = if is_any_undecided {
         Some(rest.map_or(UNDECIDED_SLICE, |rest| rest.min(UNDECIDED_SLICE)))
     } else {
         rest
     };
-    // What the kernel does not show cannot be had by looking again at once.
+    // Polling again at once would not show what the kernel does not report.
     let asks = looks_in_vain < LOOKS_IN_VAIN_MAX;
     let ready = || asks && connections.iter().any(Awaited::is_ready);
     sockets.wait_beside(others, rest, ready).map(drop)
 }
 
-/// Sleeps once while the kernel takes switch markers for bytes: it would end each wait for their descriptors at once.
+/// Sleeps once while the kernel counts switch markers as bytes: each poll of their descriptors would return at once.
 fn sleep_beside_markers(
     sockets: &Sockets,
     rest: Option<Duration>,
@@ -163,7 +164,7 @@ fn sleep_beside_markers(
     sockets.wait_beside(&mut [], Some(limit), ready).map(drop)
 }
 
-/// Waits by the kernel alone.
+/// Lets the kernel do the waiting.
 fn without(
     limit: Option<Duration>,
     others: &mut [pollfd],
@@ -182,12 +183,12 @@ fn without(
     if found < 0 { found } else { look().count }
 }
 
-/// A time in milliseconds, of which negative ones are for ever.
+/// Converts a time in milliseconds; a negative one means for ever.
 pub(crate) fn of_milliseconds(limit: c_int) -> Option<Duration> {
     u64::try_from(limit).ok().map(Duration::from_millis)
 }
 
-/// A time of C; `Err` if it is none.
+/// Converts a time of C; `Err` if it is invalid.
 pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno> {
     let seconds = u64::try_from(seconds).map_err(|_| Errno::EINVAL)?;
     let nanoseconds = u32::try_from(nanoseconds).map_err(|_| Errno::EINVAL)?;
@@ -198,13 +199,14 @@ pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno>
     }
 }
 
-/// For how long a thread sleeps while it is undecided which way a connection takes.
+/// How long a thread sleeps at a time while the route of a connection is undecided.
 pub(crate) const UNDECIDED_SLICE: Duration = Duration::from_millis(20);
 
-/// For how long a thread sleeps while a switch marker has come and the connection has not moved, which takes less as a rule.
+/// How long a thread sleeps at a time while a switch marker has come and the connection has not moved. That usually
+/// takes less.
 pub(crate) const MARKER_SLICE: Duration = Duration::from_millis(1);
 
-/// Times that a connection may say it is ready while the kernel does not.
+/// How often a connection may claim to be ready while the kernel does not report it.
 const LOOKS_IN_VAIN_MAX: u32 = 3;
 
 #[cfg(test)]

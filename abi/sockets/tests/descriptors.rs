@@ -1,4 +1,4 @@
-//! Every function of the C library that takes a descriptor is put before, or is known to go to the kernel.
+//! Every function of the C library that takes a descriptor is interposed, or is known to go to the kernel.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -18,7 +18,8 @@ fn every_function_with_a_descriptor_is_put_before_or_known() {
     assert!(unknown.is_empty(), "neither in names.txt nor in kernel.txt: {unknown:?}");
 }
 
-/// What takes a descriptor in a structure, or makes one, or starts programs that have them, does not say so in its arguments.
+/// Functions that take a descriptor in a structure, return one, or start programs that have them do not show that in
+/// their arguments.
 #[test]
 fn functions_that_use_descriptors_inside_are_put_before() {
     let put = put();
@@ -32,7 +33,7 @@ fn functions_that_use_descriptors_inside_are_put_before() {
     assert!(missing.is_empty(), "not in names.txt: {missing:?}");
 }
 
-/// The names of `names.txt` that programs call.
+/// The names in `names.txt` that programs call.
 fn put() -> BTreeSet<&'static str> {
     lines(include_str!("../names.txt")).filter_map(|line| line.strip_prefix("put ")).collect()
 }
@@ -41,7 +42,7 @@ fn lines(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty())
 }
 
-/// The functions whose arguments have a descriptor among them; `None` and a printed reason if there is no compiler.
+/// Functions with a descriptor among their arguments; `None` and a printed reason if there is no compiler.
 fn declared() -> Option<BTreeSet<String>> {
     let mut command = Command::new("cc");
     command.args(["-E", "-P", "-xc", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -53,7 +54,7 @@ fn declared() -> Option<BTreeSet<String>> {
         .split_whitespace()
         .map(|header| format!("#if __has_include(<{header}>)\n#include <{header}>\n#endif\n"));
     let source: String = std::iter::once("#define _GNU_SOURCE\n".into()).chain(includes).collect();
-    // It is dropped behind, so that the compiler sees the end.
+    // Dropped after this, so that the compiler sees the end.
     let mut input = running.stdin.take().expect("it is piped");
     input.write_all(source.as_bytes()).expect("the compiler reads");
     drop(input);
@@ -63,7 +64,7 @@ fn declared() -> Option<BTreeSet<String>> {
     Some(text.split(';').filter_map(with_descriptor).collect())
 }
 
-/// The name of the function that is declared, if it takes a descriptor.
+/// Returns the name of a declared function, if it takes a descriptor.
 fn with_descriptor(declaration: &str) -> Option<String> {
     let (before, behind) = declaration.split_once('(')?;
     let name = before.split_whitespace().next_back()?.trim_start_matches('*');
@@ -75,7 +76,7 @@ fn with_descriptor(declaration: &str) -> Option<String> {
     arguments.split(',').any(is_descriptor).then(|| name.to_owned())
 }
 
-/// How the headers name arguments that are descriptors.
+/// Whether the headers use this name for descriptors.
 fn is_name(name: &str) -> bool {
     name.contains("fd") || matches!(name, "fildes" | "filedes" | "fp" | "s" | "file_descriptor")
 }

@@ -1,4 +1,4 @@
-//! Programs in C say the same with the library as without, and their connections have moved.
+//! Programs in C print the same with the library as without it, and their connections have moved.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -135,12 +135,13 @@ fn data_out_of_band_keeps_a_connection_on_tcp() {
     assert!(!counters.contains("\"moved\":1,"), "{counters}");
 }
 
-/// Runs a program without the library and with it; each of its two ends has so many connections that move. Two processes write to one output, so the order of lines is nothing.
+/// Runs a program without the library and with it. Each of its two ends has this number of connections that move. Two
+/// processes write to one output, so the order of lines does not count.
 fn is_the_same(name: &str, arguments: &[&str], connections: u32) {
     is_the_same_with(name, arguments, connections, None);
 }
 
-/// The same, with a variable for the library.
+/// As [`is_the_same`], with a variable for the library.
 fn is_the_same_with(
     name: &str,
     arguments: &[&str],
@@ -176,7 +177,7 @@ fn plain(program: &Path, arguments: &[&str]) -> Output {
     limited(program, arguments).output().expect("the program runs")
 }
 
-/// What a program says with the library, and what its processes have counted.
+/// Returns what a program prints with the library, and what its processes have counted.
 fn preloaded(
     program: &Path,
     arguments: &[&str],
@@ -184,7 +185,7 @@ fn preloaded(
 ) -> (Output, String) {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let folder = program.with_file_name(format!("{name}-{}", arguments.concat()));
-    // One may be there of an earlier run.
+    // An earlier run may have left one.
     let _none = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder is made");
     let mut command = limited(program, arguments);
@@ -196,7 +197,7 @@ fn preloaded(
     (output, counters)
 }
 
-/// A program that hangs ends.
+/// Runs a program with a time limit.
 fn limited(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.arg("60").arg(program).args(arguments);
@@ -206,7 +207,7 @@ fn limited(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The program, or `None` and a printed reason if there is no compiler.
+/// Compiles a program; `None` and a printed reason if there is no compiler.
 fn compiled(name: &str) -> Option<PathBuf> {
     static COMPILED: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
@@ -250,7 +251,7 @@ const fn profile() -> &'static str {
     if cfg!(debug_assertions) { "debug" } else { "release" }
 }
 
-/// The folder of all that is built: test programs lie in `PROFILE/deps` there.
+/// The target folder: test programs are in `PROFILE/deps` there.
 fn target_folder() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     let folder = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");

@@ -49,7 +49,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("docs/architecture.md", 4),
     ("docs/performance-notes.md", 38),
     ("sockets", 315),
-    ("sockets-abi", 39),
 ];
 
 /// How often each pattern is in the texts of a crate or document.
